@@ -1,0 +1,1 @@
+"""The command `k` and the client library beneath it."""

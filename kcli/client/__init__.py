@@ -1,0 +1,1 @@
+"""A Kafka client: producer, consumer, admin; asyncio inside, a blocking face over it."""

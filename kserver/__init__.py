@@ -1,0 +1,26 @@
+"""The broker: Kafka's wire protocol over Kafka's on-disk log, in Python.
+
+The folders, in import order.  A module imports from its own folder or from the left, never from the
+right (`tests/tidy/test_layers.py` holds it):
+
+    model errors metrics config wire world metadata znodes peer log replica coordinator group txn
+    controller security network api registration broker
+
+Where is ...?
+
+    one API's behaviour, errors and versions   api/<name>.py, a file a key; api/table.py lists all
+    bytes to frames, answers in order          network/connection.py
+    a message's bytes                          wire/codec.py (kio), wire/versions.py
+    a record batch                             wire/batch.py, wire/compression.py
+    append, read, recovery                     log/log.py, log/segment.py, log/recovery.py
+    idempotence                                log/producer_state.py
+    roles, epochs, what is committed           replica/partition.py
+    who waits for what                         replica/purgatory.py
+    every server.properties key                config/broker.py; every topic key: config/topic.py
+    what is not deterministic                  world/: clock, disk, ZooKeeper, randomness
+    Kafka's znodes                             znodes.py
+    topics: create, grow, delete               controller/topics.py
+    how it all starts and stops                broker.py
+"""
+
+__version__ = "0.1.0"

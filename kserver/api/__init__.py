@@ -1,0 +1,1 @@
+"""One file per API key; table.py lists them."""

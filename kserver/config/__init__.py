@@ -1,0 +1,1 @@
+"""Settings: one declaration a key, read by the broker, DescribeConfigs, `k` and the man page."""

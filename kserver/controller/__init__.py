@@ -1,0 +1,1 @@
+"""What decides over the cluster: topics, their placement and leadership."""

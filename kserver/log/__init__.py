@@ -1,0 +1,1 @@
+"""The log: segments and indexes on disk in Kafka's format, their recovery, retention and flush."""

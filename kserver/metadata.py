@@ -1,0 +1,107 @@
+"""The cluster as this broker last learned of it: one immutable image, swapped whole.
+
+Readers take `cache.current` once and use it to the end of their request; whoever changes the
+cluster builds a new image and calls `update`.  After an `await`, take it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from uuid import UUID
+
+from kserver.model import INTERNAL_TOPICS, NO_BROKER, BrokerId, Endpoint, LeaderEpoch
+
+NO_ID = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """Leadership and placement of one partition; the preferred replica stands first."""
+
+    partition: int
+    leader: BrokerId
+    leader_epoch: LeaderEpoch
+    replicas: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...]
+    partition_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    name: str
+    id: UUID
+    partitions: tuple[PartitionInfo, ...]
+    """At index p stands partition p."""
+    config: Mapping[str, str] = field(default_factory=dict)
+    """The topic's overrides, as text."""
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    id: BrokerId
+    endpoints: Mapping[str, Endpoint]
+    """By listener name: what clients of that listener are told to connect to."""
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMetadata:
+    cluster_id: str
+    controller: BrokerId = NO_BROKER
+    brokers: Mapping[BrokerId, BrokerInfo] = MappingProxyType({})
+    topics: Mapping[str, TopicInfo] = MappingProxyType({})
+    topic_names: Mapping[UUID, str] = MappingProxyType({})
+
+    def with_topics(
+        self, changed: Mapping[str, TopicInfo], deleted: frozenset[str] = frozenset()
+    ) -> ClusterMetadata:
+        """A new image with these topics set and those gone."""
+        topics = {n: t for n, t in self.topics.items() if n not in deleted} | dict(changed)
+        names = {t.id: n for n, t in topics.items()}
+        return ClusterMetadata(
+            self.cluster_id,
+            self.controller,
+            self.brokers,
+            MappingProxyType(topics),
+            MappingProxyType(names),
+        )
+
+    def topic_by_id(self, topic_id: UUID) -> TopicInfo | None:
+        name = self.topic_names.get(topic_id)
+        return None if name is None else self.topics.get(name)
+
+
+class MetadataCache:
+    def __init__(self, current: ClusterMetadata) -> None:
+        self.current = current
+        self._waiting: list[tuple[Callable[[ClusterMetadata], bool], asyncio.Future[None]]] = []
+
+    def update(self, image: ClusterMetadata) -> None:
+        self.current = image
+        still = []
+        for holds, future in self._waiting:
+            if future.done():
+                continue
+            if holds(image):
+                future.set_result(None)
+            else:
+                still.append((holds, future))
+        self._waiting = still
+
+    async def wait_for(
+        self, holds: Callable[[ClusterMetadata], bool], timeout_s: float
+    ) -> ClusterMetadata:
+        """The first image of which `holds` is true; TimeoutError when none comes in time."""
+        if not holds(self.current):
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((holds, future))
+            async with asyncio.timeout(timeout_s):
+                await future
+        return self.current

@@ -1,0 +1,65 @@
+"""The nouns that every room shares.
+
+Pure: values only.
+
+An *offset* counts records, a *position* counts bytes into a file, a *size* counts bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+BrokerId: TypeAlias = int
+Offset: TypeAlias = int
+LeaderEpoch: TypeAlias = int
+ProducerId: TypeAlias = int
+
+NO_BROKER: BrokerId = -1
+NO_EPOCH: LeaderEpoch = -1
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID: ProducerId = -1
+
+CONSUMER_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic; prints as Kafka names its directory, `topic-0`."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class OffsetAndEpoch(NamedTuple):
+    offset: Offset
+    epoch: LeaderEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a listener is bound, or where clients are told to find it."""
+
+    listener: str
+    protocol: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.listener}://{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAndIsr:
+    """One partition's leadership, as the controller last decided it."""
+
+    leader: BrokerId
+    leader_epoch: LeaderEpoch
+    isr: tuple[BrokerId, ...]
+    controller_epoch: int = 0
+    partition_epoch: int = 0

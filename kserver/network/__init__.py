@@ -1,0 +1,1 @@
+"""Sockets to frames, answers to sockets."""

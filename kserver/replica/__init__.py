@@ -1,0 +1,1 @@
+"""What a broker hosts: partitions, their roles, who waits on them."""

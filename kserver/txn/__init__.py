@@ -1,0 +1,1 @@
+"""Producer ids; transactions are to follow."""

@@ -1,0 +1,260 @@
+"""The disk: files that are appended to and read at positions, directories, atomic replacement.
+
+`Disk` and `File` are the protocol, `OsDisk` and `OsFile` the real thing; the simulated ones are
+`tests/support/disk.py`.  One contract test holds for all (`tests/contract/test_disk.py`).
+
+Failures are OSError; the log turns them into StorageError with the directory's name.
+
+A file's descriptor lives as long as the object: a FileRange that waits in a connection's queue
+keeps it open after the segment was deleted, and the last reference closes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, TypeVar
+
+T = TypeVar("T")
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """One open file.  Positions and sizes are bytes."""
+
+    path: str
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        """Write all of `data`, or raise."""
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file.  May wait for the disk."""
+
+    def read_cached(self, position: int, size: int) -> bytes | None:
+        """The bytes when memory holds all of them, else None: never waits for the disk."""
+
+    def size(self) -> int: ...
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend with zeros."""
+
+    def sync(self) -> None:
+        """Everything written is on disk afterwards.  Waits; call it through `offload`."""
+
+    def map(self, size: int) -> Mapping:
+        """The first `size` bytes as writable memory, the file extended to it."""
+
+    def fileno(self) -> int:
+        """For sendfile; -1 where there is no descriptor (simulation)."""
+
+
+class Mapping(Protocol):
+    """Writable memory over a file's first bytes (an index)."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, at: slice, /) -> bytes: ...
+    def __setitem__(self, at: slice, data: bytes, /) -> None: ...
+    def flush(self) -> object: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FileRange:
+    """`size` bytes of `file` from `position`: what a fetch answers without reading it."""
+
+    file: File
+    position: int
+    size: int
+
+    def read(self) -> bytes:
+        return self.file.read_at(self.position, self.size)
+
+
+class Disk(Protocol):
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing; FileNotFoundError unless `create`."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def list(self, directory: str) -> list[str]:
+        """Names in a directory, sorted."""
+
+    def is_directory(self, path: str) -> bool: ...
+
+    def make_directories(self, path: str) -> None: ...
+
+    def read_file(self, path: str) -> bytes: ...
+
+    def replace_file(self, path: str, data: bytes) -> None:
+        """Atomically and durably: after a crash the old content stands there or the new one."""
+
+    def rename(self, old: str, new: str) -> None: ...
+
+    def remove(self, path: str) -> None: ...
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def sync_directory(self, path: str) -> None:
+        """Entries made, renamed or removed in it are on disk afterwards."""
+
+    def lock(self, path: str) -> Lock:
+        """BlockingIOError while another process holds it."""
+
+    def modified_ms(self, path: str) -> int: ...
+
+    def free_bytes(self, path: str) -> int: ...
+
+    async def offload(self, work: Callable[[], T]) -> T:
+        """Run what blocks off the loop: the only way to a thread."""
+
+
+class Lock(Protocol):
+    def release(self) -> None: ...
+
+
+class OsFile:
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: str, *, create: bool = False) -> None:
+        self.path = path
+        self._fd = -1
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        self._fd = os.open(path, flags, 0o644)
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        done = os.pwrite(self._fd, data, position)
+        if done == len(data):
+            return
+        rest = memoryview(data)
+        while done < len(data):
+            step = os.pwrite(self._fd, rest[done:], position + done)
+            if step == 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+            done += step
+
+    def read_at(self, position: int, size: int) -> bytes:
+        data = os.pread(self._fd, size, position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        got = len(data)
+        while got < size and (data := os.pread(self._fd, size - got, position + got)):
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def read_cached(self, position: int, size: int) -> bytes | None:
+        buffer = bytearray(size)
+        try:
+            got = os.preadv(self._fd, [buffer], position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            # Some file systems (tmpfs before Linux 6.x, FUSE) do not know the flag.
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            return self.read_at(position, size)
+        if got == size or position + got >= self.size():
+            return bytes(memoryview(buffer)[:got])
+        return None
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def map(self, size: int) -> Mapping:
+        if self.size() < size:
+            os.ftruncate(self._fd, size)
+        return mmap.mmap(self._fd, size)
+
+    def fileno(self) -> int:
+        return self._fd
+
+
+class OsLock:
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._fd)
+            raise
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+class OsDisk:
+    def open(self, path: str, *, create: bool = False) -> OsFile:
+        return OsFile(path, create=create)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def list(self, directory: str) -> list[str]:
+        return sorted(os.listdir(directory))
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def make_directories(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def read_file(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def replace_file(self, path: str, data: bytes) -> None:
+        temporary = path + ".tmp"
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        self.sync_directory(os.path.dirname(path) or ".")
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new)
+
+    def remove(self, path: str) -> None:
+        os.remove(path)
+
+    def remove_tree(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def sync_directory(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str) -> OsLock:
+        return OsLock(path)
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def free_bytes(self, path: str) -> int:
+        return shutil.disk_usage(path).free
+
+    async def offload(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(None, work)
