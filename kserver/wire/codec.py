@@ -1,0 +1,186 @@
+"""Messages to bytes and back: headers by hand, bodies through kio.
+
+Pure: bytes and values only.
+
+A request's header is version 1, or 2 (with tagged fields) where its version is flexible; an
+answer's is version 0 or 1 alike, but for ApiVersions, whose answer always has header version 0, so
+that a client of any age can read it (KIP-511).  Frames come here without their length prefix and
+leave with it.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import kio.index
+from kio.schema.index import api_key_map, schema_name_map
+from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import SerialError
+
+from kserver.errors import ProtocolError
+from kserver.wire import varint
+
+API_VERSIONS = 18
+
+# The first flexible version of each key that has both kinds; test_codec holds it to kio's schemas.
+_FIRST_FLEXIBLE = {
+    0: 9, 1: 12, 2: 6, 3: 9, 8: 8, 9: 6, 10: 3, 11: 6, 12: 4, 13: 4, 14: 4, 15: 5, 16: 3, 18: 3,
+    19: 5, 20: 4, 21: 2, 22: 2, 23: 4, 24: 3, 25: 3, 26: 3, 27: 1, 28: 3, 29: 2, 30: 2, 31: 2,
+    32: 4, 33: 2, 34: 2, 35: 2, 36: 2, 37: 2, 38: 2, 39: 2, 40: 2, 41: 2, 42: 2, 43: 2, 44: 1,
+    48: 1, 49: 1, 53: 1, 54: 1,
+}  # fmt: skip
+_NEVER_FLEXIBLE = {17, 47}
+
+
+def _flexible_versions(key: int) -> range:
+    if key in _NEVER_FLEXIBLE:
+        return range(0)
+    return range(_FIRST_FLEXIBLE.get(key, 0), max(schema_name_map[api_key_map[key]]) + 1)
+
+
+_FLEXIBLE = {key: _flexible_versions(key) for key in api_key_map}
+_NO_VERSIONS = range(0)
+_NAMES = {key: name.title().replace("_", "") for key, name in api_key_map.items()}
+
+_REQUEST_HEADER = struct.Struct(">hhih")
+_REQUEST_HEAD = struct.Struct(">ihhih")
+_RESPONSE_HEADER = struct.Struct(">i")
+_RESPONSE_HEAD = struct.Struct(">ii")
+
+
+class RequestHeader(NamedTuple):
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def api_name(key: int) -> str:
+    """Kafka's name of an API, such as "Produce"."""
+    return _NAMES.get(key) or f"api key {key}"
+
+
+def is_flexible(api_key: int, version: int) -> bool:
+    """Whether a version has tagged fields and compact lengths (KIP-482); False for unknown ones."""
+    return version in _FLEXIBLE.get(api_key, _NO_VERSIONS)
+
+
+def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
+    """The header, and the position of the body.
+
+    Of an unknown version only what both header versions share is read: enough to answer with
+    UNSUPPORTED_VERSION.
+    """
+    try:
+        key, version, correlation_id, size = _REQUEST_HEADER.unpack_from(frame)
+        at = 10
+        client_id = None
+        if size >= 0:
+            at += size
+            if at > len(frame):
+                raise ProtocolError("a client id that is cut short")
+            client_id = str(frame[10:at], "utf-8")
+        if version in _FLEXIBLE.get(key, _NO_VERSIONS):
+            at = at + 1 if frame[at] == 0 else _skip_tagged_fields(frame, at)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"a broken request header: {error}") from error
+    return RequestHeader(key, version, correlation_id, client_id), at
+
+
+def read_request(header: RequestHeader, frame: memoryview, body_offset: int) -> Any:
+    """The request's body as kio's dataclass of that key and version."""
+    reader = _request_reader(header.api_key, header.api_version)
+    return _read(reader, frame, body_offset)
+
+
+def read_response(api_key: int, version: int, frame: memoryview) -> tuple[int, Any]:
+    """Correlation id and body of an answer to a request of `api_key` and `version`."""
+    if len(frame) < _RESPONSE_HEADER.size:
+        raise ProtocolError("an answer without a header")
+    (correlation_id,) = _RESPONSE_HEADER.unpack_from(frame)
+    at = _RESPONSE_HEADER.size
+    if api_key != API_VERSIONS and is_flexible(api_key, version):
+        at = _skip_tagged_fields(frame, at)
+    return correlation_id, _read(_response_reader(api_key, version), frame, at)
+
+
+def write_response(api_key: int, version: int, correlation_id: int, response: Any) -> bytes:
+    """The whole frame, length prefix included."""
+    out = io.BytesIO()
+    out.write(bytes(_RESPONSE_HEAD.size))
+    if api_key != API_VERSIONS and is_flexible(api_key, version):
+        out.write(b"\x00")
+    entity_writer(type(response))(out, response)
+    _RESPONSE_HEAD.pack_into(out.getbuffer(), 0, out.tell() - 4, correlation_id)
+    return out.getvalue()
+
+
+def write_request(request: Any, correlation_id: int, client_id: str | None) -> bytes:
+    """The whole frame, length prefix included."""
+    name = b"" if client_id is None else client_id.encode()
+    key, version = request.__api_key__, request.__version__
+    out = io.BytesIO()
+    out.write(bytes(_REQUEST_HEAD.size))
+    out.write(name)
+    if is_flexible(key, version):
+        out.write(b"\x00")
+    entity_writer(type(request))(out, request)
+    size = -1 if client_id is None else len(name)
+    _REQUEST_HEAD.pack_into(out.getbuffer(), 0, out.tell() - 4, key, version, correlation_id, size)
+    return out.getvalue()
+
+
+@functools.cache
+def request_type(api_key: int, version: int) -> Any:
+    """kio's dataclass of a request; its module is imported at the first call.
+
+    Raises ProtocolError for a key or version that kio does not have.
+    """
+    try:
+        return kio.index.load_request_schema(api_key, version)
+    except kio.index.KioIndexError as error:
+        raise ProtocolError(f"{api_name(api_key)} has no version {version}") from error
+
+
+@functools.cache
+def response_type(api_key: int, version: int) -> Any:
+    """kio's dataclass of an answer, as `request_type`."""
+    try:
+        return kio.index.load_response_schema(api_key, version)
+    except kio.index.KioIndexError as error:
+        raise ProtocolError(f"{api_name(api_key)} has no version {version}") from error
+
+
+_Reader = Callable[[memoryview, int], tuple[Any, int]]
+
+
+@functools.cache
+def _request_reader(api_key: int, version: int) -> _Reader:
+    return entity_reader(request_type(api_key, version))
+
+
+@functools.cache
+def _response_reader(api_key: int, version: int) -> _Reader:
+    return entity_reader(response_type(api_key, version))
+
+
+def _read(reader: _Reader, frame: memoryview, at: int) -> Any:
+    try:
+        return reader(frame.toreadonly(), at)[0]
+    except (SerialError, ValueError, OverflowError) as error:
+        raise ProtocolError(f"a broken message: {error}") from error
+
+
+def _skip_tagged_fields(frame: memoryview, at: int) -> int:
+    count, at = varint.decode_unsigned(frame, at)
+    for _ in range(count):
+        _tag, at = varint.decode_unsigned(frame, at)
+        size, at = varint.decode_unsigned(frame, at)
+        at += size
+        if at > len(frame):
+            raise ProtocolError("a tagged field that is cut short")
+    return at

@@ -1,0 +1,60 @@
+"""Variable-length integers: seven bits a byte, least significant first, high bit set on all but the
+last byte.
+
+Pure: values and bytes only.
+
+`encode` and `decode` take signed numbers in zigzag order (0, -1, 1, -2, ...), as the fields of a
+record do; the `_unsigned` pair takes plain ones, as flexible messages do (KIP-482).  Numbers have
+at most 64 bits, which is ten bytes.
+"""
+
+from __future__ import annotations
+
+from kserver.errors import ProtocolError
+
+_MAX_SHIFT = 63
+
+
+def encode(number: int) -> bytes:
+    return encode_unsigned(number << 1 if number >= 0 else ~(number << 1))
+
+
+def encode_unsigned(number: int) -> bytes:
+    assert 0 <= number < 1 << 64
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def decode(buffer: bytes | memoryview, at: int) -> tuple[int, int]:
+    """The number that starts at position `at`, and the position after it."""
+    zigzag, at = decode_unsigned(buffer, at)
+    return zigzag >> 1 ^ -(zigzag & 1), at
+
+
+def decode_unsigned(buffer: bytes | memoryview, at: int) -> tuple[int, int]:
+    """The number that starts at position `at`, and the position after it."""
+    number = shift = 0
+    while at < len(buffer) and shift <= _MAX_SHIFT:
+        byte = buffer[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if number >> 64:
+                break
+            return number, at
+        shift += 7
+    raise ProtocolError("a varint that is cut short or has more than 64 bits")
+
+
+def size(number: int) -> int:
+    """How many bytes `encode` takes."""
+    return size_unsigned(number << 1 if number >= 0 else ~(number << 1))
+
+
+def size_unsigned(number: int) -> int:
+    """How many bytes `encode_unsigned` takes."""
+    return max(1, (number.bit_length() + 6) // 7)
