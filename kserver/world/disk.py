@@ -11,13 +11,12 @@ keeps it open after the segment was deleted, and the last reference closes it.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import fcntl
 import mmap
 import os
-import shutil
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
@@ -32,37 +31,46 @@ class File(Protocol):
     path: str
 
     def write_at(self, position: int, data: Buffer) -> None:
-        """Write all of `data`, or raise."""
+        """Write all of `data`, or raise; then a part of it may stand there (a full disk)."""
 
     def read_at(self, position: int, size: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file.  May wait for the disk."""
 
     def read_cached(self, position: int, size: int) -> bytes | None:
-        """The bytes when memory holds all of them, else None: never waits for the disk."""
+        """The bytes when memory holds all of them, else None: does not wait for the disk where the
+        file system can tell (ext4, xfs, btrfs); elsewhere (tmpfs, overlayfs) it just reads."""
 
     def size(self) -> int: ...
 
     def truncate(self, size: int) -> None:
-        """Cut or extend with zeros."""
+        """Cut, or extend with zeros that take no room on the disk."""
 
     def sync(self) -> None:
-        """Everything written is on disk afterwards.  Waits; call it through `offload`."""
+        """What is written, and the size, are on disk afterwards, though the name of a new file may
+        not be: see `sync_directory`.  Waits; call it through `offload`.  After a failure the bytes
+        may be lost, and a second `sync` would not tell."""
 
     def map(self, size: int) -> Mapping:
-        """The first `size` bytes as writable memory, the file extended to it."""
+        """The first `size` > 0 bytes as writable memory, the file extended to it.  A file cut below
+        `size` meanwhile must not be touched through the mapping."""
 
     def fileno(self) -> int:
         """For sendfile; -1 where there is no descriptor (simulation)."""
 
 
 class Mapping(Protocol):
-    """Writable memory over a file's first bytes (an index)."""
+    """Writable memory over a file's first bytes (an index); slices have no step."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, at: slice, /) -> bytes: ...
-    def __setitem__(self, at: slice, data: bytes, /) -> None: ...
-    def flush(self) -> object: ...
-    def close(self) -> None: ...
+    def __setitem__(self, at: slice, data: bytes, /) -> None:
+        """`data` fills the slice exactly; ValueError or IndexError otherwise."""
+
+    def flush(self) -> object:
+        """As `File.sync`, for these bytes."""
+
+    def close(self) -> None:
+        """Not on disk for that: nothing is flushed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,38 +101,46 @@ class Disk(Protocol):
     def read_file(self, path: str) -> bytes: ...
 
     def replace_file(self, path: str, data: bytes) -> None:
-        """Atomically and durably: after a crash the old content stands there or the new one."""
+        """Atomically and durably: after a crash the old content stands there or the new one.  Goes
+        through `<path>.tmp`, so one at a time for a path.  Waits for the disk."""
 
-    def rename(self, old: str, new: str) -> None: ...
+    def rename(self, old: str, new: str) -> None:
+        """Replaces the file `new`; an open file keeps following its bytes."""
 
     def remove(self, path: str) -> None: ...
 
-    def remove_tree(self, path: str) -> None: ...
+    def remove_tree(self, path: str) -> None:
+        """A directory with all below it; nothing where there is none."""
 
     def sync_directory(self, path: str) -> None:
         """Entries made, renamed or removed in it are on disk afterwards."""
 
     def lock(self, path: str) -> Lock:
-        """BlockingIOError while another process holds it."""
+        """BlockingIOError while another holds it, be it in this process or Apache's broker."""
 
-    def modified_ms(self, path: str) -> int: ...
+    def modified_ms(self, path: str) -> int:
+        """Milliseconds since 1970 at the last change of its content."""
 
-    def free_bytes(self, path: str) -> int: ...
+    def free_bytes(self, path: str) -> int:
+        """What this process may still write on the file system of `path`."""
 
     async def offload(self, work: Callable[[], T]) -> T:
-        """Run what blocks off the loop: the only way to a thread."""
+        """Run what blocks off the loop: the only way to a thread.  Cancelling the wait does not
+        stop the work."""
 
 
 class Lock(Protocol):
-    def release(self) -> None: ...
+    def release(self) -> None:
+        """A second call does nothing."""
 
 
 class OsFile:
-    __slots__ = ("_fd", "path")
+    __slots__ = ("_fd", "_tells_cached", "path")
 
     def __init__(self, path: str, *, create: bool = False) -> None:
         self.path = path
         self._fd = -1
+        self._tells_cached = True
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         self._fd = os.open(path, flags, 0o644)
 
@@ -156,19 +172,21 @@ class OsFile:
         return b"".join(parts)
 
     def read_cached(self, position: int, size: int) -> bytes | None:
+        if not self._tells_cached:
+            return self.read_at(position, size)
         buffer = bytearray(size)
         try:
             got = os.preadv(self._fd, [buffer], position, os.RWF_NOWAIT)
         except BlockingIOError:
             return None
         except OSError as error:
-            # Some file systems (tmpfs before Linux 6.x, FUSE) do not know the flag.
             if error.errno != errno.EOPNOTSUPP:
                 raise
+            self._tells_cached = False
             return self.read_at(position, size)
-        if got == size or position + got >= self.size():
-            return bytes(memoryview(buffer)[:got])
-        return None
+        if got == size:
+            return bytes(buffer)
+        return bytes(buffer[:got]) if position + got >= self.size() else None
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -177,6 +195,7 @@ class OsFile:
         os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
+        # Unlike fsync it leaves out the times, yet not a size that reading needs.
         os.fdatasync(self._fd)
 
     def map(self, size: int) -> Mapping:
@@ -189,16 +208,22 @@ class OsFile:
 
 
 class OsLock:
+    """A lock of the open file description: unlike POSIX's it also stands between two openers of one
+    process, and unlike flock's it is seen by Java's FileLock."""
+
     def __init__(self, path: str) -> None:
+        whole_file = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, whole_file)
         except OSError:
-            os.close(self._fd)
+            self.release()
             raise
 
     def release(self) -> None:
-        os.close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 class OsDisk:
@@ -223,11 +248,16 @@ class OsDisk:
 
     def replace_file(self, path: str, data: bytes) -> None:
         temporary = path + ".tmp"
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        try:
+            file = OsFile(temporary, create=True)
+            file.truncate(0)
+            file.write_at(0, data)
+            file.sync()
+            os.replace(temporary, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.remove(temporary)
+            raise
         self.sync_directory(os.path.dirname(path) or ".")
 
     def rename(self, old: str, new: str) -> None:
@@ -237,6 +267,8 @@ class OsDisk:
         os.remove(path)
 
     def remove_tree(self, path: str) -> None:
+        import shutil
+
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(path)
 
@@ -254,7 +286,11 @@ class OsDisk:
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def free_bytes(self, path: str) -> int:
-        return shutil.disk_usage(path).free
+        room = os.statvfs(path)
+        return room.f_bavail * room.f_frsize
 
     async def offload(self, work: Callable[[], T]) -> T:
+        # Tools that read logs offline need no loop, and importing one takes 50 ms.
+        import asyncio
+
         return await asyncio.get_running_loop().run_in_executor(None, work)
