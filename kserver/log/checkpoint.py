@@ -1,0 +1,240 @@
+"""The small text files of a log directory: encode and decode each, read and replace on disk.
+
+    recovery-point-offset-checkpoint    offsets: `version`, `count`, then `topic partition offset`
+    log-start-offset-checkpoint
+    replication-offset-checkpoint
+    cleaner-offset-checkpoint
+    leader-epoch-checkpoint             epochs: `version`, `count`, then `epoch start_offset`
+    partition.metadata                  `version: 0` and `topic_id: <base64url>`
+    meta.properties                     version, broker.id (version 1: node.id), cluster.id
+
+Names and formats are Kafka's (OffsetCheckpointFile, LeaderEpochCheckpointFile,
+PartitionMetadataFile, MetaProperties), so either broker reads what the other wrote.  A file that
+cannot be read raises StorageError with its name, the line and the remedy; a failing disk raises
+OSError.  Which offsets go into which file, and when, is the log manager's.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from kserver.errors import StorageError
+from kserver.log.leader_epochs import EpochStart
+from kserver.model import BrokerId, Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from kserver.world.disk import Disk
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+CLEANED = "cleaner-offset-checkpoint"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+META_PROPERTIES = "meta.properties"
+
+_VERSION = "0"
+_NO_TOPIC_ID = UUID(int=0)
+
+_REMEDIES = {
+    RECOVERY_POINTS: "remove it, and every log in this directory is checked from its start",
+    LOG_STARTS: "remove it, and each log starts at its first segment again",
+    HIGH_WATERMARKS: "remove it, and the high watermarks are learned anew from the replicas",
+    CLEANED: "remove it, and the cleaner starts over from the logs' first segments",
+    LEADER_EPOCHS: "remove it, and the epochs are taken from the log's batches again",
+    PARTITION_METADATA: "remove it, and the topic id is taken from the cluster's metadata again",
+    META_PROPERTIES: "write this broker's broker.id and cluster.id into it",
+}
+
+
+class MetaProperties(NamedTuple):
+    """Whose a log directory is; None where an old version left it out."""
+
+    broker_id: BrokerId | None
+    cluster_id: str | None
+    version: int = 0
+
+
+def encode_offsets(offsets: Mapping[TopicPartition, Offset]) -> bytes:
+    return _encode(f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items())
+
+
+def decode_offsets(data: bytes, path: str) -> dict[TopicPartition, Offset]:
+    offsets = {}
+    for number, line in _entries(data, path):
+        match line.split():
+            case [topic, partition, offset]:
+                key = TopicPartition(topic, _integer(partition, number, line, path))
+                offsets[key] = _integer(offset, number, line, path)
+            case _:
+                raise _malformed(path, number, line)
+    return offsets
+
+
+def encode_epochs(epochs: Iterable[EpochStart]) -> bytes:
+    return _encode(f"{epoch} {start_offset}" for epoch, start_offset in epochs)
+
+
+def decode_epochs(data: bytes, path: str) -> list[EpochStart]:
+    epochs = []
+    for number, line in _entries(data, path):
+        match line.split():
+            case [epoch, start_offset]:
+                epochs.append(
+                    EpochStart(
+                        _integer(epoch, number, line, path),
+                        _integer(start_offset, number, line, path),
+                    )
+                )
+            case _:
+                raise _malformed(path, number, line)
+    return epochs
+
+
+def encode_topic_id(topic_id: UUID) -> bytes:
+    text = base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=")
+    return b"version: 0\ntopic_id: " + text
+
+
+def decode_topic_id(data: bytes, path: str) -> UUID:
+    """Any version from 0 on is read, as Kafka does to allow downgrades."""
+    lines = _lines(data, path)
+    fields = []
+    for number, name in enumerate(("version", "topic_id"), start=1):
+        line = lines[number - 1] if number <= len(lines) else ""
+        key, _, value = line.partition(": ")
+        if key != name or not value.strip():
+            raise _malformed(path, number, line)
+        fields.append(value.strip())
+    if _integer(fields[0], 1, lines[0], path) < 0:
+        raise _malformed(path, 1, lines[0])
+    try:
+        topic_id = UUID(bytes=base64.urlsafe_b64decode(fields[1] + "=="))
+    except (binascii.Error, ValueError) as error:
+        raise _malformed(path, 2, lines[1]) from error
+    if topic_id == _NO_TOPIC_ID:
+        raise _malformed(path, 2, lines[1])
+    return topic_id
+
+
+def encode_meta_properties(properties: MetaProperties) -> bytes:
+    """As the properties file that Kafka writes, less its comment with the date."""
+    id_key = "broker.id" if properties.version == 0 else "node.id"
+    lines = [f"version={properties.version}"]
+    if properties.broker_id is not None:
+        lines.append(f"{id_key}={properties.broker_id}")
+    if properties.cluster_id is not None:
+        lines.append(f"cluster.id={properties.cluster_id}")
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def decode_meta_properties(data: bytes, path: str) -> MetaProperties:
+    """Keys of later versions (`directory.id`) are passed over."""
+    found: dict[str, tuple[int, str]] = {}
+    for number, line in enumerate(_lines(data, path), start=1):
+        text = line.strip()
+        if not text or text[0] in "#!":
+            continue
+        key, separator, value = text.partition("=")
+        if not separator:
+            raise _malformed(path, number, line)
+        found[key.strip()] = (number, value.strip())
+
+    def integer(key: str) -> int | None:
+        if key not in found:
+            return None
+        number, value = found[key]
+        return _integer(value, number, f"{key}={value}", path)
+
+    version = integer("version") or 0
+    if version not in (0, 1):
+        number, value = found["version"]
+        raise _malformed(path, number, f"version={value}")
+    broker_id = integer("broker.id" if version == 0 else "node.id")
+    cluster_id = found["cluster.id"][1] if "cluster.id" in found else None
+    return MetaProperties(broker_id, cluster_id, version)
+
+
+def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, Offset]:
+    """Nothing when there is no such file yet."""
+    return decode_offsets(_read(disk, path), path)
+
+
+def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+    disk.replace_file(path, encode_offsets(offsets))
+
+
+def read_epochs(disk: Disk, path: str) -> list[EpochStart]:
+    """Nothing when there is no such file yet."""
+    return decode_epochs(_read(disk, path), path)
+
+
+def write_epochs(disk: Disk, path: str, epochs: Iterable[EpochStart]) -> None:
+    disk.replace_file(path, encode_epochs(epochs))
+
+
+def read_topic_id(disk: Disk, path: str) -> UUID | None:
+    """None when there is no such file yet."""
+    return decode_topic_id(disk.read_file(path), path) if disk.exists(path) else None
+
+
+def write_topic_id(disk: Disk, path: str, topic_id: UUID) -> None:
+    disk.replace_file(path, encode_topic_id(topic_id))
+
+
+def read_meta_properties(disk: Disk, path: str) -> MetaProperties | None:
+    """None when there is no such file yet: a new log directory."""
+    return decode_meta_properties(disk.read_file(path), path) if disk.exists(path) else None
+
+
+def write_meta_properties(disk: Disk, path: str, properties: MetaProperties) -> None:
+    disk.replace_file(path, encode_meta_properties(properties))
+
+
+def _read(disk: Disk, path: str) -> bytes:
+    return disk.read_file(path) if disk.exists(path) else b""
+
+
+def _encode(entries: Iterable[str]) -> bytes:
+    lines = list(entries)
+    return "".join(f"{line}\n" for line in (_VERSION, str(len(lines)), *lines)).encode()
+
+
+def _entries(data: bytes, path: str) -> Iterator[tuple[int, str]]:
+    """Line numbers and lines after the head; an empty file has none, as in Kafka."""
+    lines = _lines(data, path)
+    if not lines:
+        return
+    if lines[0] != _VERSION:
+        raise _malformed(path, 1, lines[0])
+    if len(lines) == 1:
+        return
+    count = _integer(lines[1], 2, lines[1], path)
+    if count != len(lines) - 2:
+        raise _malformed(path, 2, f"{lines[1]} (entries follow: {len(lines) - 2})")
+    yield from enumerate(lines[2:], start=3)
+
+
+def _lines(data: bytes, path: str) -> list[str]:
+    try:
+        return data.decode().splitlines()
+    except UnicodeDecodeError as error:
+        number = data.count(b"\n", 0, error.start) + 1
+        raise _malformed(path, number, repr(error.object[error.start : error.end])) from error
+
+
+def _integer(text: str, number: int, line: str, path: str) -> int:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()):
+        raise _malformed(path, number, line)
+    return int(text)
+
+
+def _malformed(path: str, number: int, line: str) -> StorageError:
+    name = path.rsplit("/", 1)[-1]
+    remedy = _REMEDIES.get(name, "remove it")
+    return StorageError(f"{path}, line {number}: cannot be read: {line!r}; {remedy}")

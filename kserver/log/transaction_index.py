@@ -1,0 +1,117 @@
+"""The transactions that were aborted in one segment: its `.txnindex` file.
+
+Read_committed consumers drop the records of these transactions.  Entries stand in the order of
+their abort markers, so last offsets rise; commits are not written.  The file appears with the
+first entry.  Kafka: TransactionIndex, AbortedTxn.
+
+    version i16 = 0 | producer id i64 | first offset i64 | last offset i64 | last stable offset i64
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from kserver.errors import StorageError
+from kserver.model import Offset, ProducerId
+
+if TYPE_CHECKING:
+    from kserver.world.disk import Disk, File
+
+_ENTRY = struct.Struct(">hqqqq")
+_VERSION = 0
+
+
+class AbortedTransaction(NamedTuple):
+    """One aborted transaction: its first record to its abort marker, both inclusive."""
+
+    producer_id: ProducerId
+    first_offset: Offset
+    last_offset: Offset
+    last_stable_offset: Offset
+    """What the last stable offset became through this abort (the high watermark left aside)."""
+
+
+class TransactionIndex:
+    __slots__ = ("_disk", "_file", "_last_offset", "_size", "base_offset", "path")
+
+    def __init__(self, disk: Disk, path: str, base_offset: Offset) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self._disk = disk
+        self._file: File | None = disk.open(path) if disk.exists(path) else None
+        # A torn last entry is overwritten by the next append.
+        whole = self._file.size() // _ENTRY.size if self._file else 0
+        self._size = whole * _ENTRY.size
+        self._last_offset: Offset | None = None
+        if self._file and whole:
+            last = self._file.read_at(self._size - _ENTRY.size, _ENTRY.size)
+            self._last_offset = _ENTRY.unpack(last)[3]
+
+    def append(self, entry: AbortedTransaction) -> None:
+        assert self._last_offset is None or entry.last_offset > self._last_offset, entry
+        if self._file is None:
+            self._file = self._disk.open(self.path, create=True)
+        self._file.write_at(self._size, _ENTRY.pack(_VERSION, *entry))
+        self._size += _ENTRY.size
+        self._last_offset = entry.last_offset
+
+    def entries(self) -> list[AbortedTransaction]:
+        """All of them; StorageError when an entry has a version that is not ours."""
+        if self._file is None or self._size == 0:
+            return []
+        entries: list[AbortedTransaction] = []
+        for version, *fields in _ENTRY.iter_unpack(self._file.read_at(0, self._size)):
+            if version != _VERSION:
+                raise StorageError(
+                    f"{self.path}: entry {len(entries)} has version {version}, not {_VERSION}; "
+                    "remove the file, and recovery writes it anew from the log"
+                )
+            entries.append(AbortedTransaction(*fields))
+        return entries
+
+    def collect(self, first: Offset, upper_bound: Offset) -> tuple[list[AbortedTransaction], bool]:
+        """The aborted transactions with records in [first, upper_bound), and whether that is all.
+
+        Not all: a later segment's index may hold more, since a transaction's entry stands in the
+        segment that its marker is in.
+        """
+        found = []
+        for entry in self.entries():
+            if entry.last_offset >= first and entry.first_offset < upper_bound:
+                found.append(entry)
+            # At that abort everything below the bound was decided: later entries start above it.
+            if entry.last_stable_offset >= upper_bound:
+                return found, True
+        return found, False
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Remove the transactions whose marker stands at or after `offset`."""
+        entries = self.entries()
+        kept = [entry for entry in entries if entry.last_offset < offset]
+        if len(kept) < len(entries):
+            self._cut(len(kept), kept[-1].last_offset if kept else None)
+
+    def reset(self) -> None:
+        self._cut(0, None)
+
+    def check(self) -> None:
+        """StorageError unless the file can be this segment's; recovery then writes it anew."""
+        previous = self.base_offset - 1
+        if self._file is not None and self._file.size() != self._size:
+            raise StorageError(f"{self.path}: size {self._file.size()} is no multiple of 34")
+        for entry in self.entries():
+            if not (entry.first_offset <= entry.last_offset and entry.last_offset > previous):
+                raise StorageError(f"{self.path}: {entry} is out of order (after {previous})")
+            previous = entry.last_offset
+
+    def sync(self) -> None:
+        """Waits for the disk."""
+        if self._file is not None:
+            self._file.sync()
+
+    def _cut(self, entries: int, last_offset: Offset | None) -> None:
+        self._size = entries * _ENTRY.size
+        self._last_offset = last_offset
+        if self._file is not None:
+            self._file.truncate(self._size)

@@ -1,0 +1,422 @@
+"""Which record batches may enter a log, and what the leader stamps on them.
+
+Pure: bytes in, the same bytes out with offset and leader epoch patched in place.
+
+    check (in this order)                                       refused with
+    one whole batch of magic 2, nothing after it                INVALID_RECORD, CORRUPT_MESSAGE
+    a client's base offset is 0                                 INVALID_RECORD
+    size <= max.message.bytes (as sent, and as rebuilt)         MESSAGE_TOO_LARGE
+    CRC-32C                                                     CORRUPT_MESSAGE
+    codec known                                                 UNSUPPORTED_COMPRESSION_TYPE
+    other attributes: no unused bit, no delete horizon          INVALID_RECORD
+    record count = last offset delta + 1 >= 1                   INVALID_RECORD
+    no control batch from a client                              INVALID_RECORD
+    epoch and (from a client) sequence >= 0 with a producer id  INVALID_RECORD
+    timestamp type CreateTime, timestamps within the bounds     INVALID_TIMESTAMP
+    every record has a key (compacted topics)                   INVALID_RECORD
+    records decode, offset deltas 0, 1, 2 ... (when walked)     INVALID_RECORD
+
+The header alone decides for most batches.  The records are walked when the header cannot tell
+(compacted topic, a timestamp out of bounds, base timestamp above the maximum), when they must be
+rebuilt (compression.type names another codec) and with `validate.records=full`.  A maximum
+timestamp that a walk finds wrong is corrected, not refused: old clients of several languages
+wrote a wrong one, and Kafka corrects it.
+
+Sequences are judged by log/producer_state, segment.bytes by log/log.  Kafka: ProduceRequest
+(validateRecords), UnifiedLog (analyzeAndValidateRecords), LogValidator.  Stricter than Kafka:
+trailing bytes, unused attribute bits, negative timestamps and a transactional batch without a
+producer id are refused.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from kserver.errors import ErrorCode, KafkaError, ProtocolError
+from kserver.model import NO_TIMESTAMP, LeaderEpoch, Offset, ProducerId
+from kserver.wire.batch import (
+    COMPRESSION_MASK,
+    CONTROL,
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC,
+    TRANSACTIONAL,
+    Record,
+    RecordBatch,
+    encode_batch,
+)
+from kserver.wire.checksum import crc32c
+from kserver.wire.compression import Compression
+
+if TYPE_CHECKING:
+    from kserver.config.topic import TopicConfig
+
+
+class Origin(Enum):
+    """Who appends: what a client sends is trusted least, what a leader replicated is."""
+
+    client = "client"
+    coordinator = "coordinator"
+    replication = "replication"
+
+
+class ValidBatch(NamedTuple):
+    """One batch as it stands in the buffer that is written: what log, index and producers need.
+
+    The offset that the time index pairs with `max_timestamp` is `last_offset` (KAFKA-17061).
+    """
+
+    position: int
+    """Of its first byte in the buffer."""
+    size: int
+    """Bytes of the whole batch, header included."""
+    base_offset: Offset
+    last_offset: Offset
+    max_timestamp: int
+    producer_id: ProducerId
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+    attributes: int
+    leader_epoch: LeaderEpoch
+
+
+class Validated(NamedTuple):
+    """What to write: `buffer` is the one given, stamped, or a rebuilt one."""
+
+    buffer: memoryview
+    batches: Sequence[ValidBatch]
+    log_append_time_ms: int
+    """NO_TIMESTAMP where the producer's timestamps stand."""
+
+
+class RecordError(NamedTuple):
+    batch_index: int
+    """Of the record in its batch."""
+    message: str
+
+
+class InvalidRecords(KafkaError):
+    """A batch refused for some of its records, which Produce answers name (KIP-467)."""
+
+    def __init__(
+        self, code: ErrorCode, message: str, record_errors: tuple[RecordError, ...]
+    ) -> None:
+        super().__init__(code, message)
+        self.record_errors = record_errors
+
+
+_LAST_CODEC = max(Compression)
+_ALLOWED_BITS = COMPRESSION_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
+_TARGETS = {"uncompressed": 0} | {codec.name: codec.value for codec in Compression if codec}
+"""compression.type to the codec's id; "producer" keeps whatever came."""
+
+_OFFSET_LENGTH_EPOCH = struct.Struct(">qii")
+_MAGIC_AT = 16
+_CRC = struct.Struct(">I")
+_CRC_AT = 17
+_ATTRIBUTES = struct.Struct(">h")
+_ATTRIBUTES_AT = 21
+_MAX_TIMESTAMP = struct.Struct(">q")
+_MAX_TIMESTAMP_AT = 35
+_SHORTEST_MESSAGE = 14
+"""The least length of a message in any format, those before batches included."""
+
+
+def validate(
+    records: memoryview,
+    config: TopicConfig,
+    now_ms: int,
+    *,
+    origin: Origin,
+    first_offset: Offset,
+    leader_epoch: LeaderEpoch,
+    compacted: bool,
+) -> Validated:
+    """Check the one batch that a leader appends, and stamp it; KafkaError as in the table above.
+
+    `records` is writable.  Nothing is patched in a batch that is refused.
+    """
+    size = len(records)
+    if size < HEADER_SIZE:
+        raise _not_one_batch(records)
+    (
+        base_offset,
+        length,
+        _,
+        magic,
+        crc,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    ) = HEADER.unpack_from(records)
+    if length + LOG_OVERHEAD != size or magic != MAGIC:
+        raise _not_one_batch(records)
+    if base_offset != 0 and origin is Origin.client:
+        raise _invalid(f"The base offset of a produced batch must be 0, but is {base_offset}")
+    if size > config.max_message_bytes:
+        raise _too_large(size, config)
+    if crc32c(records[CRC_START:]) != crc:
+        raise KafkaError(ErrorCode.corrupt_message, f"The CRC of the batch is not {crc}")
+    codec = attributes & COMPRESSION_MASK
+    if codec > _LAST_CODEC:
+        raise KafkaError(
+            ErrorCode.unsupported_compression_type, f"Unknown compression type id: {codec}"
+        )
+    if attributes & ~_ALLOWED_BITS:
+        raise _invalid(f"The batch sets attribute bits that a producer may not: {attributes:#x}")
+    if count < 1 or count != last_offset_delta + 1:
+        raise _invalid(
+            f"The batch says {count} records, but its last offset delta is {last_offset_delta}"
+        )
+    if origin is Origin.client:
+        if attributes & CONTROL:
+            raise _invalid("Clients are not allowed to write control records")
+        if producer_id >= 0 and base_sequence < 0:
+            raise _invalid(f"Invalid sequence {base_sequence} of producer {producer_id}")
+    if producer_id >= 0:
+        if producer_epoch < 0:
+            raise _invalid(f"Invalid epoch {producer_epoch} of producer {producer_id}")
+    elif attributes & TRANSACTIONAL:
+        raise _invalid("A transactional batch must have a producer id")
+    if attributes & LOG_APPEND_TIME:
+        raise KafkaError(
+            ErrorCode.invalid_timestamp, "Producers may not set the timestamp type LogAppendTime"
+        )
+
+    create_time = config.message_timestamp_type == "CreateTime"
+    target = config.compression_type
+    rebuild = (
+        target != "producer"
+        and _TARGETS[target] != codec
+        and not (attributes & CONTROL and codec == 0)
+    )
+    if (
+        rebuild
+        or compacted
+        or (
+            create_time
+            and not (
+                NO_TIMESTAMP <= base_timestamp <= max_timestamp
+                and now_ms - base_timestamp <= config.message_timestamp_before_max_ms
+                and max_timestamp - now_ms <= config.message_timestamp_after_max_ms
+            )
+        )
+        or config.validate_records == "full"
+    ):
+        walked = _walk(records, config, now_ms, compacted=compacted)
+        latest = max(record.timestamp for record in walked)
+        if rebuild:
+            records = _rebuilt(records, walked, config)
+            size = len(records)
+            if size > config.max_message_bytes:
+                raise _too_large(size, config)
+            attributes = attributes & ~COMPRESSION_MASK | _TARGETS[target]
+            max_timestamp = latest
+        elif create_time and latest != max_timestamp:
+            max_timestamp = latest
+            _stamp_time(records, attributes, max_timestamp)
+
+    _OFFSET_LENGTH_EPOCH.pack_into(records, 0, first_offset, size - LOG_OVERHEAD, leader_epoch)
+    if not create_time:
+        attributes |= LOG_APPEND_TIME
+        max_timestamp = now_ms
+        _stamp_time(records, attributes, max_timestamp)
+    batch = ValidBatch(
+        0,
+        size,
+        first_offset,
+        first_offset + last_offset_delta,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+        attributes,
+        leader_epoch,
+    )
+    return Validated(records, (batch,), NO_TIMESTAMP if create_time else now_ms)
+
+
+def validate_replicated(records: memoryview, next_offset: Offset) -> Validated:
+    """Check what a follower fetched; the leader's offsets and epochs stay.
+
+    A batch that is cut off at the end, as fetches end, is left out of `buffer`.  Refused with
+    CORRUPT_MESSAGE where the bytes are wrong, with INVALID_RECORD where offsets go back or the
+    first lies below `next_offset`, the log's end.
+    """
+    batches = []
+    position = 0
+    while len(records) - position >= HEADER_SIZE:
+        (
+            base_offset,
+            length,
+            epoch,
+            magic,
+            crc,
+            attributes,
+            last_offset_delta,
+            _,
+            max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            count,
+        ) = HEADER.unpack_from(records, position)
+        size = length + LOG_OVERHEAD
+        if magic != MAGIC or size < HEADER_SIZE:
+            raise KafkaError(
+                ErrorCode.corrupt_message, f"Not a batch at {position}: magic {magic}, size {size}"
+            )
+        end = position + size
+        if end > len(records):
+            break
+        if crc32c(records[position + CRC_START : end]) != crc:
+            raise KafkaError(
+                ErrorCode.corrupt_message, f"The CRC of the batch at offset {base_offset} is wrong"
+            )
+        if base_offset < next_offset or last_offset_delta < 0:
+            raise _invalid(
+                f"Batch {base_offset} to {base_offset + last_offset_delta} does not follow on "
+                f"{next_offset - 1}"
+            )
+        last_offset = base_offset + last_offset_delta
+        batches.append(
+            ValidBatch(
+                position,
+                size,
+                base_offset,
+                last_offset,
+                max_timestamp,
+                producer_id,
+                producer_epoch,
+                base_sequence,
+                count,
+                attributes,
+                epoch,
+            )
+        )
+        next_offset = last_offset + 1
+        position = end
+    return Validated(records[:position], batches, NO_TIMESTAMP)
+
+
+def _walk(
+    records: memoryview, config: TopicConfig, now_ms: int, *, compacted: bool
+) -> list[Record]:
+    """Every record, decoded and judged; InvalidRecords names those that are refused."""
+    batch = RecordBatch(records)
+    try:
+        walked = batch.records()
+    except ProtocolError as error:
+        raise _invalid(f"The records of the batch cannot be read: {error}") from error
+    first = batch.base_offset
+    create_time = config.message_timestamp_type == "CreateTime"
+    earliest = max(now_ms - config.message_timestamp_before_max_ms, 0)
+    latest = now_ms + config.message_timestamp_after_max_ms
+    errors = []
+    bad_timestamps = 0
+    for index, (offset, timestamp, key, _, _) in enumerate(walked):
+        if offset != first + index:
+            errors.append(RecordError(index, f"Offset delta {offset - first} instead of {index}"))
+        elif compacted and key is None:
+            errors.append(RecordError(index, "Compacted topic cannot accept message without key"))
+        elif create_time and timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
+            bad_timestamps += 1
+            errors.append(
+                RecordError(index, f"Timestamp {timestamp} is not in [{earliest}, {latest}]")
+            )
+    if len(walked) != batch.count:
+        raise _invalid(f"The batch says {batch.count} records, but holds {len(walked)}")
+    if bad_timestamps:
+        raise InvalidRecords(
+            ErrorCode.invalid_timestamp,
+            "One or more records have been rejected due to invalid timestamp",
+            tuple(errors),
+        )
+    if errors:
+        raise InvalidRecords(
+            ErrorCode.invalid_record,
+            f"One or more records have been rejected due to {len(errors)} record errors",
+            tuple(errors),
+        )
+    return walked
+
+
+def _rebuilt(records: memoryview, walked: Sequence[Record], config: TopicConfig) -> memoryview:
+    """The batch once more, its records compressed as the topic wants them."""
+    batch = RecordBatch(records)
+    codec = Compression(_TARGETS[config.compression_type])
+    rebuilt = encode_batch(
+        [record[1:] for record in walked],
+        compression=codec,
+        level=_level(codec, config),
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
+        transactional=batch.is_transactional,
+        control=batch.is_control,
+    )
+    return memoryview(bytearray(rebuilt))
+
+
+def _level(codec: Compression, config: TopicConfig) -> int | None:
+    match codec:
+        case Compression.gzip:
+            return config.compression_gzip_level
+        case Compression.lz4:
+            return config.compression_lz4_level
+        case Compression.zstd:
+            return config.compression_zstd_level
+        case _:
+            return None
+
+
+def _stamp_time(records: memoryview, attributes: int, max_timestamp: int) -> None:
+    _ATTRIBUTES.pack_into(records, _ATTRIBUTES_AT, attributes)
+    _MAX_TIMESTAMP.pack_into(records, _MAX_TIMESTAMP_AT, max_timestamp)
+    _CRC.pack_into(records, _CRC_AT, crc32c(records[CRC_START:]))
+
+
+def _not_one_batch(records: memoryview) -> KafkaError:
+    """Why these bytes are not exactly one batch of magic 2."""
+    arrived = len(records)
+    if arrived <= _MAGIC_AT:
+        return _invalid("Produce requests must have at least one record batch per partition")
+    _, length, _ = _OFFSET_LENGTH_EPOCH.unpack_from(records)
+    magic = records[_MAGIC_AT]
+    size = length + LOG_OVERHEAD
+    if length < _SHORTEST_MESSAGE or (magic == MAGIC and size < HEADER_SIZE):
+        return KafkaError(ErrorCode.corrupt_message, f"The batch says a length of {length} bytes")
+    if magic > MAGIC:
+        return KafkaError(ErrorCode.corrupt_message, f"Invalid magic found in record: {magic}")
+    if size > arrived:
+        return _invalid(f"The record batch says {size} bytes, but {arrived} came")
+    if magic < MAGIC:
+        return _invalid(
+            f"Produce requests may only contain record batches with magic version 2, not {magic}"
+        )
+    return _invalid("Produce requests must contain exactly one record batch per partition")
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.invalid_record, message)
+
+
+def _too_large(size: int, config: TopicConfig) -> KafkaError:
+    return KafkaError(
+        ErrorCode.message_too_large,
+        f"The record batch is {size} bytes, which exceeds max.message.bytes of "
+        f"{config.max_message_bytes}",
+    )
