@@ -1,0 +1,389 @@
+"""One setting: its key, type, default, range, and what it does; text in, value out.
+
+Pure: no I/O, no clock, no await.
+
+A configuration is a frozen dataclass with one `setting(...)` a line.  The attribute is the key with
+`_` for `.`, so that grep leads from server.properties to the code.  Everything that shows settings
+(DescribeConfigs, the man page, the errors at start) reads the same table: `settings_of(cls)`.
+
+    text     what a file or a request says            "true", "1048576", "a, b"
+    value    what the code works with                 True, 1048576, ("a", "b"); None is null
+
+Types, names and texts are those of Kafka's ConfigDef.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from enum import Enum, IntEnum
+from itertools import dropwhile
+from typing import Any, NamedTuple, Protocol
+
+from kserver.errors import ConfigError
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+DOUBLE_MAX = 1.7976931348623157e308
+
+DAY_MS = 86_400_000
+HOUR_MS = 3_600_000
+MINUTE_MS = 60_000
+
+
+class Type(IntEnum):
+    """The numbers are those of the DescribeConfigs answer."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = Type
+
+BITS = {Type.SHORT: 16, Type.INT: 32, Type.LONG: 64}
+
+
+class Source(IntEnum):
+    """Where a value comes from; the numbers are those of the DescribeConfigs answer."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+class Dynamic(Enum):
+    """What it takes to change a setting of a broker."""
+
+    READ_ONLY = "a restart"
+    PER_BROKER = "at run time, per broker"
+    CLUSTER = "at run time, per broker or for the cluster"
+
+
+READ_ONLY, PER_BROKER, CLUSTER = Dynamic
+
+
+class Acts(Enum):
+    """Whether a setting does something, else why it is only accepted."""
+
+    NOW = "acts"
+    REPLICATION = "will act with replication between brokers"
+    COMPACTION = "will act with log compaction"
+    GROUPS = "will act with consumer groups"
+    SHARE_GROUPS = "will act with share groups"
+    TRANSACTIONS = "will act with transactions"
+    QUOTAS = "will act with quotas"
+    SECURITY = "will act with TLS, SASL and authorization"
+    METRICS = "will act with metrics reporters"
+    TIERED = "will act with tiered storage"
+    LOG_DIRS = "will act with several log directories"
+    KRAFT = "never acts: the cluster is coordinated through ZooKeeper"
+    ABSENT = "never acts: tunes a part of Kafka's broker that this one does not have"
+    JAVA = "never acts: names classes or properties of a Java process"
+    RETIRED = "never acts: pins a format or protocol older than any in use"
+
+
+class Check(NamedTuple):
+    """What a parsed value has to satisfy."""
+
+    range: str
+    """As Kafka writes it: `[0,...]`."""
+    refusal: Callable[[Any], str | None]
+    """The reason why a value is refused, None when it is fine."""
+
+
+ANYTHING = Check("", lambda value: None)
+
+
+def between(low: float, high: float) -> Check:
+    def refusal(value: float) -> str | None:
+        if value < low:
+            return f"Value must be at least {low}"
+        if value > high:
+            return f"Value must be no more than {high}"
+        return None
+
+    return Check(f"[{low},...,{high}]", refusal)
+
+
+def at_least(low: float) -> Check:
+    return Check(
+        f"[{low},...]",
+        lambda value: f"Value must be at least {low}" if value < low else None,
+    )
+
+
+def one_of(*allowed: str) -> Check:
+    """For a string, or for each entry of a list."""
+    listed = ", ".join(allowed)
+
+    def refusal(value: str | tuple[str, ...]) -> str | None:
+        given = (value,) if isinstance(value, str) else value
+        return None if set(given) <= set(allowed) else f"String must be one of: {listed}"
+
+    return Check(f"[{listed}]", refusal)
+
+
+NON_EMPTY = Check("not empty", lambda value: None if value else "Value must not be empty")
+GZIP_LEVEL = Check(
+    "[1,...,9] or -1",
+    lambda level: (
+        None if level in (-1, *range(1, 10)) else "Value must be between 1 and 9 or equal to -1"
+    ),
+)
+
+
+class Synonym(NamedTuple):
+    """A key that is asked when this one is unset; its value times `times` is this one's."""
+
+    name: str
+    times: int = 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Setting:
+    name: str
+    type: Type
+    default: Any
+    check: Check
+    dynamic: Dynamic
+    acts: Acts
+    synonyms: tuple[Synonym, ...]
+    """Keys of the same configuration that give this one's value when it is unset."""
+    broker_key: str | None
+    """Of a topic's setting: the broker's setting it falls back to."""
+    doc: str
+
+    @property
+    def attribute(self) -> str:
+        return attribute(self.name)
+
+    @property
+    def sensitive(self) -> bool:
+        return self.type is Type.PASSWORD
+
+    @property
+    def range(self) -> str:
+        """Which values are allowed, in a few words; empty when every value of the type is."""
+        return self.check.range or ("true or false" if self.type is Type.BOOLEAN else "")
+
+    def parse(self, text: str) -> Any:
+        """The value that `text` says.  ConfigError, in Kafka's words, when it says none."""
+        if reason := self.refusal(text):
+            raise ConfigError(self.explain(text, reason))
+        return self._value(text)
+
+    def refusal(self, text: str) -> str | None:
+        """Why `text` cannot be taken, None when it can."""
+        try:
+            value = self._value(text)
+        except ValueError as error:
+            return str(error)
+        return self.check.refusal(value)
+
+    def explain(self, text: str, reason: str) -> str:
+        shown = "[hidden]" if self.sensitive else text
+        return f"Invalid value {shown} for configuration {self.name}: {reason}"
+
+    def _value(self, text: str) -> Any:
+        text = text.strip()
+        match self.type:
+            case Type.BOOLEAN:
+                if text.lower() not in ("true", "false"):
+                    raise ValueError("Expected value to be either true or false")
+                return text.lower() == "true"
+            case Type.SHORT | Type.INT | Type.LONG:
+                return _integer(text, self.type)
+            case Type.DOUBLE:
+                if not DECIMAL.fullmatch(text):
+                    raise ValueError("Not a number of type DOUBLE")
+                return float(text)
+            case Type.LIST:
+                return _entries(text)
+            case _:
+                return text
+
+    def render(self, value: Any) -> str | None:
+        """`value` as text, as Kafka's ConfigDef writes it; None for null and for passwords."""
+        if value is None or self.sensitive:
+            return None
+        match self.type:
+            case Type.BOOLEAN:
+                return "true" if value else "false"
+            case Type.DOUBLE:
+                return _java_double(value)
+            case Type.LIST:
+                return ",".join(value)
+            case _:
+                return str(value)
+
+
+INTEGER = re.compile(r"[+-]?[0-9]+")
+DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+def attribute(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def _integer(text: str, type: Type) -> int:
+    value = int(text) if INTEGER.fullmatch(text) else None
+    limit = 1 << BITS[type] - 1
+    if value is None or not -limit <= value < limit:
+        raise ValueError(f"Not a number of type {type.name}")
+    return value
+
+
+def _entries(text: str) -> tuple[str, ...]:
+    """Comma-separated; a repeated entry counts once (Kafka 4: ConfigDef.ValidList)."""
+    if not text:
+        return ()
+    entries = tuple(dict.fromkeys(entry.strip() for entry in text.split(",")))
+    if "" in entries:
+        raise ValueError("values must not be empty")
+    return entries
+
+
+def _java_double(value: float) -> str:
+    """As Java's Double.toString: 0.5, 1.0E7, 1.7976931348623157E308."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(float(value))
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    head, tail = str(digits[0]), "".join(map(str, digits[1:])) or "0"
+    return f"{'-' * sign}{head}.{tail}E{int(exponent) + len(digits) - 1}"
+
+
+def setting(
+    name: str,
+    default: Any,
+    check: Check = ANYTHING,
+    *,
+    type: Type | None = None,
+    dynamic: Dynamic = READ_ONLY,
+    acts: Acts = Acts.NOW,
+    synonyms: Iterable[str | Synonym] = (),
+    broker_key: str | None = None,
+    doc: str,
+) -> Any:
+    """A dataclass field that is a setting.
+
+    `type` need only be given where the default does not tell it: LONG, SHORT, CLASS, PASSWORD, and
+    whatever is unset (None).
+    """
+    kind = type or DEFAULT_TYPES[default.__class__]
+    asked = tuple(Synonym(s) if isinstance(s, str) else s for s in synonyms)
+    described = Setting(name, kind, default, check, dynamic, acts, asked, broker_key, doc)
+    return dataclasses.field(default=default, metadata={"setting": described})
+
+
+DEFAULT_TYPES: dict[type, Type] = {
+    bool: Type.BOOLEAN,
+    int: Type.INT,
+    float: Type.DOUBLE,
+    str: Type.STRING,
+    tuple: Type.LIST,
+}
+
+
+def settings_of(config: type) -> Mapping[str, Setting]:
+    """Every setting of a configuration class by its key, in the order of declaration."""
+    return _table(config)
+
+
+@functools.cache
+def _table(config: type) -> Mapping[str, Setting]:
+    return {s.name: s for section in sections_of(config) for s in _own_settings(section)}
+
+
+def sections_of(config: type) -> list[type]:
+    """The classes that a configuration is assembled from; itself when it is from none."""
+    return [base for base in config.__bases__ if dataclasses.is_dataclass(base)] or [config]
+
+
+def _own_settings(section: type) -> Iterable[Setting]:
+    return (f.metadata["setting"] for f in dataclasses.fields(section) if "setting" in f.metadata)
+
+
+def effective(config: object, setting: Setting) -> Any:
+    """The setting's value, or that of the first of its synonyms that is set, in its own unit."""
+    for name, times in (Synonym(setting.name), *setting.synonyms):
+        value = getattr(config, attribute(name))
+        if value is not None:
+            # Negative numbers say "none" or "follow another", in whatever unit.
+            return value if times == 1 or value < 0 else value * times
+    return None
+
+
+class Layer(NamedTuple):
+    """Settings as text that were given in one place."""
+
+    source: Source
+    values: Mapping[str, str | None]
+
+
+class GivenValue(NamedTuple):
+    """A place that gives a setting a value, under its own name or a synonym's."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+class Described(NamedTuple):
+    """One setting of one configuration, as DescribeConfigs answers it."""
+
+    setting: Setting
+    value: str | None
+    source: Source
+    synonyms: tuple[GivenValue, ...]
+    """All places that give a value, the strongest first."""
+
+    @property
+    def name(self) -> str:
+        return self.setting.name
+
+    @property
+    def is_default(self) -> bool:
+        return self.source is Source.DEFAULT_CONFIG
+
+
+class Config(Protocol):
+    def given(self, setting: Setting) -> list[GivenValue]:
+        """All places that give `setting` a value, the strongest first."""
+
+
+def describe(config: Config) -> list[Described]:
+    """Every setting with its value and where that comes from."""
+    described = []
+    for setting in settings_of(type(config)).values():
+        given = tuple(config.given(setting))
+        source = given[0].source if given else Source.DEFAULT_CONFIG
+        value = setting.render(getattr(config, setting.attribute))
+        described.append(Described(setting, value, source, given))
+    return described
+
+
+def given_in(layers: Iterable[Layer], setting: Setting) -> list[GivenValue]:
+    """What `layers`, the strongest first, say about a setting and its synonyms.
+
+    Kafka leaves out whatever stands before the setting's own name (ConfigHelper.configSynonyms).
+    """
+    names = (setting.name, *(s.name for s in setting.synonyms))
+    found = [
+        GivenValue(name, None if setting.sensitive else value, source)
+        for source, values in layers
+        for name in names
+        if (value := values.get(name)) is not None
+    ]
+    return list(dropwhile(lambda one: one.name != setting.name, found))
