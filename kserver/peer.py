@@ -1,0 +1,383 @@
+"""Peer: one connection to another broker, requests pipelined, answers in order, versions agreed.
+
+    peer = await Peer.connect("localhost", 9092, PeerOptions(client_id="k"))
+    new = versions.request(METADATA, peer.version(METADATA))
+    answer = await peer.call(new(topics=None))
+
+A connection opens with ApiVersions (KIP-35, KIP-511).  A broker answers in the order it was asked,
+so the requests that are out form a queue, and one timer watches its head.  When anything goes wrong
+(the broker closes, is late, or sends what makes no sense) the connection ends and every request
+that is out fails with the same error; to connect again is the caller's part.
+
+Errors: OSError (Disconnected and TimeoutError among them) when the connection failed,
+ProtocolError when the bytes made no sense, KafkaError when no version suits both ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+from kio.schema.index import api_key_map, schema_name_map
+
+from kserver import __version__
+from kserver.errors import ErrorCode, KafkaError, ProtocolError
+from kserver.wire import codec, versions
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+API_VERSIONS = 18
+
+# One read takes what has arrived up to this size; smaller answers are cut out of it.
+READ_BYTES = 1 << 16
+# A longer answer gets its memory at once up to here, and beyond only as its bytes arrive, so that
+# a length that lies costs the liar its bandwidth, not us our memory.
+TRUSTED_BYTES = 1 << 22
+# Parts below this size are copied into one write, larger ones are written as they are.
+JOIN_BYTES = 1 << 15
+
+_LENGTH = struct.Struct(">i")
+_REQUEST_HEAD = struct.Struct(">ihhih")
+_ANSWER_HEAD = struct.Struct(">ih")
+
+
+def versions_of(api_key: int) -> tuple[int, int]:
+    """The lowest and highest version of an API that kio has messages for; (0, -1) for none."""
+    known = schema_name_map.get(api_key_map.get(api_key, ""), {})
+    return min(known, default=0), max(known, default=-1)
+
+
+class Disconnected(ConnectionError):
+    """The connection ended before the answer came; whether the request took effect is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerOptions:
+    """What a connection may cost: times in milliseconds, sizes in bytes.
+
+    A buffer size of -1 leaves the socket's as the system has it.
+    """
+
+    client_id: str = "k"
+    setup_timeout_ms: int = 10_000
+    request_timeout_ms: int = 30_000
+    max_idle_ms: int = 540_000
+    max_in_flight: int = 100
+    max_answer_bytes: int = 1 << 28
+    send_buffer_bytes: int = -1
+    receive_buffer_bytes: int = -1
+
+
+@dataclass(slots=True)
+class _Call:
+    correlation_id: int
+    api_key: int
+    deadline: float
+    answer: asyncio.Future[memoryview]
+
+
+class Peer(asyncio.BufferedProtocol):
+    """One connection, open from `connect` until `closed`.
+
+    `versions` maps the API keys that the broker offers to its (lowest, highest) version.
+    """
+
+    def __init__(self, host: str, port: int, options: PeerOptions) -> None:
+        self.host = host
+        self.port = port
+        self.versions: dict[int, tuple[int, int]] = {}
+        self.closed: asyncio.Future[None]
+        self._options = options
+        self._client_id = options.client_id.encode()
+        self._loop = asyncio.get_running_loop()
+        self.closed = self._loop.create_future()
+        self._transport: asyncio.Transport | None = None
+        self._calls: deque[_Call] = deque()
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._correlation_id = 0
+        self._failure: Exception | None = None
+        self._used_at = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._read = memoryview(bytearray(READ_BYTES))
+        self._start = self._end = 0
+        self._large: bytearray | None = None
+        self._large_size = self._large_filled = 0
+
+    @classmethod
+    async def connect(cls, host: str, port: int, options: PeerOptions | None = None) -> Peer:
+        """Connect to the first of the host's addresses that answers, and agree on versions."""
+        options = options or PeerOptions()
+        peer = cls(host, port, options)
+        try:
+            async with asyncio.timeout(options.setup_timeout_ms / 1000):
+                await peer._loop.create_connection(lambda: peer, host, port)
+                await peer._agree_on_versions()
+        except TimeoutError as error:
+            peer._fail(error)
+            raise TimeoutError(
+                f"{peer} did not answer within {options.setup_timeout_ms} ms"
+            ) from error
+        except BaseException:
+            peer.close()
+            raise
+        return peer
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    # Asking
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and self._failure is None
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests are out."""
+        return len(self._calls)
+
+    def version(self, api_key: int, at_most: int = 1 << 15) -> int:
+        """The highest version of an API that both ends know, or KafkaError."""
+        lowest, highest = self.versions.get(api_key, (0, -1))
+        ours = versions_of(api_key)
+        best = min(highest, ours[1], at_most)
+        if best < max(lowest, ours[0]):
+            offer = f"only versions {lowest} to {highest} of" if highest >= 0 else "no"
+            raise KafkaError(
+                ErrorCode.unsupported_version, f"{self} has {offer} {codec.api_name(api_key)}"
+            )
+        return best
+
+    async def call(self, request: Any) -> Any:
+        """Send a kio request, wait for its answer, also for a free place among those in flight."""
+        api_key, version = request.__api_key__, request.__version__
+        while len(self._calls) >= self._options.max_in_flight and self.is_open:
+            turn = self._loop.create_future()
+            self._waiting.append(turn)
+            await turn
+        correlation_id = self._next_correlation_id()
+        frame = codec.write_request(request, correlation_id, self._options.client_id)
+        answer = await self._send(api_key, correlation_id, (frame,))
+        return codec.read_response(api_key, version, answer)[1]
+
+    def send(
+        self, api_key: int, version: int, body: Sequence[Buffer]
+    ) -> asyncio.Future[memoryview]:
+        """Send a body that the caller has framed; the answer is its frame, correlation id first.
+
+        Does not wait and has no limit on what is in flight: both are the caller's part.
+        """
+        correlation_id = self._next_correlation_id()
+        head = self._head(api_key, version, correlation_id, body)
+        return self._send(api_key, correlation_id, (head, *body))
+
+    def post(self, api_key: int, version: int, body: Sequence[Buffer]) -> None:
+        """Send what is never answered (Produce with acks=0)."""
+        self._write((self._head(api_key, version, self._next_correlation_id(), body), *body))
+
+    def close(self) -> None:
+        """End the connection; what is in flight fails with Disconnected."""
+        self._fail(Disconnected(f"the connection to {self} was closed"))
+
+    # Out
+
+    def _next_correlation_id(self) -> int:
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        return self._correlation_id
+
+    def _head(
+        self, api_key: int, version: int, correlation_id: int, body: Sequence[Buffer]
+    ) -> bytes:
+        client_id = self._client_id
+        tags = b"\0" if codec.is_flexible(api_key, version) else b""
+        size = 10 + len(client_id) + len(tags) + sum(map(len, body))
+        fixed = _REQUEST_HEAD.pack(size, api_key, version, correlation_id, len(client_id))
+        return fixed + client_id + tags
+
+    def _send(
+        self, api_key: int, correlation_id: int, parts: Sequence[Buffer]
+    ) -> asyncio.Future[memoryview]:
+        self._write(parts)
+        deadline = self._used_at + self._options.request_timeout_ms / 1000
+        answer = self._loop.create_future()
+        self._calls.append(_Call(correlation_id, api_key, deadline, answer))
+        if self._timer is None or self._timer.when() > deadline:
+            self._watch_until(deadline)
+        return answer
+
+    def _write(self, parts: Sequence[Buffer]) -> None:
+        if self._failure is not None:
+            raise self._failure
+        assert self._transport is not None, "connect() hands out connected peers only"
+        self._used_at = self._loop.time()
+        if sum(map(len, parts)) <= JOIN_BYTES:
+            self._transport.write(b"".join(parts))
+            return
+        for part in parts:
+            self._transport.write(part)
+
+    # In
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if self._failure is not None:
+            self._transport.abort()
+            return
+        raw = transport.get_extra_info("socket")
+        for option, size in (
+            (socket.SO_SNDBUF, self._options.send_buffer_bytes),
+            (socket.SO_RCVBUF, self._options.receive_buffer_bytes),
+        ):
+            if size > 0 and raw is not None:
+                raw.setsockopt(socket.SOL_SOCKET, option, size)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if (large := self._large) is None:
+            return self._read[self._end :]
+        filled = self._large_filled
+        if filled == len(large):
+            large += bytes(min(self._large_size - filled, filled))
+        return memoryview(large)[filled:]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._used_at = self._loop.time()
+        try:
+            if self._large is None:
+                self._end += nbytes
+                self._cut_frames()
+            else:
+                self._large_filled += nbytes
+                if self._large_filled == self._large_size:
+                    frame = memoryview(self._large).toreadonly()
+                    self._large = None
+                    self._answered(frame)
+        except ProtocolError as error:
+            self._fail(error)
+
+    def eof_received(self) -> None:
+        self._fail(Disconnected(f"{self} closed the connection"))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._fail(Disconnected(f"the connection to {self} was lost: {error or 'closed'}"))
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def _cut_frames(self) -> None:
+        """Hand on every whole frame that the read buffer holds, and make room for the next."""
+        read, start, end = self._read, self._start, self._end
+        while end - start >= 4:
+            (size,) = _LENGTH.unpack_from(read, start)
+            if not 4 <= size <= self._options.max_answer_bytes:
+                raise ProtocolError(
+                    f"{self} announced an answer of {size} bytes"
+                    f" (limit {self._options.max_answer_bytes}): is it a Kafka listener?"
+                )
+            if end - start - 4 < size:
+                if size + 4 > READ_BYTES:
+                    self._start_large(size, read[start + 4 : end])
+                    start = end
+                break
+            frame = memoryview(bytes(read[start + 4 : start + 4 + size]))
+            start += 4 + size
+            self._answered(frame)
+        # Copied through bytes: the two ranges may overlap.
+        read[: end - start] = bytes(read[start:end])
+        self._start, self._end = 0, end - start
+
+    def _start_large(self, size: int, first: memoryview) -> None:
+        large = bytearray(min(size, TRUSTED_BYTES))
+        large[: len(first)] = first
+        self._large, self._large_size, self._large_filled = large, size, len(first)
+
+    def _answered(self, frame: memoryview) -> None:
+        if not self._calls:
+            raise ProtocolError(f"{self} sent an answer that nobody asked for")
+        call = self._calls[0]
+        (correlation_id,) = _LENGTH.unpack_from(frame)
+        if correlation_id != call.correlation_id:
+            raise ProtocolError(
+                f"{self} answered request {correlation_id} before {call.correlation_id}"
+            )
+        self._calls.popleft()
+        if not call.answer.done():
+            call.answer.set_result(frame)
+        self._wake()
+
+    # The end
+
+    def _fail(self, error: Exception) -> None:
+        if self._failure is not None:
+            return
+        self._failure = error
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        elif not self.closed.done():
+            self.closed.set_result(None)
+        calls, self._calls = self._calls, deque()
+        for call in calls:
+            if not call.answer.done():
+                call.answer.set_exception(error)
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+
+    def _watch_until(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(deadline, self._watch)
+
+    def _watch(self) -> None:
+        """The timer: is the oldest request late, or the connection idle for too long?"""
+        now = self._loop.time()
+        if self._calls:
+            call = self._calls[0]
+            if call.deadline <= now:
+                name = codec.api_name(call.api_key)
+                limit = self._options.request_timeout_ms
+                self._fail(TimeoutError(f"{self} did not answer {name} within {limit} ms"))
+                return
+            self._watch_until(call.deadline)
+            return
+        deadline = self._used_at + self._options.max_idle_ms / 1000
+        if deadline <= now:
+            self.close()
+            return
+        self._watch_until(deadline)
+
+    # Versions
+
+    async def _agree_on_versions(self) -> None:
+        """Ask in our newest version; a broker that does not know it says in v0 which it knows."""
+        version = versions_of(API_VERSIONS)[1]
+        while True:
+            new = versions.request(API_VERSIONS, version)
+            request = new(client_software_name="k", client_software_version=__version__)
+            correlation_id = self._next_correlation_id()
+            frame = codec.write_request(request, correlation_id, self._options.client_id)
+            answer = await self._send(API_VERSIONS, correlation_id, (frame,))
+            if len(answer) < _ANSWER_HEAD.size:
+                raise ProtocolError(f"{self} cut its answer to ApiVersions short")
+            code = _ANSWER_HEAD.unpack_from(answer)[1]
+            unsupported = code == ErrorCode.unsupported_version
+            _, entity = codec.read_response(API_VERSIONS, 0 if unsupported else version, answer)
+            offered = {k.api_key: (k.min_version, k.max_version) for k in entity.api_keys}
+            if not unsupported:
+                break
+            lower = min(offered.get(API_VERSIONS, (0, 0))[1], version - 1)
+            if lower < 0:
+                raise ProtocolError(f"{self} refuses ApiVersions in every version")
+            version = lower
+        if entity.error_code != ErrorCode.none:
+            raise KafkaError(entity.error_code, f"{self} refuses ApiVersions")
+        self.versions = offered
