@@ -1,0 +1,337 @@
+"""Kafka's znodes: where each lies, and its bytes as Kafka 3.9 in ZooKeeper mode writes them.
+
+Pure: paths, encode and decode; no I/O.
+
+    /brokers/ids/N                        a live broker (ephemeral)
+    /brokers/seqid                        its version numbers the broker ids that are handed out
+    /brokers/topics/T                     topic id, and the replicas of every partition
+    /brokers/topics/T/partitions/P/state  leader, epochs, in-sync replicas
+    /cluster/id
+    /config/topics/T, /config/brokers/N   overrides; `<default>` stands for all brokers
+    /config/changes/config_change_n       tells brokers which of them to read again
+    /controller, /controller_epoch        who decides (ephemeral), and for the how-many-th time
+    /admin/delete_topics/T                T is to be deleted
+    /latest_producer_id_block             the producer ids that were handed out last
+
+Keys stand in the order in which Kafka 3.9.2 writes them, which is that of Scala's maps; partitions
+stand in their own order.  Older versions of a znode are read too.  A decode raises StorageError for
+bytes that are not what Kafka would have written.  (Kafka: kafka.zk.ZkData, KafkaZkClient.)
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kserver.errors import StorageError
+from kserver.model import BrokerId, Endpoint, LeaderAndIsr, ProducerId
+
+BROKER_IDS = "/brokers/ids"
+BROKER_SEQUENCE = "/brokers/seqid"
+TOPICS = "/brokers/topics"
+CLUSTER_ID = "/cluster/id"
+CONFIG_CHANGES = "/config/changes"
+CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+DELETE_TOPICS = "/admin/delete_topics"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+
+TOPIC_CONFIGS = "topics"
+BROKER_CONFIGS = "brokers"
+DEFAULT_ENTITY = "<default>"
+
+PERSISTENT_PATHS = (
+    "/consumers",
+    BROKER_IDS,
+    TOPICS,
+    CONFIG_CHANGES,
+    DELETE_TOPICS,
+    BROKER_SEQUENCE,
+    "/isr_change_notification",
+    PRODUCER_ID_BLOCK,
+    "/log_dir_event_notification",
+    "/config/topics",
+    "/config/clients",
+    "/config/users",
+    "/config/brokers",
+    "/config/ips",
+)
+"""What every broker makes on its start, empty, where it is missing."""
+
+
+def broker_path(broker: BrokerId) -> str:
+    return f"{BROKER_IDS}/{broker}"
+
+
+def topic_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}/partitions"
+
+
+def partition_path(topic: str, partition: int) -> str:
+    return f"{TOPICS}/{topic}/partitions/{partition}"
+
+
+def state_path(topic: str, partition: int) -> str:
+    return f"{TOPICS}/{topic}/partitions/{partition}/state"
+
+
+def delete_topic_path(topic: str) -> str:
+    return f"{DELETE_TOPICS}/{topic}"
+
+
+def config_path(entity_type: str, name: str) -> str:
+    """Of TOPIC_CONFIGS a topic, of BROKER_CONFIGS an id or DEFAULT_ENTITY."""
+    return f"/config/{entity_type}/{name}"
+
+
+def uuid_to_text(value: UUID) -> str:
+    """22 characters of URL-safe base64: how Kafka writes topic ids and cluster ids."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def uuid_from_text(text: str) -> UUID:
+    """ValueError when it is none."""
+    try:
+        return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+    except binascii.Error as error:
+        raise ValueError(str(error)) from error
+
+
+def _to_json(value: Mapping[str, object]) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+@contextmanager
+def _decoding(path: str, data: bytes) -> Iterator[Any]:
+    """The JSON; StorageError for whatever the reader of its fields trips over."""
+    try:
+        yield json.loads(data)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StorageError(
+            f"{path} holds {data!r}, which is not what Kafka writes there ({error!r})"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    """What a live broker tells of itself."""
+
+    id: BrokerId
+    endpoints: tuple[Endpoint, ...]
+    """As advertised, in the order of `listeners`."""
+    timestamp_ms: int
+    rack: str | None = None
+    jmx_port: int = -1
+
+
+def encode_broker(broker: BrokerRegistration) -> bytes:
+    """Version 5."""
+    # Clients from before listeners had names look for host and port; they speak PLAINTEXT only.
+    plain = next((e for e in broker.endpoints if e.protocol == "PLAINTEXT"), None)
+    return _to_json(
+        {
+            "features": {},
+            "listener_security_protocol_map": {e.listener: e.protocol for e in broker.endpoints},
+            "endpoints": [str(e) for e in broker.endpoints],
+            **({} if broker.rack is None else {"rack": broker.rack}),
+            "jmx_port": broker.jmx_port,
+            "port": plain.port if plain else -1,
+            "host": plain.host if plain else None,
+            "version": 5,
+            "timestamp": str(broker.timestamp_ms),
+        }
+    )
+
+
+def decode_broker(broker: BrokerId, data: bytes) -> BrokerRegistration:
+    with _decoding(broker_path(broker), data) as fields:
+        if fields["version"] < 2:
+            endpoints = [f"PLAINTEXT://{fields['host']}:{fields['port']}"]
+        else:
+            endpoints = fields["endpoints"]
+        protocols = fields.get("listener_security_protocol_map", {})
+        return BrokerRegistration(
+            broker,
+            tuple(_endpoint(text, protocols) for text in endpoints),
+            int(fields.get("timestamp", -1)),
+            fields.get("rack"),
+            fields.get("jmx_port", -1),
+        )
+
+
+def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
+    """`LISTENER://host:port`; before version 4 a listener is named after its protocol."""
+    listener, rest = text.split("://")
+    host, port = rest.rsplit(":", 1)
+    return Endpoint(
+        listener,
+        protocols.get(listener, listener),
+        host.removeprefix("[").removesuffix("]"),
+        int(port),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAssignment:
+    """Where a topic's partitions are; `adding` and `removing` while they move (KIP-455)."""
+
+    topic_id: UUID | None
+    """None where a broker older than 2.8 made the topic."""
+    replicas: Mapping[int, tuple[BrokerId, ...]]
+    """By partition; the preferred replica stands first."""
+    adding: Mapping[int, tuple[BrokerId, ...]] = field(default_factory=dict)
+    removing: Mapping[int, tuple[BrokerId, ...]] = field(default_factory=dict)
+
+
+def encode_topic(topic: TopicAssignment) -> bytes:
+    """Version 3."""
+
+    def as_json(replicas: Mapping[int, tuple[BrokerId, ...]]) -> dict[str, list[BrokerId]]:
+        return {str(p): list(r) for p, r in sorted(replicas.items())}
+
+    return _to_json(
+        {
+            "partitions": as_json(topic.replicas),
+            **({} if topic.topic_id is None else {"topic_id": uuid_to_text(topic.topic_id)}),
+            "adding_replicas": as_json(topic.adding),
+            "removing_replicas": as_json(topic.removing),
+            "version": 3,
+        }
+    )
+
+
+def decode_topic(topic: str, data: bytes) -> TopicAssignment:
+    with _decoding(topic_path(topic), data) as fields:
+
+        def replicas(key: str) -> dict[int, tuple[BrokerId, ...]]:
+            given = fields.get(key, {}).items()
+            return {int(p): tuple(int(b) for b in brokers) for p, brokers in given}
+
+        topic_id = fields.get("topic_id")
+        return TopicAssignment(
+            None if topic_id is None else uuid_from_text(topic_id),
+            replicas("partitions"),
+            replicas("adding_replicas"),
+            replicas("removing_replicas"),
+        )
+
+
+def encode_state(state: LeaderAndIsr) -> bytes:
+    """Version 1.  The partition epoch is the znode's own version, so it is not in the bytes."""
+    return _to_json(
+        {
+            "controller_epoch": state.controller_epoch,
+            "leader": state.leader,
+            "version": 1,
+            "leader_epoch": state.leader_epoch,
+            "isr": list(state.isr),
+        }
+    )
+
+
+def decode_state(topic: str, partition: int, data: bytes, znode_version: int) -> LeaderAndIsr:
+    with _decoding(state_path(topic, partition), data) as fields:
+        return LeaderAndIsr(
+            int(fields["leader"]),
+            int(fields["leader_epoch"]),
+            tuple(int(b) for b in fields["isr"]),
+            int(fields["controller_epoch"]),
+            znode_version,
+        )
+
+
+def encode_config(overrides: Mapping[str, str]) -> bytes:
+    return _to_json({"version": 1, "config": dict(sorted(overrides.items()))})
+
+
+def decode_config(entity_type: str, name: str, data: bytes) -> dict[str, str]:
+    """Overrides by key; none where the znode is empty."""
+    if not data:
+        return {}
+    with _decoding(config_path(entity_type, name), data) as fields:
+        return {str(key): str(value) for key, value in fields.get("config", {}).items()}
+
+
+def encode_config_change(entity_type: str, name: str) -> bytes:
+    """Created under CONFIG_CHANGE_PREFIX as a sequence, so that each broker reads that entity."""
+    return _to_json({"version": 2, "entity_path": f"{entity_type}/{name}"})
+
+
+def decode_config_change(data: bytes) -> tuple[str, str]:
+    """Entity type and name."""
+    with _decoding(CONFIG_CHANGES, data) as fields:
+        if fields["version"] == 1:
+            return str(fields["entity_type"]), str(fields["entity_name"])
+        entity_type, name = fields["entity_path"].split("/", 1)
+        return entity_type, name
+
+
+def encode_controller(broker: BrokerId, timestamp_ms: int) -> bytes:
+    return _to_json(
+        {
+            "version": 2,
+            "brokerid": broker,
+            "timestamp": str(timestamp_ms),
+            "kraftControllerEpoch": -1,
+        }
+    )
+
+
+def decode_controller(data: bytes) -> BrokerId:
+    with _decoding(CONTROLLER, data) as fields:
+        return int(fields["brokerid"])
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    return str(epoch).encode()
+
+
+def decode_controller_epoch(data: bytes) -> int:
+    with _decoding(CONTROLLER_EPOCH, data) as epoch:
+        return int(epoch)
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return _to_json({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    with _decoding(CLUSTER_ID, data) as fields:
+        return str(fields["id"])
+
+
+class ProducerIdBlock(NamedTuple):
+    """Producer ids from `first` to `last`, both included, that `broker` may hand out."""
+
+    broker: BrokerId
+    first: ProducerId
+    last: ProducerId
+
+
+def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
+    return _to_json(
+        {
+            "version": 1,
+            "broker": block.broker,
+            "block_start": str(block.first),
+            "block_end": str(block.last),
+        }
+    )
+
+
+def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
+    with _decoding(PRODUCER_ID_BLOCK, data) as fields:
+        return ProducerIdBlock(
+            int(fields["broker"]), int(fields["block_start"]), int(fields["block_end"])
+        )
