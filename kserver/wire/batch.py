@@ -28,13 +28,13 @@ The module is plain typed code that mypyc can compile as it stands.
 from __future__ import annotations
 
 import enum
-import functools
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from kserver.errors import ProtocolError
 from kserver.wire import compression, varint
+from kserver.wire.checksum import Buffer, crc32c
 from kserver.wire.compression import Compression
 
 HEADER = struct.Struct(">qiiBIhiqqqhii")
@@ -54,7 +54,6 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
 
-Buffer = bytes | bytearray | memoryview
 Headers = Sequence[tuple[str, bytes | None]]
 NewRecord = tuple[int, bytes | None, bytes | None, Headers]
 """Timestamp in ms, key, value, headers."""
@@ -73,15 +72,6 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
-
-
-@functools.cache
-def crc32c() -> Callable[[Buffer], int]:
-    """The checksum, imported at the first call: the package takes 70 ms to load."""
-    import crc32c
-
-    checksum: Callable[[Buffer], int] = crc32c.crc32c
-    return checksum
 
 
 class RecordBatch:
@@ -198,7 +188,7 @@ class RecordBatch:
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     def is_valid_crc(self) -> bool:
-        return crc32c()(self.buffer[CRC_START:]) == self.crc
+        return crc32c(self.buffer[CRC_START:]) == self.crc
 
     def records(self, limit_bytes: int = MAX_RECORDS_BYTES) -> list[Record]:
         """All records, decompressed.
@@ -392,7 +382,7 @@ def encode_batch(
         len(records),
     )
     batch = header + body
-    _CRC_FIELD.pack_into(batch, 17, crc32c()(memoryview(batch)[CRC_START:]))
+    _CRC_FIELD.pack_into(batch, 17, crc32c(memoryview(batch)[CRC_START:]))
     return bytes(batch)
 
 

@@ -64,6 +64,14 @@ def api_name(key: int) -> str:
     return _NAMES.get(key) or f"api key {key}"
 
 
+def versions_of(api_key: int) -> tuple[int, int]:
+    """The lowest and the highest version that kio has; (0, -1) for a key it does not have."""
+    if api_key not in api_key_map:
+        return 0, -1
+    known = schema_name_map[api_key_map[api_key]]
+    return min(known), max(known)
+
+
 def is_flexible(api_key: int, version: int) -> bool:
     """Whether a version has tagged fields and compact lengths (KIP-482); False for unknown ones."""
     return version in _FLEXIBLE.get(api_key, _NO_VERSIONS)
