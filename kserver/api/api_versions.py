@@ -1,0 +1,76 @@
+"""ApiVersions (key 18): v0-v4.
+
+Behaviour:
+- Lists the APIs of the table with the versions that are built, never one that is not finished.
+- A version that is not known is answered, not refused: UNSUPPORTED_VERSION in a v0 body that
+  lists ApiVersions' own range, so that the client can begin again (KIP-511; kafka-python and
+  KoP's users were cut off where a broker disconnected).
+- Supported features are named from v3; none is finalized yet, which is epoch -1.  Features whose
+  minimum is 0 only from v4 (KAFKA-17011: older clients cannot read them).
+
+Errors: UNSUPPORTED_VERSION, INVALID_REQUEST (a client name or version that is not one).
+
+Versions:
+- v1 throttle time; v3 client software name and version, features; v4 features with minimum 0
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Any
+
+from kserver.api.context import Parts, Session
+from kserver.errors import ErrorCode
+from kserver.network.conversation import Answer
+from kserver.wire.codec import RequestHeader, read_request, write_response
+from kserver.wire.versions import reply_to
+
+KEY, VERSIONS = 18, range(0, 5)
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+_V0 = struct.Struct(">iihihhh")
+"""Size, correlation id, error code, one API: its key and its lowest and highest version."""
+
+
+def handle_frame(
+    header: RequestHeader, frame: memoryview, at: int, session: Session, parts: Parts
+) -> Answer:
+    request = read_request(header, frame, at)
+    return write_response(
+        KEY, header.api_version, header.correlation_id, _answer(request, header, session)
+    )
+
+
+def refuse_version(header: RequestHeader) -> bytes:
+    """UNSUPPORTED_VERSION, in version 0 whatever was asked."""
+    return _V0.pack(
+        _V0.size - 4,
+        header.correlation_id,
+        ErrorCode.unsupported_version.value,
+        1,
+        KEY,
+        VERSIONS.start,
+        VERSIONS.stop - 1,
+    )
+
+
+def _answer(request: Any, header: RequestHeader, session: Session) -> Any:
+    reply = reply_to(request)
+    if header.api_version >= 3:
+        software = (request.client_software_name, request.client_software_version)
+        if not all(_SOFTWARE.fullmatch(text) for text in software):
+            return reply(error_code=ErrorCode.invalid_request)
+        session.client_software = software
+    return reply(
+        error_code=ErrorCode.none,
+        api_keys=[
+            reply.api_keys(
+                api_key=key,
+                min_version=versions.start,
+                max_version=versions.stop - 1,
+            )
+            for key, versions in session.served.items()
+        ],
+        finalized_features_epoch=-1,
+    )

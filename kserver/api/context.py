@@ -1,0 +1,63 @@
+"""What a handler is given beside its request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kserver.config.broker import BrokerConfig
+from kserver.controller.controller import Controller
+from kserver.metadata import MetadataCache
+from kserver.model import BrokerId, Endpoint
+from kserver.replica.fetch_session import FetchSessions
+from kserver.replica.manager import ReplicaManager
+from kserver.replica.purgatory import Purgatory
+from kserver.txn.producer_ids import ProducerIds
+from kserver.world import World
+
+
+class Spawn(Protocol):
+    """Runs a request that cannot be answered at once, as a task of the broker's own group."""
+
+    def __call__(self, work: Coroutine[Any, Any, None], /) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The broker's parts, as the handlers see them."""
+
+    broker_id: BrokerId
+    config: BrokerConfig
+    world: World
+    loop: asyncio.AbstractEventLoop
+    metadata: MetadataCache
+    replicas: ReplicaManager
+    purgatory: Purgatory
+    fetch_sessions: FetchSessions
+    controller: Controller
+    producer_ids: ProducerIds
+    spawn: Spawn
+
+
+@dataclass(slots=True)
+class Session:
+    """One connection, as the handlers see it."""
+
+    endpoint: Endpoint
+    """The listener it came through; clients are told the addresses of that listener."""
+    address: str
+    served: Mapping[int, range]
+    """Versions by API key, as ApiVersions tells them; given here since the table of handlers
+    imports that handler."""
+    client_software: tuple[str, str] = ("unknown", "unknown")
+    """Name and version, as ApiVersions v3 told them (KIP-511)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    parts: Parts
+    session: Session
+    version: int
+    client_id: str | None

@@ -1,0 +1,48 @@
+"""CreatePartitions (key 37): v0-v3.
+
+Behaviour:
+- Grows topics to a new total; assignments, where given, are those of the new partitions only.
+
+Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST.
+
+Versions:
+- v2 flexible; v3 quota errors
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kserver.api.context import Context
+from kserver.controller.topics import NewPartitions
+from kserver.errors import ErrorCode
+from kserver.wire.versions import reply_to
+
+KEY, VERSIONS = 37, range(0, 4)
+
+
+async def handle(request: Any, context: Context) -> Any:
+    reply = reply_to(request)
+    wanted = [
+        NewPartitions(
+            name=topic.name,
+            count=topic.count,
+            assignments=None
+            if topic.assignments is None
+            else [a.broker_ids for a in topic.assignments],
+        )
+        for topic in request.topics
+    ]
+    errors = await context.parts.controller.create_partitions(
+        wanted, validate_only=request.validate_only
+    )
+    return reply(
+        results=[
+            reply.results(
+                name=new.name,
+                error_code=error.code if error else ErrorCode.none,
+                error_message=(error.message or None) if error else None,
+            )
+            for new, error in zip(wanted, errors, strict=True)
+        ]
+    )

@@ -1,0 +1,74 @@
+"""CreateTopics (key 19): v2-v7.
+
+Behaviour:
+- Every topic is answered on its own; it is led and written to by the time of the answer.
+- -1 stands for `num.partitions` and `default.replication.factor` (KIP-464).
+- From v5 the answer tells partitions, replication factor and all configs (KIP-525).
+
+Errors: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS,
+INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST.
+
+Versions:
+- v4 defaults by -1; v5 flexible, configs; v6 quota errors; v7 topic ids
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kserver.api.context import Context
+from kserver.api.describe_configs import topic_entries
+from kserver.controller.topics import NewTopic
+from kserver.errors import ErrorCode
+from kserver.metadata import TopicInfo
+from kserver.wire.versions import reply_to
+
+KEY, VERSIONS = 19, range(2, 8)
+
+
+async def handle(request: Any, context: Context) -> Any:
+    reply = reply_to(request)
+    wanted = [
+        NewTopic(
+            name=topic.name,
+            partitions=topic.num_partitions,
+            replication_factor=topic.replication_factor,
+            assignments={a.partition_index: a.broker_ids for a in topic.assignments} or None,
+            config={c.name: c.value for c in topic.configs},
+        )
+        for topic in request.topics
+    ]
+    made = await context.parts.controller.create_topics(wanted, validate_only=request.validate_only)
+    topics = []
+    for new, topic in zip(wanted, made, strict=True):
+        if not isinstance(topic, TopicInfo):
+            topics.append(
+                reply.topics(
+                    name=new.name,
+                    error_code=topic.code,
+                    error_message=topic.message or None,
+                    num_partitions=-1,
+                    replication_factor=-1,
+                )
+            )
+            continue
+        topics.append(
+            reply.topics(
+                name=topic.name,
+                topic_id=topic.id,
+                error_code=ErrorCode.none,
+                num_partitions=len(topic.partitions),
+                replication_factor=len(topic.partitions[0].replicas),
+                configs=[
+                    reply.topics.configs(
+                        name=entry.name,
+                        value=entry.value,
+                        read_only=entry.read_only,
+                        config_source=entry.source,
+                        is_sensitive=entry.sensitive,
+                    )
+                    for entry in topic_entries(topic, context.parts.config)
+                ],
+            )
+        )
+    return reply(topics=topics)

@@ -1,0 +1,72 @@
+"""DeleteTopics (key 20): v1-v6.
+
+Behaviour:
+- Topics by name, from v6 also by id; each is answered on its own, and gone by then.
+
+Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, TOPIC_DELETION_DISABLED, INVALID_REQUEST
+(named twice, or both name and id).
+
+Versions:
+- v4 flexible; v5 error messages; v6 topic ids (KIP-516)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+from uuid import UUID
+
+from kserver.api.context import Context
+from kserver.errors import ErrorCode, KafkaError
+from kserver.wire.versions import reply_to
+
+KEY, VERSIONS = 20, range(1, 7)
+
+Asked = tuple[str | None, UUID | None]
+
+
+async def handle(request: Any, context: Context) -> Any:
+    reply = reply_to(request)
+    if context.version >= 6:
+        asked: list[Asked] = [(t.name, t.topic_id) for t in request.topics]
+    else:
+        asked = [(name, None) for name in request.topic_names]
+    image = context.parts.metadata.current
+    answers: list[tuple[str | None, UUID | None, KafkaError | None]] = []
+    names: list[str] = []
+    times = Counter(asked)
+    for name, topic_id in asked:
+        try:
+            names.append(_resolve(name, topic_id, image.topic_names, times[name, topic_id]))
+        except KafkaError as error:
+            answers.append((name, topic_id, error))
+    results = await context.parts.controller.delete_topics(names)
+    for name, result in zip(names, results, strict=True):
+        topic = image.topics.get(name)
+        answers.append((name, topic.id if topic else None, result))
+    return reply(
+        responses=[
+            reply.responses(
+                name=name if name is not None or context.version >= 6 else "",
+                topic_id=topic_id,
+                error_code=error.code if error else ErrorCode.none,
+                error_message=(error.message or None) if error else None,
+            )
+            for name, topic_id, error in answers
+        ]
+    )
+
+
+def _resolve(name: str | None, topic_id: UUID | None, names: Any, times: int) -> str:
+    if times > 1:
+        raise KafkaError(ErrorCode.invalid_request, "Duplicate topic name or id.")
+    if name is not None:
+        if topic_id is not None:
+            raise KafkaError(
+                ErrorCode.invalid_request, "You may not specify both topic name and topic id."
+            )
+        return name
+    found = names.get(topic_id) if topic_id is not None else None
+    if found is None:
+        raise KafkaError(ErrorCode.unknown_topic_id)
+    return str(found)

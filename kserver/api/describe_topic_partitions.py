@@ -1,0 +1,92 @@
+"""DescribeTopicPartitions (key 75): v0.
+
+Behaviour:
+- Topics in order of their names, at most `response_partition_limit` partitions an answer (and at
+  most `max.request.partition.size.limit`); the cursor says where the next answer goes on (KIP-966).
+- No topics: all of them.
+- Eligible leader replicas are empty lists, never null: Java's client dereferences them.
+
+Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST (a negative cursor).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kserver.api.answers import TOPIC_OPERATIONS, offline_replicas
+from kserver.api.context import Context
+from kserver.controller.topics import check_name
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import NO_BROKER
+from kserver.wire.versions import reply_to
+
+KEY, VERSIONS = 75, range(0, 1)
+
+
+async def handle(request: Any, context: Context) -> Any:
+    reply = reply_to(request)
+    image = context.parts.metadata.current
+    names = sorted({topic.name for topic in request.topics} or image.topics)
+    first = 0
+    if request.cursor is not None:
+        names = [name for name in names if name >= request.cursor.topic_name]
+        first = max(request.cursor.partition_index, 0)
+        if names and names[0] != request.cursor.topic_name:
+            first = 0
+    left = min(
+        request.response_partition_limit, context.parts.config.max_request_partition_size_limit
+    )
+    left = max(left, 1)
+    topics: list[Any] = []
+    for name in names:
+        if left == 0:
+            return reply(
+                topics=topics,
+                next_cursor=reply.next_cursor(topic_name=name, partition_index=0),
+            )
+        topic = image.topics.get(name)
+        if topic is None:
+            topics.append(reply.topics(error_code=_why_missing(name), name=name))
+            continue
+        some = topic.partitions[first : first + left]
+        topics.append(
+            reply.topics(
+                error_code=ErrorCode.none,
+                name=name,
+                topic_id=topic.id,
+                is_internal=topic.is_internal,
+                topic_authorized_operations=TOPIC_OPERATIONS,
+                partitions=[
+                    reply.topics.partitions(
+                        error_code=ErrorCode.leader_not_available
+                        if p.leader == NO_BROKER
+                        else ErrorCode.none,
+                        partition_index=p.partition,
+                        leader_id=p.leader,
+                        leader_epoch=p.leader_epoch,
+                        replica_nodes=p.replicas,
+                        isr_nodes=p.isr,
+                        eligible_leader_replicas=(),
+                        last_known_elr=(),
+                        offline_replicas=offline_replicas(p, image.brokers),
+                    )
+                    for p in some
+                ],
+            )
+        )
+        left -= len(some)
+        if first + len(some) < len(topic.partitions):
+            return reply(
+                topics=topics,
+                next_cursor=reply.next_cursor(topic_name=name, partition_index=first + len(some)),
+            )
+        first = 0
+    return reply(topics=topics)
+
+
+def _why_missing(name: str) -> ErrorCode:
+    try:
+        check_name(name)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.unknown_topic_or_partition

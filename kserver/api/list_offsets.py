@@ -1,0 +1,100 @@
+"""ListOffsets (key 2): v1-v11.
+
+Behaviour:
+- Latest is the high watermark, or the last stable offset for read_committed; by time the first
+  record at or after the timestamp, found inside its batch; both never beyond what is visible.
+- A time that no record has reached: offset -1, timestamp -1, no error.
+- A time look-up reads the log off the loop.
+
+Errors: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH,
+UNKNOWN_LEADER_EPOCH, INVALID_REQUEST (a partition named twice), KAFKA_STORAGE_ERROR.
+
+Versions:
+- v2 isolation level; v4 leader epochs (KIP-320); v6 flexible; v7 max timestamp (-3, KIP-734)
+- v8 earliest local (-4); v9 latest tiered (-5); v10 timeout; v11 earliest pending upload (-6):
+  there is no tiered storage, so -4 is the earliest, -5 and -6 are unknown (-1)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from kserver.api.context import Context
+from kserver.errors import ErrorCode, KafkaError, StorageError
+from kserver.model import NO_EPOCH, NO_TIMESTAMP, LeaderEpoch, Offset
+from kserver.wire.versions import reply_to
+
+KEY, VERSIONS = 2, range(1, 12)
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+EARLIEST_PENDING_UPLOAD = -6
+SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+READ_COMMITTED = 1
+
+Found = tuple[int, Offset, LeaderEpoch]
+UNKNOWN: Found = (NO_TIMESTAMP, -1, NO_EPOCH)
+
+
+async def handle(request: Any, context: Context) -> Any:
+    reply = reply_to(request)
+    committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
+    times = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for asked in topic.partitions:
+            index = asked.partition_index
+            try:
+                if times[topic.name, index] > 1:
+                    raise KafkaError(ErrorCode.invalid_request)
+                timestamp, offset, epoch = await _look_up(topic.name, asked, committed, context)
+            except (KafkaError, StorageError) as error:
+                code = getattr(error, "code", ErrorCode.kafka_storage_error)
+                answers.append(
+                    reply.topics.partitions(
+                        partition_index=index,
+                        error_code=code,
+                        timestamp=NO_TIMESTAMP,
+                        offset=-1,
+                        leader_epoch=NO_EPOCH,
+                    )
+                )
+                continue
+            answers.append(
+                reply.topics.partitions(
+                    partition_index=index,
+                    error_code=ErrorCode.none,
+                    timestamp=timestamp,
+                    offset=offset,
+                    leader_epoch=epoch,
+                )
+            )
+        topics.append(reply.topics(name=topic.name, partitions=answers))
+    return reply(topics=topics)
+
+
+async def _look_up(topic: str, asked: Any, committed: bool, context: Context) -> Found:
+    partition = context.parts.replicas.get(topic, asked.partition_index)
+    partition.check_leader(getattr(asked, "current_leader_epoch", NO_EPOCH))
+    log = partition.log
+    wanted = asked.timestamp
+    if wanted < 0 and context.version < SINCE.get(wanted, 0):
+        raise KafkaError(ErrorCode.unsupported_version)
+    visible = log.last_stable_offset if committed else log.high_watermark
+    if wanted == LATEST:
+        return NO_TIMESTAMP, visible, partition.epoch
+    if wanted in (EARLIEST, EARLIEST_LOCAL):
+        start = log.log_start_offset
+        return NO_TIMESTAMP, start, log.epochs.epoch_of(start)
+    if wanted in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return UNKNOWN
+    if wanted == MAX_TIMESTAMP:
+        found = await log.offset_of_max_timestamp()
+    elif wanted < 0:
+        raise KafkaError(ErrorCode.invalid_request, f"unknown timestamp {wanted}")
+    else:
+        found = await log.offset_for_timestamp(wanted)
+    if found is None or found[1] >= visible:
+        return UNKNOWN
+    return found

@@ -1,0 +1,139 @@
+"""Metadata (key 3): v0-v13.
+
+Behaviour:
+- Brokers are told with the addresses of the listener that the request came through, and always:
+  librdkafka takes an answer with topics and no brokers for an empty cluster.
+- No topics: all of them (v0: an empty list, v1+: null; v1+ empty list: none).
+- A missing topic is created when `auto.create.topics.enable` is on and the client allows it (v4);
+  it is answered at once with its leader, where Apache's brokers answer LEADER_NOT_AVAILABLE first.
+- A name that is not legal is refused with INVALID_TOPIC_EXCEPTION and never created.
+
+Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION, LEADER_NOT_AVAILABLE,
+INVALID_REQUEST, and what creating a topic may raise.
+
+Versions:
+- v1 rack, controller, is_internal; v2 cluster id; v4 allow_auto_topic_creation; v5 offline
+  replicas; v7 leader epoch; v8-v10 cluster's, v8+ topics' authorized operations; v9 flexible
+- v10 topic ids answered; v12 topics asked by id; v13 an error for the whole answer
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kserver.api.answers import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, offline_replicas
+from kserver.api.context import Context
+from kserver.controller.topics import NewTopic, check_name
+from kserver.errors import ErrorCode, KafkaError
+from kserver.metadata import ClusterMetadata, TopicInfo
+from kserver.model import INTERNAL_TOPICS, NO_BROKER
+from kserver.wire.versions import reply_to
+
+KEY, VERSIONS = 3, range(0, 14)
+
+
+async def handle(request: Any, context: Context) -> Any:
+    reply = reply_to(request)
+    asked = request.topics
+    if asked is None or (context.version == 0 and not asked):
+        found: list[TopicInfo | tuple[Any, KafkaError]] = list(
+            context.parts.metadata.current.topics.values()
+        )
+    else:
+        found = await _find(asked, request, context)
+    image = context.parts.metadata.current
+    wants_topic_operations = getattr(request, "include_topic_authorized_operations", False)
+    wants_cluster_operations = getattr(request, "include_cluster_authorized_operations", False)
+    listener = context.session.endpoint.listener
+    return reply(
+        brokers=[
+            reply.brokers(node_id=b.id, host=e.host, port=e.port, rack=b.rack)
+            for b in image.brokers.values()
+            if (e := b.endpoints.get(listener)) is not None
+        ],
+        cluster_id=image.cluster_id,
+        controller_id=image.controller,
+        cluster_authorized_operations=CLUSTER_OPERATIONS if wants_cluster_operations else NOT_ASKED,
+        topics=[
+            _topic(reply.topics, one, image, wants_topic_operations)
+            if isinstance(one, TopicInfo)
+            else reply.topics(
+                error_code=one[1].code,
+                name=_name(one[0], context.version),
+                topic_id=getattr(one[0], "topic_id", None),
+                topic_authorized_operations=NOT_ASKED,
+            )
+            for one in found
+        ],
+    )
+
+
+def _name(asked: Any, version: int) -> str | None:
+    # The name became nullable in v12, with topics that are asked by id.
+    return asked.name if version >= 12 else asked.name or ""
+
+
+async def _find(
+    asked: Any, request: Any, context: Context
+) -> list[TopicInfo | tuple[Any, KafkaError]]:
+    image = context.parts.metadata.current
+    may_create = context.parts.config.auto_create_topics_enable and getattr(
+        request, "allow_auto_topic_creation", True
+    )
+    found: list[TopicInfo | tuple[Any, KafkaError]] = []
+    for one in asked:
+        try:
+            found.append(await _find_one(one, image, may_create, context))
+        except KafkaError as error:
+            found.append((one, error))
+    return found
+
+
+async def _find_one(
+    asked: Any, image: ClusterMetadata, may_create: bool, context: Context
+) -> TopicInfo:
+    if asked.name is None:
+        topic = image.topic_by_id(asked.topic_id) if asked.topic_id else None
+        if topic is None:
+            raise KafkaError(ErrorCode.unknown_topic_id)
+        return topic
+    topic = image.topics.get(asked.name)
+    if topic is not None:
+        return topic
+    check_name(asked.name)
+    if not may_create or asked.name in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.unknown_topic_or_partition)
+    (made,) = await context.parts.controller.create_topics(
+        [NewTopic(asked.name)], validate_only=False
+    )
+    if isinstance(made, TopicInfo):
+        return made
+    # Somebody else was quicker.
+    topic = context.parts.metadata.current.topics.get(asked.name)
+    if topic is None:
+        raise made
+    return topic
+
+
+def _topic(shape: Any, topic: TopicInfo, image: ClusterMetadata, wants_operations: bool) -> Any:
+    return shape(
+        error_code=ErrorCode.none,
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.is_internal,
+        topic_authorized_operations=TOPIC_OPERATIONS if wants_operations else NOT_ASKED,
+        partitions=[
+            shape.partitions(
+                error_code=ErrorCode.leader_not_available
+                if p.leader == NO_BROKER
+                else ErrorCode.none,
+                partition_index=p.partition,
+                leader_id=p.leader,
+                leader_epoch=p.leader_epoch,
+                replica_nodes=p.replicas,
+                isr_nodes=p.isr,
+                offline_replicas=offline_replicas(p, image.brokers),
+            )
+            for p in topic.partitions
+        ],
+    )

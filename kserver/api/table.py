@@ -1,0 +1,135 @@
+"""Every API that this broker serves, in key order, and the way from a frame to its handler.
+
+What ApiVersions lists is drawn from here: an API that is not finished is not in the table, since
+clients use at once what they see.  A module is one of
+
+    hot       `handle_frame(header, frame, at, session, parts)`: no task, answers or parks at once
+    plain     `async handle(request, context)`: runs as a task, returns kio's answer or None; its
+              connection waits for it
+
+Left out, each with its reason:
+
+    groups (8, 9, 11-16, 42, 47, 68, 69)   to come with the group coordinator
+    transactions (24-28, 61, 65, 66)       to come with the transaction coordinator
+    config and quota changes (33, 44, 48, 49, 74), DeleteRecords (21), log dirs (34, 35)
+                                           to come with dynamic configuration
+    SASL, ACLs, SCRAM (17, 29-31, 36, 50, 51)
+                                           to come with security
+    reassignment, elections, features (43, 45, 46, 57)
+                                           to come with the cluster
+    delegation tokens (38-41)              a cluster of this size authenticates its clients itself
+    client telemetry (71, 72)              clients' metrics are their own affair here
+    KRaft (52-56, 58, 59, 62-64, 67, 70, 73, 80-82)
+                                           coordination is ZooKeeper's protocol here
+    share and streams groups (76-79, 83-92)
+                                           not planned
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from kserver.api import (
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_topic_partitions,
+    fetch,
+    find_coordinator,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+)
+from kserver.api.context import Context, Parts, Session
+from kserver.errors import ProtocolError
+from kserver.model import Endpoint
+from kserver.network.conversation import Answer, Dispatch, Pending
+from kserver.wire.codec import (
+    RequestHeader,
+    api_name,
+    read_request,
+    read_request_header,
+    write_response,
+)
+
+log = logging.getLogger(__name__)
+
+MODULES: tuple[ModuleType, ...] = (
+    produce,
+    fetch,
+    list_offsets,
+    metadata,
+    find_coordinator,
+    api_versions,
+    create_topics,
+    delete_topics,
+    init_producer_id,
+    offset_for_leader_epoch,
+    describe_configs,
+    create_partitions,
+    describe_cluster,
+    describe_topic_partitions,
+)
+
+HotHandler = Callable[[RequestHeader, memoryview, int, Session, Parts], Answer]
+PlainHandler = Callable[[Any, Context], Awaitable[Any]]
+
+
+class Entry(NamedTuple):
+    versions: range
+    hot: HotHandler | None
+    plain: PlainHandler | None
+
+
+TABLE: Mapping[int, Entry] = {
+    module.KEY: Entry(
+        module.VERSIONS,
+        getattr(module, "handle_frame", None),
+        getattr(module, "handle", None),
+    )
+    for module in MODULES
+}
+
+SERVED = {key: TABLE[key].versions for key in sorted(TABLE)}
+
+
+def open_session(endpoint: Endpoint, address: str, parts: Parts) -> Dispatch:
+    """The dispatch of one connection: a frame in, its answer out; raises ProtocolError."""
+    table = TABLE
+    session = Session(endpoint, address, SERVED)
+
+    def dispatch(frame: memoryview) -> Answer:
+        header, at = read_request_header(frame)
+        entry = table.get(header.api_key)
+        if entry is None or header.api_version not in entry.versions:
+            if header.api_key == api_versions.KEY:
+                return api_versions.refuse_version(header)
+            # As Kafka: a client that asks what was not offered gets its connection closed.
+            raise ProtocolError(f"{api_name(header.api_key)} v{header.api_version} is not served")
+        if entry.hot is not None:
+            return entry.hot(header, frame, at, session, parts)
+        assert entry.plain is not None
+        request = read_request(header, frame, at)
+        pending = Pending(exclusive=True)
+        context = Context(parts, session, header.api_version, header.client_id)
+        parts.spawn(_run(entry.plain, request, context, header, pending))
+        return pending
+
+    return dispatch
+
+
+async def _run(
+    handle: PlainHandler, request: Any, context: Context, header: RequestHeader, pending: Pending
+) -> None:
+    answer = await handle(request, context)
+    pending.complete(
+        write_response(header.api_key, header.api_version, header.correlation_id, answer)
+    )

@@ -1,0 +1,276 @@
+"""One connection's requests and answers, without its socket.
+
+Pure: bytes come in, frames go to `dispatch`, answers come out in the order of their requests.
+Both shells drive it: `network.connection` over a plain socket, `network.stream` over an asyncio
+transport (the simulated network; TLS later).
+
+    state      meaning                                        leaves it
+    open       frames are dispatched as they arrive
+    muted      an exclusive answer is awaited (a parked       that answer completes
+               fetch, a request that runs as a task)
+    full       more than OUT_LIMIT_BYTES wait to be sent,     the shell has sent them
+               or PENDING_LIMIT answers are awaited
+    closed     nothing is dispatched, nothing is sent         never
+
+Only `open` reads from the socket, which is the backpressure: a client that does not read its
+answers, or sends faster than it is served, fills its own socket and no memory of ours.
+
+A frame handed to `dispatch` is a view of the receive buffer and dies when `dispatch` returns: a
+handler copies what it keeps.  An answer is one of
+
+    bytes                     the whole response
+    list of bytes|FileRange   response head and what the disk holds of it, in order
+    Pending                   completes later; keeps its place
+    None                      no answer at all (Produce with acks=0)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from mmap import mmap
+from typing import TypeAlias
+
+from kserver.errors import ProtocolError
+from kserver.world.disk import FileRange
+
+Part: TypeAlias = bytes | FileRange
+Parts: TypeAlias = bytes | list[Part]
+
+BUFFER_BYTES = 64 * 1024
+OUT_LIMIT_BYTES = 1 << 20
+PENDING_LIMIT = 128
+LAZY_ABOVE_BYTES = 4 << 20
+"""A frame above this is received into anonymous memory that the kernel provides page by page, so
+that a length field claims addresses, and only bytes that arrive claim memory."""
+
+
+class Pending:
+    """An answer that is not there yet.
+
+    `exclusive` mutes the connection until it is: the next request is not looked at before.
+    """
+
+    __slots__ = ("_wake", "answer", "exclusive", "ready")
+
+    def __init__(self, *, exclusive: bool) -> None:
+        self.exclusive = exclusive
+        self.ready = False
+        self.answer: Parts | None = None
+        self._wake: Callable[[], None] | None = None
+
+    def complete(self, answer: Parts | None) -> None:
+        assert not self.ready
+        self.answer, self.ready = answer, True
+        if self._wake is not None:
+            self._wake()
+
+    def when_ready(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+
+
+Answer: TypeAlias = Parts | Pending | None
+Dispatch: TypeAlias = Callable[[memoryview], Answer]
+
+
+class Buffers:
+    """Receive buffers for frames between BUFFER_BYTES and LAZY_ABOVE_BYTES, kept for reuse."""
+
+    SIZE_BYTES = 1 << 20
+    KEPT = 8
+
+    def __init__(self) -> None:
+        self._free: list[bytearray] = []
+
+    def borrow(self, size: int) -> bytearray | mmap:
+        if size > LAZY_ABOVE_BYTES:
+            return mmap(-1, size)
+        for at, buffer in enumerate(self._free):
+            if len(buffer) >= size:
+                return self._free.pop(at)
+        # An eighth of slack: batches of "1 MB" come in requests a little larger.
+        return bytearray(max(size, self.SIZE_BYTES + (self.SIZE_BYTES >> 3)))
+
+    def give_back(self, buffer: bytearray | mmap) -> None:
+        if isinstance(buffer, bytearray) and len(self._free) < self.KEPT:
+            self._free.append(buffer)
+
+
+class Conversation:
+    """See the module's table.  `wake` is called when an answer completed outside `received`."""
+
+    __slots__ = (
+        "_buffer",
+        "_buffers",
+        "_dispatch",
+        "_end",
+        "_large",
+        "_large_end",
+        "_large_view",
+        "_max_frame_bytes",
+        "_pending",
+        "_start",
+        "_view",
+        "_wake",
+        "closed",
+        "muted",
+        "out",
+        "out_bytes",
+    )
+
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        *,
+        max_frame_bytes: int,
+        buffers: Buffers,
+        wake: Callable[[], None],
+    ) -> None:
+        self._dispatch = dispatch
+        self._max_frame_bytes = max_frame_bytes
+        self._buffers = buffers
+        self._wake = wake
+        self._buffer = bytearray(BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._start = 0
+        self._end = 0
+        self._large: bytearray | mmap | None = None
+        self._large_view = memoryview(b"")
+        self._large_end = 0
+        self._pending: deque[Pending | Parts] = deque()
+        self.out: deque[Part] = deque()
+        self.out_bytes = 0
+        self.muted = False
+        self.closed = False
+
+    @property
+    def wants_input(self) -> bool:
+        """Whether the shell should read on."""
+        return not (
+            self.muted
+            or self.closed
+            or self.out_bytes > OUT_LIMIT_BYTES
+            or len(self._pending) >= PENDING_LIMIT
+        )
+
+    def writable(self) -> memoryview:
+        """Where the next bytes from the socket go; never empty while `wants_input`."""
+        if self._large is not None:
+            return self._large_view[self._large_end :]
+        if self._start == self._end:
+            self._start = self._end = 0
+        return self._view[self._end :]
+
+    def received(self, size: int) -> None:
+        """`size` bytes were put into `writable()`.  Raises ProtocolError: close the connection."""
+        if self._large is not None:
+            self._large_end += size
+            if self._large_end == len(self._large_view):
+                self._take_large()
+                self._advance()
+            return
+        self._end += size
+        self._advance()
+
+    def sent(self) -> None:
+        """The shell has sent some of `out`: go on with what was held back."""
+        if self._start < self._end and self.wants_input:
+            self._advance()
+
+    def close(self) -> None:
+        self.closed = True
+        self._pending.clear()
+        self.out.clear()
+        self.out_bytes = 0
+        self._large_view = memoryview(b"")
+        self._large = None
+
+    def _advance(self) -> None:
+        """Dispatch the whole frames in the buffer, and make room for the rest of a partial one."""
+        view = self._view
+        while self._end - self._start >= 4:
+            if not self.wants_input:
+                return
+            start = self._start
+            size = int.from_bytes(view[start : start + 4], "big", signed=True)
+            if size < 0 or size > self._max_frame_bytes:
+                raise ProtocolError(
+                    f"request of {size} bytes, allowed are 0 to {self._max_frame_bytes}"
+                    " (socket.request.max.bytes)"
+                )
+            stop = start + 4 + size
+            if stop > self._end:
+                if size + 4 > BUFFER_BYTES:
+                    self._begin_large(size)
+                elif stop > BUFFER_BYTES:
+                    self._move_to_front()
+                return
+            self._start = stop
+            self._answer(self._dispatch(view[start + 4 : stop]))
+        if self._end == BUFFER_BYTES:
+            self._move_to_front()
+
+    def _move_to_front(self) -> None:
+        rest = self._end - self._start
+        self._view[:rest] = self._view[self._start : self._end]
+        self._start, self._end = 0, rest
+
+    def _begin_large(self, size: int) -> None:
+        rest = self._end - self._start - 4
+        self._large = self._buffers.borrow(size)
+        self._large_view = memoryview(self._large)[:size]
+        self._large_view[:rest] = self._view[self._start + 4 : self._end]
+        self._large_end = rest
+        self._start = self._end = 0
+
+    def _take_large(self) -> None:
+        frame, buffer = self._large_view, self._large
+        assert buffer is not None
+        self._large, self._large_view = None, memoryview(b"")
+        self._answer(self._dispatch(frame))
+        self._buffers.give_back(buffer)
+
+    def _answer(self, answer: Answer) -> None:
+        if answer.__class__ is Pending:
+            assert isinstance(answer, Pending)
+            if not answer.ready:
+                self.muted = answer.exclusive
+                self._pending.append(answer)
+                answer.when_ready(self._completed)
+                return
+            answer = answer.answer
+        assert not isinstance(answer, Pending)
+        if answer is None:
+            return
+        if self._pending:
+            self._pending.append(answer)
+        else:
+            self._put(answer)
+
+    def _put(self, answer: Parts) -> None:
+        if isinstance(answer, bytes):
+            self.out.append(answer)
+            self.out_bytes += len(answer)
+            return
+        for part in answer:
+            self.out.append(part)
+            self.out_bytes += len(part) if isinstance(part, bytes) else part.size
+
+    def _completed(self) -> None:
+        """A pending answer completed: everything ready at the head of the line goes out."""
+        if self.closed:
+            return
+        pending = self._pending
+        while pending:
+            head = pending[0]
+            if isinstance(head, Pending):
+                if not head.ready:
+                    break
+                if head.exclusive:
+                    self.muted = False
+                if head.answer is not None:
+                    self._put(head.answer)
+            else:
+                self._put(head)
+            pending.popleft()
+        self._wake()

@@ -1,0 +1,233 @@
+"""Listening sockets: accept, limits on how many connections, the idle ones closed.
+
+Limits (Kafka: network/SocketServer.scala, ConnectionQuotas): `max.connections` for the broker,
+`max.connections.per.ip` with its overrides for one address.  A connection over a limit is closed at
+once, before a byte of it is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from kserver.model import Endpoint
+from kserver.network.connection import Connection
+from kserver.network.conversation import Buffers, Dispatch
+from kserver.network.stream import StreamConnection
+from kserver.world.disk import Disk
+
+log = logging.getLogger(__name__)
+
+ACCEPTED_A_TURN = 64
+SWEEPS_PER_IDLE_LIMIT = 10
+
+
+class AnyConnection(Protocol):
+    address: str
+    last_active_s: float
+
+    @property
+    def is_idle(self) -> bool: ...
+    def close(self, reason: str = "") -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What connections may take; bytes and milliseconds as the settings of those names."""
+
+    max_connections: int
+    max_connections_per_ip: int
+    max_connections_per_ip_overrides: Mapping[str, int]
+    connections_max_idle_ms: int
+    max_frame_bytes: int
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
+    backlog: int
+
+
+OpenSession = Callable[[Endpoint, AnyConnection], Dispatch]
+
+
+class Listeners:
+    """All listeners of a broker, and the connections that came through them."""
+
+    def __init__(self, limits: Limits, disk: Disk, open_session: OpenSession) -> None:
+        self._limits = limits
+        self._disk = disk
+        self._open_session = open_session
+        self._buffers = Buffers()
+        self._sockets: list[socket.socket] = []
+        self._servers: list[asyncio.Server] = []
+        # Dicts, for their order: what leaves here must not depend on hashes.
+        self._connections: dict[AnyConnection, None] = {}
+        self._by_address: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def open(self, endpoint: Endpoint) -> Endpoint:
+        """Bind and listen; returns the endpoint with its real port.  OSError names the address."""
+        host = endpoint.host or None
+        family, _, _, _, address = socket.getaddrinfo(
+            host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if self._limits.receive_buffer_bytes > 0:
+                # Inherited by accepted sockets; after accept it would come too late for the window.
+                sock.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_RCVBUF, self._limits.receive_buffer_bytes
+                )
+            sock.bind(address)
+            sock.listen(self._limits.backlog)
+        except OSError as error:
+            sock.close()
+            raise OSError(
+                error.errno, f"listener {endpoint} cannot be opened: {error.strerror}"
+            ) from error
+        port = sock.getsockname()[1]
+        bound = Endpoint(endpoint.listener, endpoint.protocol, endpoint.host, port)
+        self._sockets.append(sock)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(sock.fileno(), self._accept, loop, sock, bound)
+        return bound
+
+    async def open_stream(self, endpoint: Endpoint) -> None:
+        """Listen through the loop's own transports (the simulated network)."""
+        loop = asyncio.get_running_loop()
+
+        def connection() -> StreamConnection:
+            return StreamConnection(
+                loop,
+                lambda made: self._open_session(endpoint, made),
+                max_frame_bytes=self._limits.max_frame_bytes,
+                buffers=self._buffers,
+                disk=self._disk,
+                on_open=self._admit,
+                on_close=self._forget,
+            )
+
+        self._servers.append(
+            await loop.create_server(connection, endpoint.host or None, endpoint.port)
+        )
+
+    async def run(self) -> None:
+        """Close what has been idle too long, for as long as the broker runs."""
+        loop = asyncio.get_running_loop()
+        limit_s = self._limits.connections_max_idle_ms / 1000
+        if limit_s <= 0:
+            return
+        while True:
+            await asyncio.sleep(limit_s / SWEEPS_PER_IDLE_LIMIT)
+            oldest_s = loop.time() - limit_s
+            for connection in list(self._connections):
+                if connection.last_active_s < oldest_s and connection.is_idle:
+                    connection.close("idle")
+
+    def stop_accepting(self) -> None:
+        loop = asyncio.get_running_loop()
+        for sock in self._sockets:
+            loop.remove_reader(sock.fileno())
+            sock.close()
+        self._sockets.clear()
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+
+    def close(self) -> None:
+        self.stop_accepting()
+        for connection in list(self._connections):
+            connection.close("shutdown")
+
+    def _accept(
+        self, loop: asyncio.AbstractEventLoop, listening: socket.socket, endpoint: Endpoint
+    ) -> None:
+        for _ in range(ACCEPTED_A_TURN):
+            try:
+                sock, address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    raise
+                # The listener stays readable: without a pause this turn would repeat at once.
+                log.warning("connection refused: %s; raise the limit on open files", error.strerror)
+                loop.remove_reader(listening.fileno())
+                loop.call_later(1.0, self._listen_again, loop, listening, endpoint)
+                return
+            self._take(loop, sock, address[0], endpoint)
+
+    def _listen_again(
+        self, loop: asyncio.AbstractEventLoop, listening: socket.socket, endpoint: Endpoint
+    ) -> None:
+        if listening in self._sockets:
+            loop.add_reader(listening.fileno(), self._accept, loop, listening, endpoint)
+
+    def _take(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        address: str,
+        endpoint: Endpoint,
+    ) -> None:
+        if not self._has_room(address):
+            sock.close()
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._limits.send_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._limits.send_buffer_bytes)
+        self._add(
+            Connection(
+                loop,
+                sock,
+                address,
+                lambda made: self._open_session(endpoint, made),
+                max_frame_bytes=self._limits.max_frame_bytes,
+                buffers=self._buffers,
+                disk=self._disk,
+                on_close=self._forget,
+            )
+        )
+
+    def _has_room(self, address: str) -> bool:
+        limits = self._limits
+        per_address = limits.max_connections_per_ip_overrides.get(
+            address, limits.max_connections_per_ip
+        )
+        if len(self._connections) >= limits.max_connections:
+            log.warning("connection from %s refused: max.connections reached", address)
+            return False
+        if self._by_address[address] >= per_address:
+            log.warning("connection from %s refused: max.connections.per.ip reached", address)
+            return False
+        return True
+
+    def _admit(self, connection: StreamConnection) -> bool:
+        if not self._has_room(connection.address):
+            return False
+        self._add(connection)
+        return True
+
+    def _add(self, connection: AnyConnection) -> None:
+        self._connections[connection] = None
+        self._by_address[connection.address] += 1
+
+    def _forget(self, connection: AnyConnection, reason: str) -> None:
+        if connection not in self._connections:
+            return
+        del self._connections[connection]
+        self._by_address[connection.address] -= 1
+        if not self._by_address[connection.address]:
+            del self._by_address[connection.address]
+        if reason and reason not in ("idle", "shutdown"):
+            log.info("connection from %s closed: %s", connection.address, reason)

@@ -1,0 +1,149 @@
+"""Reading many partitions for one fetch: limits, isolation, and when there is enough.
+
+    limit                    rule
+    a partition's max_bytes  holds, but for the first batch of the whole answer (KIP-74)
+    the answer's max_bytes   the same; partitions beyond it are answered empty
+    isolation                up to the high watermark, or to the last stable offset
+
+Reads give file ranges, not bytes.  Where finding the range would wait for the disk, `read` stops
+and names the log; `warmed` has a thread bring those pages into memory and reads again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kserver.errors import ErrorCode, KafkaError, StorageError
+from kserver.log.log import COLD, Cold, Log, Slice
+from kserver.log.transaction_index import AbortedTransaction
+from kserver.model import NO_EPOCH, LeaderEpoch, Offset
+from kserver.replica.fetch_session import Wanted
+from kserver.replica.manager import ReplicaManager
+from kserver.replica.partition import Partition
+from kserver.world.disk import FileRange
+
+
+class Diverging(NamedTuple):
+    """Where the log of the client's last epoch ended: it must truncate to there (KIP-595)."""
+
+    epoch: LeaderEpoch
+    end_offset: Offset
+
+
+class Read(NamedTuple):
+    """One partition's part of a fetch answer; `size` bytes of `data`, if any."""
+
+    wanted: Wanted
+    error: ErrorCode = ErrorCode.none
+    high_watermark: Offset = -1
+    last_stable_offset: Offset = -1
+    log_start_offset: Offset = -1
+    data: FileRange | None = None
+    size: int = 0
+    aborted: Sequence[AbortedTransaction] = ()
+    diverging: Diverging | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_bytes: int
+    read_committed: bool
+
+
+class NotInMemory(NamedTuple):
+    """This read must wait for the disk."""
+
+    log: Log
+    offset: Offset
+    max_bytes: int
+    up_to: Offset
+
+
+def read(
+    replicas: ReplicaManager, wanted: Sequence[Wanted], limits: Limits
+) -> list[Read] | NotInMemory:
+    """Read all that is wanted, in order, never waiting for the disk."""
+    partitions = replicas.partitions
+    left = limits.max_bytes
+    at_least_one = True
+    reads = []
+    for one in wanted:
+        try:
+            partition = partitions.get((one.topic, one.partition))  # type: ignore[call-overload]
+            if partition is None:
+                partition = _missing(replicas, one)
+            partition.check_leader(one.current_leader_epoch)
+            log = partition.log
+            diverging = None
+            if one.last_fetched_epoch != NO_EPOCH:
+                diverging = _diverging(log, one)
+            up_to = log.last_stable_offset if limits.read_committed else log.high_watermark
+            found: Slice | Cold | None = None
+            if diverging is None and (left > 0 or at_least_one):
+                max_bytes = one.max_bytes if one.max_bytes < left else left
+                found = log.read(one.offset, max_bytes, up_to=up_to, at_least_one=at_least_one)
+                if found is COLD:
+                    return NotInMemory(log, one.offset, max_bytes, up_to)
+            size = found.size if isinstance(found, Slice) else 0
+            aborted: Sequence[AbortedTransaction] = ()
+            if size:
+                at_least_one = False
+                left -= size
+                if limits.read_committed:
+                    aborted = log.aborted(one.offset, up_to)
+            reads.append(
+                Read(
+                    one,
+                    ErrorCode.none,
+                    log.high_watermark,
+                    log.last_stable_offset,
+                    log.log_start_offset,
+                    found.data if isinstance(found, Slice) else None,
+                    size,
+                    aborted,
+                    diverging,
+                )
+            )
+        except KafkaError as error:
+            reads.append(_refusal(replicas, one, error.code))
+        except StorageError:
+            reads.append(_refusal(replicas, one, ErrorCode.kafka_storage_error))
+    return reads
+
+
+async def warmed(
+    replicas: ReplicaManager, wanted: Sequence[Wanted], limits: Limits, cold: NotInMemory
+) -> list[Read]:
+    """As `read`, after waiting for the disk as often as that takes."""
+    while True:
+        await cold.log.read_cold(cold.offset, cold.max_bytes, up_to=cold.up_to, at_least_one=True)
+        found = read(replicas, wanted, limits)
+        if not isinstance(found, NotInMemory):
+            return found
+        cold = found
+
+
+def _missing(replicas: ReplicaManager, one: Wanted) -> Partition:
+    if one.topic is None:
+        raise KafkaError(ErrorCode.unknown_topic_id)
+    return replicas.get(one.topic, one.partition)
+
+
+def _diverging(log: Log, one: Wanted) -> Diverging | None:
+    epoch, end_offset = log.end_offset_for_epoch(one.last_fetched_epoch)
+    if epoch == NO_EPOCH or end_offset == -1:
+        raise KafkaError(ErrorCode.offset_out_of_range)
+    if epoch < one.last_fetched_epoch or end_offset < one.offset:
+        return Diverging(epoch, end_offset)
+    return None
+
+
+def _refusal(replicas: ReplicaManager, one: Wanted, code: ErrorCode) -> Read:
+    """An error; OFFSET_OUT_OF_RANGE carries the offsets that would have been in range."""
+    partition = replicas.partitions.get((one.topic or "", one.partition))
+    if partition is None or code is not ErrorCode.offset_out_of_range:
+        return Read(one, code)
+    log = partition.log
+    return Read(one, code, log.high_watermark, log.last_stable_offset, log.log_start_offset)

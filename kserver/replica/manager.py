@@ -1,0 +1,125 @@
+"""The partitions that this broker hosts.
+
+`apply(image)` makes them what the cluster's metadata says: logs are made, deleted, reconfigured,
+roles taken.  `run` is the group commit of partitions with `flush.before.ack`: while one round of
+fsyncs runs, appends go on, and all that were appended meanwhile share the next round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from kserver.config.broker import BrokerConfig
+from kserver.config.topic import TopicConfig
+from kserver.errors import ErrorCode, KafkaError, StorageError
+from kserver.log.manager import LogManager
+from kserver.metadata import ClusterMetadata, MetadataCache, TopicInfo
+from kserver.model import BrokerId, TopicPartition
+from kserver.replica.partition import Partition
+from kserver.replica.purgatory import Purgatory
+
+log = logging.getLogger(__name__)
+
+
+class ReplicaManager:
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        config: BrokerConfig,
+        logs: LogManager,
+        metadata: MetadataCache,
+        purgatory: Purgatory,
+    ) -> None:
+        self._broker_id = broker_id
+        self._config = config
+        self._logs = logs
+        self._metadata = metadata
+        self._purgatory = purgatory
+        self._unflushed: dict[Partition, None] = {}
+        self._has_unflushed = asyncio.Event()
+        self.partitions: dict[tuple[str, int], Partition] = {}
+        """By TopicPartition, which a plain (topic, partition) tuple equals."""
+
+    def get(self, topic: str, partition: int) -> Partition:
+        """The hosted partition; raises KafkaError that tells a missing one from a foreign one."""
+        hosted = self.partitions.get((topic, partition))
+        if hosted is not None:
+            return hosted
+        known = self._metadata.current.topics.get(topic)
+        if known is not None and 0 <= partition < len(known.partitions):
+            info = known.partitions[partition]
+            if self._broker_id in info.replicas:
+                raise KafkaError(ErrorCode.kafka_storage_error, f"{topic}-{partition} is offline")
+            raise KafkaError(ErrorCode.not_leader_or_follower)
+        raise KafkaError(ErrorCode.unknown_topic_or_partition)
+
+    def apply(self, image: ClusterMetadata) -> None:
+        """Host exactly what `image` places on this broker, in its roles and with its configs."""
+        for topic_partition in list(self.partitions):
+            hosted = self.partitions[topic_partition]
+            topic = image.topics.get(topic_partition[0])
+            if topic is None or topic.id != hosted.topic_id:
+                self._drop(hosted)
+        for topic in image.topics.values():
+            self._apply_topic(topic)
+
+    def _apply_topic(self, topic: TopicInfo) -> None:
+        config: TopicConfig | None = None
+        for info in topic.partitions:
+            if self._broker_id not in info.replicas:
+                continue
+            key = TopicPartition(topic.name, info.partition)
+            hosted = self.partitions.get(key)
+            if hosted is None:
+                if config is None:
+                    config = TopicConfig.of(topic.config, self._config)
+                try:
+                    hosted = self._host(key, topic, config)
+                except StorageError as error:
+                    log.error("%s is offline: %s", key, error)
+                    continue
+            hosted.lead(info)
+
+    def _host(self, key: TopicPartition, topic: TopicInfo, config: TopicConfig) -> Partition:
+        found = self._logs.get(key)
+        if found is not None and found.topic_id not in (None, topic.id):
+            # A log of a topic that was deleted and made anew while this broker was away.
+            self._logs.delete(key)
+            found = None
+        hosted = Partition(
+            key, topic.id, found or self._logs.create(key, topic.id, config), self._broker_id
+        )
+        self.partitions[key] = hosted
+        return hosted
+
+    def _drop(self, hosted: Partition) -> None:
+        key = hosted.topic_partition
+        del self.partitions[key]
+        self._unflushed.pop(hosted, None)
+        self._logs.delete(key)
+        # Whoever waits on it finds it gone and is answered with an error.
+        self._purgatory.check(key)
+
+    def flush_soon(self, partition: Partition) -> None:
+        """Somebody waits until what `partition` holds now is on disk."""
+        self._unflushed[partition] = None
+        self._has_unflushed.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._has_unflushed.wait()
+            self._has_unflushed.clear()
+            round_, self._unflushed = self._unflushed, {}
+            async with asyncio.TaskGroup() as group:
+                for partition in round_:
+                    group.create_task(self._flush(partition))
+
+    async def _flush(self, partition: Partition) -> None:
+        try:
+            await partition.log.flush()
+        except StorageError as error:
+            log.error("%s cannot be flushed: %s", partition.topic_partition, error)
+            return
+        partition.flushed()
+        self._purgatory.check(partition.topic_partition)

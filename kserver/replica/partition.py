@@ -1,0 +1,84 @@
+"""One hosted partition: its role and epochs beside its log.
+
+A leader appends and serves; what is below the high watermark is committed and visible.  With one
+replica that is everything appended, or, with `flush.before.ack`, everything on disk: the
+visibility rule of the first Kafka paper (Kreps, Narkhede, Rao, NetDB 2011), extended to
+acknowledgements.  `ReplicaManager` flushes for all who wait and calls `flushed`.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from kserver.errors import ErrorCode, KafkaError
+from kserver.log.log import Appended, Log
+from kserver.metadata import PartitionInfo
+from kserver.model import NO_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
+
+
+class Partition:
+    __slots__ = (
+        "_broker_id",
+        "epoch",
+        "is_leader",
+        "isr_size",
+        "log",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self, topic_partition: TopicPartition, topic_id: UUID, log: Log, broker_id: BrokerId
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.log = log
+        self._broker_id = broker_id
+        self.is_leader = False
+        self.isr_size = 0
+        self.epoch: LeaderEpoch = NO_EPOCH
+
+    def lead(self, info: PartitionInfo) -> None:
+        """Take the role that the controller gives; becoming leader begins a leader epoch."""
+        self.is_leader = info.leader == self._broker_id
+        self.isr_size = len(info.isr)
+        if self.is_leader and info.leader_epoch > self.epoch:
+            self.log.epochs.assign(info.leader_epoch, self.log.log_end_offset)
+            self.log.update_high_watermark(self.committable)
+        self.epoch = info.leader_epoch
+
+    @property
+    def committable(self) -> Offset:
+        """How far the high watermark may go: to the log end, or to what is on disk."""
+        log = self.log
+        return log.recovery_point if log.config.flush_before_ack else log.log_end_offset
+
+    def append_as_leader(self, records: memoryview, acks: int, now_ms: int) -> Appended:
+        """Append; raises KafkaError.  The high watermark follows unless it waits for the disk."""
+        if not self.is_leader:
+            raise KafkaError(ErrorCode.not_leader_or_follower)
+        log = self.log
+        if acks == -1 and self.isr_size < log.config.min_insync_replicas:
+            raise KafkaError(
+                ErrorCode.not_enough_replicas,
+                f"{self.topic_partition} has {self.isr_size} in-sync replicas,"
+                f" min.insync.replicas is {log.config.min_insync_replicas}",
+            )
+        appended = log.append_as_leader(records, self.epoch, now_ms)
+        if not log.config.flush_before_ack:
+            log.update_high_watermark(log.log_end_offset)
+        return appended
+
+    def flushed(self) -> None:
+        self.log.update_high_watermark(max(self.log.high_watermark, self.committable))
+
+    def check_leader(self, current_leader_epoch: LeaderEpoch) -> None:
+        """Raises KafkaError unless this broker leads in just that epoch (KIP-320); -1: any."""
+        if not self.is_leader:
+            raise KafkaError(ErrorCode.not_leader_or_follower)
+        if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.epoch:
+            raise KafkaError(
+                ErrorCode.fenced_leader_epoch
+                if current_leader_epoch < self.epoch
+                else ErrorCode.unknown_leader_epoch
+            )

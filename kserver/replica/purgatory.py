@@ -1,0 +1,94 @@
+"""Who waits for what: requests that cannot be answered yet, and the keys whose change may end that.
+
+    wait(keys, ready, deadline)   `ready` is asked again whenever one of the keys is checked
+    check(key)                    something about the key changed
+    the deadline passes           `expired` is called instead
+
+`ready` answers by itself and returns True, or returns False to go on waiting.  It is asked
+synchronously, in the order in which the waits began.  (Kafka: DelayedOperationPurgatory, without
+its timing wheel: the loop's timers serve.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Sequence
+
+
+class Wait:
+    __slots__ = ("_purgatory", "_ready", "_timer", "done", "keys")
+
+    def __init__(
+        self, purgatory: Purgatory, keys: Sequence[Hashable], ready: Callable[[], bool]
+    ) -> None:
+        self._purgatory = purgatory
+        self._ready = ready
+        self._timer: asyncio.TimerHandle | None = None
+        self.keys = keys
+        self.done = False
+
+    def ask(self) -> None:
+        if not self.done and self._ready():
+            self.end()
+
+    def end(self) -> None:
+        """Stop waiting; `expired` is not called any more."""
+        if self.done:
+            return
+        self.done = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._purgatory.forget(self)
+
+    def begin(
+        self, loop: asyncio.AbstractEventLoop, deadline_s: float, expired: Callable[[], None]
+    ) -> None:
+        def expire() -> None:
+            if not self.done:
+                self.end()
+                expired()
+
+        self._timer = loop.call_at(deadline_s, expire)
+
+
+class Purgatory:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: dict[Hashable, dict[Wait, None]] = {}
+
+    def __len__(self) -> int:
+        return len({wait for waits in self._waiting.values() for wait in waits})
+
+    def wait(
+        self,
+        keys: Sequence[Hashable],
+        ready: Callable[[], bool],
+        deadline_s: float,
+        expired: Callable[[], None],
+    ) -> Wait:
+        """Park a request until `ready()` or until the loop's time is `deadline_s`."""
+        wait = Wait(self, keys, ready)
+        for key in keys:
+            self._waiting.setdefault(key, {})[wait] = None
+        wait.begin(self._loop, deadline_s, expired)
+        return wait
+
+    def check(self, key: Hashable) -> None:
+        waits = self._waiting.get(key)
+        if waits:
+            for wait in list(waits):
+                wait.ask()
+
+    def forget(self, wait: Wait) -> None:
+        for key in wait.keys:
+            waits = self._waiting.get(key)
+            if waits is not None:
+                waits.pop(wait, None)
+                if not waits:
+                    del self._waiting[key]
+
+    def close(self) -> None:
+        """End every wait without an answer: the connections are going."""
+        for waits in list(self._waiting.values()):
+            for wait in list(waits):
+                wait.end()

@@ -1,0 +1,86 @@
+"""Incremental fetch sessions, KIP-227."""
+
+import pytest
+
+from kserver.errors import ErrorCode, KafkaError
+from kserver.replica.fetch_session import EVICTION_MS, MAX_EPOCH, FetchSessions, Wanted
+
+
+def wanted(partition, offset=0, topic="t"):
+    return Wanted(topic, None, partition, -1, offset, -1, -1, 1000)
+
+
+def begin(sessions, session_id, epoch, named, forgotten=(), now_ms=0, new_id=7):
+    return sessions.begin(session_id, epoch, named, forgotten, now_ms=now_ms, new_id=new_id)
+
+
+def test_a_session_remembers_what_was_named_and_forgets_what_is_forgotten():
+    sessions = FetchSessions(10)
+    first = begin(sessions, 0, 0, [wanted(0), wanted(1)])
+    assert (first.session_id, first.incremental) == (7, False)
+    second = begin(sessions, 7, 1, [wanted(1, offset=5)])
+    assert second.incremental
+    assert {(w.partition, w.offset) for w in second.wanted} == {(0, 0), (1, 5)}
+    third = begin(sessions, 7, 2, [wanted(2)], [("t", 0)])
+    assert {w.partition for w in third.wanted} == {1, 2}
+
+
+def test_a_wrong_epoch_or_id_is_refused():
+    sessions = FetchSessions(10)
+    begin(sessions, 0, 0, [wanted(0)])
+    with pytest.raises(KafkaError) as lost:
+        begin(sessions, 7, 2, [])
+    assert lost.value.code is ErrorCode.invalid_fetch_session_epoch
+    with pytest.raises(KafkaError) as unknown:
+        begin(sessions, 8, 1, [])
+    assert unknown.value.code is ErrorCode.fetch_session_id_not_found
+
+
+def test_the_epoch_wraps_to_one():
+    sessions = FetchSessions(10)
+    session = begin(sessions, 0, 0, [wanted(0)]).session
+    session.epoch = MAX_EPOCH
+    begin(sessions, 7, MAX_EPOCH, [])
+    assert session.epoch == 1
+
+
+def test_epoch_zero_with_an_id_replaces_the_session():
+    sessions = FetchSessions(10)
+    begin(sessions, 0, 0, [wanted(0)])
+    begin(sessions, 7, 0, [wanted(1)], new_id=9)
+    with pytest.raises(KafkaError):
+        begin(sessions, 7, 1, [])
+    assert [w.partition for w in begin(sessions, 9, 1, []).wanted] == [1]
+
+
+def test_a_session_that_forgot_everything_ends():
+    sessions = FetchSessions(10)
+    begin(sessions, 0, 0, [wanted(0)])
+    assert begin(sessions, 7, 1, [], [("t", 0)]).session_id == 0
+    assert len(sessions) == 0
+
+
+def test_a_full_cache_gives_up_a_stale_session_but_not_a_used_one():
+    sessions = FetchSessions(1)
+    begin(sessions, 0, 0, [wanted(0)], new_id=1)
+    refused = begin(sessions, 0, 0, [wanted(0)], now_ms=10, new_id=2)
+    assert refused.session_id == 0
+    taken = begin(sessions, 0, 0, [wanted(0)], now_ms=EVICTION_MS + 11, new_id=3)
+    assert taken.session_id == 3
+    assert len(sessions) == 1
+
+
+def test_a_full_cache_gives_up_a_smaller_session_that_has_lived_long_enough():
+    sessions = FetchSessions(1)
+    begin(sessions, 0, 0, [wanted(0)], new_id=1)
+    begin(sessions, 1, 1, [], now_ms=EVICTION_MS, new_id=1)
+    assert begin(sessions, 0, 0, [wanted(0)], now_ms=EVICTION_MS + 1, new_id=2).session_id == 0
+    larger = [wanted(0), wanted(1)]
+    assert begin(sessions, 0, 0, larger, now_ms=EVICTION_MS + 1, new_id=3).session_id == 3
+
+
+def test_who_was_answered_goes_to_the_end_of_the_line():
+    sessions = FetchSessions(10)
+    fetching = begin(sessions, 0, 0, [wanted(0), wanted(1), wanted(2)])
+    fetching.session.rotate([("t", 0)])
+    assert [w.partition for w in begin(sessions, 7, 1, []).wanted] == [1, 2, 0]
