@@ -1,0 +1,19 @@
+#!/bin/sh
+# Make ./.venv with all that the tests need from Python, and run them.
+#
+#     sh tests/run.sh [PYTEST ARGUMENTS]
+#
+# What else is installed (Java, Maven, Node, Go, kcat) is used; what is not is named at the end with
+# the line that installs it.  With CI set, absence fails.
+set -eu
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python3}
+venv=${VENV:-.venv}
+if [ ! -x "$venv/bin/python" ]; then
+    "$python" -m venv "$venv" || {
+        echo 'python3 cannot make a virtual environment; on Debian: apt-get install python3-venv' >&2
+        exit 1
+    }
+fi
+"$venv/bin/pip" install --quiet --disable-pip-version-check -e '.[test]'
+exec "$venv/bin/python" -m pytest "$@"
