@@ -1,0 +1,603 @@
+"""Admin: topics, configurations, offsets and brokers, asked about and changed.
+
+    async with Admin(AdminConfig.of({"bootstrap.servers": "localhost:9092"})) as admin:
+        for topic in await admin.list_topics():
+            print(topic.name)
+
+A call takes at most default.api.timeout.ms.  Where it concerns several items, the result holds for
+each item either what was asked or the KafkaError that refused it; only what stops the whole call
+is raised: ClusterUnreachable, TimedOut, or KafkaError for all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
+from uuid import UUID
+
+from kcli.client import offsets
+from kcli.client.cluster import METADATA, Cluster, Node, To
+from kcli.client.config import AdminConfig
+from kcli.client.offsets import ListedOffset
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import BrokerId, LeaderEpoch, TopicPartition
+from kserver.peer import Peer
+from kserver.wire import versions
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+CREATE_TOPICS = 19
+DELETE_TOPICS = 20
+DESCRIBE_CONFIGS = 32
+CREATE_PARTITIONS = 37
+LIST_PARTITION_REASSIGNMENTS = 46
+DESCRIBE_CLUSTER = 60
+DESCRIBE_TOPIC_PARTITIONS = 75
+
+# Metadata takes topic ids from here on (KIP-516).
+METADATA_BY_ID = 12
+
+
+class ResourceType(IntEnum):
+    """What can have a configuration (Kafka's ConfigResource.Type)."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigSource(IntEnum):
+    """Where a value stands (Kafka's DescribeConfigsResponse.ConfigSource)."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    DYNAMIC_CLIENT_METRICS_CONFIG = 7
+    DYNAMIC_GROUP_CONFIG = 8
+    DYNAMIC_DEFAULT_CLIENT_METRICS_CONFIG = 9
+    DYNAMIC_DEFAULT_GROUP_CONFIG = 10
+
+    @classmethod
+    def _missing_(cls, value: object) -> ConfigSource:
+        """Sources of newer brokers than this list."""
+        return cls.UNKNOWN
+
+
+class ConfigType(IntEnum):
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+    @classmethod
+    def _missing_(cls, value: object) -> ConfigType:
+        return cls.UNKNOWN
+
+
+ConfigResource: TypeAlias = tuple[ResourceType, str]
+
+
+class TopicListing(NamedTuple):
+    name: str
+    id: UUID | None
+    is_internal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """`elr` and `last_known_elr` (KIP-966) are None where the broker does not tell."""
+
+    partition: int
+    leader: BrokerId | None
+    replicas: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...]
+    elr: tuple[BrokerId, ...] | None = None
+    last_known_elr: tuple[BrokerId, ...] | None = None
+    leader_epoch: LeaderEpoch = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    name: str
+    id: UUID | None
+    is_internal: bool
+    partitions: tuple[PartitionDescription, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """-1 takes the broker's default; `assignments` (replicas by partition) excludes both counts."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    assignments: Mapping[int, Sequence[BrokerId]] | None = None
+    config: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic:
+    """What the broker made of a NewTopic; -1 and None where it does not tell (before v5)."""
+
+    name: str
+    id: UUID | None
+    partitions: int
+    replication_factor: int
+    config: tuple[ConfigEntry, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartitions:
+    """The topic shall have `count` in all; `assignments` holds the replicas of each added one."""
+
+    count: int
+    assignments: Sequence[Sequence[BrokerId]] | None = None
+
+
+class ConfigSynonym(NamedTuple):
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One key; `value` is None for null and for what is sensitive."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    is_sensitive: bool
+    is_read_only: bool
+    type: ConfigType = ConfigType.UNKNOWN
+    documentation: str | None = None
+    synonyms: tuple[ConfigSynonym, ...] = ()
+
+    @property
+    def is_default(self) -> bool:
+        return self.source is ConfigSource.DEFAULT_CONFIG
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    cluster_id: str | None
+    controller_id: BrokerId | None
+    brokers: list[Node]
+
+
+class Reassignment(NamedTuple):
+    """A partition on its way from some replicas to others (KIP-455)."""
+
+    replicas: tuple[BrokerId, ...]
+    adding: tuple[BrokerId, ...]
+    removing: tuple[BrokerId, ...]
+
+
+class Admin:
+    """Open while the `async with` lasts; connections are made when first needed."""
+
+    def __init__(self, config: AdminConfig) -> None:
+        self.cluster = Cluster(config)
+        self._config = config
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self.cluster.close()
+
+    # Topics
+
+    async def list_topics(self, *, include_internal: bool = True) -> list[TopicListing]:
+        """By name."""
+        await self._retry("listTopics", lambda: self.cluster.refresh(None))
+        return [
+            TopicListing(topic.name, topic.id, topic.is_internal)
+            for _, topic in sorted(self.cluster.topics.items())
+            if include_internal or not topic.is_internal
+        ]
+
+    async def describe_topics(
+        self, names: Iterable[str], *, page_size: int = 2000
+    ) -> dict[str, TopicDescription | KafkaError]:
+        """In pages of `page_size` partitions where the broker can (DescribeTopicPartitions)."""
+        wanted = list(dict.fromkeys(names))
+
+        async def attempt() -> dict[str, TopicDescription | KafkaError]:
+            peer = await self.cluster.peer()
+            if DESCRIBE_TOPIC_PARTITIONS in peer.versions:
+                return await _describe_in_pages(peer, wanted, page_size)
+            new = versions.request(METADATA, peer.version(METADATA))
+            asked = [new.topics(name=name) for name in wanted]
+            answer = await peer.call(new(topics=asked, allow_auto_topic_creation=False))
+            self.cluster.learn(answer, whole=False)
+            return {topic.name: _description_or_error(topic) for topic in answer.topics}
+
+        if not wanted:
+            return {}
+        found = await self._retry("describeTopics", attempt)
+        return {name: found.get(name) or _unknown_topic() for name in wanted}
+
+    async def describe_topics_by_id(
+        self, ids: Iterable[UUID]
+    ) -> dict[UUID, TopicDescription | KafkaError]:
+        wanted = list(dict.fromkeys(ids))
+
+        async def attempt() -> dict[UUID | None, TopicDescription | KafkaError]:
+            peer = await self.cluster.peer()
+            version = peer.version(METADATA)
+            if version < METADATA_BY_ID:
+                raise KafkaError(ErrorCode.unsupported_version, f"{peer} knows no topic ids")
+            new = versions.request(METADATA, version)
+            asked = [new.topics(topic_id=id, name=None) for id in wanted]
+            answer = await peer.call(new(topics=asked, allow_auto_topic_creation=False))
+            return {topic.topic_id: _description_or_error(topic) for topic in answer.topics}
+
+        if not wanted:
+            return {}
+        found = await self._retry("describeTopics", attempt)
+        unknown = KafkaError(ErrorCode.unknown_topic_id)
+        return {id: found.get(id) or unknown for id in wanted}
+
+    async def create_topics(
+        self, topics: Iterable[NewTopic], *, validate_only: bool = False
+    ) -> dict[str, CreatedTopic | KafkaError]:
+        new_topics = {topic.name: topic for topic in topics}
+
+        async def ask(peer: Peer, names: list[str]) -> dict[str, CreatedTopic | KafkaError]:
+            new = versions.request(CREATE_TOPICS, peer.version(CREATE_TOPICS))
+            answer = await peer.call(
+                new(
+                    topics=[_new_topic(new, new_topics[name]) for name in names],
+                    timeout=self._timeout,
+                    validate_only=validate_only,
+                )
+            )
+            return {topic.name: _created(topic) for topic in answer.topics}
+
+        return await self._by_controller("createTopics", new_topics, ask)
+
+    async def delete_topics(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
+        async def ask(peer: Peer, names: list[str]) -> dict[str, KafkaError | None]:
+            new = versions.request(DELETE_TOPICS, peer.version(DELETE_TOPICS))
+            answer = await peer.call(
+                new(
+                    topics=[new.topics(name=name) for name in names],
+                    topic_names=names,
+                    timeout=self._timeout,
+                )
+            )
+            return {topic.name: _refusal(topic) for topic in answer.responses}
+
+        return await self._by_controller("deleteTopics", list(names), ask)
+
+    async def create_partitions(
+        self, topics: Mapping[str, NewPartitions], *, validate_only: bool = False
+    ) -> dict[str, KafkaError | None]:
+        async def ask(peer: Peer, names: list[str]) -> dict[str, KafkaError | None]:
+            new = versions.request(CREATE_PARTITIONS, peer.version(CREATE_PARTITIONS))
+            answer = await peer.call(
+                new(
+                    topics=[_more_partitions(new, name, topics[name]) for name in names],
+                    timeout=self._timeout,
+                    validate_only=validate_only,
+                )
+            )
+            return {topic.name: _refusal(topic) for topic in answer.results}
+
+        return await self._by_controller("createPartitions", topics, ask)
+
+    async def list_reassignments(self) -> dict[TopicPartition, Reassignment]:
+        """All partitions that are on the move; none where the broker cannot tell."""
+
+        async def attempt() -> dict[TopicPartition, Reassignment]:
+            peer = await self.cluster.peer(To.CONTROLLER)
+            if LIST_PARTITION_REASSIGNMENTS not in peer.versions:
+                return {}
+            version = peer.version(LIST_PARTITION_REASSIGNMENTS)
+            new = versions.request(LIST_PARTITION_REASSIGNMENTS, version)
+            answer = await peer.call(new(topics=None, timeout=self._timeout))
+            self._check_controller(answer.error_code, answer.error_message)
+            return {
+                TopicPartition(topic.name, p.partition_index): Reassignment(
+                    p.replicas, p.adding_replicas, p.removing_replicas
+                )
+                for topic in answer.topics
+                for p in topic.partitions
+            }
+
+        return await self._retry("listPartitionReassignments", attempt)
+
+    async def list_offsets(
+        self,
+        specs: Mapping[TopicPartition, int],
+        *,
+        isolation: int = offsets.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, ListedOffset | KafkaError]:
+        """Spec: -1 latest, -2 earliest, -3 that of the greatest timestamp, -4 earliest on local
+        disk, -5 latest in tiered storage, else epoch ms.
+        """
+        return await offsets.list_offsets(
+            self.cluster, specs, self._deadline(), isolation=isolation
+        )
+
+    # Configurations
+
+    async def describe_configs(
+        self,
+        resources: Iterable[ConfigResource],
+        keys: Collection[str] | None = None,
+        include_synonyms: bool = False,
+        *,
+        include_documentation: bool = False,
+    ) -> dict[ConfigResource, list[ConfigEntry] | KafkaError]:
+        """The configuration of each (type, name), or only some `keys` of it.
+
+        A broker is asked about itself; of the name "" (the default for all) any broker knows.
+        """
+        by_target: dict[BrokerId | To, list[ConfigResource]] = defaultdict(list)
+        for kind, name in dict.fromkeys(resources):
+            asks_itself = kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and name
+            by_target[int(name) if asks_itself else To.ANY].append((ResourceType(kind), name))
+
+        async def ask(
+            to: BrokerId | To, resources: list[ConfigResource]
+        ) -> dict[ConfigResource, list[ConfigEntry] | KafkaError]:
+            peer = await self.cluster.peer(to)
+            new = versions.request(DESCRIBE_CONFIGS, peer.version(DESCRIBE_CONFIGS))
+            wanted = None if keys is None else list(keys)
+            answer = await peer.call(
+                new(
+                    resources=[
+                        new.resources(
+                            resource_type=kind, resource_name=name, configuration_keys=wanted
+                        )
+                        for kind, name in resources
+                    ],
+                    include_synonyms=include_synonyms,
+                    include_documentation=include_documentation,
+                )
+            )
+            return {
+                (ResourceType(r.resource_type), r.resource_name): _refusal(r)
+                or [_entry(entry) for entry in r.configs]
+                for r in answer.results
+            }
+
+        async def ask_again(
+            to: BrokerId | To, resources: list[ConfigResource]
+        ) -> dict[ConfigResource, list[ConfigEntry] | KafkaError]:
+            try:
+                return await self._retry("describeConfigs", lambda: ask(to, resources))
+            except KafkaError as error:
+                return dict.fromkeys(resources, error)
+
+        answers = await asyncio.gather(*(ask_again(to, of) for to, of in by_target.items()))
+        return {resource: found for answer in answers for resource, found in answer.items()}
+
+    # Brokers
+
+    async def describe_cluster(self) -> ClusterDescription:
+        async def attempt() -> ClusterDescription:
+            peer = await self.cluster.peer()
+            if DESCRIBE_CLUSTER not in peer.versions:
+                await self.cluster.refresh(())
+                return ClusterDescription(
+                    self.cluster.cluster_id, self.cluster.controller, self._known_nodes()
+                )
+            new = versions.request(DESCRIBE_CLUSTER, peer.version(DESCRIBE_CLUSTER))
+            answer = await peer.call(new(endpoint_type=1))
+            if answer.error_code != ErrorCode.none:
+                raise KafkaError(answer.error_code, answer.error_message or "")
+            return ClusterDescription(
+                answer.cluster_id,
+                answer.controller_id if answer.controller_id >= 0 else None,
+                sorted(
+                    (Node(b.broker_id, b.host, b.port, b.rack) for b in answer.brokers),
+                    key=lambda node: node.id,
+                ),
+            )
+
+        return await self._retry("describeCluster", attempt)
+
+    async def nodes(self) -> list[Node]:
+        """The brokers, by id."""
+        await self._retry("listNodes", lambda: self.cluster.refresh(()))
+        return self._known_nodes()
+
+    async def api_versions(self, node: Node | BrokerId) -> dict[int, tuple[int, int]]:
+        """The lowest and highest version of each API key that one broker offers."""
+        id = node.id if isinstance(node, Node) else node
+        peer = await self._retry("apiVersions", lambda: self.cluster.peer(id))
+        return dict(peer.versions)
+
+    def _known_nodes(self) -> list[Node]:
+        return [node for _, node in sorted(self.cluster.nodes.items())]
+
+    # Asking
+
+    def _deadline(self) -> float:
+        return self.cluster.deadline(self._config.default_api_timeout_ms)
+
+    @property
+    def _timeout(self) -> datetime.timedelta:
+        """How long the broker may take over a change before it answers REQUEST_TIMED_OUT."""
+        return datetime.timedelta(milliseconds=self._config.request_timeout_ms)
+
+    async def _retry(self, call: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        return await self.cluster.retry(call, self._deadline(), attempt)
+
+    async def _by_controller(
+        self,
+        call: str,
+        names: Collection[str],
+        ask: Callable[[Peer, list[str]], Awaitable[dict[str, T | KafkaError]]],
+    ) -> dict[str, T | KafkaError]:
+        """Ask the controller about each name; those that met a former controller once more."""
+        done: dict[str, T | KafkaError] = {}
+
+        async def attempt() -> None:
+            peer = await self.cluster.peer(To.CONTROLLER)
+            answer = await ask(peer, [name for name in names if name not in done])
+            moved = False
+            for name, result in answer.items():
+                if isinstance(result, KafkaError) and result.code == ErrorCode.not_controller:
+                    moved = True
+                else:
+                    done[name] = result
+            if moved:
+                self._check_controller(ErrorCode.not_controller)
+
+        if names:
+            await self._retry(call, attempt)
+        missing = KafkaError(ErrorCode.unknown_server_error, "the broker left this out")
+        return {name: done.get(name, missing) for name in names}
+
+    def _check_controller(self, code: ErrorCode, message: str | None = None) -> None:
+        if code == ErrorCode.not_controller:
+            self.cluster.forget_controller()
+        if code != ErrorCode.none:
+            raise KafkaError(code, message or "")
+
+
+async def _describe_in_pages(
+    peer: Peer, names: list[str], page_size: int
+) -> dict[str, TopicDescription | KafkaError]:
+    """KIP-966: a topic may go on in the next page, from the cursor."""
+    new = versions.request(DESCRIBE_TOPIC_PARTITIONS, peer.version(DESCRIBE_TOPIC_PARTITIONS))
+    found: dict[str, TopicDescription | KafkaError] = {}
+    rest, cursor = sorted(names), None
+    while rest:
+        answer = await peer.call(
+            new(
+                topics=[new.topics(name=name) for name in rest],
+                response_partition_limit=page_size,
+                cursor=cursor,
+            )
+        )
+        for topic in answer.topics:
+            page = _description_or_error(topic)
+            before = found.get(topic.name)
+            if isinstance(before, TopicDescription) and isinstance(page, TopicDescription):
+                both = before.partitions + page.partitions
+                page = TopicDescription(page.name, page.id, page.is_internal, both)
+            found[topic.name] = page
+        if answer.next_cursor is None:
+            break
+        at = (answer.next_cursor.topic_name, answer.next_cursor.partition_index)
+        if cursor is not None and at <= (cursor.topic_name, cursor.partition_index):
+            raise KafkaError(ErrorCode.invalid_request, f"{peer} sends the same page again")
+        cursor = new.cursor(topic_name=at[0], partition_index=at[1])
+        rest = [name for name in rest if name >= at[0]]
+    return found
+
+
+def _description_or_error(topic: Any) -> TopicDescription | KafkaError:
+    if topic.error_code != ErrorCode.none:
+        return KafkaError(topic.error_code)
+    return TopicDescription(
+        topic.name,
+        getattr(topic, "topic_id", None),
+        getattr(topic, "is_internal", False),
+        tuple(
+            PartitionDescription(
+                p.partition_index,
+                p.leader_id if p.leader_id >= 0 else None,
+                p.replica_nodes,
+                p.isr_nodes,
+                getattr(p, "eligible_leader_replicas", None),
+                getattr(p, "last_known_elr", None),
+                getattr(p, "leader_epoch", -1),
+            )
+            for p in sorted(topic.partitions, key=lambda p: p.partition_index)
+        ),
+    )
+
+
+def _unknown_topic() -> KafkaError:
+    return KafkaError(ErrorCode.unknown_topic_or_partition)
+
+
+def _refusal(item: Any) -> KafkaError | None:
+    if item.error_code == ErrorCode.none:
+        return None
+    return KafkaError(item.error_code, getattr(item, "error_message", None) or "")
+
+
+def _new_topic(new: Any, topic: NewTopic) -> Any:
+    manual = topic.assignments or {}
+    return new.topics(
+        name=topic.name,
+        num_partitions=-1 if manual else topic.partitions,
+        replication_factor=-1 if manual else topic.replication_factor,
+        assignments=[
+            new.topics.assignments(partition_index=partition, broker_ids=tuple(replicas))
+            for partition, replicas in manual.items()
+        ],
+        configs=[new.topics.configs(name=k, value=v) for k, v in topic.config.items()],
+    )
+
+
+def _created(topic: Any) -> CreatedTopic | KafkaError:
+    configs = getattr(topic, "configs", None)
+    return _refusal(topic) or CreatedTopic(
+        topic.name,
+        getattr(topic, "topic_id", None),
+        getattr(topic, "num_partitions", -1),
+        getattr(topic, "replication_factor", -1),
+        None if configs is None else tuple(_entry(entry) for entry in configs),
+    )
+
+
+def _more_partitions(new: Any, name: str, topic: NewPartitions) -> Any:
+    manual = topic.assignments
+    return new.topics(
+        name=name,
+        count=topic.count,
+        assignments=None
+        if manual is None
+        else [new.topics.assignments(broker_ids=tuple(replicas)) for replicas in manual],
+    )
+
+
+def _entry(entry: Any) -> ConfigEntry:
+    return ConfigEntry(
+        entry.name,
+        entry.value,
+        ConfigSource(entry.config_source),
+        entry.is_sensitive,
+        entry.read_only,
+        ConfigType(getattr(entry, "config_type", 0)),
+        getattr(entry, "documentation", None),
+        tuple(
+            ConfigSynonym(s.name, s.value, ConfigSource(s.source))
+            for s in getattr(entry, "synonyms", ())
+        ),
+    )

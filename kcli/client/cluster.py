@@ -1,0 +1,365 @@
+"""Cluster: which brokers and partitions there are, a connection to each, and who to ask what.
+
+Every client holds one.  It learns from Metadata answers, and from answers that say "not me": then
+it asks again and the caller's attempt is repeated, until the caller's deadline.
+
+    cluster = Cluster(config)
+    peer = await cluster.peer(To.CONTROLLER)
+    answer = await cluster.retry("createTopics", deadline, attempt)
+
+It does not repeat anything on its own account: what is safe to repeat is known to the caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import enum
+import logging
+import random
+import re
+import socket
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+from uuid import UUID
+
+from kcli.client.config import ClientConfig
+from kcli.client.errors import ClusterUnreachable, TimedOut
+from kserver.errors import ConfigError, ErrorCode, KafkaError, ProtocolError
+from kserver.model import BrokerId, LeaderEpoch, TopicPartition
+from kserver.peer import Peer, PeerOptions
+from kserver.wire import versions
+
+T = TypeVar("T")
+Address: TypeAlias = tuple[str, int]
+
+METADATA = 3
+
+_SERVER = re.compile(r"(?:[0-9a-zA-Z%._-]*://)?\[?([0-9a-zA-Z%._:-]*)\]?:([0-9]+)")
+_logger = logging.getLogger(__name__)
+
+
+class To(enum.Enum):
+    """Whom to ask, where it is not one broker by its id."""
+
+    ANY = enum.auto()
+    CONTROLLER = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    id: BrokerId
+    host: str
+    port: int
+    rack: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port} (id: {self.id} rack: {self.rack or 'null'})"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """`leader` is None while there is none; the preferred replica stands first in `replicas`."""
+
+    partition: int
+    leader: BrokerId | None
+    leader_epoch: LeaderEpoch
+    replicas: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...]
+    offline: tuple[BrokerId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """`id` is None on brokers older than 2.8; at index p of `partitions` stands partition p."""
+
+    name: str
+    id: UUID | None
+    is_internal: bool
+    partitions: tuple[PartitionMetadata, ...]
+
+
+def addresses_of(servers: Iterable[str]) -> list[Address]:
+    """Host and port of each entry of bootstrap.servers."""
+    found = [(server, _SERVER.fullmatch(server)) for server in servers]
+    for server, match in found:
+        if match is None or not match[1] or int(match[2]) > 65535:
+            raise ConfigError(f"Invalid url in bootstrap.servers: {server}")
+    if not found:
+        raise ConfigError(
+            'Missing required configuration "bootstrap.servers" which has no default value.'
+        )
+    return [(match[1], int(match[2])) for _, match in found if match]
+
+
+class _Link:
+    """The connection to one address, now or next, and how it went so far."""
+
+    __slots__ = ("connecting", "failures", "not_before", "peer")
+
+    def __init__(self) -> None:
+        self.peer: Peer | None = None
+        self.connecting: asyncio.Future[None] | None = None
+        self.failures = 0
+        self.not_before = 0.0
+
+
+class Cluster:
+    """`topics` holds what was asked for by name or all; a missing name was not asked for yet, or
+    does not exist.  `chance` picks among brokers and spreads pauses.
+    """
+
+    def __init__(self, config: ClientConfig, *, chance: random.Random | None = None) -> None:
+        if config.security_protocol.upper() != "PLAINTEXT":
+            raise ConfigError(
+                f"Invalid value {config.security_protocol} for configuration security.protocol:"
+                " only PLAINTEXT is supported so far"
+            )
+        self.cluster_id: str | None = None
+        self.controller: BrokerId | None = None
+        self.nodes: dict[BrokerId, Node] = {}
+        self.topics: dict[str, TopicMetadata] = {}
+        self._config = config
+        self._chance = chance or random.Random()
+        self._bootstrap = addresses_of(config.bootstrap_servers)
+        self._links: dict[Address, _Link] = {}
+        self._options = PeerOptions(
+            client_id=config.client_id,
+            request_timeout_ms=config.request_timeout_ms,
+            max_idle_ms=config.connections_max_idle_ms,
+            send_buffer_bytes=config.send_buffer_bytes,
+            receive_buffer_bytes=config.receive_buffer_bytes,
+        )
+
+    async def close(self) -> None:
+        """Close every connection; what is in flight fails."""
+        peers = [link.peer for link in self._links.values() if link.peer is not None]
+        self._links.clear()
+        for peer in peers:
+            peer.close()
+        for peer in peers:
+            await peer.closed
+
+    # Trying again
+
+    def deadline(self, timeout_ms: float) -> float:
+        return asyncio.get_running_loop().time() + timeout_ms / 1000
+
+    async def retry(self, call: str, deadline: float, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Repeat `attempt` until it succeeds, fails for good, or the deadline has passed.
+
+        Repeated are failed connections and KafkaErrors whose code is retriable; the last of either
+        is what a passed deadline raises: KafkaError as it is, the rest as ClusterUnreachable, or as
+        TimedOut while a broker is connected.
+        """
+        tries = 0
+        last: Exception | None = None
+        try:
+            async with asyncio.timeout_at(deadline):
+                while True:
+                    try:
+                        return await attempt()
+                    except OSError as error:
+                        _logger.debug("%s failed: %s", call, error)
+                        last = error
+                    except KafkaError as error:
+                        if not error.code.retriable:
+                            raise
+                        _logger.debug("%s was refused: %s", call, error)
+                        last = error
+                    tries += 1
+                    await self.pause(tries)
+        except TimeoutError as error:
+            if isinstance(last, KafkaError):
+                raise last from error
+            if any(link.peer and link.peer.is_open for link in self._links.values()):
+                raise TimedOut(f"{call} was not answered in time") from error
+            raise ClusterUnreachable(call, last) from error
+
+    async def pause(self, tries: int) -> None:
+        """Wait before the next try, longer from try to try (retry.backoff.ms)."""
+        config = self._config
+        await asyncio.sleep(
+            self._backoff(tries, config.retry_backoff_ms, config.retry_backoff_max_ms)
+        )
+
+    def _backoff(self, tries: int, first_ms: int, most_ms: int) -> float:
+        """Seconds: doubling, with a fifth of chance either way so that clients do not march."""
+        longest = min(most_ms, first_ms * 2.0 ** min(tries - 1, 32))
+        return longest * self._chance.uniform(0.8, 1.2) / 1000
+
+    # Connections
+
+    async def peer(self, to: BrokerId | To = To.ANY) -> Peer:
+        """An open connection.  OSError when that broker cannot be reached now."""
+        if to is To.ANY:
+            return await self._any_peer()
+        if to is To.CONTROLLER:
+            return await self._peer_of_controller()
+        assert not isinstance(to, To)
+        if (node := self.nodes.get(to)) is None:
+            await self.refresh(())
+            if (node := self.nodes.get(to)) is None:
+                raise KafkaError(ErrorCode.broker_not_available, f"no broker has the id {to}")
+        return await self._connect((node.host, node.port))
+
+    async def _peer_of_controller(self) -> Peer:
+        if self.controller is None:
+            await self.refresh(())
+        if self.controller is None:
+            raise KafkaError(ErrorCode.not_controller, "the cluster has no controller now")
+        return await self.peer(self.controller)
+
+    def forget_controller(self) -> None:
+        """An answer said that the one we took for the controller is not."""
+        self.controller = None
+
+    async def _any_peer(self) -> Peer:
+        open_peers = [link.peer for link in self._links.values() if link.peer and link.peer.is_open]
+        if open_peers:
+            return min(open_peers, key=lambda peer: peer.in_flight)
+        known = [(node.host, node.port) for node in self.nodes.values()]
+        self._chance.shuffle(known)
+        if not known or self._config.metadata_recovery_strategy.lower() == "rebootstrap":
+            known += [address for address in self._bootstrap if address not in known]
+        errors: list[OSError] = []
+        for address in known:
+            try:
+                return await self._connect(address)
+            except OSError as error:
+                errors.append(error)
+        if not self.nodes and all(isinstance(error, socket.gaierror) for error in errors):
+            raise ConfigError("No resolvable bootstrap urls given in bootstrap.servers")
+        raise errors[-1]
+
+    async def _connect(self, address: Address) -> Peer:
+        """One connection to an address, however many ask for it; not sooner than its backoff."""
+        loop = asyncio.get_running_loop()
+        link = self._links.setdefault(address, _Link())
+        while True:
+            if link.peer is not None and link.peer.is_open:
+                return link.peer
+            if link.connecting is None:
+                break
+            await asyncio.wait([link.connecting])
+        done = link.connecting = loop.create_future()
+        try:
+            if link.not_before > loop.time():
+                await asyncio.sleep(link.not_before - loop.time())
+            link.peer = await Peer.connect(*address, self._options_for(link.failures))
+            link.failures = 0
+            return link.peer
+        except OSError as error:
+            self._connection_failed(link, address, error)
+            raise
+        finally:
+            link.connecting = None
+            done.set_result(None)
+
+    def _connection_failed(self, link: _Link, address: Address, error: OSError) -> None:
+        if link.failures == 0:
+            _logger.warning("No connection to %s:%d: %s", *address, error)
+        config = self._config
+        link.failures += 1
+        pause = self._backoff(
+            link.failures, config.reconnect_backoff_ms, config.reconnect_backoff_max_ms
+        )
+        link.not_before = asyncio.get_running_loop().time() + pause
+
+    def _options_for(self, failures: int) -> PeerOptions:
+        config = self._config
+        timeout_ms = min(
+            config.socket_connection_setup_timeout_ms * 2 ** min(failures, 16),
+            config.socket_connection_setup_timeout_max_ms,
+        )
+        return dataclasses.replace(self._options, setup_timeout_ms=timeout_ms)
+
+    # Metadata
+
+    def partition(self, partition: TopicPartition) -> PartitionMetadata | None:
+        """What is known of it; None for nothing."""
+        name, number = partition
+        topic = self.topics.get(name)
+        if topic is None or not 0 <= number < len(topic.partitions):
+            return None
+        return topic.partitions[number]
+
+    async def refresh(
+        self, names: Collection[str] | None, *, create: bool = False
+    ) -> dict[str, KafkaError]:
+        """Ask any broker for some topics by name, or for all (None), and take the answer in.
+
+        Returns the refusal of each topic that was refused.  `create` lets the broker make the
+        topics that do not exist, where it is set to (auto.create.topics.enable).
+        """
+        peer = await self.peer()
+        version = peer.version(METADATA)
+        new = versions.request(METADATA, version)
+        answer = await peer.call(
+            new(
+                topics=None if names is None else [new.topics(name=name) for name in names],
+                allow_auto_topic_creation=create,
+            )
+        )
+        return self.learn(answer, whole=names is None)
+
+    def learn(self, answer: Any, *, whole: bool) -> dict[str, KafkaError]:
+        """Take in a Metadata answer in any version; `whole`: what it does not name is gone."""
+        if getattr(answer, "error_code", ErrorCode.none) != ErrorCode.none:
+            # REBOOTSTRAP_REQUIRED (KIP-1102): these brokers no longer know the cluster.
+            self.nodes.clear()
+            raise KafkaError(answer.error_code)
+        if answer.brokers:
+            self.nodes = {
+                b.node_id: Node(b.node_id, b.host, b.port, getattr(b, "rack", None))
+                for b in answer.brokers
+            }
+        self.cluster_id = getattr(answer, "cluster_id", None)
+        controller = getattr(answer, "controller_id", -1)
+        self.controller = controller if controller in self.nodes else None
+        before = self.topics
+        topics = {} if whole else dict(before)
+        refused: dict[str, KafkaError] = {}
+        for topic in answer.topics:
+            if topic.error_code == ErrorCode.none:
+                topics[topic.name] = _newer(_topic(topic), before.get(topic.name))
+            elif topic.name is not None:
+                refused[topic.name] = KafkaError(topic.error_code)
+                if topic.error_code == ErrorCode.unknown_topic_or_partition:
+                    topics.pop(topic.name, None)
+        self.topics = topics
+        return refused
+
+
+def _topic(topic: Any) -> TopicMetadata:
+    """One topic of a Metadata or DescribeTopicPartitions answer."""
+    partitions = tuple(
+        PartitionMetadata(
+            p.partition_index,
+            p.leader_id if p.leader_id >= 0 else None,
+            getattr(p, "leader_epoch", -1),
+            p.replica_nodes,
+            p.isr_nodes,
+            getattr(p, "offline_replicas", ()),
+        )
+        for p in sorted(topic.partitions, key=lambda p: p.partition_index)
+    )
+    if [p.partition for p in partitions] != list(range(len(partitions))):
+        raise ProtocolError(f"metadata of {topic.name} leaves out partitions")
+    id = getattr(topic, "topic_id", None)
+    return TopicMetadata(topic.name, id, getattr(topic, "is_internal", False), partitions)
+
+
+def _newer(now: TopicMetadata, before: TopicMetadata | None) -> TopicMetadata:
+    """Partition by partition the higher leader epoch: a broker that lags must not lead us back."""
+    if before is None or before.id != now.id:
+        return now
+    known = {p.partition: p for p in before.partitions}
+    return dataclasses.replace(
+        now,
+        partitions=tuple(
+            old if (old := known.get(p.partition)) and old.leader_epoch > p.leader_epoch >= 0 else p
+            for p in now.partitions
+        ),
+    )

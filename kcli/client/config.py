@@ -1,0 +1,472 @@
+"""What a producer, a consumer and an admin client can be told: Kafka 4.3's keys and defaults.
+
+Pure: tables, and the rules that hold between keys.
+
+    config = ProducerConfig.of({"bootstrap.servers": "localhost:9092", "linger.ms": "20"})
+    config.linger_ms       20
+    config.warnings        what was given and is unknown, a line each
+
+Serializers, interceptors and the like name Java classes: those keys are taken and do nothing.
+Unlike Java's clients these leave socket buffers as the system has them unless told a size: the
+system grows them with the distance, and a fixed 64 KB halves the throughput on one machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from kcli.client.security import SecurityConfig, any_case_of
+from kserver.config.setting import (
+    INT_MAX,
+    NON_EMPTY,
+    Acts,
+    Check,
+    Type,
+    at_least,
+    between,
+    one_of,
+    setting,
+    settings_of,
+)
+from kserver.errors import ConfigError
+
+_START = re.compile(r"latest|earliest|none|by_duration:P.+")
+START = Check(
+    "[latest, earliest, none, by_duration:PnDTnHnMn.nS]",
+    lambda value: None if _START.fullmatch(value) else "Invalid value",
+)
+GZIP_LEVEL = Check(
+    "[1,...,9] or -1",
+    lambda value: None if value == -1 or 1 <= value <= 9 else "Value must be in [1, 9] or -1",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientConfig(SecurityConfig):
+    """What all clients share."""
+
+    bootstrap_servers: tuple[str, ...] = setting(
+        "bootstrap.servers", (), doc="host:port of the first brokers to ask"
+    )
+    client_dns_lookup: str = setting(
+        "client.dns.lookup",
+        "use_all_dns_ips",
+        one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
+        doc="use_all_dns_ips, or the canonical name of each bootstrap host",
+    )
+    client_id: str = setting("client.id", "", doc="name in logs, quotas, metrics")
+    config_providers: tuple[str, ...] = setting(
+        "config.providers", (), acts=Acts.JAVA, doc="providers of values that other keys refer to"
+    )
+    connections_max_idle_ms: int = setting(
+        "connections.max.idle.ms",
+        540000,
+        type=Type.LONG,
+        doc="close a connection unused for this long",
+    )
+    enable_metrics_push: bool = setting(
+        "enable.metrics.push", True, acts=Acts.METRICS, doc="push telemetry when the broker asks"
+    )
+    metadata_max_age_ms: int = setting(
+        "metadata.max.age.ms",
+        300000,
+        at_least(0),
+        type=Type.LONG,
+        doc="ask for metadata again after this long",
+    )
+    metadata_recovery_rebootstrap_trigger_ms: int = setting(
+        "metadata.recovery.rebootstrap.trigger.ms",
+        300000,
+        at_least(0),
+        type=Type.LONG,
+        doc="how long without metadata before bootstrapping again",
+    )
+    metadata_recovery_strategy: str = setting(
+        "metadata.recovery.strategy",
+        "rebootstrap",
+        any_case_of("REBOOTSTRAP", "NONE"),
+        doc="none, or rebootstrap when no known broker answers",
+    )
+    metric_reporters: tuple[str, ...] = setting(
+        "metric.reporters",
+        ("org.apache.kafka.common.metrics.JmxReporter",),
+        acts=Acts.METRICS,
+        doc="metric plug-ins",
+    )
+    metrics_num_samples: int = setting(
+        "metrics.num.samples", 2, at_least(1), acts=Acts.METRICS, doc="samples kept"
+    )
+    metrics_recording_level: str = setting(
+        "metrics.recording.level",
+        "INFO",
+        one_of("INFO", "DEBUG", "TRACE"),
+        acts=Acts.METRICS,
+        doc="INFO, DEBUG, TRACE",
+    )
+    metrics_sample_window_ms: int = setting(
+        "metrics.sample.window.ms",
+        30000,
+        at_least(0),
+        type=Type.LONG,
+        acts=Acts.METRICS,
+        doc="sample length",
+    )
+    receive_buffer_bytes: int = setting(
+        "receive.buffer.bytes", 65536, at_least(-1), doc="SO_RCVBUF; -1 leaves the system's"
+    )
+    reconnect_backoff_max_ms: int = setting(
+        "reconnect.backoff.max.ms",
+        1000,
+        at_least(0),
+        type=Type.LONG,
+        doc="upper bound of the pause between connection attempts",
+    )
+    reconnect_backoff_ms: int = setting(
+        "reconnect.backoff.ms",
+        50,
+        at_least(0),
+        type=Type.LONG,
+        doc="first pause between connection attempts",
+    )
+    request_timeout_ms: int = setting(
+        "request.timeout.ms", 30000, at_least(0), doc="how long an answer may take"
+    )
+    retry_backoff_max_ms: int = setting(
+        "retry.backoff.max.ms",
+        1000,
+        at_least(0),
+        type=Type.LONG,
+        doc="upper bound of the pause between tries",
+    )
+    retry_backoff_ms: int = setting(
+        "retry.backoff.ms", 100, at_least(0), type=Type.LONG, doc="first pause between tries"
+    )
+    send_buffer_bytes: int = setting(
+        "send.buffer.bytes", 131072, at_least(-1), doc="SO_SNDBUF; -1 leaves the system's"
+    )
+    socket_connection_setup_timeout_max_ms: int = setting(
+        "socket.connection.setup.timeout.max.ms",
+        30000,
+        type=Type.LONG,
+        doc="upper bound of the time to connect",
+    )
+    socket_connection_setup_timeout_ms: int = setting(
+        "socket.connection.setup.timeout.ms", 10000, type=Type.LONG, doc="time to connect"
+    )
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Self:
+        """Read texts by key.  ConfigError for a value that cannot be taken; unknown keys warn."""
+        table: type = cls
+        known = settings_of(table)
+        values = {s.attribute: s.parse(given[k]) for k, s in known.items() if k in given}
+        warnings = tuple(_unknown(key, list(known)) for key in given if key not in known)
+        return cls(**cls._derived(values), warnings=warnings)
+
+    @classmethod
+    def _derived(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """The given values by attribute, with those that follow from them or ConfigError."""
+        return values
+
+
+def _unknown(key: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(key, known, n=1)
+    return f"{key} is not a known setting" + (f"; did you mean {near[0]}?" if near else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProducerConfig(ClientConfig):
+    acks: str = setting("acks", "all", one_of("all", "-1", "0", "1"), doc="0, 1 or all (-1)")
+    batch_size: int = setting(
+        "batch.size", 16384, at_least(0), doc="bytes of one partition's batch"
+    )
+    buffer_memory: int = setting(
+        "buffer.memory",
+        33554432,
+        at_least(0),
+        type=Type.LONG,
+        doc="bytes of records that wait or are in flight",
+    )
+    compression_gzip_level: int = setting(
+        "compression.gzip.level", -1, GZIP_LEVEL, doc="1 to 9; -1 is zlib's default"
+    )
+    compression_lz4_level: int = setting(
+        "compression.lz4.level", 9, between(1, 17), doc="lz4 level"
+    )
+    compression_type: str = setting(
+        "compression.type",
+        "none",
+        one_of("none", "gzip", "snappy", "lz4", "zstd"),
+        doc="none, gzip, snappy, lz4 or zstd",
+    )
+    compression_zstd_level: int = setting(
+        "compression.zstd.level", 3, between(-131072, 22), doc="zstd level"
+    )
+    delivery_timeout_ms: int = setting(
+        "delivery.timeout.ms",
+        120000,
+        at_least(0),
+        doc="from send to delivery; at least linger and request timeout together",
+    )
+    enable_idempotence: bool = setting(
+        "enable.idempotence",
+        True,
+        doc="no duplicates and no gaps; needs acks=all, retries, at most 5 requests in flight",
+    )
+    interceptor_classes: tuple[str, ...] = setting(
+        "interceptor.classes", (), acts=Acts.JAVA, doc="see and change records on their way"
+    )
+    key_serializer: str | None = setting(
+        "key.serializer", None, type=Type.CLASS, acts=Acts.JAVA, doc="turns keys into bytes"
+    )
+    linger_ms: int = setting(
+        "linger.ms", 5, at_least(0), type=Type.LONG, doc="how long a batch waits for more records"
+    )
+    max_block_ms: int = setting(
+        "max.block.ms",
+        60000,
+        at_least(0),
+        type=Type.LONG,
+        doc="how long send waits for metadata and memory",
+    )
+    max_in_flight_requests_per_connection: int = setting(
+        "max.in.flight.requests.per.connection", 5, at_least(1), doc="requests out to one broker"
+    )
+    max_request_size: int = setting(
+        "max.request.size", 1048576, at_least(0), doc="bytes of the largest request, and so record"
+    )
+    metadata_max_idle_ms: int = setting(
+        "metadata.max.idle.ms",
+        300000,
+        at_least(5000),
+        type=Type.LONG,
+        doc="forget a topic unused for this long",
+    )
+    partitioner_adaptive_partitioning_enable: bool = setting(
+        "partitioner.adaptive.partitioning.enable",
+        True,
+        doc="send more to partitions whose broker is faster",
+    )
+    partitioner_availability_timeout_ms: int = setting(
+        "partitioner.availability.timeout.ms",
+        0,
+        at_least(0),
+        type=Type.LONG,
+        doc="avoid partitions stuck for this long; 0 never does",
+    )
+    partitioner_class: str | None = setting(
+        "partitioner.class",
+        None,
+        type=Type.CLASS,
+        acts=Acts.JAVA,
+        doc="chooses partitions; unset: murmur2 of the key, else sticky",
+    )
+    partitioner_ignore_keys: bool = setting(
+        "partitioner.ignore.keys", False, doc="spread records with keys like those without"
+    )
+    receive_buffer_bytes: int = setting(
+        "receive.buffer.bytes", 32768, at_least(-1), doc="SO_RCVBUF; -1 leaves the system's"
+    )
+    retries: int = setting("retries", INT_MAX, between(0, INT_MAX), doc="how often to try again")
+    transaction_timeout_ms: int = setting(
+        "transaction.timeout.ms",
+        60000,
+        acts=Acts.TRANSACTIONS,
+        doc="after this long the broker aborts a transaction",
+    )
+    transaction_two_phase_commit_enable: bool = setting(
+        "transaction.two.phase.commit.enable",
+        False,
+        acts=Acts.TRANSACTIONS,
+        doc="an outside coordinator decides on commits",
+    )
+    transactional_id: str | None = setting(
+        "transactional.id",
+        None,
+        NON_EMPTY,
+        type=Type.STRING,
+        acts=Acts.TRANSACTIONS,
+        doc="enables transactions",
+    )
+    value_serializer: str | None = setting(
+        "value.serializer", None, type=Type.CLASS, acts=Acts.JAVA, doc="turns values into bytes"
+    )
+
+    @classmethod
+    def _derived(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """As Java's ProducerConfig.postProcessParsedConfig: what is given wins over a default."""
+        config = dataclasses.replace(cls(), **values)
+        idempotent = {
+            "Must set acks to all in order to use the idempotent producer.": config.required_acks
+            == -1,
+            "Must set retries to non-zero when using the idempotent producer.": config.retries > 0,
+            "Must set max.in.flight.requests.per.connection to at most 5 to use the idempotent"
+            " producer.": config.max_in_flight_requests_per_connection <= 5,
+        }
+        refusals = [text for text, holds in idempotent.items() if not holds]
+        if refusals and values.get("enable_idempotence"):
+            raise ConfigError(refusals[0])
+        least_ms = config.linger_ms + config.request_timeout_ms
+        if config.delivery_timeout_ms < least_ms and "delivery_timeout_ms" in values:
+            raise ConfigError(
+                "delivery.timeout.ms should be equal to or larger than"
+                " linger.ms + request.timeout.ms"
+            )
+        return values | {
+            "enable_idempotence": config.enable_idempotence and not refusals,
+            "delivery_timeout_ms": max(config.delivery_timeout_ms, min(least_ms, INT_MAX)),
+        }
+
+    @property
+    def required_acks(self) -> int:
+        """acks as the protocol has it: -1 stands for all."""
+        return -1 if self.acks == "all" else int(self.acks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerConfig(ClientConfig):
+    allow_auto_create_topics: bool = setting(
+        "allow.auto.create.topics", True, doc="asking for a topic's metadata may create it"
+    )
+    auto_commit_interval_ms: int = setting(
+        "auto.commit.interval.ms", 5000, at_least(0), acts=Acts.GROUPS, doc="commit period"
+    )
+    auto_offset_reset: str = setting(
+        "auto.offset.reset",
+        "latest",
+        START,
+        doc="where to start without a position: latest, earliest, by_duration:..., none",
+    )
+    check_crcs: bool = setting("check.crcs", True, doc="verify each batch's checksum")
+    client_rack: str = setting("client.rack", "", acts=Acts.REPLICATION, doc="rack to fetch from")
+    default_api_timeout_ms: int = setting(
+        "default.api.timeout.ms", 60000, at_least(0), doc="how long a call may take in all"
+    )
+    enable_auto_commit: bool = setting(
+        "enable.auto.commit", True, acts=Acts.GROUPS, doc="background commits"
+    )
+    exclude_internal_topics: bool = setting(
+        "exclude.internal.topics",
+        True,
+        acts=Acts.GROUPS,
+        doc="hide internal topics from pattern subscriptions",
+    )
+    fetch_max_bytes: int = setting(
+        "fetch.max.bytes", 52428800, at_least(0), doc="bytes of one answer"
+    )
+    fetch_max_wait_ms: int = setting(
+        "fetch.max.wait.ms", 500, at_least(0), doc="how long the broker waits for fetch.min.bytes"
+    )
+    fetch_min_bytes: int = setting("fetch.min.bytes", 1, at_least(0), doc="bytes worth an answer")
+    group_id: str | None = setting(
+        "group.id", None, type=Type.STRING, acts=Acts.GROUPS, doc="group"
+    )
+    group_instance_id: str | None = setting(
+        "group.instance.id",
+        None,
+        NON_EMPTY,
+        type=Type.STRING,
+        acts=Acts.GROUPS,
+        doc="static member id",
+    )
+    group_protocol: str = setting(
+        "group.protocol",
+        "classic",
+        any_case_of("CONSUMER", "CLASSIC"),
+        acts=Acts.GROUPS,
+        doc="classic, or consumer (KIP-848)",
+    )
+    group_remote_assignor: str | None = setting(
+        "group.remote.assignor",
+        None,
+        type=Type.STRING,
+        acts=Acts.GROUPS,
+        doc="server-side assignor",
+    )
+    heartbeat_interval_ms: int = setting(
+        "heartbeat.interval.ms", 3000, acts=Acts.GROUPS, doc="heartbeat period (classic)"
+    )
+    interceptor_classes: tuple[str, ...] = setting(
+        "interceptor.classes", (), acts=Acts.JAVA, doc="see and change records on their way"
+    )
+    isolation_level: str = setting(
+        "isolation.level",
+        "read_uncommitted",
+        one_of("read_committed", "read_uncommitted"),
+        doc="read_committed hides aborted and undecided records",
+    )
+    key_deserializer: str | None = setting(
+        "key.deserializer", None, type=Type.CLASS, acts=Acts.JAVA, doc="turns bytes into keys"
+    )
+    max_partition_fetch_bytes: int = setting(
+        "max.partition.fetch.bytes",
+        1048576,
+        at_least(0),
+        doc="bytes of one partition in one answer",
+    )
+    max_poll_interval_ms: int = setting(
+        "max.poll.interval.ms",
+        300000,
+        at_least(1),
+        acts=Acts.GROUPS,
+        doc="longest gap between polls",
+    )
+    max_poll_records: int = setting("max.poll.records", 500, at_least(1), doc="records of one poll")
+    partition_assignment_strategy: tuple[str, ...] = setting(
+        "partition.assignment.strategy",
+        (
+            "org.apache.kafka.clients.consumer.RangeAssignor",
+            "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+        ),
+        acts=Acts.GROUPS,
+        doc="client-side assignors (classic)",
+    )
+    session_timeout_ms: int = setting(
+        "session.timeout.ms", 45000, acts=Acts.GROUPS, doc="failure detection (classic)"
+    )
+    share_acknowledgement_mode: str = setting(
+        "share.acknowledgement.mode",
+        "implicit",
+        one_of("implicit", "explicit"),
+        acts=Acts.SHARE_GROUPS,
+        doc="implicit or explicit",
+    )
+    share_acquire_mode: str = setting(
+        "share.acquire.mode",
+        "BATCH_OPTIMIZED",
+        any_case_of("batch_optimized", "record_limit"),
+        acts=Acts.SHARE_GROUPS,
+        doc="batch_optimized or record_limit",
+    )
+    value_deserializer: str | None = setting(
+        "value.deserializer", None, type=Type.CLASS, acts=Acts.JAVA, doc="turns bytes into values"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdminConfig(ClientConfig):
+    bootstrap_controllers: tuple[str, ...] = setting(
+        "bootstrap.controllers",
+        (),
+        acts=Acts.KRAFT,
+        doc="host:port of controllers to ask instead of brokers",
+    )
+    connections_max_idle_ms: int = setting(
+        "connections.max.idle.ms",
+        300000,
+        type=Type.LONG,
+        doc="close a connection unused for this long",
+    )
+    default_api_timeout_ms: int = setting(
+        "default.api.timeout.ms", 60000, at_least(0), doc="how long a call may take in all"
+    )
+    enable_metrics_push: bool = setting(
+        "enable.metrics.push", False, acts=Acts.METRICS, doc="push telemetry when the broker asks"
+    )
+    retries: int = setting("retries", INT_MAX, between(0, INT_MAX), doc="how often to try again")

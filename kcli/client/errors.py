@@ -1,0 +1,57 @@
+"""What a client raises of its own.
+
+Exception
++-- ClientError            the client gave up
+|   +-- ClusterUnreachable no broker answered in time
+|   +-- TimedOut           brokers answer, but not with what was waited for
+|   +-- NoOffset           a partition has no position and no rule gives it one
+|   +-- LogTruncated       the log lost records that the consumer had reached (KIP-320)
++-- kserver.errors.KafkaError   a broker refused one item (a topic, a partition, a record)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kserver.model import OffsetAndEpoch, TopicPartition
+
+
+class ClientError(Exception):
+    """The client gave up; the text says on what."""
+
+
+class ClusterUnreachable(ClientError):
+    """No broker could be asked before the deadline.  The text is the one that Kafka's tools print
+    for it; `cause` says what the last attempt met.
+    """
+
+    def __init__(self, call: str, cause: Exception | None = None) -> None:
+        super().__init__(f"Timed out waiting for a node assignment. Call: {call}")
+        self.call = call
+        self.cause = cause
+
+
+class TimedOut(ClientError):
+    """What was waited for did not happen in time."""
+
+
+class NoOffset(ClientError):
+    """auto.offset.reset is none, and there is no position to read from."""
+
+    def __init__(self, partitions: Iterable[TopicPartition]) -> None:
+        self.partitions = tuple(sorted(partitions))
+        names = ", ".join(map(str, self.partitions))
+        super().__init__(f"Undefined offset with no reset policy for partitions: [{names}]")
+
+
+class LogTruncated(ClientError):
+    """The log was cut below the consumer's position; `diverged` is where the two part, if known."""
+
+    def __init__(
+        self, partition: TopicPartition, position: int, diverged: OffsetAndEpoch | None
+    ) -> None:
+        self.partition = partition
+        self.position = position
+        self.diverged = diverged
+        where = f"at offset {diverged.offset}" if diverged else "at an unknown offset"
+        super().__init__(f"{partition} was truncated {where}, below position {position}")
