@@ -303,16 +303,10 @@ def settings_of(config: type) -> Mapping[str, Setting]:
 
 @functools.cache
 def _table(config: type) -> Mapping[str, Setting]:
-    return {s.name: s for section in sections_of(config) for s in _own_settings(section)}
-
-
-def sections_of(config: type) -> list[type]:
-    """The classes that a configuration is assembled from; itself when it is from none."""
-    return [base for base in config.__bases__ if dataclasses.is_dataclass(base)] or [config]
-
-
-def _own_settings(section: type) -> Iterable[Setting]:
-    return (f.metadata["setting"] for f in dataclasses.fields(section) if "setting" in f.metadata)
+    # dataclasses.fields() has the last base first; we want them as they are written.
+    parts = [base for base in config.__bases__ if dataclasses.is_dataclass(base)]
+    fields = (field for part in (*parts, config) for field in dataclasses.fields(part))
+    return {f.metadata["setting"].name: f.metadata["setting"] for f in fields if f.metadata}
 
 
 def effective(config: object, setting: Setting) -> Any:
