@@ -15,9 +15,9 @@ import asyncio
 import datetime
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -102,8 +102,7 @@ class TopicListing(NamedTuple):
     is_internal: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionDescription:
+class PartitionDescription(NamedTuple):
     """`elr` and `last_known_elr` (KIP-966) are None where the broker does not tell."""
 
     partition: int
@@ -115,27 +114,24 @@ class PartitionDescription:
     leader_epoch: LeaderEpoch = -1
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDescription:
+class TopicDescription(NamedTuple):
     name: str
     id: UUID | None
     is_internal: bool
     partitions: tuple[PartitionDescription, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
+class NewTopic(NamedTuple):
     """-1 takes the broker's default; `assignments` (replicas by partition) excludes both counts."""
 
     name: str
     partitions: int = -1
     replication_factor: int = -1
     assignments: Mapping[int, Sequence[BrokerId]] | None = None
-    config: Mapping[str, str | None] = field(default_factory=dict)
+    config: Mapping[str, str | None] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedTopic:
+class CreatedTopic(NamedTuple):
     """What the broker made of a NewTopic; -1 and None where it does not tell (before v5)."""
 
     name: str
@@ -159,8 +155,7 @@ class ConfigSynonym(NamedTuple):
     source: ConfigSource
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigEntry:
+class ConfigEntry(NamedTuple):
     """One key; `value` is None for null and for what is sensitive."""
 
     name: str
@@ -177,8 +172,7 @@ class ConfigEntry:
         return self.source is ConfigSource.DEFAULT_CONFIG
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterDescription:
+class ClusterDescription(NamedTuple):
     cluster_id: str | None
     controller_id: BrokerId | None
     brokers: list[Node]

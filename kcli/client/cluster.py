@@ -20,8 +20,7 @@ import random
 import re
 import socket
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from kcli.client.config import ClientConfig
@@ -47,8 +46,7 @@ class To(enum.Enum):
     CONTROLLER = enum.auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     id: BrokerId
     host: str
     port: int
@@ -58,8 +56,7 @@ class Node:
         return f"{self.host}:{self.port} (id: {self.id} rack: {self.rack or 'null'})"
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionMetadata:
+class PartitionMetadata(NamedTuple):
     """`leader` is None while there is none; the preferred replica stands first in `replicas`."""
 
     partition: int
@@ -70,8 +67,7 @@ class PartitionMetadata:
     offline: tuple[BrokerId, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicMetadata:
+class TopicMetadata(NamedTuple):
     """`id` is None on brokers older than 2.8; at index p of `partitions` stands partition p."""
 
     name: str
@@ -356,8 +352,7 @@ def _newer(now: TopicMetadata, before: TopicMetadata | None) -> TopicMetadata:
     if before is None or before.id != now.id:
         return now
     known = {p.partition: p for p in before.partitions}
-    return dataclasses.replace(
-        now,
+    return now._replace(
         partitions=tuple(
             old if (old := known.get(p.partition)) and old.leader_epoch > p.leader_epoch >= 0 else p
             for p in now.partitions

@@ -13,14 +13,12 @@ system grows them with the distance, and a fixed 64 KB halves the throughput on 
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
-from kcli.client.security import SecurityConfig, any_case_of
+from kcli.client.security import SecurityConfig
+from kcli.client.settings import any_case_of
 from kserver.config.setting import (
     INT_MAX,
     NON_EMPTY,
@@ -31,7 +29,6 @@ from kserver.config.setting import (
     between,
     one_of,
     setting,
-    settings_of,
 )
 from kserver.errors import ConfigError
 
@@ -46,7 +43,7 @@ GZIP_LEVEL = Check(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class ClientConfig(SecurityConfig):
     """What all clients share."""
 
@@ -158,29 +155,9 @@ class ClientConfig(SecurityConfig):
     socket_connection_setup_timeout_ms: int = setting(
         "socket.connection.setup.timeout.ms", 10000, type=Type.LONG, doc="time to connect"
     )
-    warnings: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, given: Mapping[str, str]) -> Self:
-        """Read texts by key.  ConfigError for a value that cannot be taken; unknown keys warn."""
-        table: type = cls
-        known = settings_of(table)
-        values = {s.attribute: s.parse(given[k]) for k, s in known.items() if k in given}
-        warnings = tuple(_unknown(key, list(known)) for key in given if key not in known)
-        return cls(**cls._derived(values), warnings=warnings)
-
-    @classmethod
-    def _derived(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """The given values by attribute, with those that follow from them or ConfigError."""
-        return values
 
 
-def _unknown(key: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(key, known, n=1)
-    return f"{key} is not a known setting" + (f"; did you mean {near[0]}?" if near else "")
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class ProducerConfig(ClientConfig):
     acks: str = setting("acks", "all", one_of("all", "-1", "0", "1"), doc="0, 1 or all (-1)")
     batch_size: int = setting(
@@ -301,7 +278,7 @@ class ProducerConfig(ClientConfig):
     @classmethod
     def _derived(cls, values: dict[str, Any]) -> dict[str, Any]:
         """As Java's ProducerConfig.postProcessParsedConfig: what is given wins over a default."""
-        config = dataclasses.replace(cls(), **values)
+        config = cls(**values)
         idempotent = {
             "Must set acks to all in order to use the idempotent producer.": config.required_acks
             == -1,
@@ -329,7 +306,7 @@ class ProducerConfig(ClientConfig):
         return -1 if self.acks == "all" else int(self.acks)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class ConsumerConfig(ClientConfig):
     allow_auto_create_topics: bool = setting(
         "allow.auto.create.topics", True, doc="asking for a topic's metadata may create it"
@@ -449,7 +426,7 @@ class ConsumerConfig(ClientConfig):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class AdminConfig(ClientConfig):
     bootstrap_controllers: tuple[str, ...] = setting(
         "bootstrap.controllers",

@@ -8,21 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kserver.config.setting import Acts, Check, Type, between, setting
+from kcli.client.settings import Settings, any_case_of
+from kserver.config.setting import Acts, Type, between, setting
 
 
-def any_case_of(*allowed: str) -> Check:
-    listed = ", ".join(allowed)
-    return Check(
-        f"(case insensitive) [{listed}]",
-        lambda value: (
-            None if value.upper() in map(str.upper, allowed) else f"String must be one of: {listed}"
-        ),
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class SecurityConfig:
+@dataclass(frozen=True, init=False, repr=False, eq=False)
+class SecurityConfig(Settings):
     sasl_client_callback_handler_class: str | None = setting(
         "sasl.client.callback.handler.class",
         None,
