@@ -15,3 +15,16 @@ class SimClock:
 
     def now_ms(self) -> int:
         return DAY_ONE_MS + self.ahead_ms + int(self._loop.time() * 1000)
+
+
+class StillClock:
+    """Moves only when told to."""
+
+    def __init__(self, now_ms: int = DAY_ONE_MS) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def advance(self, ms: int) -> None:
+        self._now_ms += ms

@@ -1,0 +1,479 @@
+"""A disk in memory that loses what was not synced, and fails when told to.
+
+    disk = SimDisk(loop.random, clock)
+    ...
+    disk = disk.crash()          a power cut: each write that was not synced is lost, torn or kept
+    disk = disk.kill()           the process died: all it wrote stays
+    disk.fail("sync", errno.EIO, path="*.log", times=1)
+    disk.capacity_bytes = 1 << 20
+
+It is as strict as POSIX lets a disk be:
+
+- A sync makes a file's bytes and size durable, never its name: entries made, renamed or removed in
+  a directory are durable once that directory was synced, those of a new directory once its parent
+  was as well.  Of the entries that were not, a power cut keeps the first few, each rename whole.
+- A sync that fails loses what it should have written, though it can still be read until the power
+  cut, and the next sync succeeds without it (as Linux does).
+- A write that fails may have written a part.
+- A dead process' disk refuses everything, and what it had offloaded never runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fnmatch
+import os
+import posixpath
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from kserver.world.clock import Clock
+from kserver.world.disk import Buffer
+
+T = TypeVar("T")
+
+MEAN_OFFLOAD_S = 0.002
+MUCH_ROOM_BYTES = 1 << 40
+
+
+class SimDisk:
+    def __init__(self, chance: random.Random, clock: Clock) -> None:
+        self.capacity_bytes = MUCH_ROOM_BYTES
+        self.cold_chance = 0.0
+        """How often `read_cached` finds that memory does not hold the bytes."""
+        self.random = chance
+        self.clock = clock
+        self._root = _Directory()
+        self._locks: set[str] = set()
+        self._faults: list[Fault] = []
+        self._is_dead = False
+
+    def kill(self) -> SimDisk:
+        """The disk as the next process finds it."""
+        return self._next(self._root)
+
+    def crash(self, keep: float | None = None) -> SimDisk:
+        """The disk as it is after a power cut: of what was not synced all is kept for `keep` 1.0,
+        nothing for 0.0, else chance decides for each write and directory."""
+        return self._next(self._root.after_crash(self.random, keep))
+
+    def fail(
+        self, operation: str, error: int = errno.EIO, *, path: str = "*", times: int | None = None
+    ) -> Fault:
+        """Let `operation` (a method's name, of the disk or a file) fail on paths like that one."""
+        fault = Fault(operation, error, path, times)
+        self._faults.append(fault)
+        return fault
+
+    def open(self, path: str, *, create: bool = False) -> SimFile:
+        self.touch("open", path)
+        directory, name = self._parent(path)
+        node = directory.entries.get(name)
+        if node is None:
+            if not create:
+                raise _error(errno.ENOENT, path)
+            node = _Inode(self.clock.now_ms())
+            directory.change({name: node})
+        if isinstance(node, _Directory):
+            raise _error(errno.EISDIR, path)
+        return SimFile(self, path, node)
+
+    def exists(self, path: str) -> bool:
+        self.touch("exists", path)
+        return self._find(path) is not None
+
+    def list(self, directory: str) -> list[str]:
+        self.touch("list", directory)
+        return sorted(self._directory(directory).entries)
+
+    def is_directory(self, path: str) -> bool:
+        self.touch("is_directory", path)
+        return isinstance(self._find(path), _Directory)
+
+    def make_directories(self, path: str) -> None:
+        self.touch("make_directories", path)
+        directory = self._root
+        for name in _names(path):
+            node = directory.entries.get(name)
+            if node is None:
+                node = _Directory()
+                directory.change({name: node})
+            if isinstance(node, _Inode):
+                raise _error(errno.EEXIST, path)
+            directory = node
+
+    def read_file(self, path: str) -> bytes:
+        self.touch("read_file", path)
+        return bytes(self._file(path).data)
+
+    def replace_file(self, path: str, data: bytes) -> None:
+        self.touch("replace_file", path)
+        temporary = path + ".tmp"
+        try:
+            file = self.open(temporary, create=True)
+            file.truncate(0)
+            file.write_at(0, data)
+            file.sync()
+            self.rename(temporary, path)
+        except OSError:
+            directory, name = self._parent(temporary)
+            if name in directory.entries:
+                directory.change({name: None})
+            raise
+        self.sync_directory(posixpath.dirname(path))
+
+    def rename(self, old: str, new: str) -> None:
+        self.touch("rename", old)
+        (source, old_name), (target, new_name) = self._parent(old), self._parent(new)
+        moved, replaced = source.entries.get(old_name), target.entries.get(new_name)
+        if moved is None:
+            raise _error(errno.ENOENT, old)
+        if isinstance(replaced, _Directory):
+            if isinstance(moved, _Inode):
+                raise _error(errno.EISDIR, new)
+            if replaced.entries:
+                raise _error(errno.ENOTEMPTY, new)
+        elif replaced is not None and isinstance(moved, _Directory):
+            raise _error(errno.ENOTDIR, new)
+        if source is target:
+            source.change({old_name: None, new_name: moved})
+        else:
+            target.change({new_name: moved})
+            source.change({old_name: None})
+
+    def remove(self, path: str) -> None:
+        self.touch("remove", path)
+        self._file(path)
+        directory, name = self._parent(path)
+        directory.change({name: None})
+
+    def remove_tree(self, path: str) -> None:
+        self.touch("remove_tree", path)
+        if self._find(path) is not None:
+            self._directory(path)
+            directory, name = self._parent(path)
+            directory.change({name: None})
+
+    def sync_directory(self, path: str) -> None:
+        self.touch("sync_directory", path)
+        self._directory(path).sync()
+
+    def lock(self, path: str) -> SimLock:
+        if path in self._locks:
+            raise _error(errno.EAGAIN, path)
+        self.open(path, create=True)
+        return SimLock(self._locks, path)
+
+    def modified_ms(self, path: str) -> int:
+        self.touch("modified_ms", path)
+        return self._file(path).modified_ms
+
+    def free_bytes(self, path: str) -> int:
+        self.touch("free_bytes", path)
+        return max(0, self.capacity_bytes - sum(inode.used_bytes for inode in self._root.inodes()))
+
+    async def offload(self, work: Callable[[], T]) -> T:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        loop.call_later(self.random.expovariate(1 / MEAN_OFFLOAD_S), self._work, work, done)
+        return await done
+
+    def touch(self, operation: str, path: str) -> None:
+        """Raise what this operation on this path is to fail with."""
+        if self._is_dead:
+            raise _error(errno.EIO, path)
+        for fault in self._faults:
+            if fault.strikes(operation, path):
+                raise _error(fault.error, path)
+
+    def _work(self, work: Callable[[], T], done: asyncio.Future[T]) -> None:
+        if self._is_dead:
+            return
+        try:
+            result = work()
+        except Exception as error:
+            if not done.done():
+                done.set_exception(error)
+        else:
+            if not done.done():
+                done.set_result(result)
+
+    def _next(self, root: _Directory) -> SimDisk:
+        self._is_dead = True
+        disk = SimDisk(self.random, self.clock)
+        disk._root = root
+        disk.capacity_bytes, disk.cold_chance = self.capacity_bytes, self.cold_chance
+        return disk
+
+    def _find(self, path: str) -> _Inode | _Directory | None:
+        node: _Inode | _Directory | None = self._root
+        for name in _names(path):
+            if not isinstance(node, _Directory):
+                return None
+            node = node.entries.get(name)
+        return node
+
+    def _directory(self, path: str) -> _Directory:
+        node = self._find(path)
+        if node is None:
+            raise _error(errno.ENOENT, path)
+        if isinstance(node, _Inode):
+            raise _error(errno.ENOTDIR, path)
+        return node
+
+    def _file(self, path: str) -> _Inode:
+        node = self._find(path)
+        if node is None:
+            raise _error(errno.ENOENT, path)
+        if isinstance(node, _Directory):
+            raise _error(errno.EISDIR, path)
+        return node
+
+    def _parent(self, path: str) -> tuple[_Directory, str]:
+        *_, name = _names(path)
+        return self._directory(posixpath.dirname(path)), name
+
+
+class SimFile:
+    def __init__(self, disk: SimDisk, path: str, inode: _Inode) -> None:
+        self.path = path
+        self._disk = disk
+        self._inode = inode
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        written = bytes(data)
+        try:
+            self._disk.touch("write_at", self.path)
+            room = self._room(position, len(written))
+            if room < len(written):
+                raise _error(errno.ENOSPC, self.path)
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                part = self._room(position, self._disk.random.randrange(len(written) + 1))
+                self._change(("write", position, written[:part]))
+            raise
+        self._change(("write", position, written))
+
+    def read_at(self, position: int, size: int) -> bytes:
+        self._disk.touch("read_at", self.path)
+        return bytes(self._inode.data[position : position + size])
+
+    def read_cached(self, position: int, size: int) -> bytes | None:
+        if self._disk.cold_chance and self._disk.random.random() < self._disk.cold_chance:
+            return None
+        return self.read_at(position, size)
+
+    def size(self) -> int:
+        self._disk.touch("size", self.path)
+        return len(self._inode.data)
+
+    def truncate(self, size: int) -> None:
+        self._disk.touch("truncate", self.path)
+        self._change(("truncate", size, b""))
+
+    def sync(self) -> None:
+        try:
+            self._disk.touch("sync", self.path)
+        except OSError:
+            self._inode.pending.clear()
+            raise
+        self._inode.sync()
+
+    def map(self, size: int) -> SimMapping:
+        self._disk.touch("map", self.path)
+        if size <= 0:
+            raise ValueError("cannot map nothing")
+        if len(self._inode.data) < size:
+            self.truncate(size)
+        return SimMapping(self, size)
+
+    def fileno(self) -> int:
+        return -1
+
+    def store(self, position: int, data: bytes) -> None:
+        """Through a mapping, where no error can be returned."""
+        end = position + len(data)
+        assert end <= len(self._inode.data), "bus error: the file was cut under its mapping"
+        assert self._room(position, len(data)) == len(data), "bus error: no room under a mapping"
+        self._change(("write", position, data))
+
+    def _room(self, position: int, size: int) -> int:
+        """How many of these bytes the disk still takes."""
+        growth = position + size - self._inode.used_bytes
+        return size - max(0, min(size, growth - self._disk.free_bytes(self.path)))
+
+    def _change(self, change: _Change) -> None:
+        self._inode.modified_ms = self._disk.clock.now_ms()
+        self._inode.change(change)
+
+
+class SimMapping:
+    def __init__(self, file: SimFile, size: int) -> None:
+        self._file: SimFile | None = file
+        self._size = size
+
+    def __len__(self) -> int:
+        self._mapped()
+        return self._size
+
+    def __getitem__(self, at: slice) -> bytes:
+        start, stop, _ = at.indices(self._size)
+        data = self._mapped().read_at(start, max(0, stop - start))
+        assert len(data) == max(0, stop - start), "bus error: the file was cut under its mapping"
+        return data
+
+    def __setitem__(self, at: slice, data: bytes) -> None:
+        start, stop, _ = at.indices(self._size)
+        file = self._mapped()
+        if len(data) != max(0, stop - start):
+            raise IndexError("slice assignment is wrong size")
+        file.store(start, bytes(data))
+
+    def flush(self) -> None:
+        self._mapped().sync()
+
+    def close(self) -> None:
+        self._file = None
+
+    def _mapped(self) -> SimFile:
+        if self._file is None:
+            raise ValueError("closed")
+        return self._file
+
+
+class SimLock:
+    def __init__(self, locks: set[str], path: str) -> None:
+        self._locks = locks
+        self._path = path
+        locks.add(path)
+
+    def release(self) -> None:
+        self._locks.discard(self._path)
+
+
+@dataclass(slots=True)
+class Fault:
+    operation: str
+    error: int
+    path: str
+    times: int | None
+    """How often it still strikes; None: until cleared."""
+
+    def strikes(self, operation: str, path: str) -> bool:
+        if operation != self.operation or not fnmatch.fnmatchcase(path, self.path):
+            return False
+        if self.times is not None:
+            if self.times == 0:
+                return False
+            self.times -= 1
+        return True
+
+    def clear(self) -> None:
+        self.times = 0
+
+
+_Change = tuple[str, int, bytes]
+"""("write", position, data) or ("truncate", size, b"")."""
+
+
+class _Inode:
+    """A file: what processes see, what is on the platters, and the changes between the two."""
+
+    def __init__(self, modified_ms: int, data: bytes = b"") -> None:
+        self.data = bytearray(data)
+        self.pending: list[_Change] = []
+        self.modified_ms = modified_ms
+        self.used_bytes = len(data)
+        """Where written bytes end: zeros beyond it take no room."""
+        self._durable = bytearray(data)
+
+    def change(self, change: _Change) -> None:
+        kind, position, data = change
+        if kind == "write" and not data:
+            return
+        _apply(self.data, change)
+        if kind == "write":
+            self.used_bytes = max(self.used_bytes, position + len(data))
+        self.used_bytes = min(self.used_bytes, len(self.data))
+        self.pending.append(change)
+
+    def sync(self) -> None:
+        for change in self.pending:
+            _apply(self._durable, change)
+        self.pending.clear()
+
+    def after_crash(self, chance: random.Random, keep: float | None) -> _Inode:
+        data = bytearray(self._durable)
+        for kind, position, written in self.pending:
+            kept = chance.choice((0.0, chance.random(), 1.0)) if keep is None else keep
+            if kind == "write":
+                written = written[: round(len(written) * kept)]
+            elif kept < 1.0:
+                continue
+            if written or kind == "truncate":
+                _apply(data, (kind, position, written))
+        return _Inode(self.modified_ms, bytes(data))
+
+
+def _apply(data: bytearray, change: _Change) -> None:
+    kind, position, written = change
+    if kind == "truncate":
+        del data[position:]
+    if len(data) < position:
+        data.extend(bytes(position - len(data)))
+    data[position : position + len(written)] = written
+
+
+class _Directory:
+    def __init__(self) -> None:
+        self.entries: dict[str, _Inode | _Directory] = {}
+        self._durable: dict[str, _Inode | _Directory] = {}
+        self._pending: list[dict[str, _Inode | _Directory | None]] = []
+
+    def change(self, changes: dict[str, _Inode | _Directory | None]) -> None:
+        """Set these entries, and remove those that are None, at once."""
+        _enter(self.entries, changes)
+        self._pending.append(changes)
+
+    def sync(self) -> None:
+        for changes in self._pending:
+            _enter(self._durable, changes)
+        self._pending.clear()
+
+    def inodes(self) -> Iterator[_Inode]:
+        for node in self.entries.values():
+            if isinstance(node, _Inode):
+                yield node
+            else:
+                yield from node.inodes()
+
+    def after_crash(self, chance: random.Random, keep: float | None) -> _Directory:
+        entries = dict(self._durable)
+        count = len(self._pending)
+        kept = chance.randint(0, count) if keep is None else round(count * keep)
+        for changes in self._pending[:kept]:
+            _enter(entries, changes)
+        after = _Directory()
+        after.entries = {name: node.after_crash(chance, keep) for name, node in entries.items()}
+        after._durable = dict(after.entries)
+        return after
+
+
+def _enter(entries: dict[str, Any], changes: dict[str, Any]) -> None:
+    for name, node in changes.items():
+        if node is None:
+            del entries[name]
+        else:
+            entries[name] = node
+
+
+def _names(path: str) -> list[str]:
+    assert path.startswith("/"), "paths in a simulation are absolute"
+    return [name for name in path.split("/") if name]
+
+
+def _error(code: int, path: str) -> OSError:
+    return OSError(code, os.strerror(code), path)
