@@ -48,6 +48,10 @@ class TransactionIndex:
             last = self._file.read_at(self._size - _ENTRY.size, _ENTRY.size)
             self._last_offset = _ENTRY.unpack(last)[3]
 
+    @property
+    def is_empty(self) -> bool:
+        return self._size == 0
+
     def append(self, entry: AbortedTransaction) -> None:
         assert self._last_offset is None or entry.last_offset > self._last_offset, entry
         if self._file is None:

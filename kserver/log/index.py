@@ -1,0 +1,284 @@
+"""The sparse indexes of one segment: offset to position, and timestamp to offset.
+
+    .index       relative offset i32 | position i32       8 bytes an entry
+    .timeindex   timestamp i64 | relative offset i32      12 bytes an entry
+
+An offset entry names the last offset of a batch and the position where that batch begins; a time
+entry the largest timestamp so far and the last offset of the batch that has it.  There is one of
+each per `index.interval.bytes` of log, and one more time entry when the segment is sealed.  Kafka:
+AbstractIndex, OffsetIndex, TimeIndex.
+
+    state     file                                mapping
+    growing   `segment.index.bytes`, zeros last   all of it
+    sealed    just the entries                    made at the first look-up
+
+Entries are big-endian and never negative, so they sort as bytes do, and a search compares slices
+of the mapping without decoding them.
+
+A mapping is dropped, never closed: a thread may be searching in it.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from kserver.errors import StorageError
+from kserver.model import NO_TIMESTAMP, Offset
+
+if TYPE_CHECKING:
+    from kserver.world.disk import Disk, File, Mapping
+
+_OFFSET_ENTRY = struct.Struct(">ii")
+_TIME_ENTRY = struct.Struct(">qi")
+_PAGE_BYTES = 4096
+_NO_BYTES = bytes(_PAGE_BYTES)
+_WARM_BYTES = 8192
+"""Searches look in the last two pages first: those are in memory, the middle may not be."""
+
+
+class OffsetPosition(NamedTuple):
+    offset: Offset
+    position: int
+
+
+class TimestampOffset(NamedTuple):
+    timestamp: int
+    offset: Offset
+
+
+class EntryFile:
+    """Sorted entries of one size in a mapped file; the first `key_size` bytes of each sort it."""
+
+    __slots__ = (
+        "_disk",
+        "_file",
+        "_mapping",
+        "capacity",
+        "count",
+        "entry_size",
+        "is_growing",
+        "key_size",
+        "last",
+        "path",
+    )
+
+    def __init__(self, disk: Disk, path: str, entry_size: int, key_size: int) -> None:
+        self.path = path
+        self.entry_size = entry_size
+        self.key_size = key_size
+        self.count = 0
+        self.capacity = 0
+        """How many entries have room; 0 while the file is sealed."""
+        self.is_growing = False
+        self.last = b""
+        """The last entry, known without the mapping."""
+        self._disk = disk
+        self._file: File | None = None
+        self._mapping: Mapping | None = None
+
+    def load(self) -> None:
+        """Take the file as it is for sealed; FileNotFoundError, or StorageError for its size."""
+        file = self._disk.open(self.path)
+        size = file.size()
+        self.count, rest = divmod(size, self.entry_size)
+        if rest:
+            raise StorageError(f"{self.path}: size {size} is no multiple of {self.entry_size}")
+        self.last = file.read_at(size - self.entry_size, self.entry_size) if size else b""
+
+    def grow(self, capacity_bytes: int) -> None:
+        """Make room for appends; the entries stay."""
+        if self._file is None:
+            self._file = self._disk.open(self.path, create=True)
+        self.is_growing = True
+        self.capacity = max(capacity_bytes // self.entry_size, self.count)
+        size = self.capacity * self.entry_size
+        self._mapping = self._file.map(size) if size else None
+
+    def seal(self) -> None:
+        """Trim the file to the entries; no more appends."""
+        if self._file is not None:
+            self._file.truncate(self.count * self.entry_size)
+        self._mapping = None
+        self.is_growing = False
+        self.capacity = 0
+
+    def append(self, entry: bytes) -> None:
+        assert self.count < self.capacity
+        assert self._file is not None
+        assert self._mapping is not None
+        at = self.count * self.entry_size
+        end = at + self.entry_size
+        page = (end - 1) // _PAGE_BYTES * _PAGE_BYTES
+        if page >= at:
+            # Storing into a page that the disk has no room for kills the process (SIGBUS); writing
+            # it first raises ENOSPC instead.
+            room = self.capacity * self.entry_size - page
+            self._file.write_at(page, _NO_BYTES[:room])
+        self._mapping[at:end] = entry
+        self.count += 1
+        self.last = entry
+
+    def entry(self, number: int) -> bytes:
+        at = number * self.entry_size
+        return self.mapping()[at : at + self.entry_size]
+
+    def floor(self, key: bytes) -> int:
+        """The number of the last entry whose key is at most `key`; -1 where there is none."""
+        low, high = -1, self.count
+        if high == 0:
+            return -1
+        mapping, entry_size, key_size = self.mapping(), self.entry_size, self.key_size
+        warm = high - _WARM_BYTES // entry_size
+        if warm > 0:
+            at = warm * entry_size
+            if mapping[at : at + key_size] <= key:
+                low = warm
+            else:
+                high = warm
+        while high - low > 1:
+            middle = (low + high) >> 1
+            at = middle * entry_size
+            if mapping[at : at + key_size] <= key:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def truncate(self, count: int) -> None:
+        """Keep the first `count` entries; zeros follow them again."""
+        if count < self.count:
+            assert self._mapping is not None
+            at, end = count * self.entry_size, self.count * self.entry_size
+            self._mapping[at:end] = bytes(end - at)
+            self.count = count
+            self.last = self.entry(count - 1) if count else b""
+
+    def mapping(self) -> Mapping:
+        if self._mapping is None:
+            file = self._file or self._disk.open(self.path)
+            self._mapping = file.map(self.count * self.entry_size)
+        return self._mapping
+
+    def unsynced(self) -> list[File]:
+        """What must be synced before the entries may be trusted after a crash."""
+        return [self._file] if self._file is not None else []
+
+    def release(self) -> None:
+        """Give the descriptor back: the file is sealed and synced."""
+        self._file = None
+
+    def check(self) -> None:
+        entries = [self.entry(number) for number in range(self.count)]
+        keys = [entry[: self.key_size] for entry in entries]
+        assert all(a < b for a, b in pairwise(keys)), self.path
+        assert self.last == (entries[-1] if entries else b""), self.path
+        assert self.capacity == 0 or self.count <= self.capacity, self.path
+
+
+class OffsetIndex:
+    """Where to begin looking for an offset in the segment."""
+
+    __slots__ = ("base_offset", "file")
+
+    def __init__(self, disk: Disk, path: str, base_offset: Offset) -> None:
+        self.base_offset = base_offset
+        self.file = EntryFile(disk, path, _OFFSET_ENTRY.size, 4)
+
+    def is_full(self) -> bool:
+        return self.file.count >= self.file.capacity
+
+    def append(self, offset: Offset, position: int) -> None:
+        self.file.append(_OFFSET_ENTRY.pack(offset - self.base_offset, position))
+
+    def entry(self, number: int) -> OffsetPosition:
+        relative, position = _OFFSET_ENTRY.unpack(self.file.entry(number))
+        return OffsetPosition(self.base_offset + relative, position)
+
+    def last(self) -> OffsetPosition:
+        """(base offset, 0) where there is none."""
+        if not self.file.count:
+            return OffsetPosition(self.base_offset, 0)
+        relative, position = _OFFSET_ENTRY.unpack(self.file.last)
+        return OffsetPosition(self.base_offset + relative, position)
+
+    def position_before(self, offset: Offset) -> int:
+        """The begin of a batch at or before the one that holds `offset`."""
+        relative = offset - self.base_offset
+        if relative < 0:
+            return 0
+        number = self.file.floor(min(relative, 0x7FFFFFFF).to_bytes(4))
+        return int.from_bytes(self.file.entry(number)[4:]) if number >= 0 else 0
+
+    def offset_after(self, position: int) -> Offset | None:
+        """An offset above all that lie before `position`, or None where only the segment's end is.
+
+        Kafka: OffsetIndex.fetchUpperBoundOffset.
+        """
+        low, high = -1, self.file.count
+        while high - low > 1:
+            middle = (low + high) >> 1
+            if self.entry(middle).position < position:
+                low = middle
+            else:
+                high = middle
+        return self.entry(high).offset if high < self.file.count else None
+
+    def truncate(self, offset: Offset) -> None:
+        """Remove the entries of this offset and above."""
+        relative = max(offset - self.base_offset, 0)
+        self.file.truncate(self.file.floor((relative - 1).to_bytes(4)) + 1 if relative else 0)
+
+
+class TimeIndex:
+    """Which offset was the first to have seen a timestamp."""
+
+    __slots__ = ("base_offset", "file")
+
+    def __init__(self, disk: Disk, path: str, base_offset: Offset) -> None:
+        self.base_offset = base_offset
+        self.file = EntryFile(disk, path, _TIME_ENTRY.size, 8)
+
+    def is_full(self) -> bool:
+        """The last place is kept for the entry that is made when the segment is sealed."""
+        return self.file.count >= self.file.capacity - 1
+
+    def append(self, timestamp: int, offset: Offset) -> None:
+        """Add an entry unless the last one has this timestamp already, or there is no room."""
+        file = self.file
+        if file.count < file.capacity and timestamp > self.last().timestamp:
+            file.append(_TIME_ENTRY.pack(timestamp, offset - self.base_offset))
+
+    def entry(self, number: int) -> TimestampOffset:
+        timestamp, relative = _TIME_ENTRY.unpack(self.file.entry(number))
+        return TimestampOffset(timestamp, self.base_offset + relative)
+
+    def last(self) -> TimestampOffset:
+        """(-1, base offset) where there is none."""
+        if not self.file.count:
+            return TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        timestamp, relative = _TIME_ENTRY.unpack(self.file.last)
+        return TimestampOffset(timestamp, self.base_offset + relative)
+
+    def lookup(self, timestamp: int) -> TimestampOffset:
+        """The last entry whose timestamp is at most `timestamp`."""
+        number = self.file.floor(timestamp.to_bytes(8)) if timestamp >= 0 else -1
+        if number < 0:
+            return TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        return self.entry(number)
+
+    def last_before(self, offset: Offset) -> TimestampOffset:
+        """The last entry below `offset`."""
+        count = self._count_before(offset)
+        return self.entry(count - 1) if count else TimestampOffset(NO_TIMESTAMP, self.base_offset)
+
+    def truncate(self, offset: Offset) -> None:
+        """Remove the entries of this offset and above."""
+        self.file.truncate(self._count_before(offset))
+
+    def _count_before(self, offset: Offset) -> int:
+        count = self.file.count
+        while count and self.entry(count - 1).offset >= offset:
+            count -= 1
+        return count

@@ -1,0 +1,522 @@
+"""Opening one partition's directory: which bytes count.
+
+    file                           what it is                    what becomes of it
+    B.log                          a segment                     opened, see below
+    B.index, .timeindex, .txnindex its indexes                   loaded; removed where B.log is not
+    O.snapshot                     producers before offset O     kept if O is a segment's base, or
+                                                                 the last one at the log's end
+    *.swap                         compaction that had ended     takes the place of what it covers
+    *.cleaned                      compaction that had not       removed
+    *.deleted                      waits for its removal         removed
+    *.tmp                          a file's next version         removed
+    leader-epoch-checkpoint        torn or missing               taken from the batches' headers
+
+A crash tears what was not synced, and all below the recovery point was.  So:
+
+    state      when                                             goes to
+    trusted    its end is at or below the recovery point,       loaded    indexes and tail fit
+               or the shutdown was clean                        suspect   an index is not there
+                                                                corrupt   its tail is no batch
+    suspect    otherwise: every batch is checked, the indexes   verified  every batch is valid
+               and aborted transactions are written anew        cut       one at or above the
+                                                                          recovery point is not
+                                                                corrupt   one below it is not
+    cut        its file ends at the first invalid batch;        (the last segment)
+               later segments are removed
+    corrupt    StorageError names file, position and remedy     (the start ends)
+
+A batch is valid when it is whole, of format version 2, with a right CRC, when its offsets follow
+on those before it and fit the segment, and its leader epoch is not below theirs: an overwritten
+file may show old batches again.
+
+The producers' state is the newest snapshot that is not above the first suspect segment, and then
+every batch after it.  Invariants: `check_directory`.  Kafka: LogLoader, LogSegment.recover,
+UnifiedLog.rebuildProducerState.
+
+All of it waits for the disk: it runs in a thread, on files that no one else has open.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kserver.errors import StorageError
+from kserver.log import checkpoint
+from kserver.log.leader_epochs import EpochStart, LeaderEpochCache
+from kserver.log.producer_state import CompletedTransaction, ProducerState
+from kserver.log.segment import (
+    CLEANED,
+    DELETED,
+    LOG,
+    MAX_RELATIVE_OFFSET,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT,
+    SWAP,
+    Header,
+    LogSegment,
+    segment_path,
+)
+from kserver.log.transaction_index import AbortedTransaction
+from kserver.log.validator import ValidBatch
+from kserver.model import NO_EPOCH, Offset
+from kserver.wire.batch import (
+    CONTROL,
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    MAGIC,
+    ControlType,
+    RecordBatch,
+    read_control_record,
+)
+from kserver.wire.checksum import crc32c
+
+if TYPE_CHECKING:
+    from kserver.config.topic import TopicConfig
+    from kserver.world.disk import Disk
+
+log = logging.getLogger(__name__)
+
+TEMPORARY = ".tmp"
+_CHUNK_BYTES = 1 << 20
+_NO_LIMIT: Offset = (1 << 63) - 1
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What a log starts from; the last segment is active."""
+
+    segments: list[LogSegment]
+    log_start_offset: Offset
+    log_end_offset: Offset
+    recovery_point: Offset
+    producers: ProducerState
+    epochs: LeaderEpochCache
+
+
+class Recovery:
+    """One run over one directory; `run` gives the result."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        config: TopicConfig,
+        *,
+        clean: bool,
+        recovery_point: Offset,
+        log_start_offset: Offset,
+        now_ms: int,
+        producer_expiration_ms: int,
+        jitter_ms: Callable[[], int],
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._config = config
+        self._clean = clean
+        self._recovery_point = recovery_point
+        self._synced_below = _NO_LIMIT if clean else recovery_point
+        """What lies below this offset cannot have been torn by a crash."""
+        self._log_start_offset = log_start_offset
+        self._now_ms = now_ms
+        self._jitter_ms = jitter_ms
+        self._producers = ProducerState(producer_expiration_ms)
+        self._epochs = LeaderEpochCache()
+        self._segments: list[LogSegment] = []
+        self._suspect: set[Offset] = set()
+        """Base offsets."""
+
+    def run(self) -> Recovered:
+        self._open_segments(tidy(self._disk, self._directory))
+        stored_epochs = self._read_epochs()
+        log_end_offset = self._replay(stored_epochs is None)
+        if log_end_offset < self._log_start_offset:
+            log.warning(
+                "%s ends at %d, below its start %d: it starts anew there",
+                self._directory,
+                log_end_offset,
+                self._log_start_offset,
+            )
+            self._start_anew()
+        if not self._segments:
+            log_end_offset = self._log_start_offset
+            self._segments.append(
+                LogSegment.create(
+                    self._disk,
+                    self._directory,
+                    log_end_offset,
+                    self._config,
+                    self._now_ms,
+                    self._jitter_ms(),
+                )
+            )
+        first = self._segments[0].base_offset
+        self._log_start_offset = max(self._log_start_offset, first)
+        self._segments[-1].activate(self._config)
+        self._segments[-1].end_offset = log_end_offset
+        self._epochs.truncate_from_end(log_end_offset)
+        self._epochs.truncate_from_start(self._log_start_offset)
+        if list(self._epochs.entries) != (stored_epochs or []):
+            checkpoint.write_epochs(self._disk, self._epochs_path(), self._epochs.entries)
+        self._remove_stray_snapshots(log_end_offset)
+        return Recovered(
+            self._segments,
+            self._log_start_offset,
+            log_end_offset,
+            log_end_offset if self._clean else min(self._recovery_point, log_end_offset),
+            self._producers,
+            self._epochs,
+        )
+
+    def _open_segments(self, bases: Sequence[Offset]) -> None:
+        for number, base in enumerate(bases):
+            segment = LogSegment(
+                self._disk,
+                self._directory,
+                base,
+                self._config,
+                self._now_ms,
+                jitter_ms=self._jitter_ms(),
+            )
+            self._segments.append(segment)
+            is_last = number + 1 == len(bases)
+            end = _NO_LIMIT if is_last else bases[number + 1]
+            if end > self._synced_below:
+                self._suspect.add(base)
+                continue
+            segment.end_offset = end
+            try:
+                segment.load()
+            except (FileNotFoundError, StorageError) as error:
+                log.warning("%s: its indexes are written anew: %s", segment.file.path, error)
+                self._suspect.add(base)
+            else:
+                if is_last or not self._clean:
+                    self._check_tail(segment, is_last=is_last)
+
+    def _check_tail(self, segment: LogSegment, *, is_last: bool) -> None:
+        """Does the file end with whole batches, below the next segment's base?"""
+        last_offset = segment.base_offset - 1
+        end = segment.offsets.last().position
+        try:
+            for position, header in segment.headers(end):
+                last_offset = header.last_offset
+                end = position + header.size
+        except StorageError as error:
+            raise self._corrupt(segment, end) from error
+        if is_last:
+            segment.end_offset = last_offset + 1
+        elif last_offset >= segment.end_offset:
+            raise self._corrupt(segment, end)
+
+    def _read_epochs(self) -> list[EpochStart] | None:
+        """None when the file is torn or missing."""
+        path = self._epochs_path()
+        if not self._disk.exists(path):
+            return None if self._segments else []
+        data = self._disk.read_file(path)
+        try:
+            if not data.endswith(b"\n"):
+                raise StorageError(f"{path} ends within a line")
+            return checkpoint.decode_epochs(data, path)
+        except StorageError as error:
+            log.warning("the epochs are taken from the batches: %s", error)
+            return None
+
+    def _replay(self, needs_epochs: bool) -> Offset:
+        """Run over what snapshot and epochs lack and over all that is suspect; the log's end."""
+        if not self._segments:
+            return self._log_start_offset
+        first = self._segments[0].base_offset
+        suspects = [s.base_offset for s in self._segments if s.base_offset in self._suspect]
+        limit = suspects[0] if suspects else self._segments[-1].end_offset
+        stateful_from = max(
+            restore_producers(self._disk, self._directory, self._producers, limit, self._now_ms)
+            or first,
+            self._log_start_offset,
+        )
+        walk_from = first if needs_epochs else stateful_from
+        end = first
+        for number, segment in enumerate(self._segments):
+            if segment.base_offset in self._suspect:
+                if not self._verify(segment, end, stateful_from):
+                    self._remove(self._segments[number + 1 :])
+                    return segment.end_offset
+            elif segment.end_offset > walk_from:
+                for header in replay(self._producers, segment, walk_from, stateful_from):
+                    self._note_epoch(header)
+            end = segment.end_offset
+        return end
+
+    def _verify(self, segment: LogSegment, next_offset: Offset, stateful_from: Offset) -> bool:
+        """Check every batch and write the indexes anew; False where the segment was cut."""
+        segment.rebuild(self._config)
+        if segment.base_offset >= stateful_from:
+            self._write_snapshot(segment.base_offset)
+        end = 0
+        for position, header in valid_batches(segment, max(next_offset, segment.base_offset)):
+            self._note_epoch(header)
+            if header.last_offset >= stateful_from:
+                done = note_producer(self._producers, segment, position, header)
+                if done is not None and done.is_aborted:
+                    segment.aborted.append(aborted_transaction(done))
+            if not position:
+                segment.first_timestamp = header.max_timestamp
+            segment.note(position, header.size, header.last_offset, header.max_timestamp)
+            end = position + header.size
+        is_whole = end == segment.size
+        is_last = segment is self._segments[-1]
+        # A last file that ends with a whole batch may still lack records that were on disk once.
+        if segment.end_offset < (
+            (self._recovery_point if is_last and not self._clean else 0)
+            if is_whole
+            else self._synced_below
+        ):
+            raise self._corrupt(segment, end)
+        if not is_whole:
+            log.warning(
+                "%s is cut from %d to %d bytes: a crash tore the batch at offset %d",
+                segment.file.path,
+                segment.size,
+                end,
+                segment.end_offset,
+            )
+            segment.size = end
+        segment.seal()
+        return is_whole
+
+    def _corrupt(self, segment: LogSegment, position: int) -> StorageError:
+        point = "a clean shutdown" if self._clean else f"the recovery point {self._recovery_point}"
+        return StorageError(
+            f"{segment.file.path} is damaged at position {position}: no whole and valid batch"
+            f" follows, though what was there before {point} had reached the disk, so that no"
+            " crash can have torn it. Restore the file from a backup; or, where the partition has"
+            f" other replicas, remove the directory {self._directory}; or, to go on with the"
+            f" records before that position and lose the rest, remove the line of this partition"
+            f" from {checkpoint.RECOVERY_POINTS} and the file .kafka_cleanshutdown beside it"
+        )
+
+    def _note_epoch(self, header: Header) -> None:
+        if header.leader_epoch > self._epochs.latest_epoch:
+            self._epochs.assign(header.leader_epoch, header.base_offset)
+
+    def _epochs_path(self) -> str:
+        return f"{self._directory}/{checkpoint.LEADER_EPOCHS}"
+
+    def _write_snapshot(self, offset: Offset) -> None:
+        path = segment_path(self._directory, offset, SNAPSHOT)
+        if not self._disk.exists(path):
+            self._disk.replace_file(path, self._producers.snapshot())
+
+    def _remove(self, segments: list[LogSegment]) -> None:
+        for segment in segments:
+            for path in segment.files():
+                self._disk.remove(path)
+        removed = {segment.base_offset for segment in segments}
+        self._segments = [s for s in self._segments if s.base_offset not in removed]
+
+    def _start_anew(self) -> None:
+        self._remove(self._segments)
+        self._epochs.clear()
+        self._producers.clear()
+
+    def _remove_stray_snapshots(self, log_end_offset: Offset) -> None:
+        bases = {segment.base_offset for segment in self._segments}
+        offsets = snapshot_offsets(self._disk, self._directory)
+        for offset in offsets:
+            is_last = offset == offsets[-1] and max(bases) < offset <= log_end_offset
+            if not is_last and (offset not in bases or offset <= self._log_start_offset):
+                self._disk.remove(segment_path(self._directory, offset, SNAPSHOT))
+
+
+def valid_batches(segment: LogSegment, next_offset: Offset) -> Iterator[tuple[int, Header]]:
+    """Position and header of each batch up to the first that is not valid."""
+    file, size = segment.file, segment.size
+    epoch = NO_EPOCH
+    position = 0
+    chunk = memoryview(b"")
+    start = 0
+    while size - position >= HEADER_SIZE:
+        at = position - start
+        if len(chunk) - at < HEADER_SIZE:
+            chunk, start, at = memoryview(file.read_at(position, _CHUNK_BYTES)), position, 0
+            if len(chunk) < HEADER_SIZE:
+                return
+        header = Header._make(HEADER.unpack_from(chunk, at))
+        end = position + header.size
+        if header.magic != MAGIC or header.size < HEADER_SIZE or end > size:
+            return
+        if (
+            header.base_offset < next_offset
+            or header.last_offset_delta < 0
+            or header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+            or header.leader_epoch < epoch
+        ):
+            return
+        if end - start > len(chunk):
+            needed = max(_CHUNK_BYTES, header.size)
+            chunk, start, at = memoryview(file.read_at(position, needed)), position, 0
+        if crc32c(chunk[at + CRC_START : at + header.size]) != header.crc:
+            return
+        yield position, header
+        epoch = header.leader_epoch
+        next_offset = header.last_offset + 1
+        position = end
+
+
+def replay(
+    producers: ProducerState,
+    segment: LogSegment,
+    first: Offset,
+    stateful_from: Offset,
+    end: int | None = None,
+) -> Iterator[Header]:
+    """The batches that end at offset `first` or later, up to position `end`; those from
+    `stateful_from` on are noted in `producers`.
+    """
+    found = segment.find(first, segment.file.read_at)
+    assert found is not None
+    for position, header in segment.headers(found.position, end):
+        if header.last_offset >= stateful_from:
+            note_producer(producers, segment, position, header)
+        yield header
+
+
+def note_producer(
+    producers: ProducerState, segment: LogSegment, position: int, header: Header
+) -> CompletedTransaction | None:
+    """Tell `producers` of a batch that is in the log; the transaction that it ended, if any."""
+    if header.producer_id < 0:
+        return None
+    batch = ValidBatch(
+        position,
+        header.size,
+        header.base_offset,
+        header.last_offset,
+        header.max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.record_count,
+        header.attributes,
+        header.leader_epoch,
+    )
+    if not header.attributes & CONTROL:
+        producers.append(batch)
+        return None
+    return note_marker(producers, batch, segment.file.read_at(position, header.size))
+
+
+def note_marker(
+    producers: ProducerState, batch: ValidBatch, data: bytes | memoryview
+) -> CompletedTransaction | None:
+    """The same for a control batch, whose bytes are `data`."""
+    marker = read_control_record(RecordBatch(data).records()[0])
+    if marker.type is ControlType.unknown:
+        return None
+    return producers.append_marker(
+        batch,
+        commit=marker.type is ControlType.commit,
+        coordinator_epoch=marker.coordinator_epoch,
+    )
+
+
+def aborted_transaction(done: CompletedTransaction) -> AbortedTransaction:
+    return AbortedTransaction(
+        done.producer_id, done.first_offset, done.last_offset, done.last_stable_offset
+    )
+
+
+def restore_producers(
+    disk: Disk, directory: str, producers: ProducerState, limit: Offset, now_ms: int
+) -> Offset | None:
+    """Load the newest snapshot that is whole and not above `limit`; its offset, None without one.
+
+    A torn one is removed: a crash leaves such.
+    """
+    producers.clear()
+    for offset in reversed(snapshot_offsets(disk, directory)):
+        if offset <= limit:
+            path = segment_path(directory, offset, SNAPSHOT)
+            try:
+                producers.restore(disk.read_file(path), path, now_ms)
+            except StorageError as error:
+                log.warning("%s", error)
+                disk.remove(path)
+            else:
+                return offset
+    return None
+
+
+def snapshot_offsets(disk: Disk, directory: str) -> list[Offset]:
+    names = disk.list(directory)
+    offsets = (base_offset(name, SNAPSHOT) for name in names)
+    return sorted(offset for offset in offsets if offset is not None)
+
+
+def base_offset(name: str, suffix: str) -> Offset | None:
+    """4711 of `00000000000000004711.log`; None for any other name."""
+    digits = name.removesuffix(suffix)
+    return int(digits) if digits != name and len(digits) == 20 and digits.isdigit() else None
+
+
+def tidy(disk: Disk, directory: str) -> list[Offset]:
+    """Remove and rename what a crash left; the base offsets of the segments, rising."""
+    names = disk.list(directory)
+    cleaned = [_offset_of(name) for name in names if name.endswith(CLEANED)]
+    # The segments that one compaction made are renamed to .swap last to first, so a .cleaned file
+    # that is left says that those behind it are incomplete: they are dropped together.
+    incomplete_from = min(cleaned, default=_NO_LIMIT)
+    swaps = []
+    for name in names:
+        is_lost_swap = name.endswith(SWAP) and _offset_of(name) >= incomplete_from
+        if name.endswith((DELETED, CLEANED, TEMPORARY)) or is_lost_swap:
+            disk.remove(f"{directory}/{name}")
+        elif name.endswith(SWAP):
+            swaps.append(name)
+    if swaps:
+        _finish_swap(disk, directory, swaps)
+    names = disk.list(directory)
+    bases = [base for name in names if (base := base_offset(name, LOG)) is not None]
+    for name in names:
+        for suffix in SEGMENT_SUFFIXES:
+            base = base_offset(name, suffix)
+            if base is not None and base not in bases:
+                disk.remove(f"{directory}/{name}")
+    return bases
+
+
+def _finish_swap(disk: Disk, directory: str, swaps: Sequence[str]) -> None:
+    """Put compacted segments in place of those whose records they hold."""
+    first, end = _NO_LIMIT, 0
+    for name in swaps:
+        base = base_offset(name, LOG + SWAP)
+        if base is not None:
+            first = min(first, base)
+            end = max(end, base, _end_offset(disk, f"{directory}/{name}"))
+    for name in disk.list(directory):
+        for suffix in SEGMENT_SUFFIXES:
+            base = base_offset(name, suffix)
+            if base is not None and first <= base < end:
+                disk.remove(f"{directory}/{name}")
+    for name in swaps:
+        disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")
+
+
+def _end_offset(disk: Disk, path: str) -> Offset:
+    """The offset after the last batch of a segment file that has no index yet."""
+    file = disk.open(path)
+    position, size, end = 0, file.size(), 0
+    while size - position >= HEADER_SIZE:
+        header = Header._make(HEADER.unpack(file.read_at(position, HEADER_SIZE)))
+        end = header.last_offset + 1
+        position += max(header.size, HEADER_SIZE)
+    return end
+
+
+def _offset_of(name: str) -> Offset:
+    digits = name[:20]
+    return int(digits) if digits.isdigit() else _NO_LIMIT

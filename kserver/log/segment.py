@@ -1,0 +1,394 @@
+"""One segment of a log: a file of batches, its offset and time index, its aborted transactions.
+
+    00000000000000004711.log            batches, back to back; 4711 is the segment's base offset
+    00000000000000004711.index          log/index.OffsetIndex
+    00000000000000004711.timeindex      log/index.TimeIndex
+    00000000000000004711.txnindex       log/transaction_index, once there is an entry
+    00000000000000004711.snapshot       producers before offset 4711; the log writes it
+
+    state     made by              appends   leaves by
+    active    create, activate     yes       seal (a roll, or a clean close)
+    sealed    seal, load           no        activate (truncation back into it), removal
+
+The base offset is a lower bound: the first batch may start later, and `end_offset`, the next
+segment's base or the log's end, is an upper one.  Kafka: LogSegment.
+
+Nothing here decides when to roll, flush or delete; a segment answers whether it has room.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from kserver.errors import StorageError
+from kserver.log.index import OffsetIndex, TimeIndex, TimestampOffset
+from kserver.log.transaction_index import TransactionIndex
+from kserver.model import NO_TIMESTAMP, Offset
+from kserver.wire.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC
+
+if TYPE_CHECKING:
+    from kserver.config.topic import TopicConfig
+    from kserver.log.validator import ValidBatch
+    from kserver.world.disk import Disk, File
+
+LOG = ".log"
+OFFSET_INDEX = ".index"
+TIME_INDEX = ".timeindex"
+TRANSACTION_INDEX = ".txnindex"
+SNAPSHOT = ".snapshot"
+SEGMENT_SUFFIXES = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX)
+
+DELETED = ".deleted"
+CLEANED = ".cleaned"
+SWAP = ".swap"
+
+MAX_RELATIVE_OFFSET = 0x7FFF_FFFF
+_BLOCK_BYTES = 8192
+"""Read at once when looking for an offset: an index interval and a header more."""
+_SCAN_BYTES = 1 << 18
+_NAVIGATION = struct.Struct(">qi11xi")
+"""Base offset, batch length, last offset delta."""
+
+ReadAt: TypeAlias = Callable[[int, int], bytes | None]
+
+
+class Header(NamedTuple):
+    """A batch header as it lies in the file; `wire/batch.HEADER` in names."""
+
+    base_offset: Offset
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        return self.batch_length + LOG_OVERHEAD
+
+    @property
+    def last_offset(self) -> Offset:
+        return self.base_offset + self.last_offset_delta
+
+
+class Found(NamedTuple):
+    """A batch: where it begins in the file, its size, its last offset."""
+
+    position: int
+    size: int
+    last_offset: Offset
+
+
+def segment_path(directory: str, base_offset: Offset, suffix: str) -> str:
+    return f"{directory}/{base_offset:020d}{suffix}"
+
+
+class LogSegment:
+    __slots__ = (
+        "aborted",
+        "base_offset",
+        "created_ms",
+        "directory",
+        "disk",
+        "end_offset",
+        "file",
+        "first_timestamp",
+        "index_interval_bytes",
+        "is_index_full",
+        "jitter_ms",
+        "max_bytes",
+        "max_ms",
+        "max_timestamp",
+        "offset_of_max_timestamp",
+        "offsets",
+        "size",
+        "times",
+        "unindexed_bytes",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: Offset,
+        config: TopicConfig,
+        now_ms: int,
+        *,
+        jitter_ms: int = 0,
+        create: bool = False,
+    ) -> None:
+        """Open the `.log` file; the indexes come with `load`, `rebuild` or `activate`."""
+        self.disk = disk
+        self.directory = directory
+        self.base_offset = base_offset
+        self.file: File = disk.open(self.path(LOG), create=create)
+        self.size = self.file.size()
+        self.end_offset = base_offset
+        self.offsets = OffsetIndex(disk, self.path(OFFSET_INDEX), base_offset)
+        self.times = TimeIndex(disk, self.path(TIME_INDEX), base_offset)
+        self.aborted = TransactionIndex(disk, self.path(TRANSACTION_INDEX), base_offset)
+        self.max_timestamp = NO_TIMESTAMP
+        self.offset_of_max_timestamp = base_offset
+        self.first_timestamp = NO_TIMESTAMP
+        """The first batch's maximum timestamp: what `segment.ms` counts from."""
+        self.created_ms = now_ms
+        """What `segment.ms` counts from where the first batch has no timestamp."""
+        self.jitter_ms = jitter_ms
+        self.unindexed_bytes = 0
+        """From the batch of the last index entry, or the file's start, to the end."""
+        self.is_index_full = False
+        self.configure(config)
+
+    @classmethod
+    def create(
+        cls,
+        disk: Disk,
+        directory: str,
+        base_offset: Offset,
+        config: TopicConfig,
+        now_ms: int,
+        jitter_ms: int = 0,
+    ) -> LogSegment:
+        """A new active segment, in place of whatever bears its name."""
+        for suffix in SEGMENT_SUFFIXES:
+            path = segment_path(directory, base_offset, suffix)
+            if disk.exists(path):
+                disk.remove(path)
+        segment = cls(
+            disk, directory, base_offset, config, now_ms, jitter_ms=jitter_ms, create=True
+        )
+        if config.preallocate:
+            segment.file.truncate(config.segment_bytes)
+        segment.activate(config)
+        return segment
+
+    def path(self, suffix: str) -> str:
+        return segment_path(self.directory, self.base_offset, suffix)
+
+    def configure(self, config: TopicConfig) -> None:
+        self.max_bytes = config.segment_bytes
+        self.max_ms = config.segment_ms - self.jitter_ms
+        self.index_interval_bytes = config.index_interval_bytes
+
+    def load(self) -> None:
+        """Take the indexes as they are; FileNotFoundError or StorageError where they cannot be."""
+        self.offsets.file.load()
+        self.times.file.load()
+        self.aborted.check()
+        if self.offsets.file.count and self.offsets.last().position >= self.size:
+            raise StorageError(
+                f"{self.offsets.file.path} points to {self.offsets.last().position}, behind the"
+                f" end of {self.file.path} at {self.size}"
+            )
+        self.max_timestamp, self.offset_of_max_timestamp = self.times.last()
+        self.unindexed_bytes = self.size - self.offsets.last().position
+
+    def activate(self, config: TopicConfig) -> None:
+        """Make room for appends."""
+        self.offsets.file.grow(config.segment_index_bytes)
+        self.times.file.grow(config.segment_index_bytes)
+        self.is_index_full = self.offsets.is_full() or self.times.is_full()
+        if self.size and self.first_timestamp < 0:
+            first = next(self.headers(), None)
+            self.first_timestamp = first[1].max_timestamp if first else NO_TIMESTAMP
+
+    def seal(self) -> None:
+        """No more appends: the largest timestamp enters the index, the files are trimmed."""
+        if self.max_timestamp >= 0:
+            self.times.append(self.max_timestamp, self.offset_of_max_timestamp)
+        self.offsets.file.seal()
+        self.times.file.seal()
+        if self.file.size() != self.size:
+            self.file.truncate(self.size)
+
+    def has_room(self, size: int, last_offset: Offset, max_timestamp: int, now_ms: int) -> bool:
+        """May batches of `size` bytes in all, up to these, still be appended here?"""
+        if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            return False
+        held = self.size
+        if not held:
+            return True
+        first = self.first_timestamp
+        age_ms = max_timestamp - first if first >= 0 else now_ms - self.created_ms
+        return held + size <= self.max_bytes and age_ms <= self.max_ms and not self.is_index_full
+
+    def append(self, records: memoryview, batches: Iterable[ValidBatch]) -> None:
+        """Write `records` at the end; `batches` are the headers of all that it holds."""
+        position = self.size
+        self.file.write_at(position, records)
+        if not position:
+            self.first_timestamp = max(batch.max_timestamp for batch in batches)
+        self.size = position + len(records)
+        for batch in batches:
+            self.note(position, batch.size, batch.last_offset, batch.max_timestamp)
+            position += batch.size
+
+    def note(self, position: int, size: int, last_offset: Offset, max_timestamp: int) -> None:
+        """Keep the books for the batch that lies at `position`, the last of the segment."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.offset_of_max_timestamp = last_offset
+        if self.unindexed_bytes > self.index_interval_bytes:
+            self.unindexed_bytes = 0
+            if not self.offsets.is_full():
+                self.offsets.append(last_offset, position)
+            if not self.times.is_full():
+                self.times.append(self.max_timestamp, self.offset_of_max_timestamp)
+            self.is_index_full = self.offsets.is_full() or self.times.is_full()
+        self.unindexed_bytes += size
+        self.end_offset = last_offset + 1
+
+    def rebuild(self, config: TopicConfig) -> None:
+        """Empty the indexes and what they are made from; `note` then fills them again."""
+        self.activate(config)
+        self.offsets.file.truncate(0)
+        self.times.file.truncate(0)
+        self.aborted.reset()
+        self.max_timestamp = NO_TIMESTAMP
+        self.offset_of_max_timestamp = self.base_offset
+        self.unindexed_bytes = 0
+        self.is_index_full = self.offsets.is_full() or self.times.is_full()
+        self.end_offset = self.base_offset
+
+    def find(self, offset: Offset, read: ReadAt) -> Found | None:
+        """The first batch that ends at `offset` or later, at the segment's end with size 0.
+
+        None when `read` gave None: memory does not hold what it takes.
+        """
+        position, end = self.offsets.position_before(offset), self.size
+        while position < end:
+            block = read(position, min(_BLOCK_BYTES, end - position))
+            if block is None:
+                return None
+            at = 0
+            while len(block) - at >= _NAVIGATION.size:
+                base_offset, length, delta = _NAVIGATION.unpack_from(block, at)
+                if base_offset + delta >= offset:
+                    return Found(position + at, length + LOG_OVERHEAD, base_offset + delta)
+                if length <= 0:
+                    raise self.broken(position + at)
+                at += length + LOG_OVERHEAD
+            if not at:
+                raise self.broken(position)
+            position += at
+        return Found(end, 0, self.end_offset - 1)
+
+    def batch_at(self, position: int) -> Found | None:
+        """The batch that begins at `position`; None when memory does not hold its header."""
+        head = self.file.read_cached(position, _NAVIGATION.size)
+        if head is None:
+            return None
+        base_offset, length, delta = _NAVIGATION.unpack(head)
+        return Found(position, length + LOG_OVERHEAD, base_offset + delta)
+
+    def upper_bound(self, position: int, up_to: Offset) -> Offset:
+        """Above every offset before `position`, and at most `up_to`; exact where it is cheap."""
+        after = self.offsets.offset_after(position) if not self.aborted.is_empty else None
+        return up_to if after is None else min(after, up_to)
+
+    def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, Header]]:
+        """Position and header of each batch, from disk; StorageError where there is none."""
+        end = self.size if end is None else end
+        while position < end:
+            block = self.file.read_at(position, min(_SCAN_BYTES, end - position))
+            at = 0
+            while len(block) - at >= HEADER_SIZE:
+                header = Header._make(HEADER.unpack_from(block, at))
+                if header.magic != MAGIC or header.size < HEADER_SIZE:
+                    raise self.broken(position + at)
+                if position + at + header.size > end:
+                    raise self.broken(position + at)
+                yield position + at, header
+                at += header.size
+            if not at:
+                raise self.broken(position)
+            position += at
+
+    def broken(self, position: int) -> StorageError:
+        return StorageError(f"{self.file.path}: no whole batch at position {position}")
+
+    def latest_before(self, offset: Offset, position: int) -> TimestampOffset:
+        """The largest timestamp below `offset`, whose batch begins at `position`; reads headers."""
+        latest = self.times.last_before(offset)
+        start = self.offsets.position_before(latest.offset)
+        for _, header in self.headers(start, position):
+            if header.max_timestamp > latest.timestamp:
+                latest = TimestampOffset(header.max_timestamp, header.last_offset)
+        return latest
+
+    def truncate(
+        self, offset: Offset, position: int, latest: TimestampOffset, config: TopicConfig
+    ) -> None:
+        """End before `offset`, whose batch begins at `position`; `latest` is `latest_before` it.
+
+        The file stays as long as it was: to cut it takes its time, and is the caller's.
+        """
+        self.activate(config)
+        self.offsets.truncate(offset)
+        self.times.truncate(offset)
+        self.aborted.truncate_to(offset)
+        self.size = position
+        self.end_offset = offset
+        self.unindexed_bytes = position - self.offsets.last().position
+        self.is_index_full = self.offsets.is_full() or self.times.is_full()
+        self.max_timestamp, self.offset_of_max_timestamp = latest
+        if not position:
+            self.first_timestamp = NO_TIMESTAMP
+
+    def largest_timestamp(self) -> int:
+        """Of its records; where they have none, when the file was last written."""
+        if self.max_timestamp >= 0:
+            return self.max_timestamp
+        return self.disk.modified_ms(self.file.path)
+
+    @property
+    def is_sealed(self) -> bool:
+        return not self.offsets.file.is_growing
+
+    def unsynced(self) -> list[File]:
+        """What must be synced before this segment may be trusted after a crash.
+
+        An active segment's indexes need not be: recovery makes them anew.
+        """
+        if not self.is_sealed:
+            return [self.file]
+        return [self.file, *self.offsets.file.unsynced(), *self.times.file.unsynced()]
+
+    def release(self) -> None:
+        """Give back the descriptors that a sealed and synced segment does not need."""
+        self.offsets.file.release()
+        self.times.file.release()
+
+    def files(self) -> list[str]:
+        """The paths that exist, without the snapshot."""
+        paths = [self.path(suffix) for suffix in SEGMENT_SUFFIXES]
+        return [path for path in paths if self.disk.exists(path)]
+
+    def check(self) -> None:
+        """The invariants; for tests, it reads every header."""
+        self.offsets.file.check()
+        self.times.file.check()
+        last = self.base_offset - 1
+        starts = {}
+        largest, end = NO_TIMESTAMP, 0
+        for position, header in self.headers():
+            assert header.base_offset > last, (self.file.path, position)
+            last = header.last_offset
+            largest = max(largest, header.max_timestamp)
+            starts[position] = last
+            end = position + header.size
+        assert end == self.size, self.file.path
+        assert last < self.end_offset, self.file.path
+        assert largest == self.max_timestamp, self.file.path
+        for number in range(self.offsets.file.count):
+            entry = self.offsets.entry(number)
+            assert starts[entry.position] == entry.offset, (self.offsets.file.path, entry)
