@@ -40,7 +40,12 @@ def place(
     `racks` has every live broker.  INVALID_REPLICATION_FACTOR when they are too few.
     """
     assert partitions > 0
-    assert replication_factor > 0
+    if replication_factor <= 0:
+        raise KafkaError(
+            ErrorCode.invalid_replication_factor,
+            f"Invalid replication factor {replication_factor}: the replication factor must be "
+            "positive.",
+        )
     if replication_factor > len(racks):
         raise KafkaError(
             ErrorCode.invalid_replication_factor,

@@ -1,0 +1,444 @@
+"""The controller: makes, grows and deletes topics, and decides who leads their partitions.
+
+Here it serves a broker that is alone and its own controller.  What to do is planned in `topics`;
+this module reads and writes the znodes, one operation at a time (`run`), and tells the broker.
+
+    claimed   /controller is this session's, /controller_epoch was raised: operations are served
+    lost      the session expired: they are refused with NOT_CONTROLLER until it is claimed again
+
+Every write is conditional on the version of /controller_epoch, so a controller that was replaced
+without knowing it writes nothing.  A topic is made in one atomic write, and only when that would
+grow beyond what ZooKeeper takes at once in several: the first of them decides, and a start
+completes the rest.  A deletion is first noted under /admin/delete_topics, and a start completes it.
+(Kafka: KafkaController, TopicDeletionManager, PartitionStateMachine.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any, TypeVar
+from uuid import UUID
+
+from kserver import znodes
+from kserver.config.broker import BrokerConfig
+from kserver.controller import topics as rules
+from kserver.controller.topics import NewPartitions, NewTopic
+from kserver.errors import ConfigError, ErrorCode, KafkaError, StorageError
+from kserver.metadata import ClusterMetadata, MetadataCache, TopicInfo
+from kserver.model import BrokerId
+from kserver.world import World
+from kserver.world.session import RECONNECT_BACKOFF_S, claim, until_connected
+from kserver.world.zookeeper import (
+    BadVersion,
+    Check,
+    ConnectionLost,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    Op,
+    SessionEvent,
+    SessionExpired,
+    SetData,
+    Stat,
+    ZooKeeperError,
+)
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MAX_WAITING_OPERATIONS = 1000
+OPS_PER_WRITE = 1000
+"""A partition takes two of up to 350 bytes; ZooKeeper refuses requests of 1 MB."""
+CALLS_AT_ONCE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """Something to do in its turn, and who waits for it."""
+
+    run: Callable[[], Awaitable[Any]]
+    answer: asyncio.Future[Any]
+
+
+class Controller:
+    """`metadata` holds the cluster's id and this broker when `start` is called, which adds the
+    topics; each later change is put there, and then `on_change` is told, before it is answered."""
+
+    def __init__(
+        self,
+        world: World,
+        metadata: MetadataCache,
+        config: BrokerConfig,
+        broker_id: BrokerId,
+        on_change: Callable[[ClusterMetadata], None],
+    ) -> None:
+        self._zookeeper = world.zookeeper
+        self._clock = world.clock
+        self._random = world.random
+        self._metadata = metadata
+        self._config = config
+        self._id = broker_id
+        self._on_change = on_change
+        self._epoch = 0
+        self._epoch_version = 0
+        self._claimed = False
+        self._expired = False
+        # `_in_turn` keeps it within MAX_WAITING_OPERATIONS.
+        self._operations: asyncio.Queue[Operation] = asyncio.Queue()
+
+    async def start(self) -> None:
+        """Become the controller and read the cluster into `metadata`, without telling `on_change`.
+
+        ConfigError when another broker is the controller and stays it; StorageError for a znode
+        that makes no sense.
+        """
+        self._zookeeper.on_session(self._session_changed)
+        await self._take_over()
+
+    async def run(self) -> None:
+        """Serve operations, one after the other."""
+        try:
+            while True:
+                await self._serve(await self._operations.get())
+        finally:
+            while not self._operations.empty():
+                self._operations.get_nowait().answer.cancel()
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool
+    ) -> list[TopicInfo | KafkaError]:
+        """One result for each, in order: the topic as it is now, or would be; or why not."""
+        return await self._in_turn(topics, partial(self._create_topics, topics, validate_only))
+
+    async def delete_topics(self, names: Sequence[str]) -> list[KafkaError | None]:
+        return await self._in_turn(names, partial(self._delete_topics, names))
+
+    async def create_partitions(
+        self, requests: Sequence[NewPartitions], *, validate_only: bool
+    ) -> list[KafkaError | None]:
+        return await self._in_turn(
+            requests, partial(self._create_partitions, requests, validate_only)
+        )
+
+    async def _in_turn(
+        self, items: Sequence[object], run: Callable[[], Awaitable[list[T | KafkaError]]]
+    ) -> list[T | KafkaError]:
+        if self._operations.qsize() >= MAX_WAITING_OPERATIONS:
+            text = f"{MAX_WAITING_OPERATIONS} operations are waiting for the controller."
+            return [KafkaError(ErrorCode.request_timed_out, text) for _ in items]
+        answer: asyncio.Future[list[T | KafkaError]] = asyncio.get_running_loop().create_future()
+        self._operations.put_nowait(Operation(run, answer))
+        return await answer
+
+    async def _serve(self, operation: Operation) -> None:
+        if operation.answer.done():
+            return  # who asked has gone
+        try:
+            result = await operation.run()
+            if not operation.answer.done():
+                operation.answer.set_result(result)
+        finally:
+            operation.answer.cancel()
+
+    async def _create_topics(
+        self, requests: Sequence[NewTopic], validate_only: bool
+    ) -> list[TopicInfo | KafkaError]:
+        image = self._metadata.current
+        partitions = sum(rules.requested_partitions(r, self._config) for r in requests)
+        refused = rules.refused([r.name for r in requests], partitions)
+        racks = {broker.id: broker.rack for broker in image.brokers.values()}
+        names = set(image.topics)
+
+        def plan(request: NewTopic) -> TopicInfo:
+            topic = rules.create(
+                request,
+                names,
+                racks,
+                self._config,
+                topic_id=self._new_topic_id(),
+                start=self._random.randrange(len(racks)),
+                shift=self._random.randrange(len(racks)),
+            )
+            names.add(topic.name)
+            return topic
+
+        plans = [self._plan(refused, r.name, partial(plan, r)) for r in requests]
+        if validate_only:
+            return plans
+        made = await self._apply(plans, self._write_topic)
+        self._publish([topic for topic in made if isinstance(topic, TopicInfo)])
+        return made
+
+    async def _delete_topics(self, names: Sequence[str]) -> list[KafkaError | None]:
+        topics = self._metadata.current.topics
+        refused = rules.refused(names)
+        plans = [
+            self._plan(refused, n, partial(rules.delete, topics.get(n), self._config))
+            for n in names
+        ]
+        gone = await self._apply(plans, self._write_deletion)
+        self._publish([], frozenset(t.name for t in gone if isinstance(t, TopicInfo)))
+        return [t if isinstance(t, KafkaError) else None for t in gone]
+
+    async def _create_partitions(
+        self, requests: Sequence[NewPartitions], validate_only: bool
+    ) -> list[KafkaError | None]:
+        image = self._metadata.current
+        added = sum(rules.added_partitions(r, image.topics.get(r.name)) for r in requests)
+        refused = rules.refused([r.name for r in requests], added)
+        racks = {broker.id: broker.rack for broker in image.brokers.values()}
+        grown = [
+            self._plan(refused, r.name, partial(rules.grow, r, image.topics.get(r.name), racks))
+            for r in requests
+        ]
+        if not validate_only:
+            grown = await self._apply(grown, self._write_growth)
+            self._publish([topic for topic in grown if isinstance(topic, TopicInfo)])
+        return [t if isinstance(t, KafkaError) else None for t in grown]
+
+    def _plan(
+        self, refused: Mapping[str, KafkaError], name: str, plan: Callable[[], T]
+    ) -> T | KafkaError:
+        if not self._claimed:
+            return _not_controller()
+        if name in refused:
+            return refused[name]
+        try:
+            return plan()
+        except KafkaError as error:
+            return error
+
+    async def _apply(
+        self, plans: Sequence[T | KafkaError], write: Callable[[T], Awaitable[None]]
+    ) -> list[T | KafkaError]:
+        """The plans that were written, and why the others were not."""
+
+        async def apply(plan: T | KafkaError) -> T | KafkaError:
+            if isinstance(plan, KafkaError):
+                return plan
+            try:
+                await write(plan)
+            except KafkaError as error:
+                return error
+            except StorageError as error:
+                return KafkaError(ErrorCode.kafka_storage_error, str(error))
+            except (BadVersion, SessionExpired):
+                return _not_controller()
+            except ZooKeeperError as error:
+                log.warning("%s: written by somebody else than the controller", error)
+                return KafkaError(ErrorCode.unknown_server_error, str(error))
+            return plan
+
+        return await _together([partial(apply, plan) for plan in plans])
+
+    async def _write_topic(self, topic: TopicInfo) -> None:
+        config_path = znodes.config_path(znodes.TOPIC_CONFIGS, topic.name)
+        old_config = await until_connected(partial(self._zookeeper.exists, config_path))
+        try:
+            await self._write(
+                rules.writes_to_create(topic, self._epoch, has_config_znode=old_config is not None)
+            )
+        except NodeExists as error:
+            text = f"Topic '{topic.name}' already exists."
+            raise KafkaError(ErrorCode.topic_already_exists, text) from error
+        log.info("created topic %s with %d partition(s)", topic.name, len(topic.partitions))
+
+    async def _write_growth(self, topic: TopicInfo) -> None:
+        path = znodes.topic_path(topic.name)
+        data, stat = await until_connected(partial(self._zookeeper.get, path))
+        old = znodes.decode_topic(topic.name, data)
+        await self._write(rules.writes_to_grow(topic, old, stat.version, self._epoch))
+        log.info("grew topic %s to %d partition(s)", topic.name, len(topic.partitions))
+
+    async def _write_deletion(self, topic: TopicInfo) -> None:
+        try:
+            await self._write([Create(znodes.delete_topic_path(topic.name))])
+        except NodeExists:
+            pass  # noted already, by an old tool
+        await until_connected(partial(self._remove, topic.name))
+
+    async def _remove(self, topic: str) -> None:
+        """Everything of a topic that is noted for deletion, the note last."""
+        level, paths = [znodes.topic_path(topic)], [znodes.delete_topic_path(topic)]
+        config_path = znodes.config_path(znodes.TOPIC_CONFIGS, topic)
+        if await self._zookeeper.exists(config_path):
+            paths.append(config_path)
+        while level:
+            names = await _together([partial(self._children, path) for path in level])
+            below = [(p, n) for p, n in zip(level, names, strict=True) if n is not None]
+            paths += [path for path, _ in below]
+            level = [f"{path}/{name}" for path, names in below for name in names]
+        await self._write([Delete(path) for path in reversed(paths)])
+        log.info("deleted topic %s", topic)
+
+    async def _write(self, ops: Sequence[Op]) -> None:
+        """At once if they are not too many, else in order."""
+        for at in range(0, len(ops), OPS_PER_WRITE):
+            await self._write_at_once(ops[at : at + OPS_PER_WRITE])
+
+    async def _write_at_once(self, ops: Sequence[Op]) -> None:
+        """BadVersion when another controller was elected since."""
+        guard = Check(znodes.CONTROLLER_EPOCH, self._epoch_version)
+        while True:
+            try:
+                await self._zookeeper.multi([guard, *ops])
+                return
+            except ConnectionLost:
+                await asyncio.sleep(RECONNECT_BACKOFF_S)
+                # It may have been written for all that; then writing it again would fail.
+                if await until_connected(partial(self._is_written, ops[0])):
+                    return
+
+    async def _is_written(self, op: Op) -> bool:
+        found = await self._find(op.path)
+        if isinstance(op, Create | SetData):
+            return found is not None and found[0] == op.data
+        return found is None
+
+    async def _find(self, path: str) -> tuple[bytes, Stat] | None:
+        try:
+            return await self._zookeeper.get(path)
+        except NoNode:
+            return None
+
+    async def _children(self, path: str) -> list[str] | None:
+        try:
+            return await self._zookeeper.children(path)
+        except NoNode:
+            return None
+
+    def _publish(self, changed: Sequence[TopicInfo], deleted: frozenset[str] = frozenset()) -> None:
+        if changed or deleted:
+            image = self._metadata.current.with_topics({t.name: t for t in changed}, deleted)
+            self._metadata.update(image)
+            self._on_change(image)
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.EXPIRED:
+            self._claimed = False
+            self._expired = True
+        elif event is SessionEvent.CONNECTED and self._expired:
+            self._expired = False
+            answer = asyncio.get_running_loop().create_future()
+            self._operations.put_nowait(Operation(self._take_over_again, answer))
+
+    async def _take_over_again(self) -> None:
+        try:
+            await self._take_over()
+        except SessionExpired:
+            return  # the next session tries again
+        self._on_change(self._metadata.current)
+
+    async def _take_over(self) -> None:
+        session = self._zookeeper.session_id
+        timeout_ms = self._config.zookeeper_session_timeout_ms
+        try:
+            await claim(self._zookeeper, znodes.CONTROLLER, self._try_to_claim, timeout_ms)
+        except NodeExists as error:
+            data, _ = await until_connected(partial(self._zookeeper.get, znodes.CONTROLLER))
+            raise ConfigError(
+                f"zookeeper.connect: broker {znodes.decode_controller(data)} is the controller of "
+                f"that cluster (znode {znodes.CONTROLLER}), and this broker can only serve alone: "
+                "stop that one, or name another chroot (host:port/path)"
+            ) from error
+        data, stat = await until_connected(partial(self._zookeeper.get, znodes.CONTROLLER_EPOCH))
+        self._epoch = znodes.decode_controller_epoch(data)
+        self._epoch_version = stat.version
+        await until_connected(self._load)
+        if self._zookeeper.session_id != session:
+            raise SessionExpired(znodes.CONTROLLER)
+        self._claimed = True
+        log.info("controller of the cluster in epoch %d", self._epoch)
+
+    async def _try_to_claim(self) -> None:
+        found = await self._find(znodes.CONTROLLER_EPOCH)
+        if found is None:
+            await self._zookeeper.create(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
+            epoch, version = 0, 0
+        else:
+            epoch, version = znodes.decode_controller_epoch(found[0]), found[1].version
+        controller = znodes.encode_controller(self._id, self._clock.now_ms())
+        await self._zookeeper.multi(
+            [
+                Create(znodes.CONTROLLER, controller, ephemeral=True),
+                SetData(
+                    znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch + 1), version
+                ),
+            ]
+        )
+
+    async def _load(self) -> None:
+        """Finish what was begun before, lead whatever can be led, and put it all in `metadata`."""
+        for name in await self._zookeeper.children(znodes.DELETE_TOPICS):
+            await self._remove(name)
+        names = await self._zookeeper.children(znodes.TOPICS)
+        restored = await _together([partial(self._restore, name) for name in names])
+        changes: list[Op] = []
+        for _, ops in restored:
+            for op in ops:
+                if isinstance(op, Create):
+                    # A partition that was never led: its parents may be missing as well.
+                    await self._zookeeper.create(op.path, op.data, make_parents=True)
+                else:
+                    changes.append(op)
+        await self._write(changes)
+        image = replace(
+            self._metadata.current,
+            controller=self._id,
+            topics=MappingProxyType({}),
+            topic_names=MappingProxyType({}),
+        )
+        self._metadata.update(image.with_topics({topic.name: topic for topic, _ in restored}))
+
+    async def _restore(self, name: str) -> tuple[TopicInfo, list[Op]]:
+        data, stat = await self._zookeeper.get(znodes.topic_path(name))
+        assignment = znodes.decode_topic(name, data)
+        ops: list[Op] = []
+        if assignment.topic_id is None:
+            assignment = replace(assignment, topic_id=self._new_topic_id())
+            data = znodes.encode_topic(assignment)
+            ops.append(SetData(znodes.topic_path(name), data, stat.version))
+        config = await self._find(znodes.config_path(znodes.TOPIC_CONFIGS, name))
+        paths = [partial(self._find, znodes.state_path(name, p)) for p in assignment.replicas]
+        found = zip(assignment.replicas, await _together(paths), strict=True)
+        states = {
+            p: znodes.decode_state(name, p, state[0], state[1].version)
+            for p, state in found
+            if state is not None
+        }
+        topic, writes = rules.restore(
+            name,
+            assignment,
+            znodes.decode_config(znodes.TOPIC_CONFIGS, name, config[0] if config else b""),
+            states,
+            self._id,
+            self._epoch,
+        )
+        return topic, ops + writes
+
+    def _new_topic_id(self) -> UUID:
+        while True:
+            topic_id = UUID(int=self._random.getrandbits(128), version=4)
+            # As an argument of a command it must not look like an option.
+            if not znodes.uuid_to_text(topic_id).startswith("-"):
+                return topic_id
+
+
+async def _together(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+    """Their results in order, CALLS_AT_ONCE of them under way at a time."""
+    results: list[T] = []
+    for at in range(0, len(calls), CALLS_AT_ONCE):
+        results += await asyncio.gather(*(call() for call in calls[at : at + CALLS_AT_ONCE]))
+    return results
+
+
+def _not_controller() -> KafkaError:
+    text = "This is not the correct controller for this cluster."
+    return KafkaError(ErrorCode.not_controller, text)

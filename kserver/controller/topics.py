@@ -1,0 +1,342 @@
+"""Topics made, grown and deleted: the rules, and what to write.
+
+Pure: a request and the present image go in; a TopicInfo, or what to write for it, comes out.
+
+Rules and texts are those of Kafka 4's controller (ReplicationControlManager, ControllerApis).  A
+request's items are judged one by one; the first rule that an item breaks answers it:
+
+    create   named twice in the request, name, collision, exists, configs, then
+             given assignments: replicas, brokers, one replication factor, partitions 0..n-1
+             counts: replication factor, partitions, enough brokers
+    grow     named twice, unknown, no increase, assignments as above
+    delete   deletion switched off, named twice, unknown
+
+The znode of a topic is written before, or together with, the states of its partitions; states that
+a crash kept from being written are made when the controller starts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from kserver import znodes
+from kserver.config.broker import BrokerConfig
+from kserver.config.topic import TopicConfig
+from kserver.controller.election import elect
+from kserver.controller.placement import place
+from kserver.errors import ConfigError, ErrorCode, KafkaError
+from kserver.metadata import PartitionInfo, TopicInfo
+from kserver.model import NO_BROKER, BrokerId, LeaderAndIsr
+from kserver.world.zookeeper import Create, Op, SetData
+
+MAX_NAME_LENGTH = 249
+MAX_PARTITIONS_PER_REQUEST = 10_000
+LEGAL_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+CLUSTER_METADATA = "__cluster_metadata"
+
+UNKNOWN_TOPIC = "This server does not host this topic-partition."
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """-1 stands for `num.partitions` and `default.replication.factor`."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    assignments: Mapping[int, Sequence[BrokerId]] | None = None
+    """Replicas by partition, instead of the two counts."""
+    config: Mapping[str, str | None] = field(default_factory=dict)
+    """Overrides; None is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartitions:
+    name: str
+    count: int
+    """How many there are to be in all."""
+    assignments: Sequence[Sequence[BrokerId]] | None = None
+    """Replicas of the partitions that are added."""
+
+
+def check_name(name: str) -> None:
+    """INVALID_TOPIC_EXCEPTION, as `Topic.validate` words it."""
+    if not name:
+        reason = "the empty string is not allowed"
+    elif name in (".", ".."):
+        reason = f"'{name}' is not allowed"
+    elif len(name) > MAX_NAME_LENGTH:
+        reason = f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
+    elif not LEGAL_CHARACTERS.issuperset(name):
+        reason = (
+            f"'{name}' contains one or more characters other than ASCII alphanumerics, "
+            "'.', '_' and '-'"
+        )
+    else:
+        return
+    raise KafkaError(ErrorCode.invalid_topic_exception, f"Topic name is invalid: {reason}")
+
+
+def colliding(name: str, topics: Iterable[str]) -> str | None:
+    """A topic whose metrics would have the same name: there '.' and '_' are one character."""
+    unified = name.replace(".", "_")
+    if "_" not in unified:
+        return None
+    return next((t for t in topics if t.replace(".", "_") == unified), None)
+
+
+def refused(names: Sequence[str], partitions: int = 0) -> dict[str, KafkaError]:
+    """What a request's items are refused for before anything is looked up: all of them when it
+    asks for too many partitions, else those that it names more than once."""
+    if partitions > MAX_PARTITIONS_PER_REQUEST:
+        text = "Excessively large number of partitions per request."
+        return dict.fromkeys(names, KafkaError(ErrorCode.policy_violation, text))
+    twice = KafkaError(ErrorCode.invalid_request, "Duplicate topic name.")
+    return {name: twice for name, times in Counter(names).items() if times > 1}
+
+
+def requested_partitions(new: NewTopic, config: BrokerConfig) -> int:
+    if new.assignments:
+        return len(new.assignments)
+    return config.num_partitions if new.partitions == -1 else max(new.partitions, 0)
+
+
+def added_partitions(request: NewPartitions, topic: TopicInfo | None) -> int:
+    return 0 if topic is None else max(request.count - len(topic.partitions), 0)
+
+
+def create(
+    new: NewTopic,
+    topics: Collection[str],
+    racks: Mapping[BrokerId, str | None],
+    config: BrokerConfig,
+    *,
+    topic_id: UUID,
+    start: int,
+    shift: int,
+) -> TopicInfo:
+    """The topic as it is to be, beside those of the names `topics`; `racks`, `start` and `shift` as
+    for `place`.  KafkaError."""
+    if new.name == CLUSTER_METADATA:
+        text = f"Creation of internal topic {CLUSTER_METADATA} is prohibited."
+        raise KafkaError(ErrorCode.invalid_request, text)
+    check_name(new.name)
+    if new.name in topics:
+        text = f"Topic '{new.name}' already exists."
+        raise KafkaError(ErrorCode.topic_already_exists, text)
+    if other := colliding(new.name, topics):
+        text = f"Topic '{new.name}' collides with existing topic: {other}"
+        raise KafkaError(ErrorCode.invalid_topic_exception, text)
+    overrides = {key: value for key, value in new.config.items() if value is not None}
+    try:
+        TopicConfig.of(overrides, config)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.invalid_config, str(error)) from error
+    if new.assignments:
+        replicas = _given_assignments(new, racks)
+    else:
+        replicas = _placed(new, racks, config, start, shift)
+    return TopicInfo(new.name, topic_id, _partitions(replicas), overrides)
+
+
+def grow(
+    request: NewPartitions, topic: TopicInfo | None, racks: Mapping[BrokerId, str | None]
+) -> TopicInfo:
+    """The topic with its new partitions.  KafkaError."""
+    if topic is None:
+        raise KafkaError(ErrorCode.unknown_topic_or_partition, UNKNOWN_TOPIC)
+    present = len(topic.partitions)
+    if request.count == present:
+        text = f"Topic already has {present} partition(s)."
+        raise KafkaError(ErrorCode.invalid_partitions, text)
+    if request.count < present:
+        raise KafkaError(
+            ErrorCode.invalid_partitions,
+            f"The topic {topic.name} currently has {present} partition(s); {request.count} would "
+            "not be an increase.",
+        )
+    added = request.count - present
+    first = topic.partitions[0].replicas
+    if request.assignments is None:
+        # As `place` went on from the first partition when the topic was made.
+        at = next((i for i, b in enumerate(sorted(racks)) if b >= first[0]), 0)
+        replicas = place(racks, added, len(first), start=at, shift=at, first_partition=present)
+    else:
+        if len(request.assignments) != added:
+            raise KafkaError(
+                ErrorCode.invalid_replica_assignment,
+                f"Attempted to add {added} additional partition(s), but only "
+                f"{len(request.assignments)} assignment(s) were specified.",
+            )
+        replicas = [_checked_replicas(given, racks, len(first)) for given in request.assignments]
+    return replace(topic, partitions=topic.partitions + _partitions(replicas, present))
+
+
+def delete(topic: TopicInfo | None, config: BrokerConfig) -> TopicInfo:
+    """The topic that may go.  KafkaError."""
+    if not config.delete_topic_enable:
+        raise KafkaError(ErrorCode.topic_deletion_disabled, "Topic deletion is disabled.")
+    if topic is None:
+        raise KafkaError(ErrorCode.unknown_topic_or_partition, UNKNOWN_TOPIC)
+    return topic
+
+
+def _given_assignments(new: NewTopic, brokers: Collection[BrokerId]) -> list[tuple[BrokerId, ...]]:
+    assert new.assignments
+    if new.replication_factor != -1:
+        text = "replication factor was not set to -1."
+    elif new.partitions != -1:
+        text = "numPartitions was not set to -1."
+    else:
+        factor = None
+        for given in new.assignments.values():
+            factor = len(_checked_replicas(given, brokers, factor))
+        if sorted(new.assignments) == list(range(len(new.assignments))):
+            return [tuple(new.assignments[p]) for p in range(len(new.assignments))]
+        raise KafkaError(
+            ErrorCode.invalid_replica_assignment,
+            "partitions should be a consecutive 0-based integer sequence",
+        )
+    raise KafkaError(
+        ErrorCode.invalid_request, f"A manual partition assignment was specified, but {text}"
+    )
+
+
+def _checked_replicas(
+    replicas: Sequence[BrokerId], brokers: Collection[BrokerId], factor: int | None
+) -> tuple[BrokerId, ...]:
+    """One partition's replicas as they were given; `factor` is what the ones before it had."""
+    text = None
+    unknown = sorted(b for b in replicas if b not in brokers)
+    twice = sorted(b for b, times in Counter(replicas).items() if times > 1)
+    if not replicas:
+        text = "an empty replica list."
+    elif unknown:
+        text = f"broker {unknown[0]}, but no such broker is registered."
+    elif twice:
+        text = f"the broker {twice[0]} more than once."
+    elif factor is not None and len(replicas) != factor:
+        text = (
+            f"a partition with {len(replicas)} replica(s), but this is not consistent with "
+            f"previous partitions, which have {factor} replica(s)."
+        )
+    if text is not None:
+        raise KafkaError(
+            ErrorCode.invalid_replica_assignment,
+            f"The manual partition assignment includes {text}",
+        )
+    return tuple(replicas)
+
+
+def _placed(
+    new: NewTopic,
+    racks: Mapping[BrokerId, str | None],
+    config: BrokerConfig,
+    start: int,
+    shift: int,
+) -> list[tuple[BrokerId, ...]]:
+    if new.replication_factor < -1 or new.replication_factor == 0:
+        text = "Replication factor must be larger than 0, or -1 to use the default value."
+        raise KafkaError(ErrorCode.invalid_replication_factor, text)
+    if new.partitions < -1 or new.partitions == 0:
+        text = "Number of partitions was set to an invalid non-positive value."
+        raise KafkaError(ErrorCode.invalid_partitions, text)
+    partitions = config.num_partitions if new.partitions == -1 else new.partitions
+    factor = new.replication_factor
+    if factor == -1:
+        factor = config.default_replication_factor
+    try:
+        return place(racks, partitions, factor, start=start, shift=shift)
+    except KafkaError as error:
+        text = f"Unable to replicate the partition {factor} time(s): {error.message}"
+        raise KafkaError(error.code, text) from error
+
+
+def _partitions(
+    replicas: Sequence[tuple[BrokerId, ...]], first: int = 0
+) -> tuple[PartitionInfo, ...]:
+    """New ones: all replicas in sync, for there is nothing yet, and led by the preferred one."""
+    return tuple(
+        PartitionInfo(partition, leader=r[0], leader_epoch=0, replicas=r, isr=r)
+        for partition, r in enumerate(replicas, first)
+    )
+
+
+def restore(
+    name: str,
+    assignment: znodes.TopicAssignment,
+    config: Mapping[str, str],
+    states: Mapping[int, LeaderAndIsr],
+    broker: BrokerId,
+    controller_epoch: int,
+) -> tuple[TopicInfo, list[Op]]:
+    """A topic as its znodes have it, now that `broker` is the one live broker, and the writes that
+    make them say so.  Partitions that have no replica there are left alone."""
+    assert assignment.topic_id is not None
+    partitions: list[PartitionInfo] = []
+    ops: list[Op] = []
+    for partition, replicas in sorted(assignment.replicas.items()):
+        last = states.get(partition)
+        state = elect(replicas, last, {broker}, controller_epoch)
+        if state is not None:
+            path = znodes.state_path(name, partition)
+            data = znodes.encode_state(state)
+            ops.append(SetData(path, data, last.partition_epoch) if last else Create(path, data))
+        else:
+            state = last or LeaderAndIsr(NO_BROKER, 0, ())
+            state = replace(state, leader=NO_BROKER)
+        partitions.append(
+            PartitionInfo(
+                partition,
+                state.leader,
+                state.leader_epoch,
+                replicas,
+                state.isr,
+                state.partition_epoch,
+            )
+        )
+    return TopicInfo(name, assignment.topic_id, tuple(partitions), config), ops
+
+
+def writes_to_create(
+    topic: TopicInfo, controller_epoch: int, *, has_config_znode: bool = False
+) -> list[Op]:
+    """What makes the topic; its config's znode may have been left behind by an earlier one."""
+    config_path = znodes.config_path(znodes.TOPIC_CONFIGS, topic.name)
+    config = znodes.encode_config(topic.config)
+    assignment = znodes.TopicAssignment(
+        topic.id, {p.partition: p.replicas for p in topic.partitions}
+    )
+    return [
+        Create(znodes.topic_path(topic.name), znodes.encode_topic(assignment)),
+        SetData(config_path, config) if has_config_znode else Create(config_path, config),
+        Create(znodes.partitions_path(topic.name)),
+        *writes_of_states(topic, topic.partitions, controller_epoch),
+    ]
+
+
+def writes_to_grow(
+    topic: TopicInfo, old: znodes.TopicAssignment, znode_version: int, controller_epoch: int
+) -> list[Op]:
+    """What adds the partitions that `topic` has beyond `old`, which is its znode's content."""
+    added = topic.partitions[len(old.replicas) :]
+    grown = replace(old, replicas={p.partition: p.replicas for p in topic.partitions})
+    return [
+        SetData(znodes.topic_path(topic.name), znodes.encode_topic(grown), znode_version),
+        *writes_of_states(topic, added, controller_epoch),
+    ]
+
+
+def writes_of_states(
+    topic: TopicInfo, partitions: Iterable[PartitionInfo], controller_epoch: int
+) -> list[Op]:
+    """The znodes of partitions that have none."""
+    ops: list[Op] = []
+    for p in partitions:
+        state = LeaderAndIsr(p.leader, p.leader_epoch, p.isr, controller_epoch)
+        ops.append(Create(znodes.partition_path(topic.name, p.partition)))
+        ops.append(Create(znodes.state_path(topic.name, p.partition), znodes.encode_state(state)))
+    return ops

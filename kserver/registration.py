@@ -1,0 +1,177 @@
+"""This broker among the others: its id, the cluster's, and the znode that says it is alive.
+
+    /cluster/id        made by the first broker of a cluster
+    /brokers/seqid     its version, counted on from `reserved.broker.max.id`, is a broker id that
+                       nobody has
+    /brokers/ids/N     this broker's endpoints, for as long as its session lives; a new session
+                       writes it anew
+
+A start calls `prepare`, asks for `cluster_id` and `broker_id`, and registers before the controller
+starts.  (Kafka: KafkaServer.startup, KafkaZkClient.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from functools import partial
+from uuid import UUID
+
+from kserver import znodes
+from kserver.config.broker import BrokerConfig
+from kserver.errors import ConfigError
+from kserver.model import BrokerId, Endpoint
+from kserver.world import World
+from kserver.world.session import claim, until_connected
+from kserver.world.zookeeper import (
+    Create,
+    NodeExists,
+    NoNode,
+    SessionEvent,
+    SessionExpired,
+    ZooKeeper,
+)
+
+log = logging.getLogger(__name__)
+
+LONE_BROKER_ID: BrokerId = 0
+
+
+async def prepare(zookeeper: ZooKeeper) -> None:
+    """Make the znodes that every cluster has, where they are missing."""
+
+    async def make_missing() -> None:
+        missing: dict[str, Create] = {}
+        for path in znodes.PERSISTENT_PATHS:
+            while path and path not in missing and await zookeeper.exists(path) is None:
+                missing[path] = Create(path)
+                path = path.rpartition("/")[0]
+        if missing:
+            await zookeeper.multi([missing[path] for path in sorted(missing)])
+
+    while True:
+        try:
+            return await until_connected(make_missing)
+        except NodeExists:
+            pass  # another broker makes them as well
+
+
+async def cluster_id(zookeeper: ZooKeeper, random: random.Random) -> str:
+    """The cluster's, made up when this is its first broker: 22 characters of base64."""
+
+    async def read_or_make() -> str:
+        while True:
+            try:
+                data, _ = await zookeeper.get(znodes.CLUSTER_ID)
+                return znodes.decode_cluster_id(data)
+            except NoNode:
+                made = znodes.uuid_to_text(UUID(int=random.getrandbits(128), version=4))
+            try:
+                data = znodes.encode_cluster_id(made)
+                await zookeeper.create(znodes.CLUSTER_ID, data, make_parents=True)
+            except NodeExists:
+                pass  # another broker was quicker: read its
+
+    return await until_connected(read_or_make)
+
+
+async def broker_id(
+    zookeeper: ZooKeeper, config: BrokerConfig, stored: BrokerId | None
+) -> BrokerId:
+    """The configured one, or else the one `stored` in meta.properties, or else a new one.
+
+    ConfigError when there is none to be had, or it is one of those that ZooKeeper hands out.
+    """
+    configured = config.broker_id if config.broker_id >= 0 else config.node_id
+    if config.zookeeper_connect is None:
+        return configured if configured >= 0 else LONE_BROKER_ID if stored is None else stored
+    if configured >= 0:
+        if config.broker_id_generation_enable and configured > config.reserved_broker_max_id:
+            raise ConfigError(
+                f"Invalid value {configured} for configuration broker.id: must not be greater than "
+                f"reserved.broker.max.id, which is {config.reserved_broker_max_id}, for ids above "
+                "it are handed out by ZooKeeper (broker.id.generation.enable)"
+            )
+        return configured
+    if stored is not None:
+        return stored
+    if not config.broker_id_generation_enable:
+        raise ConfigError(
+            "Invalid value -1 for configuration broker.id: must be at least 0 unless "
+            "broker.id.generation.enable is true"
+        )
+
+    async def number() -> int:
+        while True:
+            try:
+                return (await zookeeper.set(znodes.BROKER_SEQUENCE, b"")).version
+            except NoNode:
+                await zookeeper.create(znodes.BROKER_SEQUENCE, make_parents=True)
+
+    return config.reserved_broker_max_id + await until_connected(number)
+
+
+class Registration:
+    def __init__(
+        self,
+        world: World,
+        config: BrokerConfig,
+        broker_id: BrokerId,
+        endpoints: Sequence[Endpoint],
+    ) -> None:
+        self._zookeeper = world.zookeeper
+        self._clock = world.clock
+        self._rack = config.broker_rack
+        self._timeout_ms = config.zookeeper_session_timeout_ms
+        self._id = broker_id
+        self._endpoints = tuple(endpoints)
+        self._expired = False
+        self._lost = asyncio.Event()
+        self.epoch = -1
+        """The transaction that made the znode: higher with each registration."""
+
+    async def register(self) -> None:
+        """ConfigError when another broker has this id and keeps it."""
+        self._zookeeper.on_session(self._session_changed)
+        await self._register()
+
+    async def run(self) -> None:
+        """Registers anew for each new session."""
+        while True:
+            await self._lost.wait()
+            self._lost.clear()
+            try:
+                await self._register()
+            except SessionExpired:
+                pass  # the next session tries again
+
+    async def _register(self) -> None:
+        path = znodes.broker_path(self._id)
+        broker = znodes.BrokerRegistration(
+            self._id, self._endpoints, self._clock.now_ms(), self._rack
+        )
+        data = znodes.encode_broker(broker)
+        create = partial(self._zookeeper.create, path, data, ephemeral=True)
+        try:
+            await claim(self._zookeeper, path, create, self._timeout_ms)
+        except NodeExists as error:
+            data, _ = await until_connected(partial(self._zookeeper.get, path))
+            other = znodes.decode_broker(self._id, data)
+            raise ConfigError(
+                f"broker.id: another broker with the id {self._id} is registered (znode {path}), "
+                f"at {', '.join(map(str, other.endpoints))}: stop it, or choose another broker.id"
+            ) from error
+        stat = await until_connected(partial(self._zookeeper.exists, path))
+        if stat is None:
+            raise SessionExpired(path)
+        self.epoch = stat.czxid
+        log.info("registered broker %d in epoch %d", self._id, self.epoch)
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.EXPIRED:
+            self._expired = True
+        elif event is SessionEvent.CONNECTED and self._expired:
+            self._expired = False
+            self._lost.set()

@@ -1,0 +1,70 @@
+"""Producer ids, unique in the cluster: taken from a znode in blocks of a thousand.
+
+A block is written with the version that was read, so no two brokers get the same one.  What is
+left of a block when the broker stops is never used.  (Kafka: ZkProducerIdManager.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from kserver import znodes
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import BrokerId, ProducerId
+from kserver.world.session import until_connected
+from kserver.world.zookeeper import BadVersion, NoNode, ZooKeeper
+
+BLOCK_SIZE = 1000
+LAST_PRODUCER_ID: ProducerId = (1 << 63) - 1
+
+
+class ProducerIds:
+    def __init__(self, zookeeper: ZooKeeper, broker_id: BrokerId) -> None:
+        self._zookeeper = zookeeper
+        self._broker_id = broker_id
+        self._next: ProducerId = 0
+        self._end: ProducerId = 0
+        self._taking: asyncio.Future[None] | None = None
+
+    async def next(self) -> ProducerId:
+        """An id that nobody had before; waits for ZooKeeper once in a thousand times.
+
+        SessionExpired while a new session is coming; KafkaError when no ids are left.
+        """
+        while self._next == self._end:
+            if self._taking is None:
+                await self._take_block()
+            else:
+                await asyncio.wait((self._taking,))
+        self._next += 1
+        return self._next - 1
+
+    async def _take_block(self) -> None:
+        """One at a time; when it fails, the next who waits tries."""
+        self._taking = asyncio.get_running_loop().create_future()
+        try:
+            block = await until_connected(self._write_block)
+            self._next, self._end = block.first, block.last + 1
+        finally:
+            self._taking.set_result(None)
+            self._taking = None
+
+    async def _write_block(self) -> znodes.ProducerIdBlock:
+        path = znodes.PRODUCER_ID_BLOCK
+        while True:
+            try:
+                data, stat = await self._zookeeper.get(path)
+                first = znodes.decode_producer_id_block(data).last + 1 if data else 0
+                if first > LAST_PRODUCER_ID - BLOCK_SIZE:
+                    text = "Have exhausted all producerIds."
+                    raise KafkaError(ErrorCode.unknown_server_error, text)
+                block = znodes.ProducerIdBlock(self._broker_id, first, first + BLOCK_SIZE - 1)
+                await self._zookeeper.set(
+                    path, znodes.encode_producer_id_block(block), stat.version
+                )
+            except NoNode:
+                await self._zookeeper.create(path)
+            except BadVersion:
+                pass  # another broker was quicker
+            else:
+                return block

@@ -1,0 +1,52 @@
+"""Living with ZooKeeper sessions: outlast a lost connection, hold what one session may hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from kserver.world.zookeeper import BadVersion, ConnectionLost, NodeExists, ZooKeeper
+
+T = TypeVar("T")
+
+RECONNECT_BACKOFF_S = 0.1
+CLAIM_RETRY_S = 0.25
+TICK_S = 3.0
+"""A session lives on for up to its timeout and one tick of the server's, of 2 or 3 seconds."""
+
+
+async def until_connected(call: Callable[[], Awaitable[T]]) -> T:
+    """What `call` returns, called again after each ConnectionLost for as long as it takes.
+
+    A lost call may have taken effect, so it must bear a second time.
+    """
+    while True:
+        try:
+            return await call()
+        except ConnectionLost:
+            await asyncio.sleep(RECONNECT_BACKOFF_S)
+
+
+async def claim(
+    zookeeper: ZooKeeper, path: str, attempt: Callable[[], Awaitable[object]], timeout_ms: int
+) -> None:
+    """Hold the ephemeral `path`, which `attempt` creates, alone or together with other writes.
+
+    While another session holds it, try again until a session of `timeout_ms` that is not alive must
+    have ended: it may be our own from before a crash.  NodeExists after that.
+    """
+    deadline = asyncio.get_running_loop().time() + timeout_ms / 1000 + TICK_S
+    while True:
+        try:
+            await until_connected(attempt)
+            return
+        except (NodeExists, BadVersion):
+            holder = await until_connected(lambda: zookeeper.exists(path))
+        if holder is not None:
+            if holder.ephemeral_owner == zookeeper.session_id:
+                # The first attempt got through, and its answer was lost with the connection.
+                return
+            if asyncio.get_running_loop().time() >= deadline:
+                raise NodeExists(path)
+            await asyncio.sleep(CLAIM_RETRY_S)
