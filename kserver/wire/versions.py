@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import enum
 import functools
 import typing
-import uuid
 from typing import Any
 
+from kserver.errors import ErrorCode
 from kserver.wire import codec
+from kserver.wire.guard import entity_in
 
 
 def reply_to(request: Any) -> Shape:
@@ -55,7 +55,7 @@ class Shape:
         fields = dataclasses.fields(cls)
         self._cls = cls
         self._names = frozenset(f.name for f in fields)
-        self._parts = {f.name: _shape(part) for f in fields if (part := _entity(hints[f.name]))}
+        self._parts = {f.name: _shape(part) for f in fields if (part := entity_in(hints[f.name]))}
         self._zeros = {
             f.name: _zero(hints[f.name])
             for f in fields
@@ -89,10 +89,16 @@ def _shape(cls: Any) -> Shape:
     return Shape(cls)
 
 
-def _entity(hint: Any) -> Any:
-    if args := typing.get_args(hint):
-        return next((found for a in args if (found := _entity(a))), None)
-    return hint if dataclasses.is_dataclass(hint) else None
+_ZEROS = (
+    (ErrorCode, ErrorCode.none),
+    (bool, False),
+    (int, 0),
+    (float, 0.0),
+    (str, ""),
+    (bytes, b""),
+    (datetime.timedelta, datetime.timedelta(0)),
+    (datetime.datetime, datetime.datetime.fromtimestamp(0, datetime.UTC)),
+)
 
 
 def _zero(hint: Any) -> Any:
@@ -100,15 +106,6 @@ def _zero(hint: Any) -> Any:
         return None
     if typing.get_origin(hint) is tuple:
         return ()
-    zeros = (
-        (enum.IntEnum, hint and getattr(hint, "none", 0)),
-        (bool, False),
-        (int, 0),
-        (str, ""),
-        (bytes, b""),
-        (datetime.timedelta, datetime.timedelta(0)),
-        (uuid.UUID, uuid.UUID(int=0)),
-    )
-    return next(
-        (zero for base, zero in zeros if isinstance(hint, type) and issubclass(hint, base)), None
-    )
+    if entity := entity_in(hint):
+        return _shape(entity)()
+    return next(zero for kind, zero in _ZEROS if issubclass(hint, kind))

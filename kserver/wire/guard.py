@@ -1,0 +1,207 @@
+"""What stands before kio's reader: array lengths are checked, unknown tagged fields cut out.
+
+Pure: bytes and types only.
+
+kio 0.6.5 reserves memory for as many elements as an array claims before it reads the first, so a
+frame of 20 bytes could ask for 34 GB, and a failed allocation in native code ends the process.  It
+also refuses tagged fields that it does not know, which every reader has to skip (KIP-482).  So each
+message is walked once by its lengths.  What else is wrong with it is left to the reader.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import struct
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from kserver.errors import ProtocolError
+from kserver.wire import varint
+
+Guard = Callable[[memoryview, int], tuple[memoryview, int]]
+"""From a frame and a message's position to the buffer and position to read it from.
+
+May raise ProtocolError, IndexError and struct.error.
+"""
+
+Edits = list[tuple[int, int, bytes]]
+"""What the bytes from a position to a position are to be replaced by."""
+Skip = Callable[[memoryview, int, Edits], int]
+"""From the position of a value to the position after it."""
+Part = int | Skip
+"""How to pass over a value: so many bytes, or by its lengths."""
+
+_FIXED_SIZES = {
+    "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "error_code": 2, "int32": 4,
+    "uint32": 4, "timedelta_i32": 4, "int64": 8, "uint64": 8, "timedelta_i64": 8,
+    "datetime_i64": 8, "float64": 8, "uuid": 16,
+}  # fmt: skip
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+
+
+def guard(cls: Any) -> Guard:
+    """The guard of messages of kio's dataclass `cls`."""
+    part = _entity(cls)
+
+    def prepare(frame: memoryview, at: int) -> tuple[memoryview, int]:
+        edits: Edits = []
+        if not isinstance(part, int):
+            part(frame, at, edits)
+        return (_edited(frame[at:], at, edits), 0) if edits else (frame, at)
+
+    return prepare
+
+
+def entity_in(hint: Any) -> Any:
+    """The dataclass in a field's type hint, however wrapped, or None."""
+    if args := typing.get_args(hint):
+        return next((found for arg in args if (found := entity_in(arg))), None)
+    return hint if dataclasses.is_dataclass(hint) else None
+
+
+def _edited(message: memoryview, start: int, edits: Edits) -> memoryview:
+    parts: list[bytes | memoryview] = []
+    kept = 0
+    for first, end, new in sorted(edits):
+        parts += (message[kept : first - start], new)
+        kept = end - start
+    return memoryview(b"".join([*parts, message[kept:]]))
+
+
+@functools.cache
+def _entity(cls: Any) -> Part:
+    hints = typing.get_type_hints(cls)
+    steps: list[tuple[int, Skip]] = []
+    fixed = 0
+    tagged: dict[int, Part] = {}
+    for field in dataclasses.fields(cls):
+        part = _value(field, hints[field.name], cls.__flexible__)
+        if "tag" in field.metadata:
+            tagged[field.metadata["tag"]] = part
+        elif isinstance(part, int):
+            fixed += part
+        else:
+            steps.append((fixed, part))
+            fixed = 0
+    if cls.__flexible__:
+        steps.append((fixed, _tagged_fields(tagged)))
+        fixed = 0
+    return _sequence(tuple(steps), fixed) if steps else fixed
+
+
+def _value(field: dataclasses.Field[Any], hint: Any, flexible: bool) -> Part:
+    entity = entity_in(hint)
+    part = _entity(entity) if entity else _primitive(field.metadata["kafka_type"], flexible)
+    kinds = (hint, *typing.get_args(hint))
+    if any(typing.get_origin(kind) is tuple for kind in kinds):
+        return _array(part, flexible)
+    # A tagged struct is null by being left out.
+    return (
+        _nullable(part) if entity and type(None) in kinds and "tag" not in field.metadata else part
+    )
+
+
+def _primitive(kafka_type: str, flexible: bool) -> Part:
+    if size := _FIXED_SIZES.get(kafka_type):
+        return size
+    if flexible:
+        return _compact_bytes
+    return _string if kafka_type == "string" else _bytes
+
+
+def _sequence(steps: tuple[tuple[int, Skip], ...], last: int) -> Skip:
+    """Before each step, so many bytes of fixed size; after all of them, `last` more."""
+
+    def skip(frame: memoryview, at: int, edits: Edits) -> int:
+        for fixed, step in steps:
+            at = step(frame, at + fixed, edits)
+        return at + last
+
+    return skip
+
+
+def _array(part: Part, flexible: bool) -> Skip:
+    least = part if isinstance(part, int) else 1
+
+    def skip(frame: memoryview, at: int, edits: Edits) -> int:
+        count: int
+        if not flexible:
+            count = _INT32.unpack_from(frame, at)[0]
+            at += 4
+        elif (count := frame[at] - 1) < 0x7F:
+            at += 1
+        else:
+            count, at = varint.decode_unsigned(frame, at)
+            count -= 1
+        if count * least > len(frame) - at:
+            raise ProtocolError(f"an array of {count} elements in {len(frame) - at} bytes")
+        if isinstance(part, int):
+            return at + count * part if count > 0 else at
+        for _ in range(count):
+            at = part(frame, at, edits)
+        return at
+
+    return skip
+
+
+def _nullable(part: Part) -> Skip:
+    """A nullable struct: one byte comes first, 1, or -1 for null (KIP-893)."""
+
+    def skip(frame: memoryview, at: int, edits: Edits) -> int:
+        if frame[at] == 0xFF:
+            return at + 1
+        return at + 1 + part if isinstance(part, int) else part(frame, at + 1, edits)
+
+    return skip
+
+
+def _tagged_fields(known: dict[int, Part]) -> Skip:
+    def skip(frame: memoryview, at: int, edits: Edits) -> int:
+        if frame[at] == 0:
+            return at + 1
+        start = at
+        count, at = varint.decode_unsigned(frame, at)
+        body, kept = at, 0
+        for _ in range(count):
+            field_at = at
+            tag, size_at = varint.decode_unsigned(frame, at)
+            size, at = varint.decode_unsigned(frame, size_at)
+            end = at + size
+            if end > len(frame):
+                raise ProtocolError(f"a tagged field of {size} bytes in {len(frame) - at}")
+            if tag not in known:
+                edits.append((field_at, end, b""))
+            else:
+                kept += 1
+                before, part = len(edits), known[tag]
+                if end != (at + part if isinstance(part, int) else part(frame, at, edits)):
+                    raise ProtocolError(f"a tagged field of {size} bytes that has another size")
+                if grown := sum(len(new) - (last - first) for first, last, new in edits[before:]):
+                    edits.append((size_at, at, varint.encode_unsigned(size + grown)))
+            at = end
+        if kept < count:
+            edits.append((start, body, varint.encode_unsigned(kept)))
+        return at
+
+    return skip
+
+
+def _compact_bytes(frame: memoryview, at: int, _edits: Edits) -> int:
+    size = frame[at]
+    if 0 < size < 0x80:
+        return at + size
+    size, at = varint.decode_unsigned(frame, at)
+    return at + size - 1 if size else at
+
+
+def _string(frame: memoryview, at: int, _edits: Edits) -> int:
+    size: int = _INT16.unpack_from(frame, at)[0]
+    return at + 2 + size if size > 0 else at + 2
+
+
+def _bytes(frame: memoryview, at: int, _edits: Edits) -> int:
+    size: int = _INT32.unpack_from(frame, at)[0]
+    return at + 4 + size if size > 0 else at + 4
