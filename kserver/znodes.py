@@ -108,8 +108,11 @@ def uuid_from_text(text: str) -> UUID:
         raise ValueError(str(error)) from error
 
 
+_JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+
+
 def _to_json(value: Mapping[str, object]) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    return _JSON.encode(value).encode()
 
 
 @contextmanager
@@ -219,9 +222,12 @@ def decode_topic(topic: str, data: bytes) -> TopicAssignment:
             return {int(p): tuple(int(b) for b in brokers) for p, brokers in given}
 
         topic_id = fields.get("topic_id")
+        partitions = replicas("partitions")
+        if not partitions or sorted(partitions) != list(range(len(partitions))):
+            raise ValueError("the partitions are not 0, 1, ...")
         return TopicAssignment(
             None if topic_id is None else uuid_from_text(topic_id),
-            replicas("partitions"),
+            partitions,
             replicas("adding_replicas"),
             replicas("removing_replicas"),
         )
