@@ -1,0 +1,303 @@
+"""A real ZooKeeper ensemble, through kazoo.
+
+kazoo works in threads of its own: every answer, watch and session event comes back to the loop by
+`call_soon_threadsafe`, and nothing here waits for a thread on the loop.  kazoo is imported when a
+client is started, not before.
+
+kazoo reconnects by itself and for ever.  While it is not connected, every call raises
+ConnectionLost at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kserver.world.zookeeper import (
+    ANY_VERSION,
+    NO_SESSION,
+    BadVersion,
+    Check,
+    ConnectionLost,
+    Create,
+    Delete,
+    NoChildrenForEphemerals,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Op,
+    OpResult,
+    SessionEvent,
+    SessionExpired,
+    SessionListener,
+    SetData,
+    Stat,
+    Watch,
+    WatchEvent,
+    WatchType,
+    ZooKeeperError,
+)
+
+_RECONNECT_DELAY_S = 0.1
+_MAX_RECONNECT_DELAY_S = 2.0
+
+_ROLLED_BACK, _RUNTIME_INCONSISTENCY = 0, -2
+"""How the operations of a failed multi are marked that did not themselves fail."""
+
+_ERRORS: dict[int, type[ZooKeeperError]] = {
+    -4: ConnectionLost,
+    -101: NoNode,
+    -103: BadVersion,
+    -108: NoChildrenForEphemerals,
+    -110: NodeExists,
+    -111: NotEmpty,
+    -112: SessionExpired,
+}
+_EVENTS = {
+    "CREATED": WatchType.CREATED,
+    "DELETED": WatchType.DELETED,
+    "CHANGED": WatchType.CHANGED,
+    "CHILD": WatchType.CHILDREN,
+}
+_STATES = {
+    "CONNECTED": SessionEvent.CONNECTED,
+    "SUSPENDED": SessionEvent.DISCONNECTED,
+    "LOST": SessionEvent.EXPIRED,
+}
+
+
+class KazooZooKeeper:
+    """`connect` is Kafka's `zookeeper.connect`: host:port,host:port/chroot."""
+
+    def __init__(
+        self,
+        connect: str,
+        *,
+        session_timeout_ms: int = 18_000,
+        connection_timeout_ms: int = 18_000,
+    ) -> None:
+        self._hosts, _, chroot = connect.partition("/")
+        self._chroot = f"/{chroot}".rstrip("/")
+        self._session_timeout_ms = session_timeout_ms
+        self._connection_timeout_ms = connection_timeout_ms
+        self._client: Any = None
+        self._session = NO_SESSION
+        self._listeners: list[SessionListener] = []
+        self._calls: set[asyncio.Future[Any]] = set()
+        self._connected = asyncio.Event()
+        self._closing = False
+
+    @property
+    def session_id(self) -> int:
+        return self._session
+
+    async def start(self) -> None:
+        """Makes the chroot where there is none, as Kafka does."""
+        from kazoo.client import KazooClient
+        from kazoo.retry import KazooRetry
+
+        self._loop = asyncio.get_running_loop()
+        self._client = KazooClient(
+            self._hosts,
+            timeout=self._session_timeout_ms / 1000,
+            connection_retry=KazooRetry(
+                max_tries=-1, delay=_RECONNECT_DELAY_S, max_delay=_MAX_RECONNECT_DELAY_S
+            ),
+        )
+        self._client.add_listener(self._state_changed)
+        self._client.start_async()
+        try:
+            async with asyncio.timeout(self._connection_timeout_ms / 1000):
+                await self._connected.wait()
+                if self._chroot:
+                    await self._call("/", lambda kazoo: kazoo.ensure_path_async(self._chroot))
+        except TimeoutError:
+            await self.close()
+            raise ConnectionLost from None
+
+    async def close(self) -> None:
+        self._closing = True
+        self._connected.clear()
+        for call in self._calls:
+            if not call.done():
+                call.set_exception(ConnectionLost())
+        await self._loop.run_in_executor(None, self._stop)
+
+    def on_session(self, listener: SessionListener) -> None:
+        self._listeners.append(listener)
+
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
+        full, bridge = self._full(path), self._bridge(watch)
+        data, stat = await self._call(path, lambda kazoo: kazoo.get_async(full, bridge))
+        return data or b"", _stat(stat)
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        full, bridge = self._full(path), self._bridge(watch)
+        stat = await self._call(path, lambda kazoo: kazoo.exists_async(full, bridge))
+        return None if stat is None else _stat(stat)
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        full, bridge = self._full(path), self._bridge(watch)
+        return sorted(await self._call(path, lambda kazoo: kazoo.get_children_async(full, bridge)))
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        make_parents: bool = False,
+    ) -> str:
+        made: str = await self._call(
+            path,
+            lambda kazoo: kazoo.create_async(
+                self._full(path),
+                data,
+                ephemeral=ephemeral,
+                sequence=sequence,
+                makepath=make_parents,
+            ),
+        )
+        return self._own(made)
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        full = self._full(path)
+        return _stat(await self._call(path, lambda kazoo: kazoo.set_async(full, data, version)))
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        full = self._full(path)
+        await self._call(path, lambda kazoo: kazoo.delete_async(full, version))
+
+    async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
+        if not ops:
+            return []
+        results = await self._call(ops[0].path, lambda kazoo: self._transaction(kazoo, ops))
+        for op, result in zip(ops, results, strict=True):
+            if isinstance(result, Exception) and getattr(result, "code", None) not in (
+                _ROLLED_BACK,
+                _RUNTIME_INCONSISTENCY,
+            ):
+                raise _error(result, op.path) from result
+        return [self._result(op, result) for op, result in zip(ops, results, strict=True)]
+
+    def _transaction(self, kazoo: Any, ops: Sequence[Op]) -> Any:
+        transaction = kazoo.transaction()
+        for op in ops:
+            full = self._full(op.path)
+            match op:
+                case Create():
+                    transaction.create(full, op.data, None, op.ephemeral, op.sequence)
+                case SetData():
+                    transaction.set_data(full, op.data, op.version)
+                case Delete():
+                    transaction.delete(full, op.version)
+                case Check():
+                    transaction.check(full, op.version)
+        return transaction.commit_async()
+
+    def _result(self, op: Op, result: Any) -> OpResult:
+        match op:
+            case Create():
+                return self._own(result)
+            case SetData():
+                return _stat(result)
+        return None
+
+    async def _call(self, path: str, submit: Callable[[Any], Any]) -> Any:
+        """What the asynchronous result that `submit` returns will hold."""
+        if not self._connected.is_set():
+            raise ConnectionLost(path)
+        answer = self._loop.create_future()
+        self._calls.add(answer)
+        answer.add_done_callback(self._calls.discard)
+        submit(self._client).rawlink(lambda result: self._post(_settle, answer, result, path))
+        return await answer
+
+    def _state_changed(self, state: str) -> None:
+        """In a thread of kazoo's."""
+        client_id = self._client.client_id
+        self._post(self._session_changed, _STATES[state], client_id[0] if client_id else NO_SESSION)
+
+    def _session_changed(self, event: SessionEvent, session: int) -> None:
+        if self._closing:
+            return
+        if event is SessionEvent.CONNECTED:
+            self._session = session
+            self._connected.set()
+        else:
+            self._connected.clear()
+        for listener in self._listeners:
+            listener(event)
+
+    def _bridge(self, watch: Watch | None) -> _Bridge | None:
+        return None if watch is None else _Bridge(self, watch)
+
+    def _post(self, callback: Callable[..., None], *arguments: Any) -> None:
+        """From a thread of kazoo's to the loop, unless that is already gone."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback, *arguments)
+
+    def _stop(self) -> None:
+        from kazoo.exceptions import WriterNotClosedException
+
+        # A server that does not answer keeps kazoo's threads, which end with the process, and the
+        # session, which times out.
+        with contextlib.suppress(WriterNotClosedException):
+            self._client.stop()
+            self._client.close()
+
+    def _full(self, path: str) -> str:
+        return self._chroot + path if path != "/" else self._chroot or "/"
+
+    def _own(self, full: str) -> str:
+        return full[len(self._chroot) :] or "/"
+
+
+@dataclass(frozen=True, slots=True)
+class _Bridge:
+    """A watch as kazoo calls it.  Equal ones are one: kazoo keeps watches in sets."""
+
+    zookeeper: KazooZooKeeper
+    watch: Watch
+
+    def __call__(self, event: Any) -> None:
+        # An event of no type tells that the watch is lost.
+        if event.type in _EVENTS:
+            own = WatchEvent(_EVENTS[event.type], self.zookeeper._own(event.path))
+            self.zookeeper._post(self.watch, own)
+
+
+def _settle(answer: asyncio.Future[Any], result: Any, path: str) -> None:
+    if answer.done():
+        return
+    error = result.exception
+    if error is None:
+        answer.set_result(result.value)
+    else:
+        own = _error(error, path)
+        own.__cause__ = error
+        answer.set_exception(own)
+
+
+def _error(error: Exception, path: str) -> ZooKeeperError:
+    known = _ERRORS.get(getattr(error, "code", 0))
+    return known(path) if known else ZooKeeperError(f"{path}: {type(error).__name__}")
+
+
+def _stat(stat: Any) -> Stat:
+    return Stat(
+        czxid=stat.czxid,
+        mzxid=stat.mzxid,
+        pzxid=stat.pzxid,
+        ctime_ms=stat.ctime,
+        mtime_ms=stat.mtime,
+        version=stat.version,
+        cversion=stat.cversion,
+        ephemeral_owner=stat.ephemeralOwner,
+        data_length=stat.dataLength,
+        num_children=stat.numChildren,
+    )

@@ -1,0 +1,54 @@
+"""Programs and packages that some tests need and the project does not install.
+
+    java = require("java")
+
+Where one is absent, the test that needs it is skipped and says how to install it; in CI (the
+environment variable CI is set) it fails instead.  At the end of a run the absent ones are named.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+
+import pytest
+
+PROGRAMS = {
+    "gcc": "apt-get install gcc",
+    "go": "apt-get install golang-go",
+    "java": "apt-get install default-jdk-headless",
+    "kcat": "apt-get install kcat",
+    "mvn": "apt-get install maven",
+    "node": "apt-get install nodejs",
+    "npm": "apt-get install npm",
+}
+PACKAGES = {
+    "aiokafka": "pip install aiokafka",
+    "confluent_kafka": "pip install confluent-kafka",
+    "kafka": "pip install kafka-python",
+    "pyspark": "pip install pyspark",
+}
+
+absent: dict[str, str] = {}
+"""What this run missed, each with its install line."""
+
+
+def find(tool: str) -> str | None:
+    """The path of a program, or of a package's directory."""
+    if tool in PROGRAMS:
+        return shutil.which(tool)
+    spec = importlib.util.find_spec(tool)
+    return next(iter(spec.submodule_search_locations or ()), None) if spec else None
+
+
+def require(tool: str) -> str:
+    """As `find`; without it, the test ends here."""
+    found = find(tool)
+    if found is None:
+        absent[tool] = (PROGRAMS | PACKAGES)[tool]
+        reason = f"{tool} is absent: {absent[tool]}"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return found

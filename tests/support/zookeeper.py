@@ -1,0 +1,288 @@
+"""A ZooKeeper in memory: sessions, ephemerals, watches, lost connections, seeded delays.
+
+ensemble = SimEnsemble(loop, clock)
+zookeeper = ensemble.client()        what one broker is handed
+await zookeeper.start()
+zookeeper.cut()                      its connection breaks; its session times out later
+zookeeper.heal()                     it connects again, with a new session if need be
+zookeeper.expire()                   its session ends now; a new one comes by itself
+zookeeper.kill()                     its process died: nobody hears of it until the timeout
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from kserver.world.clock import Clock
+from kserver.world.znode_tree import Transaction, Tree, Watches, end_of_session
+from kserver.world.zookeeper import (
+    ANY_VERSION,
+    NO_SESSION,
+    ConnectionLost,
+    Create,
+    Delete,
+    Op,
+    OpResult,
+    SessionEvent,
+    SessionListener,
+    SetData,
+    Stat,
+    Watch,
+    WatchEvent,
+    ZooKeeperError,
+)
+from tests.support.loop import TURN_S, SimLoop
+
+T = TypeVar("T")
+
+MEAN_DELAY_S = 0.001
+
+
+class SimEnsemble:
+    """The servers: one tree, and who has a session."""
+
+    def __init__(self, loop: SimLoop, clock: Clock) -> None:
+        self.loop = loop
+        self.tree = Tree()
+        self._clock = clock
+        self._zxid = 1 << 32
+        self._sessions: dict[int, SimZooKeeper] = {}
+
+    def client(self, session_timeout_ms: int = 18_000) -> SimZooKeeper:
+        return SimZooKeeper(self, session_timeout_ms)
+
+    def open_session(self, client: SimZooKeeper) -> int:
+        self._zxid += 1
+        self._sessions[self._zxid] = client
+        return self._zxid
+
+    def has_session(self, session: int) -> bool:
+        return session in self._sessions
+
+    def end_session(self, session: int) -> None:
+        if self._sessions.pop(session, None) is not None:
+            self.apply(end_of_session(self.tree, session), session)
+
+    def apply(
+        self, ops: Sequence[Op], session: int, *, make_parents: bool = False
+    ) -> list[OpResult]:
+        transaction = Transaction(self.tree)
+        parents = transaction.missing_parents(ops[0].path) if make_parents else ()
+        zxid, now_ms = self._zxid + 1, self._clock.now_ms()
+        results = transaction.apply([*parents, *ops], zxid=zxid, now_ms=now_ms, session=session)
+        self._zxid = zxid
+        self.loop.trace.add("zookeeper", zxid, *transaction.changes)
+        for event in transaction.commit():
+            for client in self._sessions.values():
+                client.notify(event)
+        self.tree.check()
+        return results
+
+
+class SimZooKeeper:
+    """One client.  Requests and answers keep their order, as over one connection."""
+
+    def __init__(self, ensemble: SimEnsemble, session_timeout_ms: int) -> None:
+        self._ensemble = ensemble
+        self._loop = ensemble.loop
+        self._session_timeout_ms = session_timeout_ms
+        self._session = NO_SESSION
+        self._is_connected = False
+        self._is_closed = False
+        self._connections = itertools.count(1)
+        self._connection = 0
+        self._watches = Watches()
+        self._listeners: list[SessionListener] = []
+        self._calls: dict[asyncio.Future[Any], str] = {}
+        self._arrives_at = self._answers_at = 0.0
+        self._timeout: asyncio.TimerHandle | None = None
+        self._context = contextvars.copy_context()
+
+    @property
+    def session_id(self) -> int:
+        return self._session
+
+    async def start(self) -> None:
+        self._context = contextvars.copy_context()
+        await asyncio.sleep(self._delay())
+        self._session = self._ensemble.open_session(self)
+        self._connect()
+
+    async def close(self) -> None:
+        if self._is_connected:
+            await self._call("/", lambda: self._ensemble.end_session(self._session))
+        self.kill()
+
+    def cut(self) -> None:
+        if not self._is_connected:
+            return
+        self._disconnect()
+        self._tell(SessionEvent.DISCONNECTED)
+
+    def heal(self) -> None:
+        if not self._is_connected and not self._is_closed:
+            self._loop.call_later(self._delay(), self._reconnect)
+
+    def expire(self) -> None:
+        self.cut()
+        self._ensemble.end_session(self._session)
+        self.heal()
+
+    def kill(self) -> None:
+        self._is_closed = True
+        if self._is_connected:
+            self._disconnect()
+
+    def on_session(self, listener: SessionListener) -> None:
+        self._listeners.append(listener)
+
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat]:
+        def read() -> tuple[bytes, Stat]:
+            node = self._ensemble.tree.node(path)
+            if watch is not None:
+                self._watches.on_data(path, watch)
+            return node.data, node.stat
+
+        return await self._call(path, read)
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        def read() -> Stat | None:
+            if watch is not None:
+                self._watches.on_data(path, watch)
+            node = self._ensemble.tree.nodes.get(path)
+            return node.stat if node is not None else None
+
+        return await self._call(path, read)
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        def read() -> list[str]:
+            names = self._ensemble.tree.children(path)
+            if watch is not None:
+                self._watches.on_children(path, watch)
+            return names
+
+        return await self._call(path, read)
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        make_parents: bool = False,
+    ) -> str:
+        made = await self._write([Create(path, data, ephemeral, sequence)], make_parents)
+        assert isinstance(made[-1], str)
+        return made[-1]
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        (stat,) = await self._write([SetData(path, data, version)])
+        assert isinstance(stat, Stat)
+        return stat
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self._write([Delete(path, version)])
+
+    async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
+        return await self._write(list(ops)) if ops else []
+
+    def notify(self, event: WatchEvent) -> None:
+        """The tree changed under this client's watches."""
+        for watch in self._watches.take(event):
+            self._answer(watch, event)
+
+    async def _write(self, ops: list[Op], make_parents: bool = False) -> list[OpResult]:
+        return await self._call(
+            ops[0].path,
+            lambda: self._ensemble.apply(ops, self._session, make_parents=make_parents),
+        )
+
+    async def _call(self, path: str, work: Callable[[], T]) -> T:
+        if not self._is_connected:
+            raise ConnectionLost(path)
+        answer = self._loop.create_future()
+        self._calls[answer] = path
+        answer.add_done_callback(self._calls.pop)
+        self._arrives_at = self._after(self._arrives_at)
+        self._loop.call_at(self._arrives_at, self._arrive, self._connection, work, answer)
+        return await answer
+
+    def _arrive(
+        self, connection: int, work: Callable[[], object], answer: asyncio.Future[Any]
+    ) -> None:
+        """At the servers.  A request is lost with its connection, but one that came this far is
+        carried out even if nobody waits for the answer."""
+        if connection != self._connection:
+            return
+        try:
+            result = work()
+        except ZooKeeperError as error:
+            self._answer(_set, answer.set_exception, answer, error)
+        else:
+            self._answer(_set, answer.set_result, answer, result)
+
+    def _answer(self, callback: Callable[..., None], *arguments: object) -> None:
+        """Back at the client, unless the connection is lost until then."""
+        self._answers_at = self._after(self._answers_at)
+        self._loop.call_at(
+            self._answers_at,
+            self._call_back,
+            self._connection,
+            callback,
+            arguments,
+            context=self._context,
+        )
+
+    def _call_back(
+        self, connection: int, callback: Callable[..., None], arguments: Sequence[object]
+    ) -> None:
+        if connection == self._connection:
+            callback(*arguments)
+
+    def _connect(self) -> None:
+        self._is_connected = True
+        self._connection = next(self._connections)
+        self._tell(SessionEvent.CONNECTED)
+
+    def _disconnect(self) -> None:
+        self._is_connected = False
+        self._connection = 0
+        self._watches = Watches()
+        for answer, path in list(self._calls.items()):
+            if not answer.done():
+                answer.set_exception(ConnectionLost(path))
+        self._timeout = self._loop.call_later(
+            self._session_timeout_ms / 1000, self._ensemble.end_session, self._session
+        )
+
+    def _reconnect(self) -> None:
+        if self._is_connected or self._is_closed:
+            return
+        if self._timeout is not None:
+            self._timeout.cancel()
+        if not self._ensemble.has_session(self._session):
+            self._tell(SessionEvent.EXPIRED)
+            self._session = self._ensemble.open_session(self)
+        self._connect()
+
+    def _tell(self, event: SessionEvent) -> None:
+        self._loop.trace.add("session", self._session, event.value)
+        for listener in self._listeners:
+            self._loop.call_soon(listener, event, context=self._context)
+
+    def _after(self, last: float) -> float:
+        """When what is sent now comes, which is later than what was sent before."""
+        return max(last + TURN_S, self._loop.time() + self._delay())
+
+    def _delay(self) -> float:
+        return self._loop.random.expovariate(1 / MEAN_DELAY_S)
+
+
+def _set(setter: Callable[[Any], None], answer: asyncio.Future[Any], value: object) -> None:
+    if not answer.done():
+        setter(value)
