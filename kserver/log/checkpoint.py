@@ -17,12 +17,12 @@ OSError.  Which offsets go into which file, and when, is the log manager's.
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from kserver.errors import StorageError
+from kserver.config.properties import parse, render
+from kserver.errors import ConfigError, StorageError
 from kserver.log.leader_epochs import EpochStart
 from kserver.model import BrokerId, Offset, TopicPartition
 
@@ -39,6 +39,9 @@ META_PROPERTIES = "meta.properties"
 
 _VERSION = "0"
 _NO_TOPIC_ID = UUID(int=0)
+_ID_KEYS = ("broker.id", "node.id")
+"""By version of meta.properties."""
+_LONGEST_INTEGER = len(str((1 << 63) - 1))
 
 _REMEDIES = {
     RECOVERY_POINTS: "remove it, and every log in this directory is checked from its start",
@@ -96,8 +99,7 @@ def decode_epochs(data: bytes, path: str) -> list[EpochStart]:
 
 
 def encode_topic_id(topic_id: UUID) -> bytes:
-    text = base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=")
-    return b"version: 0\ntopic_id: " + text
+    return f"version: 0\ntopic_id: {_base64(topic_id)}".encode()
 
 
 def decode_topic_id(data: bytes, path: str) -> UUID:
@@ -107,56 +109,49 @@ def decode_topic_id(data: bytes, path: str) -> UUID:
     for number, name in enumerate(("version", "topic_id"), start=1):
         line = lines[number - 1] if number <= len(lines) else ""
         key, _, value = line.partition(": ")
-        if key != name or not value.strip():
+        if key != name:
             raise _malformed(path, number, line)
         fields.append(value.strip())
-    if _integer(fields[0], 1, lines[0], path) < 0:
-        raise _malformed(path, 1, lines[0])
+    version, text = fields
+    _integer(version, 1, lines[0], path)
     try:
-        topic_id = UUID(bytes=base64.urlsafe_b64decode(fields[1] + "=="))
-    except (binascii.Error, ValueError) as error:
+        topic_id = UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+    except ValueError as error:
         raise _malformed(path, 2, lines[1]) from error
-    if topic_id == _NO_TOPIC_ID:
+    if topic_id == _NO_TOPIC_ID or _base64(topic_id) != text.rstrip("="):
         raise _malformed(path, 2, lines[1])
     return topic_id
 
 
 def encode_meta_properties(properties: MetaProperties) -> bytes:
     """As the properties file that Kafka writes, less its comment with the date."""
-    id_key = "broker.id" if properties.version == 0 else "node.id"
-    lines = [f"version={properties.version}"]
+    values = {"version": str(properties.version)}
     if properties.broker_id is not None:
-        lines.append(f"{id_key}={properties.broker_id}")
+        values[_ID_KEYS[properties.version]] = str(properties.broker_id)
     if properties.cluster_id is not None:
-        lines.append(f"cluster.id={properties.cluster_id}")
-    return "".join(f"{line}\n" for line in lines).encode()
+        values["cluster.id"] = properties.cluster_id
+    return render(values).encode()
 
 
 def decode_meta_properties(data: bytes, path: str) -> MetaProperties:
     """Keys of later versions (`directory.id`) are passed over."""
-    found: dict[str, tuple[int, str]] = {}
-    for number, line in enumerate(_lines(data, path), start=1):
-        text = line.strip()
-        if not text or text[0] in "#!":
-            continue
-        key, separator, value = text.partition("=")
-        if not separator:
-            raise _malformed(path, number, line)
-        found[key.strip()] = (number, value.strip())
+    try:
+        entries = {entry.key: entry for entry in parse("\n".join(_lines(data, path)))}
+    except ConfigError as error:
+        raise StorageError(f"{path}, {error}; {_REMEDIES[META_PROPERTIES]}") from error
 
     def integer(key: str) -> int | None:
-        if key not in found:
+        if (entry := entries.get(key)) is None:
             return None
-        number, value = found[key]
-        return _integer(value, number, f"{key}={value}", path)
+        return _integer(entry.value, entry.line, f"{key}={entry.value}", path)
 
     version = integer("version") or 0
-    if version not in (0, 1):
-        number, value = found["version"]
-        raise _malformed(path, number, f"version={value}")
-    broker_id = integer("broker.id" if version == 0 else "node.id")
-    cluster_id = found["cluster.id"][1] if "cluster.id" in found else None
-    return MetaProperties(broker_id, cluster_id, version)
+    if version >= len(_ID_KEYS):
+        raise _malformed(path, entries["version"].line, f"version={version}")
+    cluster_id = entries.get("cluster.id")
+    return MetaProperties(
+        integer(_ID_KEYS[version]), cluster_id.value if cluster_id else None, version
+    )
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, Offset]:
@@ -228,10 +223,14 @@ def _lines(data: bytes, path: str) -> list[str]:
 
 
 def _integer(text: str, number: int, line: str, path: str) -> int:
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit()):
+    """Nothing that these files count is negative, or more than 63 bits."""
+    if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_INTEGER):
         raise _malformed(path, number, line)
     return int(text)
+
+
+def _base64(topic_id: UUID) -> str:
+    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
 def _malformed(path: str, number: int, line: str) -> StorageError:

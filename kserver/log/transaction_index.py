@@ -33,13 +33,15 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex:
-    __slots__ = ("_disk", "_file", "_last_offset", "_size", "base_offset", "path")
+    __slots__ = ("_disk", "_file", "_is_new", "_last_offset", "_size", "base_offset", "path")
 
     def __init__(self, disk: Disk, path: str, base_offset: Offset) -> None:
         self.path = path
         self.base_offset = base_offset
         self._disk = disk
         self._file: File | None = disk.open(path) if disk.exists(path) else None
+        self._is_new = False
+        """Its name is not on disk yet."""
         # A torn last entry is overwritten by the next append.
         whole = self._file.size() // _ENTRY.size if self._file else 0
         self._size = whole * _ENTRY.size
@@ -56,6 +58,7 @@ class TransactionIndex:
         assert self._last_offset is None or entry.last_offset > self._last_offset, entry
         if self._file is None:
             self._file = self._disk.open(self.path, create=True)
+            self._is_new = True
         self._file.write_at(self._size, _ENTRY.pack(_VERSION, *entry))
         self._size += _ENTRY.size
         self._last_offset = entry.last_offset
@@ -111,8 +114,12 @@ class TransactionIndex:
 
     def sync(self) -> None:
         """Waits for the disk."""
-        if self._file is not None:
-            self._file.sync()
+        if self._file is None:
+            return
+        self._file.sync()
+        if self._is_new:
+            self._disk.sync_directory(self.path.rpartition("/")[0] or "/")
+            self._is_new = False
 
     def _cut(self, entries: int, last_offset: Offset | None) -> None:
         self._size = entries * _ENTRY.size
