@@ -100,6 +100,7 @@ class Peer(asyncio.BufferedProtocol):
         self._calls: deque[_Call] = deque()
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._correlation_id = 0
+        self._is_paused = False
         self._failure: Exception | None = None
         self._used_at = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
@@ -137,6 +138,10 @@ class Peer(asyncio.BufferedProtocol):
         return self._transport is not None and self._failure is None
 
     @property
+    def is_writable(self) -> bool:
+        return not self._is_paused
+
+    @property
     def in_flight(self) -> int:
         """How many requests are out."""
         return len(self._calls)
@@ -157,9 +162,7 @@ class Peer(asyncio.BufferedProtocol):
         """Send a kio request, wait for its answer, also for a free place among those in flight."""
         api_key, version = request.__api_key__, request.__version__
         while len(self._calls) >= self._options.max_in_flight and self.is_open:
-            turn = self._loop.create_future()
-            self._waiting.append(turn)
-            await turn
+            await self._turn()
         correlation_id = self._next_correlation_id()
         frame = codec.write_request(request, correlation_id, self._options.client_id)
         answer = await self._send(api_key, correlation_id, (frame,))
@@ -180,11 +183,28 @@ class Peer(asyncio.BufferedProtocol):
         """Send what is never answered (Produce with acks=0)."""
         self._write((self._head(api_key, version, self._next_correlation_id(), body), *body))
 
+    async def writable(self) -> None:
+        """Wait until the socket takes more; only `post` needs it, the rest waits for answers."""
+        while self._is_paused and self.is_open:
+            await self._turn()
+
     def close(self) -> None:
         """End the connection; what is in flight fails with Disconnected."""
         self._fail(Disconnected(f"the connection to {self} was closed"))
 
     # Out
+
+    async def _turn(self) -> None:
+        turn = self._loop.create_future()
+        self._waiting.append(turn)
+        await turn
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._wake()
 
     def _next_correlation_id(self) -> int:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF

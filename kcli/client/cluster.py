@@ -175,10 +175,12 @@ class Cluster:
 
     async def pause(self, tries: int) -> None:
         """Wait before the next try, longer from try to try (retry.backoff.ms)."""
+        await asyncio.sleep(self.backoff(tries))
+
+    def backoff(self, tries: int) -> float:
+        """Seconds before the next try."""
         config = self._config
-        await asyncio.sleep(
-            self._backoff(tries, config.retry_backoff_ms, config.retry_backoff_max_ms)
-        )
+        return self._backoff(tries, config.retry_backoff_ms, config.retry_backoff_max_ms)
 
     def _backoff(self, tries: int, first_ms: int, most_ms: int) -> float:
         """Seconds: doubling, with a fifth of chance either way so that clients do not march."""

@@ -1,0 +1,112 @@
+"""Produce requests (key 0), framed by hand around the batches' bytes.
+
+Pure: values to bytes.  kio's writer would copy every record once more; here the batches go to the
+socket as they are, between small pieces that say whose they are.
+
+Versions: v3-v8 as plain lengths, v9-v12 flexible, v13 with topic ids in place of names (KIP-516).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from kserver.errors import ErrorCode, ProtocolError
+from kserver.model import Offset
+from kserver.wire import codec, varint
+
+PRODUCE = 0
+FIRST_FLEXIBLE = 9
+BY_TOPIC_ID = 13
+
+_HEAD = struct.Struct(">hi")
+_COUNT = struct.Struct(">i")
+_PARTITION = struct.Struct(">ii")
+_INDEX = struct.Struct(">i")
+
+
+class Part(NamedTuple):
+    """One partition's batch; `topic` is the topic's name, from v13 on its id."""
+
+    topic: str | UUID
+    partition: int
+    batch: bytes
+
+
+class Produced(NamedTuple):
+    """What a broker said of one Part; `append_time` is -1 unless the broker sets timestamps."""
+
+    error: ErrorCode
+    message: str
+    offset: Offset
+    append_time: int
+    bad_records: tuple[tuple[int, str], ...]
+    """Index and reason of the records for which the batch was refused (KIP-467)."""
+
+
+def request_body(version: int, parts: Sequence[Part], *, acks: int, timeout_ms: int) -> list[bytes]:
+    """The pieces of a request's body, the batches among them uncopied."""
+    topics: dict[str | UUID, list[Part]] = {}
+    for part in parts:
+        topics.setdefault(part.topic, []).append(part)
+    flexible = version >= FIRST_FLEXIBLE
+    # No transactional id, then acks and timeout.
+    head = b"\0" if flexible else b"\xff\xff"
+    head += _HEAD.pack(acks, timeout_ms) + _length(len(topics), flexible)
+    pieces: list[bytes] = []
+    for topic, of_topic in topics.items():
+        head += _topic(topic, flexible) + _length(len(of_topic), flexible)
+        for _, partition, batch in of_topic:
+            if flexible:
+                head += _INDEX.pack(partition) + varint.encode_unsigned(len(batch) + 1)
+            else:
+                head += _PARTITION.pack(partition, len(batch))
+            pieces += (head, batch)
+            head = b"\0" if flexible else b""
+        if flexible:
+            head += b"\0"
+    if flexible:
+        head += b"\0"
+    return [*pieces, head] if head else pieces
+
+
+def _length(count: int, flexible: bool) -> bytes:
+    return varint.encode_unsigned(count + 1) if flexible else _COUNT.pack(count)
+
+
+def _topic(topic: str | UUID, flexible: bool) -> bytes:
+    if isinstance(topic, UUID):
+        return topic.bytes
+    name = topic.encode()
+    size = varint.encode_unsigned(len(name) + 1) if flexible else struct.pack(">h", len(name))
+    return size + name
+
+
+class ProduceAnswer(NamedTuple):
+    produced: dict[tuple[str | UUID, int], Produced]
+    throttle_ms: int
+
+
+def read_answer(version: int, frame: memoryview) -> ProduceAnswer:
+    """By topic (name or id, as it was asked) and partition."""
+    _, answer = codec.read_response(PRODUCE, version, frame)
+    produced: dict[tuple[str | UUID, int], Produced] = {}
+    for topic in answer.responses:
+        asked = topic.topic_id if version >= BY_TOPIC_ID else topic.name
+        for p in topic.partition_responses:
+            appended = p.log_append_time
+            produced[asked, p.index] = Produced(
+                p.error_code,
+                getattr(p, "error_message", None) or "",
+                p.base_offset,
+                -1 if appended is None else round(appended.timestamp() * 1000),
+                tuple(
+                    (bad.batch_index, bad.batch_index_error_message or "")
+                    for bad in getattr(p, "record_errors", ())
+                ),
+            )
+    if not produced:
+        raise ProtocolError("an answer to Produce that names no partition")
+    return ProduceAnswer(produced, answer.throttle_time.total_seconds() * 1000)

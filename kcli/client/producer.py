@@ -1,0 +1,190 @@
+"""Producer: sends records, many at a time, each with its outcome.
+
+    async with Producer(ProducerConfig.of({"bootstrap.servers": "localhost:9092"})) as producer:
+        sent = await producer.send("greetings", b"hello", key=b"me")
+        print((await sent).offset)
+
+A record is kept as it is given until its batch leaves; then it is encoded with its neighbours.
+By default it is delivered once and in order (enable.idempotence), whatever happens on the way, or
+its outcome is an error.
+
+`send` costs a coroutine and a future.  Where that is too much, `try_send` takes a callback or
+nothing at all, and `on_batch` hears of whole batches:
+
+    while not producer.try_send(topic, value, on_delivery=told):
+        await producer.ready(topic)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import random
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol, Self
+
+from kcli.client.accumulator import OnDelivery, RecordMetadata
+from kcli.client.cluster import Cluster
+from kcli.client.config import ProducerConfig
+from kcli.client.errors import ClientError
+from kcli.client.sender import Delivered, OnBatch, Sender
+from kserver.wire.batch import Headers
+
+__all__ = ["Delivered", "Offer", "OnBatch", "OnDelivery", "Producer", "RecordMetadata"]
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Offer(Protocol):
+    def __call__(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers = (),
+        on_delivery: OnDelivery | None = None,
+    ) -> bool: ...
+
+
+class Producer:
+    """Between `start` and `close`.  `now_ms` stamps records, `chance` spreads those without keys.
+
+    `on_batch` is called with each batch's outcome (Delivered), before the futures of its records.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        *,
+        on_batch: OnBatch | None = None,
+        now_ms: Callable[[], int] = wall_clock_ms,
+        chance: random.Random | None = None,
+    ) -> None:
+        self._config = config
+        self._chance = chance or random.Random()
+        self._now_ms = now_ms
+        self._on_batch = on_batch
+        self.cluster = Cluster(config, chance=self._chance)
+        self._sender: Sender | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to send in the background; connections are made when first needed."""
+        self._sender = Sender(
+            self._config,
+            self.cluster,
+            now_ms=self._now_ms,
+            chance=self._chance,
+            on_batch=self._on_batch,
+        )
+        self._task = asyncio.create_task(self._sender.run())
+
+    async def close(self, timeout_ms: int | None = None) -> None:
+        """Send what waits, for at most `timeout_ms`; what is left then fails with ClientError."""
+        if self._sender is None or self._task is None:
+            return
+        sender, task, self._sender, self._task = self._sender, self._task, None, None
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                await sender.flush()
+        except TimeoutError:
+            pass
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            await self.cluster.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def try_send(self) -> Offer:
+        """Take one record in without waiting; False when that is not possible now: `ready` waits.
+
+        The value's, key's and headers' bytes are not copied.  `partition` None leaves the choice to
+        the key, else to chance; `timestamp` None stands for now.  KafkaError for a record that can
+        never be sent.
+        """
+        return self._running().accumulator.offer
+
+    async def ready(self, topic: str) -> None:
+        """Wait until `try_send` may succeed.  TimedOut after max.block.ms."""
+        await self._running().ready(topic, self.cluster.deadline(self._config.max_block_ms))
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers = (),
+    ) -> asyncio.Future[RecordMetadata]:
+        """Take one record in; the future is done once it is delivered or has failed.
+
+        Waits only while the topic is unknown or buffer.memory is full: TimedOut after max.block.ms.
+        """
+        sender = self._running()
+        outcome: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        on_delivery = functools.partial(_settle, outcome)
+        deadline: float | None = None
+        while not sender.accumulator.offer(
+            topic,
+            value,
+            key,
+            partition=partition,
+            timestamp=timestamp,
+            headers=headers,
+            on_delivery=on_delivery,
+        ):
+            if deadline is None:
+                deadline = self.cluster.deadline(self._config.max_block_ms)
+            await sender.ready(topic, deadline)
+        return outcome
+
+    async def flush(self) -> None:
+        """Send what waits now; back when all of it is delivered or has failed."""
+        await self._running().flush()
+
+    async def partitions_for(self, topic: str) -> int:
+        """How many partitions a topic has.  TimedOut after max.block.ms."""
+        sender = self._running()
+        deadline = self.cluster.deadline(self._config.max_block_ms)
+        while not sender.accumulator.knows(topic):
+            await sender.ready(topic, deadline)
+        return len(sender.accumulator.lanes(topic))
+
+    def _running(self) -> Sender:
+        if self._sender is None:
+            raise ClientError("the producer is not started, or was closed")
+        return self._sender
+
+
+def _settle(
+    outcome: asyncio.Future[RecordMetadata],
+    error: Exception | None,
+    metadata: RecordMetadata | None,
+) -> None:
+    if outcome.done():
+        return
+    if error is not None:
+        outcome.set_exception(error)
+    elif metadata is not None:
+        outcome.set_result(metadata)

@@ -1,0 +1,646 @@
+"""Sender: takes the accumulator's batches to their leaders, and settles what comes of them.
+
+An *outlet* is the way to one broker: the lanes that may have something for it, and how many
+requests are out.  Whatever changes that (a batch begins or fills, a linger ends, an answer comes,
+a connection opens) calls `_pump`, which sends until nothing is ready or enough is out.
+
+Tasks: one for each outlet that connects when it has something to send, one that keeps metadata,
+one that fetches the producer id.  Timers: the oldest linger, the oldest delivery timeout, and the
+end of each failed lane's pause.
+
+What an error does to a batch:
+
+    connection failed, or a retriable code      again, later, up to `retries` and its timeout
+    OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_...,  again; in a new epoch if nothing older is under way
+    INVALID_PRODUCER_EPOCH
+    DUPLICATE_SEQUENCE_NUMBER                   delivered: an earlier try was
+    MESSAGE_TOO_LARGE                           in two halves, while it has more than one record
+    any other                                   its records fail
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import functools
+import logging
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple, TypeAlias
+from uuid import UUID
+
+from kcli.client.accumulator import Accumulator, Batch, Lane, Limits
+from kcli.client.cluster import Cluster
+from kcli.client.config import ProducerConfig
+from kcli.client.errors import ClientError, TimedOut
+from kcli.client.produce import (
+    BY_TOPIC_ID,
+    PRODUCE,
+    Part,
+    Produced,
+    read_answer,
+    request_body,
+)
+from kserver.errors import ErrorCode, KafkaError, ProtocolError
+from kserver.model import NO_PRODUCER_ID, BrokerId, Offset
+from kserver.peer import Peer
+from kserver.wire import versions
+from kserver.wire.batch import NewRecord, encode_batch
+from kserver.wire.compression import Compression
+
+INIT_PRODUCER_ID = 22
+
+_SEQUENCE_LOST = frozenset(
+    {
+        ErrorCode.out_of_order_sequence_number,
+        ErrorCode.unknown_producer_id,
+        ErrorCode.invalid_producer_epoch,
+    }
+)
+_NOT_LEADER = frozenset(
+    {
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.fenced_leader_epoch,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_topic_id,
+        ErrorCode.inconsistent_topic_id,
+        ErrorCode.leader_not_available,
+        ErrorCode.kafka_storage_error,
+        ErrorCode.network_exception,
+    }
+)
+
+_logger = logging.getLogger(__name__)
+
+
+class Delivered(NamedTuple):
+    """The outcome of one batch: `records` are (timestamp, key, value, headers) as they were sent.
+
+    The first has `offset`, the next one more, and so on; -1 where the broker did not say.
+    """
+
+    topic: str
+    partition: int
+    offset: Offset
+    append_time: int
+    records: list[NewRecord]
+    error: Exception | None
+
+
+OnBatch: TypeAlias = Callable[[Delivered], object]
+
+
+class _Outlet:
+    __slots__ = ("in_flight", "node", "not_before", "peer", "ready", "scheduled", "task", "wake")
+
+    def __init__(self, node: BrokerId) -> None:
+        self.node = node
+        self.peer: Peer | None = None
+        self.ready: deque[Lane] = deque()
+        self.in_flight = 0
+        self.scheduled = False
+        self.not_before = 0.0
+        self.wake = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+
+class Sender:
+    """`run` sends until it is cancelled; the rest may be called while it runs."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        cluster: Cluster,
+        *,
+        now_ms: Callable[[], int],
+        chance: Random,
+        on_batch: OnBatch | None = None,
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._on_batch = on_batch
+        self._loop = asyncio.get_running_loop()
+        self._acks = config.required_acks
+        self._max_in_flight = config.max_in_flight_requests_per_connection
+        self._linger = config.linger_ms / 1000
+        self._codec = Compression[config.compression_type]
+        self._level: int | None = {
+            Compression.gzip: config.compression_gzip_level,
+            Compression.lz4: config.compression_lz4_level,
+            Compression.zstd: config.compression_zstd_level,
+        }.get(self._codec)
+        self.accumulator = Accumulator(
+            Limits(
+                batch_size=config.batch_size,
+                buffer_memory=config.buffer_memory,
+                max_request_size=config.max_request_size,
+                max_in_flight=self._max_in_flight,
+                idempotent=config.enable_idempotence,
+                ignore_keys=config.partitioner_ignore_keys,
+                adaptive=config.partitioner_adaptive_partitioning_enable,
+            ),
+            now=self._loop.time,
+            now_ms=now_ms,
+            chance=chance,
+            on_open=self._opened,
+            on_full=self._enqueue,
+        )
+        self._outlets: dict[BrokerId, _Outlet] = {}
+        self._lingering: deque[tuple[float, Batch]] = deque()
+        self._linger_timer: asyncio.TimerHandle | None = None
+        self._expiry_timer: asyncio.TimerHandle | None = None
+        self._stale = asyncio.Event()
+        self._id_needed = asyncio.Event()
+        self._wanted: dict[str, Exception | None] = {}
+        """Topics that a caller waits for, and why the last try did not bring them."""
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._tasks: asyncio.TaskGroup | None = None
+        self._fatal: Exception | None = None
+
+    # For the producer
+
+    async def run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                tasks.create_task(self._keep_metadata())
+                if self._config.enable_idempotence:
+                    self._id_needed.set()
+                    tasks.create_task(self._keep_producer_id())
+                for outlet in self._outlets.values():
+                    self._start(outlet)
+        finally:
+            for timer in (self._linger_timer, self._expiry_timer):
+                if timer is not None:
+                    timer.cancel()
+            self.fail(ClientError("the producer was closed"))
+
+    async def ready(self, topic: str, deadline: float) -> None:
+        """Wait until a record for `topic` may be offered again: for metadata, or for memory."""
+        config, accumulator = self._config, self.accumulator
+        if self._fatal is not None:
+            raise self._fatal
+        try:
+            async with asyncio.timeout_at(deadline):
+                if not accumulator.knows(topic):
+                    self._wanted.setdefault(topic, None)
+                    self._stale.set()
+                    await self._change()
+                    error = self._wanted.get(topic)
+                    if isinstance(error, KafkaError) and not error.code.retriable:
+                        self._wanted.pop(topic, None)
+                        raise error
+                else:
+                    for lane in accumulator.due_all():
+                        self._enqueue(lane)
+                    await self._change()
+        except TimeoutError as error:
+            limit_ms = config.max_block_ms
+            if accumulator.knows(topic):
+                raise TimedOut(
+                    f"Failed to allocate {config.batch_size} bytes within the configured max"
+                    f" blocking time {limit_ms} ms."
+                ) from error
+            self._wanted.pop(topic, None)
+            raise TimedOut(f"Topic {topic} not present in metadata after {limit_ms} ms.") from error
+
+    async def flush(self) -> None:
+        """Send all that waits, and wait until every batch begun before now has its outcome."""
+        for lane in self.accumulator.due_all():
+            self._enqueue(lane)
+        outcomes = []
+        for batch in self.accumulator.incomplete:
+            outcome: asyncio.Future[None] = self._loop.create_future()
+            batch.on_finish.append(functools.partial(_settle, outcome))
+            outcomes.append(outcome)
+        if outcomes:
+            await asyncio.wait(outcomes)
+
+    def fail(self, error: Exception) -> None:
+        """Every record that waits fails with `error`, and so does all that is offered later."""
+        self._fatal = error
+        for batch in list(self.accumulator.incomplete):
+            self._finish(batch, error, -1, -1)
+        self._wake_waiters()
+
+    # What the accumulator tells
+
+    def _opened(self, batch: Batch) -> None:
+        if self._fatal is not None:
+            self._loop.call_soon(self.fail, self._fatal)
+            return
+        if self._linger == 0:
+            batch.lane.due = True
+            self._enqueue(batch.lane)
+        else:
+            self._lingering.append((batch.created_at + self._linger, batch))
+            if self._linger_timer is None:
+                self._set_linger_timer()
+        if self._expiry_timer is None:
+            self._set_expiry_timer()
+
+    def _enqueue(self, lane: Lane) -> None:
+        """The lane may have something to send."""
+        if lane.queued:
+            return
+        if lane.leader is None:
+            self._stale.set()
+            return
+        outlet = self._outlets.get(lane.leader)
+        if outlet is None:
+            outlet = self._outlets[lane.leader] = _Outlet(lane.leader)
+            self._start(outlet)
+        lane.queued = True
+        outlet.ready.append(lane)
+        self._schedule(outlet)
+
+    def _start(self, outlet: _Outlet) -> None:
+        if self._tasks is not None and outlet.task is None:
+            outlet.task = self._tasks.create_task(self._keep_connected(outlet))
+
+    def _schedule(self, outlet: _Outlet) -> None:
+        """Pump soon, once: what is offered in one go shall go out together."""
+        if not outlet.scheduled:
+            outlet.scheduled = True
+            self._loop.call_soon(self._pump, outlet)
+
+    # Timers
+
+    def _set_linger_timer(self) -> None:
+        self._linger_timer = None
+        if self._lingering:
+            self._linger_timer = self._loop.call_at(self._lingering[0][0], self._lingered)
+
+    def _lingered(self) -> None:
+        now = self._loop.time()
+        while self._lingering and self._lingering[0][0] <= now:
+            _, batch = self._lingering.popleft()
+            if self.accumulator.due(batch):
+                self._enqueue(batch.lane)
+        self._set_linger_timer()
+
+    def _set_expiry_timer(self) -> None:
+        self._expiry_timer = None
+        first = next(iter(self.accumulator.incomplete), None)
+        if first is not None:
+            deadline = first.created_at + self._config.delivery_timeout_ms / 1000
+            self._expiry_timer = self._loop.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        limit_ms = self._config.delivery_timeout_ms
+        born_before = self._loop.time() - limit_ms / 1000
+        for batch in list(self.accumulator.incomplete):
+            if batch.created_at > born_before:
+                break
+            error = TimedOut(
+                f"Expiring {len(batch.records)} record(s) for {batch.lane.partition}:{limit_ms} ms"
+                " has passed since batch creation"
+            )
+            self._finish(batch, error, -1, -1)
+        self._set_expiry_timer()
+
+    # Out
+
+    async def _keep_connected(self, outlet: _Outlet) -> None:
+        """Connect when there is something to send and no connection."""
+        tries = 0
+        while True:
+            await outlet.wake.wait()
+            outlet.wake.clear()
+            try:
+                outlet.peer = await self._cluster.peer(outlet.node)
+                await outlet.peer.writable()
+                tries = 0
+            except (OSError, KafkaError, ProtocolError) as error:
+                _logger.debug("broker %d cannot be reached: %s", outlet.node, error)
+                tries += 1
+                self._stale.set()
+                self._release(outlet)
+                await self._cluster.pause(tries)
+            self._schedule(outlet)
+
+    def _release(self, outlet: _Outlet) -> None:
+        """Let the lanes go that have another leader by now."""
+        for _ in range(len(outlet.ready)):
+            lane = outlet.ready.popleft()
+            if lane.leader == outlet.node:
+                outlet.ready.append(lane)
+            else:
+                lane.queued = False
+                self._enqueue(lane)
+
+    def _pump(self, outlet: _Outlet) -> None:
+        outlet.scheduled = False
+        if not outlet.ready:
+            return
+        if self._config.enable_idempotence and self.accumulator.producer_id == NO_PRODUCER_ID:
+            self._id_needed.set()
+            return
+        now = self._loop.time()
+        if outlet.not_before > now:
+            outlet.scheduled = True
+            self._loop.call_at(outlet.not_before, self._pump, outlet)
+            return
+        while outlet.ready and outlet.in_flight < self._max_in_flight:
+            peer = outlet.peer
+            if peer is None or not peer.is_open or not peer.is_writable:
+                outlet.wake.set()
+                return
+            batches = self._drain(outlet, now)
+            if not batches:
+                return
+            self._send(outlet, peer, batches)
+
+    def _drain(self, outlet: _Outlet, now: float) -> list[Batch]:
+        """At most one batch of each ready lane, together within max.request.size."""
+        accumulator, ready = self.accumulator, outlet.ready
+        batches: list[Batch] = []
+        room = self._config.max_request_size
+        for _ in range(len(ready)):
+            lane = ready.popleft()
+            if lane.leader != outlet.node:
+                lane.queued = False
+                self._enqueue(lane)
+                continue
+            batch = accumulator.sendable(lane, now)
+            if batch is None:
+                lane.queued = False
+                continue
+            if batches and batch.size > room:
+                ready.appendleft(lane)
+                break
+            accumulator.take(lane)
+            batches.append(batch)
+            room -= batch.size
+            if lane.waiting:
+                ready.append(lane)
+            else:
+                lane.queued = False
+        return batches
+
+    def _send(self, outlet: _Outlet, peer: Peer, batches: list[Batch]) -> None:
+        try:
+            version = peer.version(PRODUCE)
+        except KafkaError as error:
+            for batch in batches:
+                self._fail_batch(batch, error)
+            return
+        ids = {
+            name: known.id if (known := self._cluster.topics.get(name)) else None
+            for name in {batch.lane.partition.topic for batch in batches}
+        }
+        if version >= BY_TOPIC_ID and None in ids.values():
+            version = BY_TOPIC_ID - 1
+        asked: dict[tuple[str | UUID, int], Batch] = {}
+        parts = []
+        for batch in batches:
+            name, partition = batch.lane.partition
+            id = ids[name]
+            topic = id if version >= BY_TOPIC_ID and id is not None else name
+            asked[topic, partition] = batch
+            parts.append(Part(topic, partition, self._encode(batch)))
+        body = request_body(
+            version, parts, acks=self._acks, timeout_ms=self._config.request_timeout_ms
+        )
+        if self._acks == 0:
+            self._post(peer, version, body, batches)
+            return
+        try:
+            answer = peer.send(PRODUCE, version, body)
+        except (OSError, ProtocolError) as error:
+            self._lost(outlet, batches, error)
+            return
+        outlet.in_flight += 1
+        answer.add_done_callback(functools.partial(self._on_answer, outlet, asked, version))
+
+    def _post(self, peer: Peer, version: int, body: list[bytes], batches: list[Batch]) -> None:
+        """acks=0: what the socket took counts as delivered."""
+        try:
+            peer.post(PRODUCE, version, body)
+        except (OSError, ProtocolError) as error:
+            _logger.debug("records were lost with acks=0: %s", error)
+        for batch in batches:
+            self.accumulator.answered(batch, appended=True)
+            if not batch.finished:
+                self._finish(batch, None, -1, -1)
+
+    def _encode(self, batch: Batch) -> bytes:
+        if batch.encoded is None:
+            lane = batch.lane
+            sequenced = batch.base_sequence >= 0
+            batch.encoded = encode_batch(
+                batch.records,
+                compression=self._codec,
+                level=self._level,
+                producer_id=lane.producer_id if sequenced else NO_PRODUCER_ID,
+                producer_epoch=lane.epoch if sequenced else -1,
+                base_sequence=batch.base_sequence,
+            )
+        return batch.encoded
+
+    # Answers
+
+    def _on_answer(
+        self,
+        outlet: _Outlet,
+        asked: dict[tuple[str | UUID, int], Batch],
+        version: int,
+        answer: asyncio.Future[memoryview],
+    ) -> None:
+        outlet.in_flight -= 1
+        if answer.cancelled():
+            return
+        try:
+            produced, throttle_ms = read_answer(version, answer.result())
+        except (OSError, ProtocolError) as error:
+            self._lost(outlet, list(asked.values()), error)
+            self._schedule(outlet)
+            return
+        if throttle_ms:
+            outlet.not_before = self._loop.time() + throttle_ms / 1000
+        missing = Produced(ErrorCode.network_exception, "the broker left it out", -1, -1, ())
+        for at, batch in asked.items():
+            self._settle_batch(batch, produced.get(at, missing))
+        self._pump(outlet)
+
+    def _lost(self, outlet: _Outlet, batches: list[Batch], error: Exception) -> None:
+        """The connection ended: nobody knows what came of these."""
+        _logger.debug("broker %d: %s", outlet.node, error)
+        lost = Produced(ErrorCode.network_exception, str(error), -1, -1, ())
+        for batch in batches:
+            self._settle_batch(batch, lost)
+
+    def _settle_batch(self, batch: Batch, produced: Produced) -> None:
+        accumulator, lane, error = self.accumulator, batch.lane, produced.error
+        if error in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
+            accumulator.answered(batch, appended=True)
+            if not batch.finished:
+                offset = produced.offset if error == ErrorCode.none else -1
+                self._finish(batch, None, offset, produced.append_time)
+        elif batch.finished:
+            accumulator.answered(batch, appended=False)
+        elif error == ErrorCode.message_too_large and len(batch.records) > 1:
+            accumulator.split(batch)
+        elif self._may_retry(batch, error):
+            if error in _NOT_LEADER:
+                self._stale.set()
+            if error in _SEQUENCE_LOST and accumulator.is_oldest(batch):
+                lane.broken = True
+            pause = self._cluster.backoff(batch.attempts + 1)
+            accumulator.put_back(batch, self._loop.time() + pause)
+            self._loop.call_later(pause, self._resume, lane)
+        else:
+            self._fail_batch(batch, _refusal(produced))
+        if lane.waiting or lane.due:
+            self._enqueue(lane)
+
+    def _resume(self, lane: Lane) -> None:
+        """The pause after a failure is over, unless another failure made it longer."""
+        # A timer may fire a clock tick early.
+        if lane.not_before <= self._loop.time() + 0.001:
+            lane.not_before = 0.0
+            self._enqueue(lane)
+
+    def _may_retry(self, batch: Batch, error: ErrorCode) -> bool:
+        if batch.attempts >= self._config.retries:
+            return False
+        return error.retriable or (batch.base_sequence >= 0 and error in _SEQUENCE_LOST)
+
+    def _fail_batch(self, batch: Batch, error: Exception) -> None:
+        self.accumulator.answered(batch, appended=False)
+        if not batch.finished:
+            self._finish(batch, error, -1, -1)
+
+    def _finish(
+        self, batch: Batch, error: Exception | None, offset: Offset, append_time: int
+    ) -> None:
+        """Free the memory, then tell the outcome."""
+        lane = batch.lane
+        self.accumulator.finish(batch)
+        for tell, outcome, metadata in batch.deliver(error, offset, append_time):
+            self._call(tell, outcome, metadata)
+        if self._on_batch is not None:
+            topic, partition = lane.partition
+            delivered = Delivered(topic, partition, offset, append_time, batch.records, error)
+            self._call(self._on_batch, delivered)
+        for told in batch.on_finish:
+            told()
+        if self._waiters:
+            self._wake_waiters()
+
+    def _call(self, callback: Callable[..., object], *values: object) -> None:
+        """The user's code: what it raises is its own affair and must not stop the sending."""
+        try:
+            callback(*values)
+        except Exception:
+            _logger.exception("a delivery callback failed")
+
+    # Waiting
+
+    async def _change(self) -> None:
+        """Wait until memory is free, or metadata came or failed to come."""
+        waiter = self._loop.create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    def _wake_waiters(self) -> None:
+        waiters, self._waiters = self._waiters, deque()
+        for waiter in waiters:
+            _settle(waiter)
+
+    # Metadata and the producer id
+
+    async def _keep_metadata(self) -> None:
+        """Ask when something is stale or missing, and every metadata.max.age.ms."""
+        tries = 0
+        while True:
+            if tries:
+                await self._cluster.pause(tries)
+            else:
+                await self._until_stale()
+            self._stale.clear()
+            names = dict.fromkeys((*self.accumulator.topics(), *self._wanted))
+            if not names:
+                continue
+            try:
+                refused = await self._cluster.refresh(names, create=True)
+            except (OSError, KafkaError, ProtocolError) as error:
+                _logger.debug("no metadata: %s", error)
+                tries += 1
+                continue
+            complete = self._learn(refused)
+            tries = 0 if complete else tries + 1
+
+    async def _until_stale(self) -> None:
+        max_age = self._config.metadata_max_age_ms / 1000
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max_age):
+                await self._stale.wait()
+
+    def _learn(self, refused: dict[str, KafkaError]) -> bool:
+        """Take what the cluster knows now into the lanes; whether nothing needed is missing."""
+        complete = True
+        accumulator = self.accumulator
+        for name in (*accumulator.topics(), *self._wanted):
+            topic = self._cluster.topics.get(name)
+            if topic is None:
+                complete = False
+                if name in self._wanted:
+                    self._wanted[name] = refused.get(name)
+                continue
+            accumulator.grow(name, len(topic.partitions))
+            for lane, partition in zip(accumulator.lanes(name), topic.partitions, strict=False):
+                lane.leader = partition.leader
+                if lane.waiting or lane.due:
+                    complete = complete and lane.leader is not None
+                    self._enqueue(lane)
+            self._wanted.pop(name, None)
+        self._wake_waiters()
+        return complete
+
+    async def _keep_producer_id(self) -> None:
+        """Fetch a producer id now, and again when the epochs of one are used up."""
+        tries = 0
+        while True:
+            await self._id_needed.wait()
+            try:
+                peer = await self._cluster.peer()
+                new = versions.request(INIT_PRODUCER_ID, peer.version(INIT_PRODUCER_ID))
+                answer = await peer.call(
+                    new(
+                        transactional_id=None,
+                        transaction_timeout=datetime.timedelta(milliseconds=2**31 - 1),
+                        producer_id=NO_PRODUCER_ID,
+                        producer_epoch=-1,
+                    )
+                )
+                if answer.error_code != ErrorCode.none:
+                    raise KafkaError(answer.error_code)
+            except (OSError, ProtocolError, KafkaError) as error:
+                if isinstance(error, KafkaError) and not error.code.retriable:
+                    self.fail(error)
+                    return
+                _logger.debug("no producer id: %s", error)
+                tries += 1
+                await self._cluster.pause(tries)
+                continue
+            tries = 0
+            self._id_needed.clear()
+            self.accumulator.producer_id = answer.producer_id
+            self.accumulator.producer_epoch = answer.producer_epoch
+            for outlet in self._outlets.values():
+                self._schedule(outlet)
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _refusal(produced: Produced) -> KafkaError:
+    message = produced.message
+    if produced.bad_records and not message:
+        message = "; ".join(f"record {index}: {why}" for index, why in produced.bad_records)
+    return KafkaError(produced.error, message)
