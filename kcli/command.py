@@ -1,0 +1,319 @@
+"""How a command of `k` reads its words and shows its help.
+
+Words are read as Kafka's own tools read them (they use the library jopt-simple):
+
+    --topic orders   --topic=orders   -topic orders     all the same
+    --topi orders                                       unknown: names are not abbreviated
+    --time -1        --topic --list                     a needed value is whatever comes next
+    --compression-codec --sync                          an optional one is never an option
+    --topic a --topic b                                 refused, unless --topic may be repeated
+    --list=x         --topic a stray words              what is not needed is ignored
+    --                                                  ends the options
+
+Everything a manual page says beside the options is declared with the command: see `Manual`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import math
+import re
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import click
+
+from kserver import __version__
+
+OPTIONS = "Options"
+OLDER = "Older spellings"
+
+
+@dataclass(frozen=True, slots=True)
+class Manual:
+    """What a command's manual page says beside its options.
+
+    `kafka` names the script whose place the command takes; `differences` lists, a sentence each,
+    where it ends or prints other than that script; `examples` pairs a command line with its use.
+    """
+
+    kafka: str = ""
+    differences: Sequence[str] = ()
+    examples: Sequence[tuple[str, str]] = ()
+    environment: Sequence[tuple[str, str]] = ()
+    statuses: Sequence[tuple[int, str]] = ()
+    see_also: Sequence[str] = ()
+
+
+class Option(click.Option):
+    """An option, with the heading it stands under in --help.
+
+    `instead` names the option that took this one's place; its value goes there, and giving both is
+    refused, or, with `yields`, the old one is ignored.  `if_bare` is the value of an option whose
+    value may be left out.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        section: str = OPTIONS,
+        instead: str | None = None,
+        yields: bool = False,
+        if_bare: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.section = section
+        self.instead = instead
+        self.yields = yields
+        self.if_bare = if_bare
+
+    @property
+    def word(self) -> str:
+        """The name as Kafka's messages have it: `command-config`."""
+        return self.opts[0].lstrip("-")
+
+
+class Integer(click.ParamType):  # type: ignore[type-arg]
+    """A whole number that fits into so many bits, refused in Kafka's words."""
+
+    def __init__(self, bits: int) -> None:
+        self.name = "integer"
+        self.bits = bits
+
+    def convert(self, value: Any, param: Any, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        limit = 1 << self.bits - 1
+        if re.fullmatch(r"[+-]?[0-9]+", value) and -limit <= int(value) < limit:
+            return int(value)
+        raise click.UsageError(f"Cannot parse argument '{value}' of option {param.word}", ctx)
+
+
+class Seconds(click.ParamType):  # type: ignore[type-arg]
+    """A time above zero; fractions count."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: Any, ctx: click.Context | None) -> float:
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = math.nan
+        if not 0 < seconds < math.inf:
+            raise click.UsageError(f"Cannot parse argument '{value}' of option {param.word}", ctx)
+        return seconds
+
+
+class Command(click.Command):
+    """A command whose callback is given one object with an attribute for each option."""
+
+    def __init__(self, *args: Any, manual: Manual, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.manual = manual
+        version = Option(["--version"], is_flag=True, is_eager=True, expose_value=False)
+        version.help = "Print the version and exit."
+        version.callback = _print_version
+        self.params.append(version)
+
+    def options(self) -> list[Option]:
+        return [p for p in self.params if isinstance(p, Option)]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        values = _read(self, ctx, args)
+        for param in self.get_params(ctx):
+            if param.is_eager and param.name in values and param.callback is not None:
+                param.callback(ctx, param, True)
+        for param in self.params:
+            if param.expose_value and param.name is not None:
+                ctx.params[param.name] = _value(param, ctx, values.get(param.name))
+        for old in self.options():
+            if old.instead is not None:
+                _hand_over(ctx, old)
+        return []
+
+    def invoke(self, ctx: click.Context) -> Any:
+        assert self.callback is not None
+        return ctx.invoke(self.callback, SimpleNamespace(**ctx.params))
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_usage(ctx.command_path, " ".join(self.collect_usage_pieces(ctx)))
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.indentation():
+            for paragraph in paragraphs(self.help or "")[:1]:
+                formatter.write_paragraph()
+                formatter.write_text(paragraph)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            if (record := param.get_help_record(ctx)) is not None:
+                sections.setdefault(getattr(param, "section", OPTIONS), []).append(record)
+        if OLDER in sections:
+            sections[OLDER] = sections.pop(OLDER)
+        for section, records in sections.items():
+            with formatter.section(section):
+                formatter.write_dl(records, col_max=32)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if self.manual.examples:
+            with formatter.section("Examples"):
+                for line, use in self.manual.examples:
+                    formatter.write_text(f"# {use}")
+                    formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+
+
+class Overview(click.Group):
+    """`k` itself: the groups of commands, each imported when it is named."""
+
+    def __init__(self, name: str, commands: Mapping[str, Mapping[str, str]]) -> None:
+        super().__init__(name, invoke_without_command=True, callback=_overview)
+        self.groups = commands
+        self.help = "Kafka in Python: one command for all of Kafka's tools."
+        self.params.append(
+            click.Option(["--version"], is_flag=True, help="Print the version and exit.")
+        )
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for group in self.groups.values() for name in group]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        attribute = cmd_name.replace("-", "_")
+        found = getattr(importlib.import_module(f"kcli.commands.{attribute}"), attribute)
+        assert isinstance(found, Command)
+        return found
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and self.get_command(ctx, args[0]) is None:
+            name = args[0].removeprefix("kafka-").removesuffix(".sh")
+            near = difflib.get_close_matches(name, self.list_commands(ctx), 3, 0.5)
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            raise click.UsageError(f"there is no command '{args[0]}'.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_usage(ctx.command_path, "COMMAND [OPTIONS]")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, self.list_commands(ctx)))
+        for group, commands in self.groups.items():
+            with formatter.section(group):
+                formatter.write_dl([(f"{n:{width}}", summary) for n, summary in commands.items()])
+        with formatter.section(OPTIONS):
+            formatter.write_dl(
+                [
+                    (f"{'--version':{width}}", "print the version and exit"),
+                    (f"{'COMMAND --help':{width}}", "the options of a command"),
+                ]
+            )
+
+
+def _print_version(ctx: click.Context, param: click.Parameter, given: bool) -> None:
+    if given:
+        click.echo(__version__)
+        ctx.exit()
+
+
+def _overview(version: bool) -> None:
+    context = click.get_current_context()
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+def command(*, manual: Manual) -> Callable[[Callable[[SimpleNamespace], int | None]], Command]:
+    """Make a function of one argument, the options given, into a command."""
+
+    def made(function: Callable[[SimpleNamespace], int | None]) -> Command:
+        return click.command(function.__name__.replace("_", "-"), cls=Command, manual=manual)(
+            function
+        )
+
+    return made
+
+
+def paragraphs(text: str) -> list[str]:
+    return [" ".join(p.split()) for p in re.split(r"\n\s*\n", text.strip()) if p.strip()]
+
+
+def _read(command: Command, ctx: click.Context, words: Sequence[str]) -> dict[str, Any]:
+    """The values given, as texts, by the attribute of their option or argument."""
+    params = command.get_params(ctx)
+    known = {s.lstrip("-"): p for p in params if isinstance(p, click.Option) for s in p.opts}
+    left = deque(words)
+    values: dict[str, Any] = {}
+    stray: list[str] = []
+    while left:
+        word = left.popleft()
+        if word == "--":
+            stray.extend(left)
+            break
+        if not word.startswith("-") or word == "-":
+            stray.append(word)
+            continue
+        name, _, value = word.removeprefix("-").removeprefix("-").partition("=")
+        if (option := known.get(name)) is None:
+            said = name if word.startswith("--") else name[:1]
+            raise click.UsageError(_unknown(said, name, known), ctx)
+        assert option.name is not None
+        if option.is_flag:
+            values[option.name] = True
+            continue
+        value = value or _next(option, name, left, ctx)
+        if option.multiple:
+            values.setdefault(option.name, []).append(value)
+        elif option.name in values:
+            raise click.UsageError(
+                f"Found multiple arguments for option {name}, but you asked for only one", ctx
+            )
+        else:
+            values[option.name] = value
+    for param in params:
+        if isinstance(param, click.Argument):
+            assert param.name is not None
+            values[param.name] = tuple(stray)
+    return values
+
+
+def _next(option: click.Option, name: str, left: deque[str], ctx: click.Context) -> str:
+    """The value of an option that stands in the next word, if any."""
+    if_bare: str | None = getattr(option, "if_bare", None)
+    if if_bare is not None and not (left and (left[0] == "-" or left[0][:1] != "-")):
+        return if_bare
+    if not left:
+        raise click.UsageError(f"Option {name} requires an argument", ctx)
+    return left.popleft()
+
+
+def _value(param: click.Parameter, ctx: click.Context, given: Any) -> Any:
+    if given is not None:
+        return param.type_cast_value(ctx, given)
+    if isinstance(param, click.Option) and param.is_flag:
+        return False
+    return () if param.multiple else None
+
+
+def _unknown(said: str, name: str, known: Mapping[str, click.Option]) -> str:
+    near = difflib.get_close_matches(name, known, 1)
+    return f"{said} is not a recognized option" + (f" (did you mean --{near[0]}?)" if near else "")
+
+
+def _hand_over(ctx: click.Context, old: Option) -> None:
+    """Give the value of an older spelling to the option that took its place."""
+    value = ctx.params.pop(old.name)
+    if not value:
+        return
+    assert old.instead is not None
+    new = old.instead.lstrip("-").replace("-", "_").replace(".", "_")
+    if not ctx.params.get(new):
+        ctx.params[new] = value
+    elif not old.yields:
+        raise click.UsageError(
+            f"Options --{old.word} and {old.instead} cannot be specified together.", ctx
+        )

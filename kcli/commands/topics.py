@@ -1,0 +1,399 @@
+"""`k topics`: create, list, describe, grow and delete topics."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from kcli.command import OLDER, Manual, command
+from kcli.options import (
+    INT,
+    SERVER_VARIABLE,
+    Refused,
+    cluster,
+    exclude,
+    is_given,
+    name_filter,
+    option,
+    refuse,
+    require,
+    together,
+)
+from kcli.output import answer, complain
+from kcli.running import EXPECTED, admin_config, granted, raise_first, reason, run, status_of
+from kcli.topic_ids import id_text, topic_id
+
+if TYPE_CHECKING:
+    from kcli.client.admin import Admin
+
+ACTIONS = ("list", "describe", "create", "alter", "delete")
+REPORTS = (
+    "under-replicated-partitions",
+    "under-min-isr-partitions",
+    "at-min-isr-partitions",
+    "unavailable-partitions",
+)
+MAX_REPLICATION_FACTOR = 0x7FFF
+PAGE_PARTITIONS = 2000
+COLLISION = (
+    "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') "
+    "could collide. To avoid issues it is best to use either, but not both."
+)
+SEE_CONFIGS = " (To alter topic configurations, the kafka-configs tool can be used.)"
+
+ACTION = "Action (one of)"
+FILTERS = "What --describe shows"
+
+MANUAL = Manual(
+    kafka="kafka-topics.sh",
+    examples=(
+        ("k topics --create --topic orders --partitions 6", "A topic of six partitions."),
+        ("k topics --list", "The names of all topics."),
+        ("k topics --describe --topic 'orders|payments'", "Two topics; names are patterns."),
+        ("k topics --alter --topic orders --partitions 12", "Grow a topic to twelve partitions."),
+        ("k topics --delete --topic orders --if-exists", "Delete a topic if it is there."),
+    ),
+    differences=(
+        "--describe shows topics in the order of their names.",
+        "A topic's configuration is checked by the broker alone, so keys that only the broker "
+        "knows can be set.",
+        "The value of an option that makes no sense, such as --partitions x, is a usage error.",
+        "--zookeeper, --force and --disable-rack-aware, as kafka-topics.sh had them until 2.8 and "
+        "3.4, are ignored with a notice; --zookeeper only beside --bootstrap-server or "
+        "$K_BOOTSTRAP_SERVER, so that no command runs against another cluster than was meant.",
+    ),
+    see_also=("k-console-producer", "k-console-consumer", "k-get-offsets"),
+)
+
+
+@command(manual=MANUAL)
+@together(
+    option("--list", "Print the names of topics.", section=ACTION),
+    option("--describe", "Print each partition's leader and replicas.", section=ACTION),
+    option("--create", "Create a topic.", section=ACTION),
+    option("--alter", "Give a topic more partitions.", section=ACTION),
+    option("--delete", "Delete topics.", section=ACTION),
+    option(
+        "--topic",
+        "The topic to create; else a pattern that whole names must match.",
+        "NAME",
+    ),
+    option("--topic-id", "The topic to describe, by id; wins over --topic.", "ID"),
+    option(
+        "--partitions",
+        "How many: of the new topic, or with --alter in all.  Default: the broker's.",
+        "N",
+        type=INT,
+    ),
+    option(
+        "--replication-factor",
+        "On how many brokers each partition is.  Default: the broker's.",
+        "N",
+        type=INT,
+    ),
+    option(
+        "--replica-assignment",
+        "The brokers of each partition, the preferred leader first.",
+        "ID:ID,...",
+    ),
+    option(
+        "--config",
+        "A setting of the new topic.  Repeatable.",
+        "KEY=VALUE",
+        multiple=True,
+    ),
+    option("--if-exists", "Let --alter, --delete and --describe pass over a missing topic."),
+    option("--if-not-exists", "Let --create pass over a topic that is there."),
+    option("--exclude-internal", "Leave internal topics out of --list and --describe."),
+    option(
+        "--under-replicated-partitions", "Only those with a replica out of sync.", section=FILTERS
+    ),
+    option("--unavailable-partitions", "Only those without a live leader.", section=FILTERS),
+    option(
+        "--under-min-isr-partitions",
+        "Only those with fewer replicas in sync than min.insync.replicas.",
+        section=FILTERS,
+    ),
+    option(
+        "--at-min-isr-partitions",
+        "Only those with exactly min.insync.replicas in sync.",
+        section=FILTERS,
+    ),
+    option(
+        "--topics-with-overrides",
+        "Only the headings of topics with a setting of their own.",
+        section=FILTERS,
+    ),
+    option(
+        "--partition-size-limit-per-response",
+        f"How many partitions to ask for at once.  Default: {PAGE_PARTITIONS}.",
+        "N",
+        type=INT,
+    ),
+    cluster,
+    option("--delete-config", "Ignored, with a notice.", "KEY", section=OLDER),
+    option("--zookeeper", "Ignored, with a notice.", "HOST:PORT,...", section=OLDER),
+    option("--force", "Ignored.", section=OLDER),
+    option("--disable-rack-aware", "Ignored.", section=OLDER),
+)
+def topics(given: SimpleNamespace) -> int:
+    """Creates, lists, describes, grows and deletes topics.
+
+    Exactly one action is needed.  --list and --describe show all topics, or those whose whole name
+    matches the pattern given with --topic; --alter and --delete act on every match, so quote names
+    that hold a period: 'a\\.b'.
+
+    --describe prints a heading for each topic and a line for each partition, with fields divided
+    by tabs.  With one of the filters for partitions the headings are left out.
+    """
+    _check(given)
+    try:
+        run(_act(given), given.timeout)
+    except EXPECTED as error:
+        answer(f"Error while executing topic command : {reason(error)}")
+        return status_of(error)
+    return 0
+
+
+async def _act(given: SimpleNamespace) -> None:
+    from kcli.client.admin import Admin
+
+    action = next(globals()[f"_{name}"] for name in ACTIONS if getattr(given, name))
+    async with Admin(admin_config(given)) as admin:
+        await action(admin, given)
+
+
+async def _list(admin: Admin, given: SimpleNamespace) -> None:
+    answer("\n".join(await _matching(admin, given)))
+
+
+async def _create(admin: Admin, given: SimpleNamespace) -> None:
+    from kcli.client.admin import NewTopic
+    from kserver.errors import ErrorCode, KafkaError
+
+    config = _topic_config(given.config)
+    assignments = _assignments(given.replica_assignment)
+    if "." in given.topic or "_" in given.topic:
+        answer(COLLISION)
+    if given.replication_factor is not None and not (
+        1 <= given.replication_factor <= MAX_REPLICATION_FACTOR
+    ):
+        raise Refused(
+            f"The replication factor must be between 1 and {MAX_REPLICATION_FACTOR} inclusive"
+        )
+    if given.partitions is not None and given.partitions < 1:
+        raise Refused("The partitions must be greater than 0")
+    topic = NewTopic(
+        given.topic,
+        -1 if given.partitions is None else given.partitions,
+        -1 if given.replication_factor is None else given.replication_factor,
+        dict(enumerate(assignments)) if assignments else None,
+        config,
+    )
+    created = (await admin.create_topics([topic]))[topic.name]
+    if not isinstance(created, KafkaError):
+        answer(f"Created topic {topic.name}.")
+    elif not (given.if_not_exists and created.code == ErrorCode.topic_already_exists):
+        raise created
+
+
+async def _alter(admin: Admin, given: SimpleNamespace) -> None:
+    from kcli.client.admin import NewPartitions
+
+    assignments = _assignments(given.replica_assignment)
+    names = await _existing(admin, given)
+    added: dict[str, Any] = dict.fromkeys(names)
+    if assignments:
+        for name, topic in (await admin.describe_topics(names)).items():
+            added[name] = assignments[len(granted(topic).partitions) :]
+    raise_first(
+        await admin.create_partitions(
+            {name: NewPartitions(given.partitions, added[name]) for name in names}
+        )
+    )
+
+
+async def _delete(admin: Admin, given: SimpleNamespace) -> None:
+    raise_first(await admin.delete_topics(await _existing(admin, given)))
+
+
+async def _describe(admin: Admin, given: SimpleNamespace) -> None:
+    from kcli.client.admin import ResourceType
+
+    id = None if given.topic_id is None else topic_id(given.topic_id)
+    if id:
+        listed = await admin.list_topics(include_internal=not given.exclude_internal)
+        ids = [id] if id in {topic.id for topic in listed} else []
+        if not ids and not given.if_exists:
+            raise Refused(f"TopicId '{given.topic_id}' does not exist as expected")
+        found = [*(await admin.describe_topics_by_id(ids)).values()]
+    else:
+        page = given.partition_size_limit_per_response or PAGE_PARTITIONS
+        names = await _existing(admin, given)
+        found = [*(await admin.describe_topics(names, page_size=page)).values()]
+    topics = [granted(topic) for topic in found]
+    if not topics:
+        return
+    configs = await admin.describe_configs([(ResourceType.TOPIC, t.name) for t in topics])
+    live = {node.id for node in (await admin.describe_cluster()).brokers}
+    moves = await admin.list_reassignments()
+    for topic in topics:
+        entries = granted(configs[ResourceType.TOPIC, topic.name])
+        for line in describe_lines(topic, entries, moves, live, given):
+            answer(line)
+
+
+def describe_lines(
+    topic: Any, entries: Sequence[Any], moves: Mapping[Any, Any], live: set[int], given: Any
+) -> Iterator[str]:
+    """A heading and a line for each partition, as far as the filters let them through."""
+    filters = [name for name in REPORTS if is_given(given, name)]
+    own = [f"{entry.name}={_text(entry.value)}" for entry in entries if not entry.is_default]
+    if not filters and (own or not given.topics_with_overrides):
+        first = topic.partitions[0]
+        id = f"\tTopicId: {id_text(topic.id)}" if topic.id else ""
+        yield (
+            f"Topic: {topic.name}{id}\tPartitionCount: {len(topic.partitions)}"
+            f"\tReplicationFactor: {_replication_factor(first, moves.get((topic.name, 0)))}"
+            f"\tConfigs: {','.join(own)}"
+        )
+    if given.topics_with_overrides:
+        return
+    least = next((int(e.value) for e in entries if e.name == "min.insync.replicas"), 1)
+    for partition in topic.partitions:
+        move = moves.get((topic.name, partition.partition))
+        in_sync = len(partition.isr)
+        shown = {
+            "under-replicated-partitions": _replication_factor(partition, move) > in_sync,
+            "under-min-isr-partitions": partition.leader is None or in_sync < least,
+            "at-min-isr-partitions": in_sync == least,
+            "unavailable-partitions": partition.leader not in live,
+        }
+        if not filters or any(shown[name] for name in filters):
+            yield _partition_line(topic.name, partition, move)
+
+
+def _partition_line(topic: str, partition: Any, move: Any) -> str:
+    fields = [
+        "",
+        f"Topic: {topic}",
+        f"Partition: {partition.partition}",
+        f"Leader: {'none' if partition.leader is None else partition.leader}",
+        f"Replicas: {_ids(partition.replicas)}",
+        f"Isr: {_ids(partition.isr)}",
+    ]
+    if move is not None:
+        fields.append(f"Adding Replicas: {_ids(move.adding)}")
+        fields.append(f"Removing Replicas: {_ids(move.removing)}")
+    fields.append(f"Elr: {_ids(partition.elr)}")
+    fields.append(f"LastKnownElr: {_ids(partition.last_known_elr)}")
+    return "\t".join(fields)
+
+
+def _ids(ids: Sequence[int] | None) -> str:
+    return "N/A" if ids is None else ",".join(map(str, ids))
+
+
+def _text(value: str | None) -> str:
+    return "null" if value is None else value
+
+
+def _replication_factor(partition: Any, move: Any) -> int:
+    """Without the replicas that a reassignment under way is adding."""
+    if move is None or not {*move.adding, *move.removing} & {*partition.replicas}:
+        return len(partition.replicas)
+    return len(move.replicas) - len(move.adding)
+
+
+async def _matching(admin: Admin, given: SimpleNamespace) -> list[str]:
+    wanted = (lambda _: True) if given.topic is None else name_filter(given.topic)
+    listed = await admin.list_topics(include_internal=not given.exclude_internal)
+    return [topic.name for topic in listed if wanted(topic.name)]
+
+
+async def _existing(admin: Admin, given: SimpleNamespace) -> list[str]:
+    names = await _matching(admin, given)
+    if given.topic and not names and not given.if_exists:
+        raise Refused(f"Topic '{given.topic}' does not exist as expected")
+    return names
+
+
+def _topic_config(pairs: Sequence[str]) -> dict[str, str]:
+    split = [re.split(r"\s*=\s*", pair) for pair in pairs]
+    if any(len(parts) != 2 or not parts[1] for parts in split):
+        raise Refused(
+            "requirement failed: Invalid topic config: all configs to be added must be in the "
+            'format "key=val".'
+        )
+    return {key.strip(): value.strip() for key, value in split}
+
+
+def _assignments(text: str | None) -> list[list[int]]:
+    """`1:2,2:3` is the replicas of partition 0 and those of partition 1."""
+    found: list[list[int]] = []
+    for part in text.split(",") if text else ():
+        replicas = [_broker_id(word.strip()) for word in part.split(":")]
+        twice = sorted({str(id) for id in replicas if replicas.count(id) > 1})
+        if twice:
+            raise Refused(
+                f"Partition replica lists may not contain duplicate entries: {','.join(twice)}"
+            )
+        found.append(replicas)
+        if len(replicas) != len(found[0]):
+            raise Refused(
+                f"Partition {len(found) - 1} has different replication factor: {replicas}"
+            )
+    return found
+
+
+def _broker_id(word: str) -> int:
+    if not re.fullmatch(r"[+-]?[0-9]+", word):
+        raise Refused(f'For input string: "{word}"')
+    return int(word)
+
+
+def _check(given: SimpleNamespace) -> None:
+    """The rules between options, in Kafka's order and words."""
+    chosen = [name for name in ACTIONS if getattr(given, name)]
+    if len(chosen) != 1:
+        refuse(
+            "Command must include exactly one action: --list, --describe, --create, --alter or "
+            "--delete"
+        )
+    if given.zookeeper is not None:
+        if given.bootstrap_server is None and SERVER_VARIABLE not in os.environ:
+            refuse("--bootstrap-server must be specified: brokers are not found by --zookeeper")
+        complain("--zookeeper is ignored: brokers answer for their topics.")
+    if given.delete_config is not None:
+        complain("--delete-config is ignored: k configs --alter --delete-config deletes settings.")
+    if given.describe and given.if_exists and given.topic is None and given.topic_id is None:
+        refuse("--topic or --topic-id is required to describe a topic")
+    if not given.list and not given.describe:
+        require(given, "topic")
+    if given.alter:
+        if given.config:
+            refuse(
+                'Option combination "[[config], [bootstrap-server]]" can\'t be used with option '
+                f'"[alter]"{SEE_CONFIGS}'
+            )
+        require(given, "partitions")
+    _only_with(given, "config", "alter", "create")
+    _only_with(given, "partitions", "alter", "create")
+    _only_with(given, "replication-factor", "create")
+    _only_with(given, "replica-assignment", "alter", "create")
+    if given.create:
+        exclude(given, "replica-assignment", ("partitions", "replication-factor"))
+    for report in REPORTS:
+        exclude(given, report, ("topics-with-overrides",))
+        _only_with(given, report, "describe")
+    _only_with(given, "topics-with-overrides", "describe")
+    _only_with(given, "if-exists", "alter", "delete", "describe")
+    _only_with(given, "if-not-exists", "create")
+    _only_with(given, "exclude-internal", "list", "describe")
+
+
+def _only_with(given: SimpleNamespace, name: str, *actions: str) -> None:
+    exclude(given, name, [action for action in ACTIONS if action not in actions])

@@ -1,0 +1,112 @@
+"""`k`: finds the command, runs it, and turns every end into an exit status.
+
+Commands are modules of `kcli.commands` and are imported when they are named: an import costs more
+than most commands' own work.  What must be quick (`k --version`) needs nothing but this module.
+
+    status   meaning
+    0        done
+    1        refused, or any item failed
+    2        the words of the command line make no sense
+    124      --timeout ran out, or the cluster could not be reached in time
+    130      Ctrl-C
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from kcli.output import complain
+
+DONE, FAILED, USAGE, TIMED_OUT, INTERRUPTED = 0, 1, 2, 124, 130
+
+# Every command of `k`, as the overview groups them.
+COMMANDS = {
+    "Topics and records": {
+        "topics": "create, list, describe, grow and delete topics",
+    },
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `k` with these words (by default those of the process) and return the exit status."""
+    if argv is None:
+        argv = sys.argv[1:]
+        # kio imports hypothesis where it is installed, for its own tests: 300 ms that no command
+        # needs.  A None makes that import fail at once; this process is ours alone.
+        sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
+        # A character that the terminal's encoding lacks is shown by number, not by a crash.
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    if list(argv) == ["--version"]:
+        from kserver import __version__
+
+        print(f"k {__version__}")
+        return DONE
+    return ended(argv, _run)
+
+
+def ended(words: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
+    """Run, and turn whatever ends it into an exit status; only the reason goes to stderr."""
+    name = f"k {words[0]}" if words and not words[0].startswith("-") else "k"
+    try:
+        status = run(words)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    except BrokenPipeError:
+        status = DONE
+    except Exception as error:
+        status = _end(name, error)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has gone, as in `k topics --list | head -1`.  What is left in the buffer must
+        # not be tried again when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return status
+
+
+def _run(words: Sequence[str]) -> int:
+    import click
+
+    from kcli.command import Overview
+
+    k = Overview("k", COMMANDS)
+    try:
+        with k.make_context("k", list(words)) as context:
+            status = k.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    return DONE if status is None else int(status)
+
+
+def _end(name: str, error: Exception) -> int:
+    """Say on standard error why `name` ended, and return the exit status that goes with it."""
+    import click
+
+    if isinstance(error, click.exceptions.Abort):
+        return INTERRUPTED
+    if isinstance(error, click.UsageError):
+        complain(f"{name}: {error.format_message()}")
+        if error.ctx is not None:
+            complain(f"Try '{error.ctx.command_path} --help'.")
+        return USAGE
+    if isinstance(error, TimeoutError):
+        complain(f"{name}: {error}")
+        return TIMED_OUT
+    if isinstance(error, OSError) and error.filename is not None:
+        complain(f"{name}: {error.filename}: {error.strerror}")
+        return FAILED
+
+    from kcli import running
+
+    if isinstance(error, running.EXPECTED):
+        complain(f"{name}: {running.reason(error)}")
+        return running.status_of(error)
+    if os.environ.get("K_DEBUG"):
+        raise error
+    complain(f"{name}: internal error: {type(error).__name__}: {error}")
+    complain("K_DEBUG=1 shows where.")
+    return FAILED

@@ -1,0 +1,156 @@
+"""The options that many commands share, what they mean, and the checks between options.
+
+Options are declared with `option`, once; --help, the manual page and the parser read the same
+declaration.  The checks answer in the words of Kafka's tools.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import click
+
+from kcli.command import Integer, Option, Seconds
+
+DEFAULT_SERVER = "127.0.0.1:9092"
+SERVER_VARIABLE = "K_BOOTSTRAP_SERVER"
+
+INT = Integer(32)
+LONG = Integer(64)
+
+CONNECTION = "Connection"
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+class Refused(Exception):
+    """The command cannot do what it was asked; the text says why.  Exit status 1."""
+
+
+def option(name: str, help: str, metavar: str | None = None, **attributes: Any) -> Any:
+    """Declare an option: a flag, or with a `metavar` one that takes a value.
+
+    Its value is None where it was not given (a flag's False, a repeatable one's ()).
+    """
+    flag = metavar is None
+    return click.option(
+        name,
+        attribute_of(name),
+        cls=Option,
+        help=help,
+        is_flag=flag,
+        metavar=metavar,
+        **({} if flag else {"type": str}) | attributes,
+    )
+
+
+def attribute_of(name: str) -> str:
+    """`--consumer.config` stands at `given.consumer_config`."""
+    return name.lstrip("-").replace("-", "_").replace(".", "_")
+
+
+def together(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
+    """Several option declarations as one decorator, shown in this order."""
+
+    def decorate(function: Decorated) -> Decorated:
+        for one in reversed(options):
+            function = one(function)
+        return function
+
+    return decorate
+
+
+bootstrap_server = option(
+    "--bootstrap-server",
+    f"Brokers to connect to first.  Default: ${SERVER_VARIABLE}, or else {DEFAULT_SERVER}.",
+    "HOST:PORT,...",
+    section=CONNECTION,
+)
+command_config = option(
+    "--command-config",
+    "A file of client properties: security, timeouts, client.id.",
+    "FILE",
+    section=CONNECTION,
+)
+timeout = option(
+    "--timeout",
+    "Give up after so many seconds, with exit status 124.",
+    "SECONDS",
+    type=Seconds(),
+    section=CONNECTION,
+)
+
+cluster = together(bootstrap_server, command_config, timeout)
+"""What every command that talks to a cluster takes."""
+
+
+def client_properties(given: SimpleNamespace, **defaults: str) -> dict[str, str]:
+    """The keys of a client, least telling first: `defaults` (`client_id` for client.id), the file
+    of --command-config, --bootstrap-server.  Raises Refused for a file that cannot be read.
+    """
+    properties = {key.replace("_", "."): value for key, value in defaults.items()}
+    properties["bootstrap.servers"] = os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER
+    if given.command_config is not None:
+        properties |= read_properties(given.command_config)
+    if given.bootstrap_server is not None:
+        properties["bootstrap.servers"] = given.bootstrap_server
+    return properties
+
+
+def read_properties(path: str) -> dict[str, str]:
+    from kserver.config import properties
+    from kserver.errors import ConfigError
+
+    try:
+        with open(path, "rb") as file:
+            entries = properties.parse(properties.decode(file.read()))
+    except OSError as error:
+        raise Refused(f"{path}: {error.strerror}") from error
+    except ConfigError as error:
+        raise Refused(f"{path}, {error}") from error
+    return {entry.key: entry.value for entry in entries}
+
+
+def key_values(pairs: Iterable[str]) -> dict[str, str]:
+    """`key=value` arguments, split at the first `=`; a missing value is empty."""
+    return {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
+
+
+def refuse(text: str) -> None:
+    """End with a usage error in these words."""
+    raise click.UsageError(text, click.get_current_context(silent=True))
+
+
+def require(given: SimpleNamespace, *names: str) -> None:
+    for name in names:
+        if not is_given(given, name):
+            refuse(f'Missing required argument "[{name}]"')
+
+
+def exclude(given: SimpleNamespace, name: str, others: Iterable[str]) -> None:
+    """Refuse `name` beside any of `others`."""
+    for other in others:
+        if is_given(given, name) and is_given(given, other):
+            refuse(f'Option "[{name}]" can\'t be used with option "[{other}]"')
+
+
+def is_given(given: SimpleNamespace, name: str) -> bool:
+    return getattr(given, attribute_of(name)) not in (None, False, ())
+
+
+def name_filter(patterns: str) -> Callable[[str], bool]:
+    """A test for whole names, as Kafka's --topic, --include and --topics-include read their value:
+    a regular expression, or several with commas between them, quotes and spaces dropped.
+
+    Raises Refused for a pattern that is none.
+    """
+    cleaned = patterns.strip().replace(",", "|").replace(" ", "").strip("\"'")
+    try:
+        pattern = re.compile(cleaned)
+    except re.error:
+        raise Refused(f"{cleaned} is an invalid regex.") from None
+    return lambda name: pattern.fullmatch(name) is not None

@@ -1,0 +1,33 @@
+"""What a command prints: answers on standard output, everything else on standard error.
+
+Text that comes from a cluster may hold what a terminal would obey: escape sequences in a topic's
+configuration, in a record, in an error's text.  On a terminal such characters are shown as
+`\\xNN`; a pipe or a file receives the text as it is.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TextIO
+
+# C0 and C1 control characters and DEL, but for tab and newline, which lay out our own lines.
+_VISIBLE = {c: f"\\x{c:02x}" for c in (*range(0x20), *range(0x7F, 0xA0)) if c not in (0x09, 0x0A)}
+
+
+def visible(text: str) -> str:
+    """The text with each control character but tab and newline written as `\\xNN`."""
+    return text.translate(_VISIBLE)
+
+
+def answer(text: str = "", end: str = "\n") -> None:
+    """Print what the command was asked for."""
+    _write(sys.stdout, text + end)
+
+
+def complain(text: str) -> None:
+    """Print a notice or the reason of a failure."""
+    _write(sys.stderr, text + "\n")
+
+
+def _write(stream: TextIO, text: str) -> None:
+    stream.write(visible(text) if stream.isatty() else text)

@@ -1,0 +1,107 @@
+"""Every end of `k` has its exit status and its place: answers on stdout, reasons on stderr."""
+
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+
+from kcli import main as module
+from kcli.client.errors import ClusterUnreachable
+from kcli.main import COMMANDS, main
+from kserver.errors import ConfigError, ErrorCode, KafkaError
+
+NAMES = [name for group in COMMANDS.values() for name in group]
+
+
+def test_k_alone_shows_every_command(capsys):
+    assert main([]) == 0
+    shown = capsys.readouterr().out
+    for group, commands in COMMANDS.items():
+        assert f"\n{group}:\n" in shown
+        assert all(f"\n  {name} " in shown for name in commands)
+
+
+def test_version_is_one_line_and_loads_nothing(capsys):
+    program = (
+        "import sys; from kcli.main import main; status = main()\n"
+        "print(sorted({'click', 'asyncio', 'kio', 'rich', 'logging'} & sys.modules.keys()))\n"
+        "sys.exit(status)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--version"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "k 0.1.0\n[]\n", "")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_has_help_and_a_version(name, capsys):
+    assert main([name, "--help"]) == 0
+    assert capsys.readouterr().out.startswith(f"Usage: k {name} ")
+    assert main([name, "--version"]) == 0
+    assert capsys.readouterr().out == "0.1.0\n"
+
+
+def test_an_unknown_command_names_near_ones(capsys):
+    assert main(["topic"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "there is no command 'topic'. Did you mean topics?" in shown.err
+
+
+def test_a_script_name_of_kafka_leads_to_its_command(capsys):
+    assert main(["kafka-topics.sh", "--list"]) == 2
+    assert "Did you mean topics?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "text"),
+    [
+        (click.UsageError("nonsense"), 2, "k topics: nonsense"),
+        (KafkaError(ErrorCode.invalid_topic_exception, "why"), 1, "k topics: why"),
+        (
+            KafkaError(ErrorCode.unknown_topic_or_partition),
+            1,
+            "k topics: This server does not host this topic-partition.",
+        ),
+        (ConfigError("bad key"), 1, "k topics: bad key"),
+        (ClusterUnreachable("listTopics"), 124, "k topics: Timed out waiting for a node"),
+        (TimeoutError("not done within 1 s"), 124, "k topics: not done within 1 s"),
+        (FileNotFoundError(2, "No such file", "f.properties"), 1, "f.properties: No such file"),
+        (KeyboardInterrupt(), 130, ""),
+        (click.exceptions.Abort(), 130, ""),
+        (BrokenPipeError(), 0, ""),
+    ],
+)
+def test_each_error_has_its_status(error, status, text, capsys):
+    def raises(_words):
+        raise error
+
+    assert module.ended(["topics"], raises) == status
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert text in shown.err
+
+
+def test_a_bug_is_one_line_with_a_hint(capsys, monkeypatch):
+    monkeypatch.delenv("K_DEBUG", raising=False)
+    assert module.ended(["topics"], lambda _words: 1 // 0) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("k topics: internal error: ZeroDivisionError: ")
+    assert lines[1:] == ["K_DEBUG=1 shows where."]
+
+
+def test_k_debug_shows_where(monkeypatch):
+    monkeypatch.setenv("K_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        module.ended(["topics"], lambda _words: 1 // 0)
+
+
+def test_a_closed_pipe_is_quiet():
+    program = "from kcli.main import main; raise SystemExit(main(['topics', '--help']))"
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, "-c", program], stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
