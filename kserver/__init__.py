@@ -4,7 +4,7 @@ The folders, in import order.  A module imports from its own folder or from the 
 right (`tests/tidy/test_layers.py` holds it):
 
     model errors metrics config wire world metadata znodes peer log replica coordinator group txn
-    controller security network api registration broker
+    controller security network api registration broker process
 
 Where is ...?
 
@@ -16,11 +16,11 @@ Where is ...?
     idempotence                                log/producer_state.py
     roles, epochs, what is committed           replica/partition.py
     who waits for what                         replica/purgatory.py
-    every server.properties key                config/broker.py; every topic key: config/topic.py
+    every server.properties key                config/sections/; every topic key: config/topic.py
     what is not deterministic                  world/: clock, disk, ZooKeeper, randomness
     Kafka's znodes                             znodes.py
     topics: create, grow, delete               controller/topics.py
-    how it all starts and stops                broker.py
+    how it all starts and stops                broker.py; as a process: process.py
 """
 
 __version__ = "0.1.0"

@@ -1,11 +1,23 @@
-"""The broker's configuration."""
+"""The broker's configuration: server.properties, checked, and what follows from it.
+
+Every key stands in `sections/`, a module per section.  Not Pure: `load` reads a file.
+
+Wrong values stop the start, all of them in one ConfigError, a line each; unknown keys are let
+through with a warning, since plug-ins read them and releases drop them.
+
+    server.properties:7: Invalid value 'x' for configuration log.segment.bytes: Not a number of type
+        INT (allowed: [14,...])
+    server.properties:9: unknown key 'log.retention.hour': did you mean 'log.retention.hours'?
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
 
+from kserver.config import listeners, properties
 from kserver.config.sections.cleaner import CleanerSettings
 from kserver.config.sections.general import GeneralSettings
 from kserver.config.sections.groups import GroupSettings
@@ -23,9 +35,35 @@ from kserver.config.sections.tls import TlsSettings
 from kserver.config.sections.transactions import TransactionSettings
 from kserver.config.sections.zookeeper import ZooKeeperSettings
 from kserver.config.setting import GivenValue, Layer, Setting, Source, given_in, settings_of
+from kserver.errors import ConfigError
+from kserver.model import Endpoint
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+class Given(NamedTuple):
+    """One key as somebody wrote it."""
+
+    key: str
+    text: str
+    where: str
+    """`server.properties:7`, or what else names the place."""
+
+
+# One broker that keeps its cluster's data itself is the whole cluster: it has a number without
+# asking, and internal topics that want three replicas could never be made.
+WITHOUT_ZOOKEEPER = {
+    "broker.id": "0",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+}
+
+# Settings of a single listener, and of plug-ins: there is no list of their names.
+OPEN_ENDED = ("listener.name.", "config.providers.", "rsm.config.", "rlmm.config.")
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class BrokerConfig(
     GeneralSettings,
     NetworkSettings,
@@ -44,10 +82,152 @@ class BrokerConfig(
     MetricsSettings,
     TieredSettings,
 ):
-    """Everything that server.properties says."""
+    """Everything that server.properties says.  A change makes a new one (dataclasses.replace)."""
 
-    explicit: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """The keys that were given, as text."""
+    explicit: Mapping[str, str] = field(default_factory=dict)
+    """The known keys that were given, as text."""
+    warnings: tuple[str, ...] = ()
+    """What was given and is not known, a line each."""
+
+    def __init__(self, **values: Any) -> None:
+        # A generated __init__ of 350 arguments would cost a tenth of the start.  What is not given
+        # here is found in the class, where dataclasses leave the defaults.
+        if strangers := values.keys() - self.__dataclass_fields__.keys():
+            raise TypeError(f"no such setting: {', '.join(sorted(strangers))}")
+        vars(self).update({"explicit": {}} | values)
+
+    @classmethod
+    def load(cls, path: str | None = None, overrides: Sequence[str] = ()) -> Self:
+        """What a file says, and upon it texts `key=value`; ConfigError names all that is wrong."""
+        return cls.of([*_read(path), *_split(overrides)])
+
+    @classmethod
+    def embedded(cls, data_directory: str, overrides: Sequence[str] = ()) -> Self:
+        """A broker that nobody wrote a file for: reached from this machine alone."""
+        here = "default"
+        return cls.of(
+            [
+                Given("listeners", "PLAINTEXT://127.0.0.1:9092", here),
+                Given("log.dirs", data_directory, here),
+                *_split(overrides),
+            ]
+        )
+
+    @classmethod
+    def of(cls, given: Iterable[Given]) -> Self:
+        """The last one given of each key counts."""
+        table = settings_of(cls)
+        by_key = {one.key: one for one in given}
+        _complete(by_key)
+        known = [one for one in by_key.values() if one.key in table]
+        refused = {one.key: text for one in known if (text := _refusal(table[one.key], one))}
+        values = {
+            table[one.key].attribute: table[one.key].parse(one.text)
+            for one in known
+            if one.key not in refused
+        }
+        config = cls(
+            **values,
+            explicit={one.key: one.text for one in known},
+            warnings=tuple(_unknown(one, table) for one in by_key.values() if _is_odd(one, table)),
+        )
+        conflicts = [_place(by_key.get(key)) + text for key, text in config.conflicts()]
+        if problems := [*refused.values(), *conflicts]:
+            raise ConfigError("\n".join(problems))
+        return config
+
+    @functools.cached_property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """What to bind.  An empty host is every interface, port 0 a free one."""
+        return listeners.bound(self.listeners, self._protocols, self._controller_listeners)
+
+    @functools.cached_property
+    def advertised_endpoints(self) -> tuple[Endpoint, ...]:
+        """What clients are told, by listener; empty host and port 0 as in `endpoints`."""
+        return listeners.advertised(
+            self.advertised_listeners, self.endpoints, self._protocols, self._controller_listeners
+        )
+
+    @functools.cached_property
+    def connection_limits(self) -> Mapping[str, int]:
+        """`max.connections.per.ip.overrides`: connections at the same time, by host."""
+        return listeners.connection_limits(self.max_connections_per_ip_overrides)
+
+    @property
+    def log_directories(self) -> tuple[str, ...]:
+        return self.log_dir if self.log_dirs is None else self.log_dirs
+
+    @property
+    def _protocols(self) -> Mapping[str, str]:
+        return listeners.protocol_map(self.listener_security_protocol_map)
+
+    @property
+    def _controller_listeners(self) -> frozenset[str]:
+        return frozenset(name.upper() for name in self.controller_listener_names)
+
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        """Pairs of a key and what is wrong with it beside others, or as a whole."""
+        yield from self._listener_conflicts()
+        yield from self._connection_conflicts()
+        if not self.log_directories:
+            yield "log.dirs", "At least one log directory must be defined via log.dirs or log.dir."
+        if self.process_roles and "broker" not in self.process_roles:
+            yield "process.roles", "process.roles names no broker, and controllers are not served"
+        if self.node_id not in (-1, self.broker_id):
+            yield "node.id", "You must set `node.id` to the same value as `broker.id`."
+        if self.zookeeper_connect is not None:
+            yield from self._id_conflicts()
+        if self.log_cleaner_min_compaction_lag_ms > self.log_cleaner_max_compaction_lag_ms:
+            yield (
+                "log.cleaner.min.compaction.lag.ms",
+                "log.cleaner.min.compaction.lag.ms "
+                f"({self.log_cleaner_min_compaction_lag_ms}) > log.cleaner.max.compaction.lag.ms "
+                f"({self.log_cleaner_max_compaction_lag_ms})",
+            )
+
+    def _listener_conflicts(self) -> Iterator[tuple[str, str]]:
+        key = "listener.security.protocol.map"
+        try:
+            _ = self._protocols
+            key = "listeners"
+            endpoints = self.endpoints
+            key = "advertised.listeners"
+            _ = self.advertised_endpoints
+        except ConfigError as error:
+            # Each needs the one before.
+            yield key, str(error)
+            return
+        for endpoint in endpoints:
+            if endpoint.protocol != "PLAINTEXT":
+                yield (
+                    "listeners",
+                    f"listener {endpoint} speaks {endpoint.protocol}, which is not served yet: "
+                    "name PLAINTEXT listeners alone",
+                )
+
+    def _connection_conflicts(self) -> Iterator[tuple[str, str]]:
+        try:
+            limits = self.connection_limits
+        except ConfigError as error:
+            yield "max.connections.per.ip.overrides", str(error)
+            return
+        if self.max_connections_per_ip == 0 and not limits:
+            yield (
+                "max.connections.per.ip",
+                "max.connections.per.ip can be set to zero only if "
+                "max.connections.per.ip.overrides property is set.",
+            )
+
+    def _id_conflicts(self) -> Iterator[tuple[str, str]]:
+        if not self.broker_id_generation_enable:
+            if self.broker_id < 0:
+                yield "broker.id", "broker.id must be greater than or equal to 0"
+        elif not -1 <= self.broker_id <= self.reserved_broker_max_id:
+            yield (
+                "broker.id",
+                "broker.id must be greater than or equal to -1 and not greater than "
+                "reserved.broker.max.id",
+            )
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -61,6 +241,72 @@ class BrokerConfig(
         return given_in(self.layers, setting)
 
 
+def user_data_directory(environment: Mapping[str, str]) -> str:
+    """Where an embedded broker keeps its data: `k` in the user's data directory."""
+    base = environment.get("XDG_DATA_HOME") or f"{environment.get('HOME', '')}/.local/share"
+    return f"{base}/k"
+
+
 @functools.cache
 def _defaults() -> Mapping[str, str | None]:
     return {s.name: s.render(s.default) for s in settings_of(BrokerConfig).values()}
+
+
+def _read(path: str | None) -> list[Given]:
+    if path is None:
+        return []
+    try:
+        with open(path, "rb") as file:
+            text = properties.decode(file.read())
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    try:
+        return [Given(e.key, e.value, f"{path}:{e.line}") for e in properties.parse(text)]
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def _split(overrides: Iterable[str]) -> list[Given]:
+    given = []
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals:
+            raise ConfigError(f"--override {override}: expected key=value")
+        given.append(Given(key.strip(), text, f"--override {key.strip()}"))
+    return given
+
+
+def _complete(given: dict[str, Given]) -> None:
+    """Add what follows from other keys, as if it had been given."""
+    if "broker.id" in given and given["broker.id"].text.strip() == "-1":
+        del given["broker.id"]
+    if "node.id" in given and "broker.id" not in given:
+        given["broker.id"] = given["node.id"]._replace(key="broker.id")
+    if "zookeeper.connect" not in given:
+        for key, text in WITHOUT_ZOOKEEPER.items():
+            given.setdefault(key, Given(key, text, "default without zookeeper.connect"))
+
+
+def _place(given: Given | None) -> str:
+    return "" if given is None else f"{given.where}: "
+
+
+def _refusal(setting: Setting, given: Given) -> str | None:
+    reason = setting.refusal(given.text)
+    if reason is None:
+        return None
+    shown = "[hidden]" if setting.sensitive else f"'{given.text}'"
+    allowed = f" (allowed: {setting.range})" if setting.range else ""
+    return f"{_place(given)}Invalid value {shown} for configuration {given.key}: {reason}{allowed}"
+
+
+def _is_odd(given: Given, table: Mapping[str, Setting]) -> bool:
+    return given.key not in table and not given.key.startswith(OPEN_ENDED)
+
+
+def _unknown(given: Given, table: Mapping[str, Setting]) -> str:
+    import difflib  # 5 ms that only a misspelt key costs
+
+    near = difflib.get_close_matches(given.key, table, n=1, cutoff=0.8)
+    hint = f": did you mean '{near[0]}'?" if near else ""
+    return f"{_place(given)}unknown key '{given.key}'{hint}"

@@ -304,9 +304,13 @@ def settings_of(config: type) -> Mapping[str, Setting]:
 @functools.cache
 def _table(config: type) -> Mapping[str, Setting]:
     # dataclasses.fields() has the last base first; we want them as they are written.
-    parts = [base for base in config.__bases__ if dataclasses.is_dataclass(base)]
-    fields = (field for part in (*parts, config) for field in dataclasses.fields(part))
+    fields = (f for part in (*sections_of(config), config) for f in dataclasses.fields(part))
     return {f.metadata["setting"].name: f.metadata["setting"] for f in fields if f.metadata}
+
+
+def sections_of(config: type) -> list[type]:
+    """The classes of settings that a configuration is built upon."""
+    return [base for base in config.__bases__ if dataclasses.is_dataclass(base)]
 
 
 def effective(config: object, setting: Setting) -> Any:

@@ -56,8 +56,14 @@ topic_setting = partial(setting, dynamic=CLUSTER)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopicConfig:
+    """One topic. Attributes are its keys with `_` for `.`; times in ms, sizes in bytes."""
+
     segment_bytes: int = topic_setting(
-        "segment.bytes", 1 << 30, at_least(14), broker_key="log.segment.bytes", doc="segment size"
+        "segment.bytes",
+        1 << 30,
+        at_least(14),
+        broker_key="log.segment.bytes",
+        doc="size at which a segment is rolled",
     )
     segment_ms: int = topic_setting(
         "segment.ms",
@@ -65,7 +71,7 @@ class TopicConfig:
         at_least(1),
         type=LONG,
         broker_key="log.roll.ms",
-        doc="segment age",
+        doc="age at which a segment is rolled",
     )
     segment_jitter_ms: int = topic_setting(
         "segment.jitter.ms",
@@ -73,14 +79,14 @@ class TopicConfig:
         at_least(0),
         type=LONG,
         broker_key="log.roll.jitter.ms",
-        doc="random reduction of segment.ms",
+        doc="a random time up to this is taken off segment.ms",
     )
     segment_index_bytes: int = topic_setting(
         "segment.index.bytes",
         10 << 20,
         at_least(4),
         broker_key="log.index.size.max.bytes",
-        doc="index size",
+        doc="size of an offset index at which its segment is rolled",
     )
     flush_messages: int = topic_setting(
         "flush.messages",
@@ -88,7 +94,7 @@ class TopicConfig:
         at_least(1),
         type=LONG,
         broker_key="log.flush.interval.messages",
-        doc="records before fsync",
+        doc="records after which a partition is flushed to disk",
     )
     flush_ms: int = topic_setting(
         "flush.ms",
@@ -96,17 +102,20 @@ class TopicConfig:
         at_least(0),
         type=LONG,
         broker_key="log.flush.interval.ms",
-        doc="time before fsync",
+        doc="age of a record at which its partition is flushed to disk",
     )
     flush_before_ack: bool = topic_setting(
-        "flush.before.ack", False, broker_key="log.flush.before.ack", doc="see log.flush.before.ack"
+        "flush.before.ack",
+        False,
+        broker_key="log.flush.before.ack",
+        doc="acknowledge a record, and show it to consumers, only once it is on disk",
     )
     retention_bytes: int = topic_setting(
         "retention.bytes",
         -1,
         type=LONG,
         broker_key="log.retention.bytes",
-        doc="size limit; -1 none",
+        doc="size of a partition above which its oldest segments are deleted; -1 for none",
     )
     retention_ms: int = topic_setting(
         "retention.ms",
@@ -114,21 +123,21 @@ class TopicConfig:
         at_least(-1),
         type=LONG,
         broker_key="log.retention.ms",
-        doc="age limit; -1 none",
+        doc="age at which a segment is deleted; -1 for never",
     )
     max_message_bytes: int = topic_setting(
         "max.message.bytes",
         1_048_588,
         at_least(0),
         broker_key="message.max.bytes",
-        doc="largest batch",
+        doc="largest record batch taken, as it comes, compressed or not",
     )
     index_interval_bytes: int = topic_setting(
         "index.interval.bytes",
         4 << 10,
         at_least(0),
         broker_key="log.index.interval.bytes",
-        doc="bytes between index entries",
+        doc="bytes of records from one index entry to the next",
     )
     delete_retention_ms: int = topic_setting(
         "delete.retention.ms",
@@ -137,7 +146,7 @@ class TopicConfig:
         type=LONG,
         acts=Acts.COMPACTION,
         broker_key="log.cleaner.delete.retention.ms",
-        doc="how long tombstones stay",
+        doc="how long a tombstone, or the mark of an ended transaction, stays",
     )
     min_compaction_lag_ms: int = topic_setting(
         "min.compaction.lag.ms",
@@ -146,7 +155,7 @@ class TopicConfig:
         type=LONG,
         acts=Acts.COMPACTION,
         broker_key="log.cleaner.min.compaction.lag.ms",
-        doc="age before compaction",
+        doc="age before which a record is not compacted away",
     )
     max_compaction_lag_ms: int = topic_setting(
         "max.compaction.lag.ms",
@@ -155,7 +164,7 @@ class TopicConfig:
         type=LONG,
         acts=Acts.COMPACTION,
         broker_key="log.cleaner.max.compaction.lag.ms",
-        doc="age that forces compaction",
+        doc="age at which a record makes its log be compacted",
     )
     file_delete_delay_ms: int = topic_setting(
         "file.delete.delay.ms",
@@ -163,7 +172,7 @@ class TopicConfig:
         at_least(0),
         type=LONG,
         broker_key="log.segment.delete.delay.ms",
-        doc="delay before files are removed",
+        doc="how long the files of a deleted segment stay",
     )
     min_cleanable_dirty_ratio: float = topic_setting(
         "min.cleanable.dirty.ratio",
@@ -171,35 +180,35 @@ class TopicConfig:
         between(0, 1),
         acts=Acts.COMPACTION,
         broker_key="log.cleaner.min.cleanable.ratio",
-        doc="dirty share that makes it cleanable",
+        doc="share of a log not yet compacted from which on it is compacted",
     )
     cleanup_policy: tuple[str, ...] = topic_setting(
         "cleanup.policy",
         ("delete",),
         one_of("compact", "delete"),
         broker_key="log.cleanup.policy",
-        doc="delete, compact or both",
+        doc="what happens to old segments: delete, compact, or both; none at all keeps them",
     )
     unclean_leader_election_enable: bool = topic_setting(
         "unclean.leader.election.enable",
         False,
         acts=Acts.REPLICATION,
         broker_key="unclean.leader.election.enable",
-        doc="allow out-of-sync leaders",
+        doc="let a replica lead that is not in sync: records are lost, the topic is available",
     )
     min_insync_replicas: int = topic_setting(
         "min.insync.replicas",
         1,
         at_least(1),
         broker_key="min.insync.replicas",
-        doc="ISR needed for acks=all",
+        doc="in-sync replicas below which a write with acks=all is refused",
     )
     compression_type: str = topic_setting(
         "compression.type",
         "producer",
         one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         broker_key="compression.type",
-        doc="codec kept on disk",
+        doc="codec on disk; producer keeps what was sent",
     )
     compression_gzip_level: int = topic_setting(
         "compression.gzip.level",
@@ -213,24 +222,27 @@ class TopicConfig:
         9,
         between(1, 17),
         broker_key="compression.lz4.level",
-        doc="level for lz4",
+        doc="level when compression.type is lz4",
     )
     compression_zstd_level: int = topic_setting(
         "compression.zstd.level",
         3,
         between(-131072, 22),
         broker_key="compression.zstd.level",
-        doc="level for zstd",
+        doc="level when compression.type is zstd",
     )
     preallocate: bool = topic_setting(
-        "preallocate", False, broker_key="log.preallocate", doc="preallocate segments"
+        "preallocate",
+        False,
+        broker_key="log.preallocate",
+        doc="give a new segment its full size at once",
     )
     message_timestamp_type: str = topic_setting(
         "message.timestamp.type",
         "CreateTime",
         one_of("CreateTime", "LogAppendTime"),
         broker_key="log.message.timestamp.type",
-        doc="CreateTime or LogAppendTime",
+        doc="whose clock a record's timestamp is: CreateTime, the producer's, or LogAppendTime",
     )
     message_timestamp_before_max_ms: int = topic_setting(
         "message.timestamp.before.max.ms",
@@ -238,7 +250,7 @@ class TopicConfig:
         at_least(0),
         type=LONG,
         broker_key="log.message.timestamp.before.max.ms",
-        doc="past tolerance",
+        doc="how far in the past a record's timestamp may lie",
     )
     message_timestamp_after_max_ms: int = topic_setting(
         "message.timestamp.after.max.ms",
@@ -246,31 +258,31 @@ class TopicConfig:
         at_least(0),
         type=LONG,
         broker_key="log.message.timestamp.after.max.ms",
-        doc="future tolerance",
+        doc="how far in the future a record's timestamp may lie",
     )
     validate_records: str = topic_setting(
         "validate.records",
         "header",
         one_of("header", "full"),
         broker_key="log.validate.records",
-        doc="see log.validate.records",
+        doc="header: check what the header of a batch claims; full: every record too",
     )
     leader_replication_throttled_replicas: tuple[str, ...] = topic_setting(
         "leader.replication.throttled.replicas",
         (),
         THROTTLED_REPLICAS,
         acts=Acts.QUOTAS,
-        doc="`partition:broker` list or `*`",
+        doc="replicas whose leaders throttle, partition:broker pairs, or * for all",
     )
     follower_replication_throttled_replicas: tuple[str, ...] = topic_setting(
         "follower.replication.throttled.replicas",
         (),
         THROTTLED_REPLICAS,
         acts=Acts.QUOTAS,
-        doc="`partition:broker` list or `*`",
+        doc="replicas that throttle as followers, partition:broker pairs, or * for all",
     )
     remote_storage_enable: bool = topic_setting(
-        "remote.storage.enable", False, acts=Acts.TIERED, doc="tiering on"
+        "remote.storage.enable", False, acts=Acts.TIERED, doc="copy segments to tiered storage"
     )
     local_retention_ms: int = topic_setting(
         "local.retention.ms",
@@ -279,7 +291,7 @@ class TopicConfig:
         type=LONG,
         acts=Acts.TIERED,
         broker_key="log.local.retention.ms",
-        doc="local age limit with tiering; -2 follows retention.ms",
+        doc="like retention.ms, for what tiered storage has copied; -2 follows it",
     )
     local_retention_bytes: int = topic_setting(
         "local.retention.bytes",
@@ -288,16 +300,19 @@ class TopicConfig:
         type=LONG,
         acts=Acts.TIERED,
         broker_key="log.local.retention.bytes",
-        doc="local size limit with tiering; -2 follows retention.bytes",
+        doc="like retention.bytes, for what tiered storage has copied; -2 follows it",
     )
     remote_log_copy_disable: bool = topic_setting(
-        "remote.log.copy.disable", False, acts=Acts.TIERED, doc="stop copying to tiered storage"
+        "remote.log.copy.disable",
+        False,
+        acts=Acts.TIERED,
+        doc="copy no more, and only read what is there",
     )
     remote_log_delete_on_disable: bool = topic_setting(
         "remote.log.delete.on.disable",
         False,
         acts=Acts.TIERED,
-        doc="delete remote data when tiering is turned off",
+        doc="delete the copies when remote.storage.enable is turned off",
     )
     message_timestamp_difference_max_ms: int = topic_setting(
         "message.timestamp.difference.max.ms",
@@ -306,21 +321,21 @@ class TopicConfig:
         type=LONG,
         acts=Acts.RETIRED,
         broker_key="log.message.timestamp.difference.max.ms",
-        doc="deprecated tolerance",
+        doc="how far a timestamp may be from the broker's clock; use before and after instead",
     )
     message_format_version: str = topic_setting(
         "message.format.version",
         "3.0-IV1",
         acts=Acts.RETIRED,
         broker_key="log.message.format.version",
-        doc="deprecated",
+        doc="version of batches on disk",
     )
     message_downconversion_enable: bool = topic_setting(
         "message.downconversion.enable",
         True,
         acts=Acts.RETIRED,
         broker_key="log.message.downconversion.enable",
-        doc="convert for old consumers",
+        doc="convert batches for consumers older than version 2 of batches",
     )
     explicit: Mapping[str, str] = field(default_factory=dict, compare=False)
     """The topic's own overrides, as text."""

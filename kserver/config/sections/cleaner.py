@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from kserver.config.setting import (
     CLUSTER,
@@ -16,93 +17,81 @@ from kserver.config.setting import (
     setting,
 )
 
+later = partial(setting, acts=Acts.COMPACTION)
+
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class CleanerSettings:
     """Log cleaner."""
 
-    log_cleaner_enable: bool = setting(
-        "log.cleaner.enable", True, acts=Acts.COMPACTION, doc="run the compaction cleaner"
+    log_cleaner_enable: bool = later(
+        "log.cleaner.enable", True, doc="compact logs whose policy says so"
     )
-    log_cleaner_threads: int = setting(
-        "log.cleaner.threads",
-        1,
-        at_least(0),
-        dynamic=CLUSTER,
-        acts=Acts.COMPACTION,
-        doc="cleaner threads",
+    log_cleaner_threads: int = later(
+        "log.cleaner.threads", 1, at_least(0), dynamic=CLUSTER, doc="threads that compact"
     )
-    log_cleaner_dedupe_buffer_size: int = setting(
+    log_cleaner_dedupe_buffer_size: int = later(
         "log.cleaner.dedupe.buffer.size",
         128 << 20,
         type=LONG,
         dynamic=CLUSTER,
-        acts=Acts.COMPACTION,
-        doc="memory for the key map",
+        doc="memory for the map of keys, in bytes, for all threads",
     )
-    log_cleaner_io_buffer_size: int = setting(
+    log_cleaner_io_buffer_size: int = later(
         "log.cleaner.io.buffer.size",
         512 << 10,
         at_least(0),
         dynamic=CLUSTER,
-        acts=Acts.COMPACTION,
-        doc="I/O buffers",
+        doc="memory for reading and writing, in bytes, for all threads",
     )
-    log_cleaner_io_buffer_load_factor: float = setting(
+    log_cleaner_io_buffer_load_factor: float = later(
         "log.cleaner.io.buffer.load.factor",
         0.9,
         dynamic=CLUSTER,
-        acts=Acts.COMPACTION,
-        doc="fill limit of the key map",
+        doc="how full the map of keys may get",
     )
-    log_cleaner_io_max_bytes_per_second: float = setting(
+    log_cleaner_io_max_bytes_per_second: float = later(
         "log.cleaner.io.max.bytes.per.second",
         DOUBLE_MAX,
         dynamic=CLUSTER,
-        acts=Acts.COMPACTION,
-        doc="I/O throttle",
+        doc="bytes read and written a second by all threads",
     )
-    log_cleaner_backoff_ms: int = setting(
+    log_cleaner_backoff_ms: int = later(
         "log.cleaner.backoff.ms",
         15_000,
         at_least(0),
         type=LONG,
         dynamic=CLUSTER,
-        acts=Acts.COMPACTION,
-        doc="sleep when nothing to do",
+        doc="pause when nothing is to be compacted",
     )
-    log_cleaner_min_cleanable_ratio: float = setting(
+    log_cleaner_min_cleanable_ratio: float = later(
         "log.cleaner.min.cleanable.ratio",
         0.5,
         between(0, 1),
         dynamic=CLUSTER,
-        acts=Acts.COMPACTION,
-        doc="dirty share that makes a log eligible",
+        doc="share of a log not yet compacted from which on it is compacted",
     )
-    log_cleaner_min_compaction_lag_ms: int = setting(
+    log_cleaner_min_compaction_lag_ms: int = later(
         "log.cleaner.min.compaction.lag.ms",
         0,
         at_least(0),
         type=LONG,
         dynamic=CLUSTER,
-        acts=Acts.COMPACTION,
-        doc="age before a record may be compacted",
+        doc="age before which a record is not compacted away",
     )
-    log_cleaner_max_compaction_lag_ms: int = setting(
+    log_cleaner_max_compaction_lag_ms: int = later(
         "log.cleaner.max.compaction.lag.ms",
         LONG_MAX,
         at_least(1),
         type=LONG,
         dynamic=CLUSTER,
-        acts=Acts.COMPACTION,
-        doc="age after which it must become eligible",
+        doc="age at which a record makes its log be compacted",
     )
-    log_cleaner_delete_retention_ms: int = setting(
+    log_cleaner_delete_retention_ms: int = later(
         "log.cleaner.delete.retention.ms",
         DAY_MS,
         at_least(0),
         type=LONG,
         dynamic=CLUSTER,
-        acts=Acts.COMPACTION,
-        doc="how long tombstones stay",
+        doc="how long a tombstone, or the mark of an ended transaction, stays",
     )

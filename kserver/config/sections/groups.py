@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from kserver.config.setting import (
     CLUSTER,
@@ -15,56 +16,58 @@ from kserver.config.setting import (
     setting,
 )
 
+later = partial(setting, acts=Acts.GROUPS)
+
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class GroupSettings:
     """Group coordinator and offsets."""
 
-    group_min_session_timeout_ms: int = setting(
+    group_min_session_timeout_ms: int = later(
         "group.min.session.timeout.ms",
         6000,
-        acts=Acts.GROUPS,
-        doc="smallest session timeout a classic member may ask for",
+        doc="shortest session timeout that a member of a classic group may ask for",
     )
-    group_max_session_timeout_ms: int = setting(
-        "group.max.session.timeout.ms", 1_800_000, acts=Acts.GROUPS, doc="largest"
+    group_max_session_timeout_ms: int = later(
+        "group.max.session.timeout.ms",
+        1_800_000,
+        doc="longest session timeout that a member of a classic group may ask for",
     )
-    group_initial_rebalance_delay_ms: int = setting(
+    group_initial_rebalance_delay_ms: int = later(
         "group.initial.rebalance.delay.ms",
         3000,
-        acts=Acts.GROUPS,
-        doc="wait for more members before the first rebalance",
+        doc="how long the first rebalance of a classic group waits for more members",
     )
-    group_max_size: int = setting(
-        "group.max.size", INT_MAX, at_least(1), acts=Acts.GROUPS, doc="largest classic group"
+    group_max_size: int = later(
+        "group.max.size", INT_MAX, at_least(1), doc="members of a classic group"
     )
     group_coordinator_threads: int = setting(
         "group.coordinator.threads",
         4,
         at_least(1),
         acts=Acts.ABSENT,
-        doc="threads of the new coordinator",
+        doc="threads of the coordinator",
     )
     group_coordinator_background_threads: int = setting(
         "group.coordinator.background.threads",
         2,
         at_least(1),
         acts=Acts.ABSENT,
-        doc="threads for background work of the coordinator",
+        doc="threads for its background work",
     )
-    group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
+    group_coordinator_rebalance_protocols: tuple[str, ...] = later(
         "group.coordinator.rebalance.protocols",
         ("classic", "consumer", "streams"),
         one_of("consumer", "classic", "share", "streams"),
-        acts=Acts.GROUPS,
-        doc="enabled protocols",
+        doc="protocols that groups may use",
     )
-    group_coordinator_append_linger_ms: int = setting(
+    group_coordinator_append_linger_ms: int = later(
         "group.coordinator.append.linger.ms",
         -1,
         at_least(-1),
-        acts=Acts.GROUPS,
-        doc="batching of coordinator writes",
+        doc=(
+            "how long the coordinator's writes are gathered; -1 as long as it has others to handle"
+        ),
     )
     group_coordinator_cached_buffer_max_bytes: int = setting(
         "group.coordinator.cached.buffer.max.bytes",
@@ -72,234 +75,202 @@ class GroupSettings:
         at_least(512 << 10),
         dynamic=CLUSTER,
         acts=Acts.ABSENT,
-        doc="largest buffer kept for coordinator writes",
+        doc="largest buffer that is kept from one write to the next",
     )
-    group_consumer_session_timeout_ms: int = setting(
+    group_consumer_session_timeout_ms: int = later(
         "group.consumer.session.timeout.ms",
         45_000,
         at_least(1),
-        acts=Acts.GROUPS,
-        doc="session timeout of the new protocol",
+        doc="session timeout of a consumer group (KIP-848)",
     )
-    group_consumer_min_session_timeout_ms: int = setting(
+    group_consumer_min_session_timeout_ms: int = later(
         "group.consumer.min.session.timeout.ms",
         45_000,
         at_least(1),
-        acts=Acts.GROUPS,
-        doc="lower bound for per-group settings",
+        doc="least session timeout that may be set for one group",
     )
-    group_consumer_max_session_timeout_ms: int = setting(
+    group_consumer_max_session_timeout_ms: int = later(
         "group.consumer.max.session.timeout.ms",
         60_000,
         at_least(1),
-        acts=Acts.GROUPS,
-        doc="upper bound",
+        doc="greatest session timeout that may be set for one group",
     )
-    group_consumer_heartbeat_interval_ms: int = setting(
+    group_consumer_heartbeat_interval_ms: int = later(
         "group.consumer.heartbeat.interval.ms",
         5000,
         at_least(1),
-        acts=Acts.GROUPS,
-        doc="heartbeat interval of the new protocol",
+        doc="time between two heartbeats of a member",
     )
-    group_consumer_min_heartbeat_interval_ms: int = setting(
+    group_consumer_min_heartbeat_interval_ms: int = later(
         "group.consumer.min.heartbeat.interval.ms",
         5000,
         at_least(1),
-        acts=Acts.GROUPS,
-        doc="lower bound",
+        doc="least heartbeat interval that may be set for one group",
     )
-    group_consumer_max_heartbeat_interval_ms: int = setting(
+    group_consumer_max_heartbeat_interval_ms: int = later(
         "group.consumer.max.heartbeat.interval.ms",
         15_000,
         at_least(1),
-        acts=Acts.GROUPS,
-        doc="upper bound",
+        doc="greatest heartbeat interval that may be set for one group",
     )
-    group_consumer_assignment_interval_ms: int = setting(
+    group_consumer_assignment_interval_ms: int = later(
         "group.consumer.assignment.interval.ms",
         1000,
         at_least(0),
         dynamic=CLUSTER,
-        acts=Acts.GROUPS,
-        doc="least time between two assignments of one group",
+        doc="least time from one assignment of a group to the next",
     )
-    group_consumer_min_assignment_interval_ms: int = setting(
+    group_consumer_min_assignment_interval_ms: int = later(
         "group.consumer.min.assignment.interval.ms",
         0,
         at_least(0),
-        acts=Acts.GROUPS,
-        doc="lower bound for per-group settings",
+        doc="least assignment interval that may be set for one group",
     )
-    group_consumer_max_assignment_interval_ms: int = setting(
+    group_consumer_max_assignment_interval_ms: int = later(
         "group.consumer.max.assignment.interval.ms",
         15_000,
         at_least(0),
-        acts=Acts.GROUPS,
-        doc="upper bound",
+        doc="greatest assignment interval that may be set for one group",
     )
-    group_consumer_max_size: int = setting(
-        "group.consumer.max.size",
-        INT_MAX,
-        at_least(1),
-        acts=Acts.GROUPS,
-        doc="largest new-protocol group",
+    group_consumer_max_size: int = later(
+        "group.consumer.max.size", INT_MAX, at_least(1), doc="members of a consumer group"
     )
-    group_consumer_assignors: tuple[str, ...] = setting(
+    group_consumer_assignors: tuple[str, ...] = later(
         "group.consumer.assignors",
         ("uniform", "range"),
-        acts=Acts.GROUPS,
-        doc="server-side assignors, first is the default",
+        doc="assignors on the broker's side; the first is the default",
     )
-    group_streams_session_timeout_ms: int = setting(
+    group_consumer_migration_policy: str = later(
+        "group.consumer.migration.policy",
+        "bidirectional",
+        doc="whether a group may move between the classic and the new protocol",
+    )
+    group_streams_session_timeout_ms: int = later(
         "group.streams.session.timeout.ms",
         45_000,
         at_least(1),
-        acts=Acts.GROUPS,
-        doc="session timeout of Streams groups",
+        doc="session timeout of a Streams group (KIP-1071)",
     )
-    group_streams_min_session_timeout_ms: int = setting(
+    group_streams_min_session_timeout_ms: int = later(
         "group.streams.min.session.timeout.ms",
         45_000,
         at_least(1),
-        acts=Acts.GROUPS,
-        doc="lower bound for per-group settings",
+        doc="least session timeout that may be set for one group",
     )
-    group_streams_max_session_timeout_ms: int = setting(
+    group_streams_max_session_timeout_ms: int = later(
         "group.streams.max.session.timeout.ms",
         60_000,
         at_least(1),
-        acts=Acts.GROUPS,
-        doc="upper bound",
+        doc="greatest session timeout that may be set for one group",
     )
-    group_streams_heartbeat_interval_ms: int = setting(
+    group_streams_heartbeat_interval_ms: int = later(
         "group.streams.heartbeat.interval.ms",
         5000,
         at_least(1),
-        acts=Acts.GROUPS,
-        doc="heartbeat interval of Streams groups",
+        doc="time between two heartbeats of a member",
     )
-    group_streams_min_heartbeat_interval_ms: int = setting(
+    group_streams_min_heartbeat_interval_ms: int = later(
         "group.streams.min.heartbeat.interval.ms",
         5000,
         at_least(1),
-        acts=Acts.GROUPS,
-        doc="lower bound",
+        doc="least heartbeat interval that may be set for one group",
     )
-    group_streams_max_heartbeat_interval_ms: int = setting(
+    group_streams_max_heartbeat_interval_ms: int = later(
         "group.streams.max.heartbeat.interval.ms",
         15_000,
         at_least(1),
-        acts=Acts.GROUPS,
-        doc="upper bound",
+        doc="greatest heartbeat interval that may be set for one group",
     )
-    group_streams_assignment_interval_ms: int = setting(
+    group_streams_assignment_interval_ms: int = later(
         "group.streams.assignment.interval.ms",
         1000,
         at_least(0),
         dynamic=CLUSTER,
-        acts=Acts.GROUPS,
-        doc="least time between two assignments of one Streams group",
+        doc="least time from one assignment of a group to the next",
     )
-    group_streams_min_assignment_interval_ms: int = setting(
+    group_streams_min_assignment_interval_ms: int = later(
         "group.streams.min.assignment.interval.ms",
         0,
         at_least(0),
-        acts=Acts.GROUPS,
-        doc="lower bound",
+        doc="least assignment interval that may be set for one group",
     )
-    group_streams_max_assignment_interval_ms: int = setting(
+    group_streams_max_assignment_interval_ms: int = later(
         "group.streams.max.assignment.interval.ms",
         15_000,
         at_least(0),
-        acts=Acts.GROUPS,
-        doc="upper bound",
+        doc="greatest assignment interval that may be set for one group",
     )
-    group_streams_initial_rebalance_delay_ms: int = setting(
+    group_streams_initial_rebalance_delay_ms: int = later(
         "group.streams.initial.rebalance.delay.ms",
         3000,
         at_least(0),
-        acts=Acts.GROUPS,
-        doc="wait for more members before the first rebalance of a Streams group",
+        doc="how long the first rebalance of a Streams group waits for more members",
     )
-    group_streams_max_size: int = setting(
-        "group.streams.max.size",
-        INT_MAX,
-        at_least(1),
-        acts=Acts.GROUPS,
-        doc="largest Streams group",
+    group_streams_max_size: int = later(
+        "group.streams.max.size", INT_MAX, at_least(1), doc="members of a Streams group"
     )
-    group_streams_num_standby_replicas: int = setting(
-        "group.streams.num.standby.replicas",
-        0,
+    group_streams_num_standby_replicas: int = later(
+        "group.streams.num.standby.replicas", 0, at_least(0), doc="standby replicas of each task"
+    )
+    group_streams_max_standby_replicas: int = later(
+        "group.streams.max.standby.replicas",
+        2,
         at_least(0),
-        acts=Acts.GROUPS,
-        doc="standby replicas of a task",
+        doc="most standby replicas that may be set for one group",
     )
-    group_streams_max_standby_replicas: int = setting(
-        "group.streams.max.standby.replicas", 2, at_least(0), acts=Acts.GROUPS, doc="upper bound"
-    )
-    offsets_topic_num_partitions: int = setting(
+    offsets_topic_num_partitions: int = later(
         "offsets.topic.num.partitions",
         50,
         at_least(1),
-        acts=Acts.GROUPS,
-        doc="partitions of __consumer_offsets",
+        doc="partitions of __consumer_offsets; not to be changed once it exists",
     )
-    offsets_topic_replication_factor: int = setting(
+    offsets_topic_replication_factor: int = later(
         "offsets.topic.replication.factor",
         3,
         at_least(1),
         type=SHORT,
-        acts=Acts.GROUPS,
-        doc="its replication factor",
+        doc="replicas of __consumer_offsets; 1 without ZooKeeper",
     )
-    offsets_topic_segment_bytes: int = setting(
-        "offsets.topic.segment.bytes",
-        100 << 20,
-        at_least(1),
-        acts=Acts.GROUPS,
-        doc="its segment size",
+    offsets_topic_segment_bytes: int = later(
+        "offsets.topic.segment.bytes", 100 << 20, at_least(1), doc="size of its segments"
     )
-    offsets_topic_compression_codec: int = setting(
-        "offsets.topic.compression.codec", 0, acts=Acts.GROUPS, doc="its codec, numeric id"
+    offsets_topic_compression_codec: int = later(
+        "offsets.topic.compression.codec",
+        0,
+        doc="number of its codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd",
     )
-    offsets_load_buffer_size: int = setting(
+    offsets_load_buffer_size: int = later(
         "offsets.load.buffer.size",
         5 << 20,
         at_least(1),
-        acts=Acts.GROUPS,
-        doc="read size when loading it",
+        doc="bytes read at a time when it is loaded",
     )
-    offsets_retention_minutes: int = setting(
+    offsets_retention_minutes: int = later(
         "offsets.retention.minutes",
         10_080,
         at_least(1),
-        acts=Acts.GROUPS,
-        doc="how long offsets of an empty group live",
+        doc="how long the offsets of a group without members stay",
     )
-    offsets_retention_check_interval_ms: int = setting(
+    offsets_retention_check_interval_ms: int = later(
         "offsets.retention.check.interval.ms",
         600_000,
         at_least(1),
         type=LONG,
-        acts=Acts.GROUPS,
-        doc="how often that is checked",
+        doc="how often they are looked through",
     )
-    offsets_commit_timeout_ms: int = setting(
+    offsets_commit_timeout_ms: int = later(
         "offsets.commit.timeout.ms",
         5000,
         at_least(1),
-        acts=Acts.GROUPS,
-        doc="wait for a commit to replicate",
+        doc="how long a commit may take to be replicated",
     )
     offsets_commit_required_acks: int = setting(
         "offsets.commit.required.acks",
         -1,
         type=SHORT,
         acts=Acts.RETIRED,
-        doc="acks of the write of a commit; only -1 is sound",
+        doc="acks of the write of a commit; anything but -1 can lose it",
     )
-    offset_metadata_max_bytes: int = setting(
-        "offset.metadata.max.bytes", 4 << 10, acts=Acts.GROUPS, doc="largest commit metadata string"
+    offset_metadata_max_bytes: int = later(
+        "offset.metadata.max.bytes", 4 << 10, doc="longest text that a commit may carry"
     )

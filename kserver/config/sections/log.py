@@ -14,10 +14,16 @@ from kserver.config.setting import (
     MINUTE_MS,
     PER_BROKER,
     Acts,
+    Check,
     Synonym,
     at_least,
     one_of,
     setting,
+)
+
+RETENTION = Check(
+    "-1 or [1,...]",
+    lambda age: None if age == -1 or age >= 1 else "Value must be -1, for never, or at least 1",
 )
 
 
@@ -26,80 +32,107 @@ class LogSettings:
     """Log and retention."""
 
     log_dir: tuple[str, ...] = setting(
-        "log.dir", ("/tmp/kafka-logs",), doc="single data directory, used when log.dirs is unset"
+        "log.dir", ("/tmp/kafka-logs",), doc="directory of the logs when log.dirs is unset"
     )
     log_dirs: tuple[str, ...] | None = setting(
-        "log.dirs", None, type=LIST, doc="data directories, comma-separated"
+        "log.dirs",
+        None,
+        type=LIST,
+        doc="directories of the logs, comma-separated; the first alone is used so far",
     )
     cordoned_log_dirs: tuple[str, ...] = setting(
         "cordoned.log.dirs",
         (),
         dynamic=PER_BROKER,
         acts=Acts.LOG_DIRS,
-        doc="log directories that get no new partitions",
+        doc="directories that get no new partitions",
     )
     log_segment_bytes: int = setting(
         "log.segment.bytes",
         1 << 30,
         at_least(14),
         dynamic=CLUSTER,
-        doc="segment size before rolling",
+        doc=(
+            "size at which a segment is rolled; Kafka 4 takes no less than 1048576, here, as "
+            "in Kafka 3, small ones are allowed"
+        ),
     )
     log_roll_ms: int | None = setting(
         "log.roll.ms",
         None,
+        at_least(1),
         type=LONG,
         dynamic=CLUSTER,
         synonyms=[Synonym("log.roll.hours", HOUR_MS)],
-        doc="segment age before rolling; overrides hours",
+        doc="age at which a segment is rolled; log.roll.hours when unset",
     )
-    log_roll_hours: int = setting("log.roll.hours", 168, at_least(1), doc="same in hours")
+    log_roll_hours: int = setting(
+        "log.roll.hours", 168, at_least(1), doc="age at which a segment is rolled, in hours"
+    )
     log_roll_jitter_ms: int | None = setting(
         "log.roll.jitter.ms",
         None,
+        at_least(0),
         type=LONG,
         dynamic=CLUSTER,
         synonyms=[Synonym("log.roll.jitter.hours", HOUR_MS)],
-        doc="random reduction of the roll age",
+        doc=(
+            "a random time up to this is taken off the age at which a segment is rolled; "
+            "log.roll.jitter.hours when unset"
+        ),
     )
     log_roll_jitter_hours: int = setting(
-        "log.roll.jitter.hours", 0, at_least(0), doc="same in hours"
+        "log.roll.jitter.hours", 0, at_least(0), doc="the most that is taken off, in hours"
     )
     log_retention_ms: int | None = setting(
         "log.retention.ms",
         None,
+        RETENTION,
         type=LONG,
         dynamic=CLUSTER,
         synonyms=[
             Synonym("log.retention.minutes", MINUTE_MS),
             Synonym("log.retention.hours", HOUR_MS),
         ],
-        doc="age limit; overrides minutes and hours; -1 none",
+        doc="age at which a segment is deleted, -1 for never; log.retention.minutes when unset",
     )
     log_retention_minutes: int | None = setting(
-        "log.retention.minutes", None, type=INT, doc="same in minutes"
+        "log.retention.minutes",
+        None,
+        RETENTION,
+        type=INT,
+        synonyms=[Synonym("log.retention.hours", 60)],
+        doc=(
+            "age at which a segment is deleted, in minutes, -1 for never; log.retention.hours "
+            "when unset"
+        ),
     )
-    log_retention_hours: int = setting("log.retention.hours", 168, doc="same in hours")
+    log_retention_hours: int = setting(
+        "log.retention.hours",
+        168,
+        RETENTION,
+        doc="age at which a segment is deleted, in hours, -1 for never",
+    )
     log_retention_bytes: int = setting(
         "log.retention.bytes",
         -1,
         type=LONG,
         dynamic=CLUSTER,
-        doc="size limit per partition; -1 none",
+        doc="size of a partition above which its oldest segments are deleted; -1 for none",
     )
     log_retention_check_interval_ms: int = setting(
         "log.retention.check.interval.ms",
         300_000,
         at_least(1),
         type=LONG,
-        doc="how often retention is checked",
+        doc="how often segments are looked through for deletion",
     )
     log_cleanup_policy: tuple[str, ...] = setting(
         "log.cleanup.policy",
         ("delete",),
         one_of("compact", "delete"),
         dynamic=CLUSTER,
-        doc="delete, compact or both",
+        doc="what happens to old segments: delete, compact, or both; none at all keeps them",
     )
     log_segment_delete_delay_ms: int = setting(
         "log.segment.delete.delay.ms",
@@ -107,24 +140,24 @@ class LogSettings:
         at_least(0),
         type=LONG,
         dynamic=CLUSTER,
-        doc="delay between marking and deleting a file",
+        doc="how long the files of a deleted segment stay",
     )
     log_index_size_max_bytes: int = setting(
         "log.index.size.max.bytes",
         10 << 20,
         at_least(4),
         dynamic=CLUSTER,
-        doc="largest offset index file",
+        doc="size of an offset index at which its segment is rolled",
     )
     log_index_interval_bytes: int = setting(
         "log.index.interval.bytes",
         4 << 10,
         at_least(0),
         dynamic=CLUSTER,
-        doc="bytes between index entries",
+        doc="bytes of records from one index entry to the next",
     )
     log_preallocate: bool = setting(
-        "log.preallocate", False, dynamic=CLUSTER, doc="preallocate segment files"
+        "log.preallocate", False, dynamic=CLUSTER, doc="give a new segment its full size at once"
     )
     log_flush_interval_messages: int = setting(
         "log.flush.interval.messages",
@@ -132,7 +165,7 @@ class LogSettings:
         at_least(1),
         type=LONG,
         dynamic=CLUSTER,
-        doc="records before fsync",
+        doc="records of a partition after which it is flushed to disk",
     )
     log_flush_interval_ms: int | None = setting(
         "log.flush.interval.ms",
@@ -140,44 +173,53 @@ class LogSettings:
         type=LONG,
         dynamic=CLUSTER,
         synonyms=["log.flush.scheduler.interval.ms"],
-        doc="age before fsync; null falls back to the scheduler interval",
+        doc=(
+            "age of a record at which its partition is flushed to disk; "
+            "log.flush.scheduler.interval.ms when unset"
+        ),
     )
     log_flush_scheduler_interval_ms: int = setting(
-        "log.flush.scheduler.interval.ms", LONG_MAX, type=LONG, doc="how often flushing is checked"
+        "log.flush.scheduler.interval.ms",
+        LONG_MAX,
+        type=LONG,
+        doc="how often partitions are looked through for flushing",
     )
     log_flush_offset_checkpoint_interval_ms: int = setting(
         "log.flush.offset.checkpoint.interval.ms",
         60_000,
         at_least(0),
-        doc="recovery-point checkpoint period",
+        doc="how often it is noted up to where partitions are on disk",
     )
     log_flush_before_ack: bool = setting(
         "log.flush.before.ack",
         False,
         dynamic=CLUSTER,
         doc=(
-            "acknowledge a record, and show it to consumers, only once it is on disk; one fsync"
-            " serves all that wait for it (group commit).  This is the visibility rule of the "
-            "first Kafka paper (Kreps, Narkhede, Rao: Kafka, a Distributed Messaging System for"
-            " Log Processing, NetDB 2011: messages are exposed to consumers only after they are"
-            " flushed), extended to acknowledgements"
+            "acknowledge a record, and show it to consumers, only once it is on disk; one "
+            "fsync serves all that wait for it (group commit).  This is the visibility rule "
+            "of the first Kafka paper (Kreps, Narkhede, Rao: Kafka, a Distributed Messaging "
+            "System for Log Processing, NetDB 2011: messages are exposed to consumers only "
+            "after they are flushed), extended to acknowledgements"
         ),
     )
     log_flush_start_offset_checkpoint_interval_ms: int = setting(
         "log.flush.start.offset.checkpoint.interval.ms",
         60_000,
         at_least(0),
-        doc="log-start checkpoint period",
+        doc="how often it is noted where partitions start",
     )
     log_message_format_version: str = setting(
-        "log.message.format.version", "3.0-IV1", acts=Acts.RETIRED, doc="deprecated format pin"
+        "log.message.format.version", "3.0-IV1", acts=Acts.RETIRED, doc="version of batches on disk"
     )
     log_message_timestamp_type: str = setting(
         "log.message.timestamp.type",
         "CreateTime",
         one_of("CreateTime", "LogAppendTime"),
         dynamic=CLUSTER,
-        doc="CreateTime or LogAppendTime",
+        doc=(
+            "whose clock a record's timestamp is: CreateTime, the producer's, or "
+            "LogAppendTime, the broker's"
+        ),
     )
     log_message_timestamp_difference_max_ms: int = setting(
         "log.message.timestamp.difference.max.ms",
@@ -186,7 +228,7 @@ class LogSettings:
         type=LONG,
         dynamic=CLUSTER,
         acts=Acts.RETIRED,
-        doc="deprecated timestamp tolerance",
+        doc="how far a timestamp may be from the broker's clock; use the two following",
     )
     log_message_timestamp_before_max_ms: int = setting(
         "log.message.timestamp.before.max.ms",
@@ -194,7 +236,7 @@ class LogSettings:
         at_least(0),
         type=LONG,
         dynamic=CLUSTER,
-        doc="how far in the past a timestamp may be",
+        doc="how far in the past a record's timestamp may lie",
     )
     log_message_timestamp_after_max_ms: int = setting(
         "log.message.timestamp.after.max.ms",
@@ -202,7 +244,7 @@ class LogSettings:
         at_least(0),
         type=LONG,
         dynamic=CLUSTER,
-        doc="how far in the future it may be",
+        doc="how far in the future a record's timestamp may lie",
     )
     log_validate_records: str = setting(
         "log.validate.records",
@@ -221,7 +263,7 @@ class LogSettings:
         True,
         dynamic=CLUSTER,
         acts=Acts.RETIRED,
-        doc="convert batches for old consumers",
+        doc="convert batches for consumers older than version 2 of batches",
     )
     log_local_retention_ms: int = setting(
         "log.local.retention.ms",
@@ -230,7 +272,7 @@ class LogSettings:
         type=LONG,
         dynamic=CLUSTER,
         acts=Acts.TIERED,
-        doc="local part of tiered retention; -2 follows log.retention",
+        doc="like log.retention.ms, for what tiered storage has copied; -2 follows it",
     )
     log_local_retention_bytes: int = setting(
         "log.local.retention.bytes",
@@ -239,7 +281,7 @@ class LogSettings:
         type=LONG,
         dynamic=CLUSTER,
         acts=Acts.TIERED,
-        doc="same by size",
+        doc="like log.retention.bytes, for what tiered storage has copied; -2 follows it",
     )
     log_dir_failure_timeout_ms: int = setting(
         "log.dir.failure.timeout.ms",
@@ -247,18 +289,18 @@ class LogSettings:
         at_least(1),
         type=LONG,
         acts=Acts.LOG_DIRS,
-        doc="exit when a failed directory cannot be reported in time",
+        doc="stop when the failure of a directory could not be told for this long",
     )
     num_recovery_threads_per_data_dir: int = setting(
         "num.recovery.threads.per.data.dir",
         2,
         at_least(1),
         dynamic=CLUSTER,
-        doc="threads for recovery and flush at start and stop",
+        doc="threads that recover logs at start and flush them at stop",
     )
     delete_records_purgatory_purge_interval_requests: int = setting(
         "delete.records.purgatory.purge.interval.requests",
         1,
         acts=Acts.ABSENT,
-        doc="purge period of the delete-records purgatory",
+        doc="waits after which ended ones are removed",
     )

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from kserver.config.setting import CLUSTER, LONG, Acts, at_least, setting
+
+never = partial(setting, acts=Acts.JAVA)
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class MetricsSettings:
     """Metrics and telemetry."""
 
-    metric_reporters: tuple[str, ...] = setting(
+    metric_reporters: tuple[str, ...] = never(
         "metric.reporters",
         ("org.apache.kafka.common.metrics.JmxReporter",),
         dynamic=CLUSTER,
-        acts=Acts.JAVA,
-        doc="metric plug-ins",
+        doc="plug-ins that report metrics",
     )
-    auto_include_jmx_reporter: bool = setting(
-        "auto.include.jmx.reporter", True, acts=Acts.JAVA, doc="add the JMX reporter to those named"
+    auto_include_jmx_reporter: bool = never(
+        "auto.include.jmx.reporter", True, doc="add the JMX reporter to those named"
     )
     metrics_num_samples: int = setting(
-        "metrics.num.samples", 2, at_least(1), acts=Acts.METRICS, doc="samples kept"
+        "metrics.num.samples", 2, at_least(1), acts=Acts.METRICS, doc="samples kept of each metric"
     )
     metrics_sample_window_ms: int = setting(
         "metrics.sample.window.ms",
@@ -30,21 +32,24 @@ class MetricsSettings:
         at_least(1),
         type=LONG,
         acts=Acts.METRICS,
-        doc="length of a sample",
+        doc="length of each",
     )
     metrics_recording_level: str = setting(
-        "metrics.recording.level", "INFO", acts=Acts.METRICS, doc="INFO, DEBUG or TRACE"
+        "metrics.recording.level",
+        "INFO",
+        acts=Acts.METRICS,
+        doc="what is measured: INFO, DEBUG or TRACE",
     )
-    kafka_metrics_reporters: tuple[str, ...] = setting(
-        "kafka.metrics.reporters", (), acts=Acts.JAVA, doc="older Yammer reporters"
+    kafka_metrics_reporters: tuple[str, ...] = never(
+        "kafka.metrics.reporters", (), doc="older plug-ins that report metrics"
     )
-    kafka_metrics_polling_interval_secs: int = setting(
-        "kafka.metrics.polling.interval.secs", 10, at_least(1), acts=Acts.JAVA, doc="their period"
+    kafka_metrics_polling_interval_secs: int = never(
+        "kafka.metrics.polling.interval.secs", 10, at_least(1), doc="how often they report"
     )
     telemetry_max_bytes: int = setting(
         "telemetry.max.bytes",
         1 << 20,
         at_least(1),
         acts=Acts.METRICS,
-        doc="largest client telemetry payload",
+        doc="most that a client may push of its metrics (KIP-714)",
     )

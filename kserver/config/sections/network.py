@@ -26,47 +26,53 @@ class NetworkSettings:
         "listeners",
         ("PLAINTEXT://:9092",),
         dynamic=PER_BROKER,
-        doc="addresses to bind, NAME://host:port list",
+        doc=(
+            "addresses to listen on, NAME://host:port, comma-separated; no host listens on "
+            "all interfaces, port 0 takes a free one"
+        ),
     )
     advertised_listeners: tuple[str, ...] | None = setting(
         "advertised.listeners",
         None,
         type=LIST,
-        doc="addresses told to clients; null means same as listeners",
+        doc=(
+            "addresses that clients are told, in the form of listeners, whose value it takes "
+            "when unset"
+        ),
     )
     listener_security_protocol_map: str = setting(
         "listener.security.protocol.map",
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         dynamic=PER_BROKER,
-        doc="listener name to protocol",
+        doc="NAME:PROTOCOL pairs; the protocol of each listener",
     )
     inter_broker_listener_name: str | None = setting(
         "inter.broker.listener.name",
         None,
         type=STRING,
         acts=Acts.REPLICATION,
-        doc="listener for broker-to-broker traffic",
+        doc="listener that brokers reach each other on",
     )
     security_inter_broker_protocol: str = setting(
         "security.inter.broker.protocol",
         "PLAINTEXT",
         one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
         acts=Acts.REPLICATION,
-        doc="protocol for it when no listener name is given",
+        doc="protocol brokers reach each other with when no listener is named for it",
     )
     control_plane_listener_name: str | None = setting(
         "control.plane.listener.name",
         None,
         type=STRING,
         acts=Acts.REPLICATION,
-        doc="separate controller-to-broker listener (ZooKeeper mode)",
+        doc="listener that only the controller uses",
     )
     early_start_listeners: tuple[str, ...] | None = setting(
         "early.start.listeners",
         None,
         type=LIST,
         acts=Acts.KRAFT,
-        doc="listeners opened before the authorizer is ready",
+        doc="listeners that open before the authorizer is ready",
     )
     num_network_threads: int = setting(
         "num.network.threads",
@@ -74,66 +80,86 @@ class NetworkSettings:
         at_least(1),
         dynamic=CLUSTER,
         acts=Acts.ABSENT,
-        doc="network threads per listener",
+        doc="threads for connections, per listener",
     )
     queued_max_requests: int = setting(
         "queued.max.requests",
         500,
         at_least(1),
         acts=Acts.ABSENT,
-        doc="requests queued before network threads block",
+        doc="requests that wait before connections are read no more",
     )
     queued_max_request_bytes: int = setting(
         "queued.max.request.bytes",
         -1,
         type=LONG,
         acts=Acts.ABSENT,
-        doc="bytes queued before reading stops; -1 off",
+        doc="bytes of requests that wait before connections are read no more; -1 for no limit",
     )
     socket_send_buffer_bytes: int = setting(
-        "socket.send.buffer.bytes", 100 << 10, doc="SO_SNDBUF, -1 for the OS default"
+        "socket.send.buffer.bytes",
+        100 << 10,
+        doc="SO_SNDBUF of a connection; -1 leaves it to the system",
     )
     socket_receive_buffer_bytes: int = setting(
-        "socket.receive.buffer.bytes", 100 << 10, doc="SO_RCVBUF, -1 for the OS default"
+        "socket.receive.buffer.bytes",
+        100 << 10,
+        doc="SO_RCVBUF of a connection; -1 leaves it to the system",
     )
     socket_request_max_bytes: int = setting(
-        "socket.request.max.bytes", 100 << 20, at_least(1), doc="largest request accepted"
+        "socket.request.max.bytes",
+        100 << 20,
+        at_least(1),
+        doc="largest request taken; the connection of a larger one is closed",
     )
     socket_listen_backlog_size: int = setting(
-        "socket.listen.backlog.size", 50, at_least(1), doc="accept backlog"
+        "socket.listen.backlog.size",
+        50,
+        at_least(1),
+        doc="connections that may wait to be accepted",
     )
     socket_connection_setup_timeout_ms: int = setting(
         "socket.connection.setup.timeout.ms",
         10_000,
         type=LONG,
         acts=Acts.REPLICATION,
-        doc="outgoing connect timeout",
+        doc="how long a connection to another broker may take to open",
     )
     socket_connection_setup_timeout_max_ms: int = setting(
         "socket.connection.setup.timeout.max.ms",
         30_000,
         type=LONG,
         acts=Acts.REPLICATION,
-        doc="upper bound of its growth",
+        doc="the most that grows to after failures",
     )
     connections_max_idle_ms: int = setting(
-        "connections.max.idle.ms", 600_000, type=LONG, doc="close idle connections after this"
+        "connections.max.idle.ms",
+        600_000,
+        type=LONG,
+        doc="close a connection that was silent for this long",
     )
     connection_failed_authentication_delay_ms: int = setting(
         "connection.failed.authentication.delay.ms",
         100,
         at_least(0),
         acts=Acts.SECURITY,
-        doc="delay of the answer to a failed login",
+        doc="how long the answer to a failed login is held back",
     )
     max_connections: int = setting(
-        "max.connections", INT_MAX, at_least(0), dynamic=CLUSTER, doc="per-broker connection limit"
+        "max.connections", INT_MAX, at_least(0), dynamic=CLUSTER, doc="connections at the same time"
     )
     max_connections_per_ip: int = setting(
-        "max.connections.per.ip", INT_MAX, at_least(0), dynamic=CLUSTER, doc="per-address limit"
+        "max.connections.per.ip",
+        INT_MAX,
+        at_least(0),
+        dynamic=CLUSTER,
+        doc="connections at the same time from one address",
     )
     max_connections_per_ip_overrides: str = setting(
-        "max.connections.per.ip.overrides", "", dynamic=CLUSTER, doc="host:limit exceptions"
+        "max.connections.per.ip.overrides",
+        "",
+        dynamic=CLUSTER,
+        doc="host:limit pairs, comma-separated: other limits for some addresses",
     )
     max_connection_creation_rate: int = setting(
         "max.connection.creation.rate",
@@ -141,14 +167,17 @@ class NetworkSettings:
         at_least(0),
         dynamic=CLUSTER,
         acts=Acts.QUOTAS,
-        doc="new connections per second",
+        doc="new connections a second",
     )
     fetch_max_bytes: int = setting(
-        "fetch.max.bytes", 55 << 20, at_least(1 << 10), doc="cap of one fetch response"
+        "fetch.max.bytes",
+        55 << 20,
+        at_least(1 << 10),
+        doc="largest answer to a fetch; a single larger batch is still sent",
     )
     max_incremental_fetch_session_cache_slots: int = setting(
         "max.incremental.fetch.session.cache.slots",
         1000,
         at_least(0),
-        doc="incremental fetch sessions kept",
+        doc="incremental fetch sessions that are kept (KIP-227)",
     )

@@ -3,62 +3,57 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from kserver.config.setting import CLASS, Acts, at_least, setting
+
+later = partial(setting, acts=Acts.QUOTAS)
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class QuotaSettings:
     """Quotas."""
 
-    quota_window_num: int = setting(
-        "quota.window.num", 11, at_least(1), acts=Acts.QUOTAS, doc="samples kept for client quotas"
+    quota_window_num: int = later(
+        "quota.window.num", 11, at_least(1), doc="samples kept for the quotas of clients"
     )
-    quota_window_size_seconds: int = setting(
-        "quota.window.size.seconds", 1, at_least(1), acts=Acts.QUOTAS, doc="length of a sample"
+    quota_window_size_seconds: int = later(
+        "quota.window.size.seconds", 1, at_least(1), doc="length of each, in seconds"
     )
-    replication_quota_window_num: int = setting(
+    replication_quota_window_num: int = later(
         "replication.quota.window.num",
         11,
         at_least(1),
-        acts=Acts.QUOTAS,
-        doc="samples for replication throttles",
+        doc="samples kept for throttled replication",
     )
-    replication_quota_window_size_seconds: int = setting(
-        "replication.quota.window.size.seconds",
-        1,
-        at_least(1),
-        acts=Acts.QUOTAS,
-        doc="length of a sample",
+    replication_quota_window_size_seconds: int = later(
+        "replication.quota.window.size.seconds", 1, at_least(1), doc="length of each, in seconds"
     )
-    alter_log_dirs_replication_quota_window_num: int = setting(
+    alter_log_dirs_replication_quota_window_num: int = later(
         "alter.log.dirs.replication.quota.window.num",
         11,
         at_least(1),
-        acts=Acts.QUOTAS,
-        doc="samples for directory moves",
+        doc="samples kept for throttled moves between directories",
     )
-    alter_log_dirs_replication_quota_window_size_seconds: int = setting(
+    alter_log_dirs_replication_quota_window_size_seconds: int = later(
         "alter.log.dirs.replication.quota.window.size.seconds",
         1,
         at_least(1),
-        acts=Acts.QUOTAS,
-        doc="length of a sample",
+        doc="length of each, in seconds",
     )
-    controller_quota_window_num: int = setting(
+    controller_quota_window_num: int = later(
         "controller.quota.window.num",
         11,
         at_least(1),
-        acts=Acts.QUOTAS,
-        doc="samples for controller mutations",
+        doc="samples kept for the quotas of creating and deleting topics",
     )
-    controller_quota_window_size_seconds: int = setting(
-        "controller.quota.window.size.seconds",
-        1,
-        at_least(1),
-        acts=Acts.QUOTAS,
-        doc="length of a sample",
+    controller_quota_window_size_seconds: int = later(
+        "controller.quota.window.size.seconds", 1, at_least(1), doc="length of each, in seconds"
     )
     client_quota_callback_class: str | None = setting(
-        "client.quota.callback.class", None, type=CLASS, acts=Acts.JAVA, doc="custom quota logic"
+        "client.quota.callback.class",
+        None,
+        type=CLASS,
+        acts=Acts.JAVA,
+        doc="plug-in that says which quota holds for whom",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from kserver.config.setting import (
     CLASS,
@@ -17,15 +18,16 @@ from kserver.config.setting import (
     setting,
 )
 
+later = partial(setting, acts=Acts.SECURITY)
+
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class SecuritySettings:
     """Security."""
 
-    authorizer_class_name: str = setting(
+    authorizer_class_name: str = later(
         "authorizer.class.name",
         "",
-        acts=Acts.SECURITY,
         doc="the authorizer: empty for none, else the class name of one of Kafka's",
     )
     principal_builder_class: str = setting(
@@ -34,90 +36,81 @@ class SecuritySettings:
         type=CLASS,
         dynamic=PER_BROKER,
         acts=Acts.JAVA,
-        doc="derives the principal from a connection",
+        doc="plug-in that tells who is at the other end of a connection",
     )
     security_providers: str | None = setting(
-        "security.providers", None, type=STRING, acts=Acts.JAVA, doc="extra Java security providers"
+        "security.providers",
+        None,
+        type=STRING,
+        acts=Acts.JAVA,
+        doc="further security providers of Java",
     )
-    connections_max_reauth_ms: int = setting(
+    connections_max_reauth_ms: int = later(
         "connections.max.reauth.ms",
         0,
         type=LONG,
-        acts=Acts.SECURITY,
-        doc="force re-authentication; 0 off",
+        doc="how long a login holds; 0 for as long as the connection",
     )
-    delegation_token_secret_key: str | None = setting(
+    delegation_token_secret_key: str | None = later(
         "delegation.token.secret.key",
         None,
         type=PASSWORD,
-        acts=Acts.SECURITY,
-        doc="secret for tokens; unset disables them",
+        doc="secret that delegation tokens are made with; without it there are none",
     )
-    delegation_token_master_key: str | None = setting(
+    delegation_token_master_key: str | None = later(
         "delegation.token.master.key",
         None,
         type=PASSWORD,
-        acts=Acts.SECURITY,
         doc="older name of delegation.token.secret.key",
     )
-    delegation_token_max_lifetime_ms: int = setting(
+    delegation_token_max_lifetime_ms: int = later(
         "delegation.token.max.lifetime.ms",
         7 * DAY_MS,
         at_least(1),
         type=LONG,
-        acts=Acts.SECURITY,
-        doc="longest life of a token",
+        doc="longest life of a token, renewals and all",
     )
-    delegation_token_expiry_time_ms: int = setting(
+    delegation_token_expiry_time_ms: int = later(
         "delegation.token.expiry.time.ms",
         DAY_MS,
         at_least(1),
         type=LONG,
-        acts=Acts.SECURITY,
-        doc="life before renewal is needed",
+        doc="life of a token from one renewal to the next",
     )
-    delegation_token_expiry_check_interval_ms: int = setting(
+    delegation_token_expiry_check_interval_ms: int = later(
         "delegation.token.expiry.check.interval.ms",
         HOUR_MS,
         at_least(1),
         type=LONG,
-        acts=Acts.SECURITY,
-        doc="how often expired tokens are removed",
+        doc="how often tokens that ran out are removed",
     )
-    password_encoder_secret: str | None = setting(
+    password_encoder_secret: str | None = later(
         "password.encoder.secret",
         None,
         type=PASSWORD,
-        acts=Acts.SECURITY,
-        doc="secret for dynamic passwords kept in ZooKeeper",
+        doc="secret that passwords set at run time are kept under in ZooKeeper",
     )
-    password_encoder_old_secret: str | None = setting(
+    password_encoder_old_secret: str | None = later(
         "password.encoder.old.secret",
         None,
         type=PASSWORD,
-        acts=Acts.SECURITY,
-        doc="previous secret, for rotation",
+        doc="the secret before, while it is being changed",
     )
-    password_encoder_cipher_algorithm: str = setting(
-        "password.encoder.cipher.algorithm",
-        "AES/CBC/PKCS5Padding",
-        acts=Acts.SECURITY,
-        doc="cipher",
+    password_encoder_cipher_algorithm: str = later(
+        "password.encoder.cipher.algorithm", "AES/CBC/PKCS5Padding", doc="cipher they are kept with"
     )
-    password_encoder_key_length: int = setting(
-        "password.encoder.key.length", 128, at_least(8), acts=Acts.SECURITY, doc="key length"
+    password_encoder_key_length: int = later(
+        "password.encoder.key.length", 128, at_least(8), doc="length of its key, in bits"
     )
-    password_encoder_iterations: int = setting(
+    password_encoder_iterations: int = later(
         "password.encoder.iterations",
         4096,
         at_least(1024),
-        acts=Acts.SECURITY,
-        doc="key derivation rounds",
+        doc="rounds in which the key is derived",
     )
-    password_encoder_keyfactory_algorithm: str | None = setting(
+    password_encoder_keyfactory_algorithm: str | None = later(
         "password.encoder.keyfactory.algorithm",
         None,
         type=STRING,
-        acts=Acts.SECURITY,
-        doc="key derivation; null picks PBKDF2 SHA-512 or SHA-1",
+        doc="algorithm by which the key is derived",
     )

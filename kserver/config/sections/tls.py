@@ -3,136 +3,130 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from kserver.config.setting import CLASS, PASSWORD, PER_BROKER, STRING, Acts, one_of, setting
+
+later = partial(setting, acts=Acts.SECURITY)
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class TlsSettings:
     """TLS."""
 
-    ssl_client_auth: str = setting(
+    ssl_client_auth: str = later(
         "ssl.client.auth",
         "none",
         one_of("required", "requested", "none"),
         dynamic=PER_BROKER,
-        acts=Acts.SECURITY,
-        doc="none, requested or required",
+        doc="whether clients show a certificate: none, requested or required",
     )
-    ssl_protocol: str = setting(
-        "ssl.protocol",
-        "TLSv1.3",
-        dynamic=PER_BROKER,
-        acts=Acts.SECURITY,
-        doc="TLS version to create contexts with",
+    ssl_protocol: str = later(
+        "ssl.protocol", "TLSv1.3", dynamic=PER_BROKER, doc="TLS version that contexts are made for"
     )
-    ssl_enabled_protocols: tuple[str, ...] = setting(
+    ssl_enabled_protocols: tuple[str, ...] = later(
         "ssl.enabled.protocols",
         ("TLSv1.2", "TLSv1.3"),
         dynamic=PER_BROKER,
-        acts=Acts.SECURITY,
-        doc="TLS versions allowed",
+        doc="TLS versions that a connection may use",
     )
-    ssl_cipher_suites: tuple[str, ...] = setting(
+    ssl_cipher_suites: tuple[str, ...] = later(
         "ssl.cipher.suites",
         (),
         dynamic=PER_BROKER,
-        acts=Acts.SECURITY,
-        doc="allowed suites; empty means all",
+        doc="cipher suites that a connection may use; empty for all",
     )
     ssl_provider: str | None = setting(
-        "ssl.provider", None, type=STRING, dynamic=PER_BROKER, acts=Acts.JAVA, doc="JSSE provider"
-    )
-    ssl_keystore_type: str = setting(
-        "ssl.keystore.type", "JKS", dynamic=PER_BROKER, acts=Acts.SECURITY, doc="JKS, PKCS12 or PEM"
-    )
-    ssl_keystore_location: str | None = setting(
-        "ssl.keystore.location",
+        "ssl.provider",
         None,
         type=STRING,
         dynamic=PER_BROKER,
-        acts=Acts.SECURITY,
-        doc="key store file",
+        acts=Acts.JAVA,
+        doc="security provider of Java",
     )
-    ssl_keystore_password: str | None = setting(
+    ssl_keystore_type: str = later(
+        "ssl.keystore.type",
+        "JKS",
+        dynamic=PER_BROKER,
+        doc="what the key store is: JKS, PKCS12 or PEM",
+    )
+    ssl_keystore_location: str | None = later(
+        "ssl.keystore.location", None, type=STRING, dynamic=PER_BROKER, doc="file of the key store"
+    )
+    ssl_keystore_password: str | None = later(
         "ssl.keystore.password",
         None,
         type=PASSWORD,
         dynamic=PER_BROKER,
-        acts=Acts.SECURITY,
-        doc="its password",
+        doc="password of the key store",
     )
-    ssl_key_password: str | None = setting(
+    ssl_key_password: str | None = later(
         "ssl.key.password",
         None,
         type=PASSWORD,
         dynamic=PER_BROKER,
-        acts=Acts.SECURITY,
-        doc="private key password",
+        doc="password of the private key",
     )
-    ssl_keystore_key: str | None = setting(
+    ssl_keystore_key: str | None = later(
         "ssl.keystore.key",
         None,
         type=PASSWORD,
         dynamic=PER_BROKER,
-        acts=Acts.SECURITY,
-        doc="PEM private key inline",
+        doc="private key in PEM, instead of a file",
     )
-    ssl_keystore_certificate_chain: str | None = setting(
+    ssl_keystore_certificate_chain: str | None = later(
         "ssl.keystore.certificate.chain",
         None,
         type=PASSWORD,
         dynamic=PER_BROKER,
-        acts=Acts.SECURITY,
-        doc="PEM chain inline",
+        doc="certificate chain in PEM, instead of a file",
     )
-    ssl_truststore_type: str = setting(
+    ssl_truststore_type: str = later(
         "ssl.truststore.type",
         "JKS",
         dynamic=PER_BROKER,
-        acts=Acts.SECURITY,
-        doc="type of the trust store",
+        doc="what the trust store is: JKS, PKCS12 or PEM",
     )
-    ssl_truststore_location: str | None = setting(
+    ssl_truststore_location: str | None = later(
         "ssl.truststore.location",
         None,
         type=STRING,
         dynamic=PER_BROKER,
-        acts=Acts.SECURITY,
-        doc="trust store file",
+        doc="file of the trust store",
     )
-    ssl_truststore_password: str | None = setting(
+    ssl_truststore_password: str | None = later(
         "ssl.truststore.password",
         None,
         type=PASSWORD,
         dynamic=PER_BROKER,
-        acts=Acts.SECURITY,
-        doc="its password",
+        doc="password of the trust store",
     )
-    ssl_truststore_certificates: str | None = setting(
+    ssl_truststore_certificates: str | None = later(
         "ssl.truststore.certificates",
         None,
         type=PASSWORD,
         dynamic=PER_BROKER,
-        acts=Acts.SECURITY,
-        doc="PEM certificates inline",
+        doc="trusted certificates in PEM, instead of a file",
     )
     ssl_keymanager_algorithm: str = setting(
-        "ssl.keymanager.algorithm", "SunX509", dynamic=PER_BROKER, acts=Acts.JAVA, doc="key manager"
+        "ssl.keymanager.algorithm",
+        "SunX509",
+        dynamic=PER_BROKER,
+        acts=Acts.JAVA,
+        doc="key manager of Java",
     )
     ssl_trustmanager_algorithm: str = setting(
         "ssl.trustmanager.algorithm",
         "PKIX",
         dynamic=PER_BROKER,
         acts=Acts.JAVA,
-        doc="trust manager",
+        doc="trust manager of Java",
     )
-    ssl_endpoint_identification_algorithm: str = setting(
+    ssl_endpoint_identification_algorithm: str = later(
         "ssl.endpoint.identification.algorithm",
         "https",
         dynamic=PER_BROKER,
-        acts=Acts.SECURITY,
-        doc="host name check; empty turns it off",
+        doc="https checks the host name in a certificate; empty does not",
     )
     ssl_secure_random_implementation: str | None = setting(
         "ssl.secure.random.implementation",
@@ -140,7 +134,7 @@ class TlsSettings:
         type=STRING,
         dynamic=PER_BROKER,
         acts=Acts.JAVA,
-        doc="random source",
+        doc="source of randomness of Java",
     )
     ssl_engine_factory_class: str | None = setting(
         "ssl.engine.factory.class",
@@ -148,23 +142,18 @@ class TlsSettings:
         type=CLASS,
         dynamic=PER_BROKER,
         acts=Acts.JAVA,
-        doc="custom engine factory",
+        doc="plug-in that makes TLS engines",
     )
-    ssl_principal_mapping_rules: str = setting(
+    ssl_principal_mapping_rules: str = later(
         "ssl.principal.mapping.rules",
         "DEFAULT",
-        acts=Acts.SECURITY,
-        doc="certificate name to principal rules",
+        doc="rules that shorten the name in a certificate to a principal",
     )
-    ssl_allow_dn_changes: bool = setting(
+    ssl_allow_dn_changes: bool = later(
         "ssl.allow.dn.changes",
         False,
-        acts=Acts.SECURITY,
-        doc="allow another subject on key store reload",
+        doc="let a reloaded key store have another distinguished name",
     )
-    ssl_allow_san_changes: bool = setting(
-        "ssl.allow.san.changes",
-        False,
-        acts=Acts.SECURITY,
-        doc="allow other alternative names on reload",
+    ssl_allow_san_changes: bool = later(
+        "ssl.allow.san.changes", False, doc="let a reloaded key store have other alternative names"
     )

@@ -3,109 +3,99 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from kserver.config.setting import CLUSTER, DAY_MS, HOUR_MS, SHORT, Acts, at_least, setting
+
+later = partial(setting, acts=Acts.TRANSACTIONS)
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class TransactionSettings:
     """Transactions and idempotence."""
 
-    transaction_state_log_num_partitions: int = setting(
+    transaction_state_log_num_partitions: int = later(
         "transaction.state.log.num.partitions",
         50,
         at_least(1),
-        acts=Acts.TRANSACTIONS,
-        doc="partitions of __transaction_state",
+        doc="partitions of __transaction_state; not to be changed once it exists",
     )
-    transaction_state_log_replication_factor: int = setting(
+    transaction_state_log_replication_factor: int = later(
         "transaction.state.log.replication.factor",
         3,
         at_least(1),
         type=SHORT,
-        acts=Acts.TRANSACTIONS,
-        doc="its replication factor",
+        doc="replicas of __transaction_state; 1 without ZooKeeper",
     )
-    transaction_state_log_min_isr: int = setting(
+    transaction_state_log_min_isr: int = later(
         "transaction.state.log.min.isr",
         2,
         at_least(1),
-        acts=Acts.TRANSACTIONS,
-        doc="its minimum ISR",
+        doc="in-sync replicas it needs to be written to; 1 without ZooKeeper",
     )
-    transaction_state_log_segment_bytes: int = setting(
-        "transaction.state.log.segment.bytes",
-        100 << 20,
-        at_least(1),
-        acts=Acts.TRANSACTIONS,
-        doc="its segment size",
+    transaction_state_log_segment_bytes: int = later(
+        "transaction.state.log.segment.bytes", 100 << 20, at_least(1), doc="size of its segments"
     )
-    transaction_state_log_load_buffer_size: int = setting(
+    transaction_state_log_load_buffer_size: int = later(
         "transaction.state.log.load.buffer.size",
         5 << 20,
         at_least(1),
-        acts=Acts.TRANSACTIONS,
-        doc="read size when loading it",
+        doc="bytes read at a time when it is loaded",
     )
-    transaction_max_timeout_ms: int = setting(
+    transaction_max_timeout_ms: int = later(
         "transaction.max.timeout.ms",
         900_000,
         at_least(1),
-        acts=Acts.TRANSACTIONS,
-        doc="largest timeout a producer may ask for",
+        doc="longest timeout that a producer may ask for",
     )
-    transaction_two_phase_commit_enable: bool = setting(
+    transaction_two_phase_commit_enable: bool = later(
         "transaction.two.phase.commit.enable",
         False,
-        acts=Acts.TRANSACTIONS,
         doc="allow transactions that an outside coordinator ends (KIP-939)",
     )
-    transactional_id_expiration_ms: int = setting(
+    transactional_id_expiration_ms: int = later(
         "transactional.id.expiration.ms",
         7 * DAY_MS,
         at_least(1),
-        acts=Acts.TRANSACTIONS,
-        doc="idle transactional ids expire after this",
+        doc="how long a transactional id is remembered without use",
     )
-    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = later(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         10_000,
         at_least(1),
-        acts=Acts.TRANSACTIONS,
-        doc="how often timed-out transactions are aborted",
+        doc="how often transactions that timed out are aborted",
     )
-    transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = later(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         HOUR_MS,
         at_least(1),
-        acts=Acts.TRANSACTIONS,
-        doc="how often expired ids are removed",
+        doc="how often transactional ids without use are removed",
     )
-    transaction_partition_verification_enable: bool = setting(
+    transaction_partition_verification_enable: bool = later(
         "transaction.partition.verification.enable",
         True,
         dynamic=CLUSTER,
-        acts=Acts.TRANSACTIONS,
-        doc="check a transaction's partitions before appending",
+        doc=(
+            "ask the coordinator whether a partition belongs to a transaction before it is "
+            "written to"
+        ),
     )
-    add_partitions_to_txn_retry_backoff_ms: int = setting(
+    add_partitions_to_txn_retry_backoff_ms: int = later(
         "add.partitions.to.txn.retry.backoff.ms",
         20,
         at_least(1),
-        acts=Acts.TRANSACTIONS,
-        doc="wait before that check is tried again",
+        doc="pause before the coordinator is asked again",
     )
-    add_partitions_to_txn_retry_backoff_max_ms: int = setting(
+    add_partitions_to_txn_retry_backoff_max_ms: int = later(
         "add.partitions.to.txn.retry.backoff.max.ms",
         100,
         at_least(0),
-        acts=Acts.TRANSACTIONS,
-        doc="upper bound of the waits together",
+        doc="how long it is asked again",
     )
     producer_id_expiration_ms: int = setting(
         "producer.id.expiration.ms",
         DAY_MS,
         at_least(1),
         dynamic=CLUSTER,
-        doc="idle producer state in a partition expires after this",
+        doc="how long a partition remembers an idempotent producer that writes no more",
     )

@@ -1,0 +1,141 @@
+"""man/kserver.properties.5, made from the settings themselves.
+
+Pure: the table in, roff out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kserver.config.broker import BrokerConfig
+from kserver.config.setting import Acts, Setting, sections_of, settings_of
+from kserver.config.topic import TopicConfig
+
+HEAD = r"""
+.\" Made from kserver/config by "python -m kcli.manual"; edit the settings there.
+.TH KSERVER.PROPERTIES 5 "" k "File Formats"
+.SH NAME
+kserver.properties \- configuration of a broker and of its topics
+.SH SYNOPSIS
+.B k server\-start
+.I server.properties
+.RB [ \-\-override
+.IR key = value ]...
+.SH DESCRIPTION
+The broker reads Kafka's
+.IR server.properties ,
+as it is: the same keys, types, defaults and ranges as Kafka 4.3, and the keys of Kafka 3.9 that
+have to do with ZooKeeper.
+A line is
+.IR key = value ;
+lines that start with # or ! are comments, a \e at the end of a line joins the next.
+The last value given of a key counts, one given by
+.B \-\-override
+above all.
+.PP
+A value that is not of its key's type or range stops the start; all such are named, each with its
+line and with what is allowed.
+An unknown key is let through with a warning that names the known key nearest to it.
+.PP
+Without a file the broker listens on 127.0.0.1:9092 and keeps its data in
+.I $XDG_DATA_HOME/k
+or
+.IR ~/.local/share/k .
+Without
+.B zookeeper.connect
+it is a cluster of its own: its number is 0 unless one is given, and the internal topics have one
+replica unless told otherwise.
+.PP
+A setting says whether it
+.I acts
+already.
+One that does not is accepted and shown like any other, so that files written for Kafka can be used
+unchanged.
+.SS Types
+BOOLEAN is true or false.
+SHORT, INT and LONG are whole numbers of 16, 32 and 64 bits, DOUBLE is a number.
+LIST is separated by commas.
+CLASS names a Java class, and is only kept.
+PASSWORD is never shown.
+.I null
+stands for a value that is not set.
+Names end in their unit: .ms, .hours, .bytes.
+"""
+
+TAIL = r"""
+.SH DIFFERENCES FROM KAFKA
+.TP
+.B log.segment.bytes, segment.bytes
+take small segments, from 14 bytes, as Kafka 3 did; Kafka 4 refuses less than 1048576.
+.TP
+.B log.retention.ms, log.retention.minutes, log.retention.hours
+take \-1 for never; Kafka takes every negative number for it.
+.TP
+.B broker.id
+is 0 without
+.BR zookeeper.connect ,
+where Kafka 4 wants a number.
+.TP
+.B log.flush.before.ack, log.validate.records, flush.before.ack, validate.records
+are not known to Kafka.
+.TP
+.B message.downconversion.enable, message.format.version, message.timestamp.difference.max.ms
+are taken of a topic, as by Kafka 3; Kafka 4 refuses them.
+.TP
+.B listeners
+of the names in
+.B controller.listener.names
+are left out, so that a file for a KRaft broker can be used.
+.SH SEE ALSO
+.BR k (1)
+"""
+
+
+def manual() -> str:
+    """The whole page."""
+    lines = [HEAD.strip()]
+    for section in sections_of(BrokerConfig):
+        lines += _section((section.__doc__ or "").rstrip("."), settings_of(section).values())
+    lines += _section("Topics", settings_of(TopicConfig).values(), TOPICS)
+    lines.append(TAIL.strip())
+    return "\n".join(lines) + "\n"
+
+
+TOPICS = (
+    "What k topics --create --config sets for one topic.  A key that is not set takes the value "
+    "of the broker's key that is named with it."
+)
+
+
+def _section(title: str, settings: Iterable[Setting], text: str = "") -> Iterator[str]:
+    yield f".SH {title.upper()}"
+    if text:
+        yield escape(text)
+    for setting in settings:
+        yield ".TP"
+        yield f".B {escape(setting.name)}"
+        yield escape(sentence(setting.doc))
+        yield ".br"
+        yield escape(_facts(setting))
+
+
+def _facts(setting: Setting) -> str:
+    default = setting.render(setting.default)
+    facts = [f"{setting.type.name}, default {'null' if default is None else default or 'empty'}"]
+    if setting.check.range:
+        facts.append(f"allowed {setting.check.range}")
+    if setting.broker_key:
+        facts.append(f"falls back to {setting.broker_key}")
+    if setting.acts is not Acts.NOW:
+        facts.append(setting.acts.value)
+    return sentence("; ".join(facts))
+
+
+def sentence(text: str) -> str:
+    return text if text.endswith(".") else text + "."
+
+
+def escape(text: str) -> str:
+    """Plain text for roff: hyphens stay hyphens, and no line is taken for a request."""
+    escaped = text.replace("\\", "\\e").replace("-", "\\-")
+    return "\\&" + escaped if escaped.startswith((".", "'")) else escaped
