@@ -55,9 +55,9 @@ class BrokerInfo:
 class ClusterMetadata:
     cluster_id: str
     controller: BrokerId = NO_BROKER
-    brokers: Mapping[BrokerId, BrokerInfo] = MappingProxyType({})
-    topics: Mapping[str, TopicInfo] = MappingProxyType({})
-    topic_names: Mapping[UUID, str] = MappingProxyType({})
+    brokers: Mapping[BrokerId, BrokerInfo] = field(default_factory=dict)
+    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
+    topic_names: Mapping[UUID, str] = field(default_factory=dict)
 
     def with_topics(
         self, changed: Mapping[str, TopicInfo], deleted: frozenset[str] = frozenset()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -39,6 +39,8 @@ class Parts:
     controller: Controller
     producer_ids: ProducerIds
     spawn: Spawn
+    on_bug: Callable[[str, BaseException], None]
+    """A request, named, that failed in a way nobody foresaw."""
 
 
 @dataclass(slots=True)

@@ -72,7 +72,7 @@ class Request:
         self.parts = parts
         self.fetching = fetching
         self.limits = Limits(min(body.max_bytes, parts.config.fetch_max_bytes), _is_committed(body))
-        self.min_bytes = body.min_bytes
+        self.min_bytes: int = body.min_bytes
         self.pending = Pending(exclusive=True)
 
     def is_enough(self, reads: Sequence[Read]) -> bool:
@@ -237,8 +237,8 @@ def _write(
     size = 4 + sum(len(p) if isinstance(p, bytes) else p.size for p in out)
     first = out[0]
     assert isinstance(first, bytes)
-    out[0] = _HEAD.pack(size, header.correlation_id) + first
-    return out if len(out) > 1 else out[0]
+    first = _HEAD.pack(size, header.correlation_id) + first
+    return [first, *out[1:]] if len(out) > 1 else first
 
 
 def _partition(one: Read, version: int) -> bytes:

@@ -69,7 +69,7 @@ class Topic(NamedTuple):
 
 
 class Result(NamedTuple):
-    index: int
+    partition: int
     error: int = 0
     base_offset: Offset = -1
     append_time: int = NO_TIMESTAMP
@@ -103,7 +103,7 @@ def handle_frame(
         answered.append((topic.id, results))
         for index, records in topic.partitions:
             try:
-                partition = parts.replicas.partitions.get((topic.name, index))  # type: ignore[arg-type]
+                partition = parts.replicas.partitions.get((topic.name, index))
                 if partition is None:
                     partition = _missing(topic, index, parts)
                 if records[ATTRIBUTES_AT : ATTRIBUTES_AT + 1] and (
@@ -159,7 +159,9 @@ def _when_committed(
     def ready() -> bool:
         for results, at, partition, end in waiting:
             if parts.replicas.partitions.get(partition.topic_partition) is not partition:
-                results[at] = Result(results[at].index, ErrorCode.unknown_topic_or_partition.value)
+                results[at] = Result(
+                    results[at].partition, ErrorCode.unknown_topic_or_partition.value
+                )
             elif partition.log.high_watermark < end:
                 return False
         pending.complete(_write(header, answered))
@@ -168,7 +170,7 @@ def _when_committed(
     def expired() -> None:
         for results, at, partition, end in waiting:
             if partition.log.high_watermark < end:
-                results[at] = Result(results[at].index, ErrorCode.request_timed_out.value)
+                results[at] = Result(results[at].partition, ErrorCode.request_timed_out.value)
         pending.complete(_write(header, answered))
 
     if not ready():

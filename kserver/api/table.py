@@ -101,8 +101,13 @@ TABLE: Mapping[int, Entry] = {
 SERVED = {key: TABLE[key].versions for key in sorted(TABLE)}
 
 
-def open_session(endpoint: Endpoint, address: str, parts: Parts) -> Dispatch:
-    """The dispatch of one connection: a frame in, its answer out; raises ProtocolError."""
+def open_session(
+    endpoint: Endpoint, address: str, parts: Parts, close: Callable[[str], None]
+) -> Dispatch:
+    """The dispatch of one connection: a frame in, its answer out; raises ProtocolError.
+
+    `close` ends that connection: what a handler did not foresee is a bug, and costs no other.
+    """
     table = TABLE
     session = Session(endpoint, address, SERVED)
 
@@ -115,21 +120,43 @@ def open_session(endpoint: Endpoint, address: str, parts: Parts) -> Dispatch:
             # As Kafka: a client that asks what was not offered gets its connection closed.
             raise ProtocolError(f"{api_name(header.api_key)} v{header.api_version} is not served")
         if entry.hot is not None:
-            return entry.hot(header, frame, at, session, parts)
+            try:
+                return entry.hot(header, frame, at, session, parts)
+            except ProtocolError:
+                raise
+            except Exception as bug:
+                parts.on_bug(_named(header, session), bug)
+                raise ProtocolError("internal error") from bug
         assert entry.plain is not None
         request = read_request(header, frame, at)
         pending = Pending(exclusive=True)
         context = Context(parts, session, header.api_version, header.client_id)
-        parts.spawn(_run(entry.plain, request, context, header, pending))
+        parts.spawn(run(entry.plain, request, context, header, pending))
         return pending
+
+    async def run(
+        handle: PlainHandler,
+        request: Any,
+        context: Context,
+        header: RequestHeader,
+        pending: Pending,
+    ) -> None:
+        try:
+            answer = await handle(request, context)
+            frame = write_response(
+                header.api_key, header.api_version, header.correlation_id, answer
+            )
+        except Exception as bug:
+            parts.on_bug(_named(header, session), bug)
+            close("internal error")
+            return
+        pending.complete(frame)
 
     return dispatch
 
 
-async def _run(
-    handle: PlainHandler, request: Any, context: Context, header: RequestHeader, pending: Pending
-) -> None:
-    answer = await handle(request, context)
-    pending.complete(
-        write_response(header.api_key, header.api_version, header.correlation_id, answer)
+def _named(header: RequestHeader, session: Session) -> str:
+    return (
+        f"{api_name(header.api_key)} v{header.api_version} from {session.address}"
+        f" (client id {header.client_id!r})"
     )

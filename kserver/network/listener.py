@@ -62,7 +62,7 @@ class Listeners:
         self._disk = disk
         self._open_session = open_session
         self._buffers = Buffers()
-        self._sockets: list[socket.socket] = []
+        self._sockets: list[tuple[socket.socket, Endpoint]] = []
         self._servers: list[asyncio.Server] = []
         # Dicts, for their order: what leaves here must not depend on hashes.
         self._connections: dict[AnyConnection, None] = {}
@@ -71,13 +71,19 @@ class Listeners:
     def __len__(self) -> int:
         return len(self._connections)
 
-    def open(self, endpoint: Endpoint) -> Endpoint:
-        """Bind and listen; returns the endpoint with its real port.  OSError names the address."""
+    def bind(self, endpoint: Endpoint) -> Endpoint:
+        """Take the address; returns the endpoint with its real port.  OSError names the address.
+
+        Who connects before `accept` waits in the backlog.
+        """
         host = endpoint.host or None
-        family, _, _, _, address = socket.getaddrinfo(
-            host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            family, _, _, _, address = socket.getaddrinfo(
+                host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            sock = socket.socket(family, socket.SOCK_STREAM)
+        except OSError as error:
+            raise _unusable(endpoint, error) from error
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -90,15 +96,17 @@ class Listeners:
             sock.listen(self._limits.backlog)
         except OSError as error:
             sock.close()
-            raise OSError(
-                error.errno, f"listener {endpoint} cannot be opened: {error.strerror}"
-            ) from error
+            raise _unusable(endpoint, error) from error
         port = sock.getsockname()[1]
         bound = Endpoint(endpoint.listener, endpoint.protocol, endpoint.host, port)
-        self._sockets.append(sock)
-        loop = asyncio.get_running_loop()
-        loop.add_reader(sock.fileno(), self._accept, loop, sock, bound)
+        self._sockets.append((sock, bound))
         return bound
+
+    def accept(self) -> None:
+        """Let clients in on every bound address."""
+        loop = asyncio.get_running_loop()
+        for sock, bound in self._sockets:
+            loop.add_reader(sock.fileno(), self._accept, loop, sock, bound)
 
     async def open_stream(self, endpoint: Endpoint) -> None:
         """Listen through the loop's own transports (the simulated network)."""
@@ -134,7 +142,7 @@ class Listeners:
 
     def stop_accepting(self) -> None:
         loop = asyncio.get_running_loop()
-        for sock in self._sockets:
+        for sock, _ in self._sockets:
             loop.remove_reader(sock.fileno())
             sock.close()
         self._sockets.clear()
@@ -168,7 +176,7 @@ class Listeners:
     def _listen_again(
         self, loop: asyncio.AbstractEventLoop, listening: socket.socket, endpoint: Endpoint
     ) -> None:
-        if listening in self._sockets:
+        if (listening, endpoint) in self._sockets:
             loop.add_reader(listening.fileno(), self._accept, loop, listening, endpoint)
 
     def _take(
@@ -231,3 +239,13 @@ class Listeners:
             del self._by_address[connection.address]
         if reason and reason not in ("idle", "shutdown"):
             log.info("connection from %s closed: %s", connection.address, reason)
+
+
+def _unusable(endpoint: Endpoint, error: OSError) -> OSError:
+    reason = error.strerror or str(error)
+    return OSError(error.errno, f"listener {endpoint} cannot be opened: {reason}")
+
+
+def own_name() -> str:
+    """What clients are told where no host is configured (Java: getCanonicalHostName)."""
+    return socket.getfqdn()

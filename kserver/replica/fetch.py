@@ -71,7 +71,7 @@ def read(
     reads = []
     for one in wanted:
         try:
-            partition = partitions.get((one.topic, one.partition))  # type: ignore[call-overload]
+            partition = partitions.get((one.topic, one.partition))
             if partition is None:
                 partition = _missing(replicas, one)
             partition.check_leader(one.current_leader_epoch)
@@ -86,13 +86,14 @@ def read(
                 found = log.read(one.offset, max_bytes, up_to=up_to, at_least_one=at_least_one)
                 if found is COLD:
                     return NotInMemory(log, one.offset, max_bytes, up_to)
-            size = found.size if isinstance(found, Slice) else 0
+            data, size = None, 0
             aborted: Sequence[AbortedTransaction] = ()
-            if size:
+            if isinstance(found, Slice) and found.size:
+                data, size = found.data, found.size
                 at_least_one = False
                 left -= size
                 if limits.read_committed:
-                    aborted = log.aborted(one.offset, up_to)
+                    aborted = log.aborted(one.offset, found.upper_bound)
             reads.append(
                 Read(
                     one,
@@ -100,7 +101,7 @@ def read(
                     log.high_watermark,
                     log.last_stable_offset,
                     log.log_start_offset,
-                    found.data if isinstance(found, Slice) else None,
+                    data,
                     size,
                     aborted,
                     diverging,

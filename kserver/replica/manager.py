@@ -38,8 +38,9 @@ class ReplicaManager:
         self._purgatory = purgatory
         self._unflushed: dict[Partition, None] = {}
         self._has_unflushed = asyncio.Event()
-        self.partitions: dict[tuple[str, int], Partition] = {}
-        """By TopicPartition, which a plain (topic, partition) tuple equals."""
+        self.partitions: dict[tuple[str | None, int], Partition] = {}
+        """By TopicPartition, which a plain tuple equals; (None, n), a topic that has no name here,
+        is never found."""
 
     def get(self, topic: str, partition: int) -> Partition:
         """The hosted partition; raises KafkaError that tells a missing one from a foreign one."""
@@ -58,7 +59,7 @@ class ReplicaManager:
         """Host exactly what `image` places on this broker, in its roles and with its configs."""
         for topic_partition in list(self.partitions):
             hosted = self.partitions[topic_partition]
-            topic = image.topics.get(topic_partition[0])
+            topic = image.topics.get(hosted.topic_partition.topic)
             if topic is None or topic.id != hosted.topic_id:
                 self._drop(hosted)
         for topic in image.topics.values():

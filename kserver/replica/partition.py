@@ -43,7 +43,7 @@ class Partition:
         self.is_leader = info.leader == self._broker_id
         self.isr_size = len(info.isr)
         if self.is_leader and info.leader_epoch > self.epoch:
-            self.log.epochs.assign(info.leader_epoch, self.log.log_end_offset)
+            self.log.assign_epoch(info.leader_epoch, self.log.log_end_offset)
             self.log.update_high_watermark(self.committable)
         self.epoch = info.leader_epoch
 

@@ -1,0 +1,167 @@
+"""A whole broker: builds all parts, starts and stops them in order; alone knows everyone.
+
+    start   log directory locked, addresses bound, coordination reached, registered, the
+            controller's image read, logs recovered, partitions hosted, clients let in
+    stop    clients kept out, parked requests ended, logs flushed and marked clean, coordination
+            left, the lock released
+
+Nobody is let in before everything that he may ask for is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from kserver import registration
+from kserver.api.context import Parts
+from kserver.api.table import open_session
+from kserver.config.broker import BrokerConfig
+from kserver.config.topic import TopicConfig
+from kserver.controller.controller import Controller
+from kserver.log.manager import LogManager
+from kserver.metadata import BrokerInfo, ClusterMetadata, MetadataCache
+from kserver.model import NO_BROKER, BrokerId, Endpoint
+from kserver.network.conversation import Dispatch
+from kserver.network.listener import AnyConnection, Limits, Listeners, own_name
+from kserver.registration import Registration
+from kserver.replica.fetch_session import FetchSessions
+from kserver.replica.manager import ReplicaManager
+from kserver.replica.purgatory import Purgatory
+from kserver.txn.producer_ids import ProducerIds
+from kserver.world import World
+
+log = logging.getLogger(__name__)
+
+
+class Broker:
+    """`await run(stop, ready)`: serves from the call of `ready` until the event `stop` is set.
+
+    `sockets` False listens on the loop's own transports instead: a simulated network.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        world: World,
+        *,
+        sockets: bool = True,
+        on_bug: Callable[[str, BaseException], None] | None = None,
+    ) -> None:
+        self._config = config
+        self._world = world
+        self._sockets = sockets
+        self._on_bug = on_bug or _report
+        self.endpoints: Sequence[Endpoint] = ()
+        """What clients are told, once it runs."""
+        self.id: BrokerId = NO_BROKER
+
+    async def run(self, stop: asyncio.Event, ready: Callable[[], None] = lambda: None) -> None:
+        """Raises ConfigError, StorageError, OSError when it cannot start; a part that fails while
+        it serves stops the broker and is raised as well."""
+        config, world = self._config, self._world
+        loop = asyncio.get_running_loop()
+        async with contextlib.AsyncExitStack() as stack:
+            logs = LogManager(world, config)
+            stack.callback(logs.unlock)
+            await logs.lock()
+            listeners = Listeners(_limits(config), world.disk, self._open_session)
+            stack.callback(listeners.close)
+            bound = [listeners.bind(e) if self._sockets else e for e in config.endpoints]
+            self.endpoints = _advertised(config, bound)
+
+            zookeeper = world.zookeeper
+            await zookeeper.start()
+            stack.push_async_callback(zookeeper.close)
+            await registration.prepare(zookeeper)
+            cluster_id = await registration.cluster_id(zookeeper, world.random)
+            broker_id = await registration.broker_id(zookeeper, config, logs.stored_broker_id)
+            self.id = broker_id
+            logs.identify(broker_id, cluster_id)
+            alive = Registration(world, config, broker_id, self.endpoints)
+            await alive.register()
+
+            endpoints = {endpoint.listener: endpoint for endpoint in self.endpoints}
+            brokers = {broker_id: BrokerInfo(broker_id, endpoints, config.broker_rack)}
+            metadata = MetadataCache(ClusterMetadata(cluster_id, broker_id, brokers))
+            purgatory = Purgatory(loop)
+            replicas = ReplicaManager(broker_id, config, logs, metadata, purgatory)
+            controller = Controller(world, metadata, config, broker_id, replicas.apply)
+            await controller.start()
+            await logs.open(lambda topic: _topic_config(topic, metadata.current, config))
+            stack.push_async_callback(logs.close)
+            replicas.apply(metadata.current)
+            stack.callback(purgatory.close)
+
+            async with asyncio.TaskGroup() as parts, asyncio.TaskGroup() as requests:
+                self._parts = Parts(
+                    broker_id=broker_id,
+                    config=config,
+                    world=world,
+                    loop=loop,
+                    metadata=metadata,
+                    replicas=replicas,
+                    purgatory=purgatory,
+                    fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots),
+                    controller=controller,
+                    producer_ids=ProducerIds(zookeeper, broker_id),
+                    spawn=requests.create_task,
+                    on_bug=self._on_bug,
+                )
+                running = [
+                    parts.create_task(part.run())
+                    for part in (controller, alive, logs, replicas, listeners)
+                ]
+                if self._sockets:
+                    listeners.accept()
+                else:
+                    for endpoint in bound:
+                        await listeners.open_stream(endpoint)
+                ready()
+                await stop.wait()
+                log.info("shutting down")
+                listeners.close()
+                purgatory.close()
+                for task in running:
+                    task.cancel()
+
+    def _open_session(self, endpoint: Endpoint, connection: AnyConnection) -> Dispatch:
+        return open_session(endpoint, connection.address, self._parts, connection.close)
+
+
+def _report(request: str, bug: BaseException) -> None:
+    log.error("%s failed: a bug in this broker", request, exc_info=bug)
+
+
+def _topic_config(topic: str, image: ClusterMetadata, config: BrokerConfig) -> TopicConfig:
+    known = image.topics.get(topic)
+    return TopicConfig.of(known.config if known else {}, config)
+
+
+def _limits(config: BrokerConfig) -> Limits:
+    return Limits(
+        max_connections=config.max_connections,
+        max_connections_per_ip=config.max_connections_per_ip,
+        max_connections_per_ip_overrides=config.connection_limits,
+        connections_max_idle_ms=config.connections_max_idle_ms,
+        max_frame_bytes=config.socket_request_max_bytes,
+        send_buffer_bytes=config.socket_send_buffer_bytes,
+        receive_buffer_bytes=config.socket_receive_buffer_bytes,
+        backlog=config.socket_listen_backlog_size,
+    )
+
+
+def _advertised(config: BrokerConfig, bound: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
+    """What clients are told: a port 0 becomes the one that was bound, no host this machine's."""
+    ports = {endpoint.listener: endpoint.port for endpoint in bound}
+    return tuple(
+        replace(
+            endpoint,
+            host=endpoint.host or own_name(),
+            port=endpoint.port or ports.get(endpoint.listener, 0),
+        )
+        for endpoint in config.advertised_endpoints
+    )

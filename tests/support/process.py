@@ -1,0 +1,103 @@
+"""A real broker in its own process, on a free port."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+LISTENING = re.compile(r"listening on PLAINTEXT://(\S+)")
+START_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 60
+
+
+class BrokerProcess:
+    """`with BrokerProcess(tmp_path) as broker: ... broker.address`.
+
+    The port is free at the first start and kept over restarts, so that clients find it again.
+    """
+
+    def __init__(self, directory: Path, settings: Mapping[str, object] | None = None) -> None:
+        self.directory = directory
+        self.settings = {
+            "log.dirs": directory / "data",
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+        } | dict(settings or {})
+        self.address = ""
+        self.process: subprocess.Popen[str] | None = None
+        self.output: list[str] = []
+
+    @property
+    def data(self) -> Path:
+        return Path(str(self.settings["log.dirs"]))
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    def start(self) -> BrokerProcess:
+        """Returns once it listens; raises RuntimeError with its output when it does not."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        overrides = [w for k, v in self.settings.items() for w in ("--override", f"{k}={v}")]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "kserver", *overrides],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        )
+        found = threading.Event()
+        reader = threading.Thread(target=self._read, args=(self.process, found), daemon=True)
+        reader.start()
+        if not found.wait(START_TIMEOUT_S) or not self.address:
+            self.kill()
+            raise RuntimeError("the broker did not start:\n" + "".join(self.output))
+        self.settings["listeners"] = f"PLAINTEXT://{self.address}"
+        return self
+
+    def _read(self, process: subprocess.Popen[str], found: threading.Event) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            self.output.append(line)
+            if match := LISTENING.search(line):
+                self.address = match[1]
+                found.set()
+        found.set()
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(STOP_TIMEOUT_S)
+
+    def kill(self) -> None:
+        """kill -9: nothing is flushed, nothing is marked clean."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def restart(self) -> BrokerProcess:
+        self.stop()
+        return self.start()
+
+    def __enter__(self) -> BrokerProcess:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None and self.process.poll() is None:
+            try:
+                self.stop()
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise

@@ -1,0 +1,157 @@
+"""Produce is read and written by hand: kio, which is not, must agree in every version."""
+
+import datetime
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kserver.api import produce
+from kserver.api.produce import Result
+from kserver.errors import ErrorCode, ProtocolError
+from kserver.metadata import NO_ID
+from kserver.wire.codec import RequestHeader, read_request_header, read_response, write_request
+from kserver.wire.versions import request
+
+versions = st.sampled_from(produce.VERSIONS)
+names = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=12)
+ids = st.uuids().filter(lambda u: u != NO_ID)
+partitions = st.lists(
+    st.tuples(st.integers(0, 2**31 - 1), st.none() | st.binary(max_size=300)), max_size=4
+)
+topics = st.lists(st.tuples(names, ids, partitions), max_size=4, unique_by=lambda t: t[0])
+
+
+class Names:
+    """As much of the broker's parts as resolving topic ids takes."""
+
+    def __init__(self, topic_names):
+        self.topic_names = topic_names
+
+    @property
+    def metadata(self):
+        return self
+
+    @property
+    def current(self):
+        return self
+
+
+def frame_of(version, given, acks=-1, timeout_ms=1500, transactional_id=None):
+    build = request(0, version)
+    by_id = version >= produce.FIRST_WITH_TOPIC_IDS
+    return memoryview(
+        write_request(
+            build(
+                transactional_id=transactional_id,
+                acks=acks,
+                timeout=datetime.timedelta(milliseconds=timeout_ms),
+                topic_data=[
+                    build.topic_data(
+                        name=name,
+                        topic_id=topic_id,
+                        partition_data=[
+                            build.topic_data.partition_data(index=i, records=r) for i, r in parts
+                        ],
+                    )
+                    for name, topic_id, parts in given
+                ],
+            ),
+            7,
+            "client",
+        )
+    )[4:], by_id
+
+
+@given(
+    versions,
+    topics,
+    st.sampled_from([-1, 0, 1]),
+    st.integers(0, 2**31 - 1),
+    st.none() | st.text(max_size=200),
+)
+def test_what_kio_writes_is_read(version, given_topics, acks, timeout_ms, transactional_id):
+    frame, by_id = frame_of(version, given_topics, acks, timeout_ms, transactional_id)
+    header, at = read_request_header(frame)
+    assert header == RequestHeader(0, version, 7, "client")
+    known = Names({topic_id: name for name, topic_id, _ in given_topics})
+    read = produce._read(frame, at, version, known)
+    assert read[:2] == (acks, timeout_ms)
+    assert [
+        (t.name, t.id, [(i, bytes(records)) for i, records in t.partitions]) for t in read[2]
+    ] == [
+        (name, topic_id.bytes if by_id else name.encode(), [(i, r or b"") for i, r in parts])
+        for name, topic_id, parts in given_topics
+    ]
+
+
+def test_an_unknown_topic_id_is_read_as_a_topic_without_a_name():
+    frame, _ = frame_of(13, [("t", uuid.uuid4(), [(0, b"x")])])
+    _, at = read_request_header(frame)
+    (topic,) = produce._read(frame, at, 13, Names({}))[2]
+    assert topic.name is None
+
+
+@given(versions, topics, st.data())
+def test_a_request_cut_anywhere_or_changed_is_read_or_refused(version, given_topics, data):
+    frame, _ = frame_of(version, given_topics)
+    changed = bytearray(frame[: data.draw(st.integers(0, len(frame)))])
+    if changed:
+        changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        header, at = read_request_header(memoryview(changed))
+        if header.api_version in produce.VERSIONS:
+            produce._read(memoryview(changed), at, header.api_version, Names({}))
+    except ProtocolError:
+        pass
+
+
+results = st.builds(
+    Result,
+    partition=st.integers(0, 2**31 - 1),
+    error=st.just(0),
+    base_offset=st.integers(-1, 2**63 - 1),
+    append_time=st.integers(-1, 2**60),
+    log_start_offset=st.integers(-1, 2**63 - 1),
+) | st.builds(
+    Result,
+    partition=st.integers(0, 2**31 - 1),
+    error=st.sampled_from([ErrorCode.invalid_record.value, ErrorCode.not_leader_or_follower.value]),
+    message=st.none() | st.text(max_size=200),
+    record_errors=st.lists(
+        st.tuples(st.integers(0, 1000), st.none() | st.text(max_size=40)), max_size=3
+    ).map(tuple),
+)
+
+
+@given(versions, st.lists(st.tuples(names, ids, st.lists(results, max_size=4)), max_size=4))
+def test_what_is_written_kio_reads(version, answered):
+    by_id = version >= produce.FIRST_WITH_TOPIC_IDS
+    frame = produce._write(
+        RequestHeader(0, version, 99, None),
+        [(i.bytes if by_id else n.encode(), given) for n, i, given in answered],
+    )
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    correlation_id, answer = read_response(0, version, memoryview(frame)[4:])
+    assert correlation_id == 99
+    for topic, (name, topic_id, expected) in zip(answer.responses, answered, strict=True):
+        assert (topic.topic_id == topic_id) if by_id else (topic.name == name)
+        for got, wanted in zip(topic.partition_responses, expected, strict=True):
+            assert got.index == wanted.partition
+            assert got.error_code.value == wanted.error
+            assert got.base_offset == wanted.base_offset
+            if version >= 5:
+                assert got.log_start_offset == wanted.log_start_offset
+            if version >= 8:
+                assert got.error_message == wanted.message
+                assert [
+                    (e.batch_index, e.batch_index_error_message) for e in got.record_errors
+                ] == list(wanted.record_errors)
+
+
+@pytest.mark.parametrize("version", produce.VERSIONS)
+def test_trailing_garbage_in_a_count_is_refused(version):
+    frame, _ = frame_of(version, [("t", uuid.uuid4(), [(0, b"abc")])])
+    with pytest.raises(ProtocolError):
+        produce._read(frame[:-4], read_request_header(frame)[1], version, Names({}))
