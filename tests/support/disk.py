@@ -21,6 +21,7 @@ It is as strict as POSIX lets a disk be:
 from __future__ import annotations
 
 import asyncio
+import collections
 import errno
 import fnmatch
 import os
@@ -44,12 +45,16 @@ class SimDisk:
         self.capacity_bytes = MUCH_ROOM_BYTES
         self.cold_chance = 0.0
         """How often `read_cached` finds that memory does not hold the bytes."""
+        self.counts: collections.Counter[str] = collections.Counter()
+        """How often each operation was asked for."""
         self.random = chance
         self.clock = clock
         self._root = _Directory()
         self._locks: set[str] = set()
         self._faults: list[Fault] = []
         self._is_dead = False
+        self._waiting_in_vain: list[object] = []
+        """Nobody else may hold those who wait: asyncio complains of tasks that vanish."""
 
     def kill(self) -> SimDisk:
         """The disk as the next process finds it."""
@@ -173,7 +178,7 @@ class SimDisk:
 
     def free_bytes(self, path: str) -> int:
         self.touch("free_bytes", path)
-        return max(0, self.capacity_bytes - sum(inode.used_bytes for inode in self._root.inodes()))
+        return self.room_bytes()
 
     async def offload(self, work: Callable[[], T]) -> T:
         loop = asyncio.get_running_loop()
@@ -181,8 +186,12 @@ class SimDisk:
         loop.call_later(self.random.expovariate(1 / MEAN_OFFLOAD_S), self._work, work, done)
         return await done
 
+    def room_bytes(self) -> int:
+        return max(0, self.capacity_bytes - sum(inode.used_bytes for inode in self._root.inodes()))
+
     def touch(self, operation: str, path: str) -> None:
         """Raise what this operation on this path is to fail with."""
+        self.counts[operation] += 1
         if self._is_dead:
             raise _error(errno.EIO, path)
         for fault in self._faults:
@@ -191,6 +200,7 @@ class SimDisk:
 
     def _work(self, work: Callable[[], T], done: asyncio.Future[T]) -> None:
         if self._is_dead:
+            self._waiting_in_vain.append(done)
             return
         try:
             result = work()
@@ -303,7 +313,7 @@ class SimFile:
     def _room(self, position: int, size: int) -> int:
         """How many of these bytes the disk still takes."""
         growth = position + size - self._inode.used_bytes
-        return size - max(0, min(size, growth - self._disk.free_bytes(self.path)))
+        return size - max(0, min(size, growth - self._disk.room_bytes()))
 
     def _change(self, change: _Change) -> None:
         self._inode.modified_ms = self._disk.clock.now_ms()
