@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import FrozenInstanceError, field
 from typing import Any, NamedTuple, Self
 
 from kserver.config import listeners, properties
@@ -34,7 +34,15 @@ from kserver.config.sections.tiered import TieredSettings
 from kserver.config.sections.tls import TlsSettings
 from kserver.config.sections.transactions import TransactionSettings
 from kserver.config.sections.zookeeper import ZooKeeperSettings
-from kserver.config.setting import GivenValue, Layer, Setting, Source, given_in, settings_of
+from kserver.config.setting import (
+    GivenValue,
+    Layer,
+    Setting,
+    Source,
+    given_in,
+    section,
+    settings_of,
+)
 from kserver.errors import ConfigError
 from kserver.model import Endpoint
 
@@ -63,7 +71,7 @@ WITHOUT_ZOOKEEPER = {
 OPEN_ENDED = ("listener.name.", "config.providers.", "rsm.config.", "rlmm.config.")
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@section
 class BrokerConfig(
     GeneralSettings,
     NetworkSettings,
@@ -90,11 +98,13 @@ class BrokerConfig(
     """What was given and is not known, a line each."""
 
     def __init__(self, **values: Any) -> None:
-        # A generated __init__ of 350 arguments would cost a tenth of the start.  What is not given
-        # here is found in the class, where dataclasses leave the defaults.
+        # What is not given is found in the class, where dataclasses leave the defaults.
         if strangers := values.keys() - self.__dataclass_fields__.keys():
             raise TypeError(f"no such setting: {', '.join(sorted(strangers))}")
         vars(self).update({"explicit": {}} | values)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
 
     @classmethod
     def load(cls, path: str | None = None, overrides: Sequence[str] = ()) -> Self:

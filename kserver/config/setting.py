@@ -21,9 +21,11 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from enum import Enum, IntEnum
 from itertools import dropwhile
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar, dataclass_transform
 
 from kserver.errors import ConfigError
+
+T = TypeVar("T")
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -294,6 +296,16 @@ DEFAULT_TYPES: dict[type, Type] = {
     str: Type.STRING,
     tuple: Type.LIST,
 }
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def section(cls: type[T]) -> type[T]:
+    """Part of a large configuration, or one that is put together of such.
+
+    A dataclass without generated methods, which for 350 settings would cost a tenth of the start;
+    the whole has its own __init__ and refuses to be changed.
+    """
+    return dataclasses.dataclass(kw_only=True, init=False, repr=False, eq=False)(cls)
 
 
 def settings_of(config: type) -> Mapping[str, Setting]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 from kserver.config.setting import (
@@ -14,13 +13,14 @@ from kserver.config.setting import (
     Acts,
     at_least,
     between,
+    section,
     setting,
 )
 
 later = partial(setting, acts=Acts.COMPACTION)
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@section
 class CleanerSettings:
     """Log cleaner."""
 

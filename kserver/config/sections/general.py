@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kserver.config.setting import (
     CLASS,
     CLUSTER,
@@ -14,11 +12,12 @@ from kserver.config.setting import (
     at_least,
     between,
     one_of,
+    section,
     setting,
 )
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@section
 class GeneralSettings:
     """General and identity."""
 

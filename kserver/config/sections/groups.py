@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 from kserver.config.setting import (
@@ -13,13 +12,14 @@ from kserver.config.setting import (
     Acts,
     at_least,
     one_of,
+    section,
     setting,
 )
 
 later = partial(setting, acts=Acts.GROUPS)
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@section
 class GroupSettings:
     """Group coordinator and offsets."""
 

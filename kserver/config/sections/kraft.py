@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
-from kserver.config.setting import DAY_MS, HOUR_MS, LONG, STRING, Acts, at_least, setting
+from kserver.config.setting import DAY_MS, HOUR_MS, LONG, STRING, Acts, at_least, section, setting
 
 never = partial(setting, acts=Acts.KRAFT)
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@section
 class KRaftSettings:
     """KRaft controller."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kserver.config.setting import (
     CLUSTER,
     HOUR_MS,
@@ -18,6 +16,7 @@ from kserver.config.setting import (
     Synonym,
     at_least,
     one_of,
+    section,
     setting,
 )
 
@@ -27,7 +26,7 @@ RETENTION = Check(
 )
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@section
 class LogSettings:
     """Log and retention."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kserver.config.setting import (
     CLUSTER,
     INT_MAX,
@@ -14,11 +12,12 @@ from kserver.config.setting import (
     Acts,
     at_least,
     one_of,
+    section,
     setting,
 )
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@section
 class NetworkSettings:
     """Network."""
 

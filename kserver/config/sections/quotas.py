@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
-from kserver.config.setting import CLASS, Acts, at_least, setting
+from kserver.config.setting import CLASS, Acts, at_least, section, setting
 
 later = partial(setting, acts=Acts.QUOTAS)
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@section
 class QuotaSettings:
     """Quotas."""
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
-from kserver.config.setting import CLUSTER, INT, LONG, STRING, Acts, at_least, setting
+from kserver.config.setting import CLUSTER, INT, LONG, STRING, Acts, at_least, section, setting
 
 later = partial(setting, acts=Acts.REPLICATION)
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@section
 class ReplicationSettings:
     """Replication."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 from kserver.config.setting import (
@@ -15,13 +14,14 @@ from kserver.config.setting import (
     STRING,
     Acts,
     at_least,
+    section,
     setting,
 )
 
 later = partial(setting, acts=Acts.SECURITY)
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@section
 class SecuritySettings:
     """Security."""
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
-from kserver.config.setting import CLUSTER, SHORT, Acts, at_least, between, setting
+from kserver.config.setting import CLUSTER, SHORT, Acts, at_least, between, section, setting
 
 later = partial(setting, acts=Acts.SHARE_GROUPS)
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@section
 class ShareGroupSettings:
     """Share groups."""
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
-from kserver.config.setting import CLASS, PASSWORD, PER_BROKER, STRING, Acts, one_of, setting
+from kserver.config.setting import (
+    CLASS,
+    PASSWORD,
+    PER_BROKER,
+    STRING,
+    Acts,
+    one_of,
+    section,
+    setting,
+)
 
 later = partial(setting, acts=Acts.SECURITY)
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@section
 class TlsSettings:
     """TLS."""
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
-from kserver.config.setting import CLUSTER, DAY_MS, HOUR_MS, SHORT, Acts, at_least, setting
+from kserver.config.setting import CLUSTER, DAY_MS, HOUR_MS, SHORT, Acts, at_least, section, setting
 
 later = partial(setting, acts=Acts.TRANSACTIONS)
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@section
 class TransactionSettings:
     """Transactions and idempotence."""
 

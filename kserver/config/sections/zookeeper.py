@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
-from kserver.config.setting import INT, LIST, NON_EMPTY, PASSWORD, STRING, Acts, at_least, setting
+from kserver.config.setting import (
+    INT,
+    LIST,
+    NON_EMPTY,
+    PASSWORD,
+    STRING,
+    Acts,
+    at_least,
+    section,
+    setting,
+)
 
 later = partial(setting, acts=Acts.SECURITY)
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@section
 class ZooKeeperSettings:
     """ZooKeeper."""
 
