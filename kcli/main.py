@@ -26,6 +26,9 @@ COMMANDS = {
     "Topics and records": {
         "topics": "create, list, describe, grow and delete topics",
     },
+    "Server": {
+        "dump-log": "decode a broker's log, index and snapshot files",
+    },
 }
 
 

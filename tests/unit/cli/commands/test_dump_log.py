@@ -1,0 +1,96 @@
+"""`k dump-log`: which file is read how, and what ends with which status."""
+
+import pytest
+
+from kcli.main import main
+from kserver.wire.batch import encode_batch
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "00000000000000000005.log"
+    path.write_bytes(encode_batch([(0, b"\0\0\0\7", b"v", ())], base_offset=5))
+    return path.name
+
+
+def dump(capsys, *words):
+    status = main(["dump-log", *words])
+    shown = capsys.readouterr()
+    return status, shown.out.splitlines(), shown.err.splitlines()
+
+
+def test_a_log_begins_with_its_first_offset(log, capsys):
+    status, out, err = dump(capsys, "--files", log)
+    assert (status, err) == (0, [])
+    assert out[:2] == [f"Dumping {log}", "Log starting offset: 5"]
+    assert len(out) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "end"),
+    [
+        (["--deep-iteration"], "headerKeys: []"),
+        (["--print-data-log"], "key: \0\0\0\7 payload: v"),
+        (["--key-decoder-class", "kafka.serializer.IntegerDecoder"], "key: 7 payload: v"),
+        (["--value-decoder-class"], "payload: v"),
+        (["--print-data-log", "--skip-record-metadata"], "| key: \0\0\0\7 payload: v"),
+    ],
+)
+def test_records_are_shown_when_wanted(words, end, log, capsys):
+    assert dump(capsys, "--files", log, *words)[1][3].endswith(end)
+
+
+def test_a_missing_file_fails_but_the_others_are_dumped(log, capsys):
+    status, out, err = dump(capsys, "--files", f"missing.txnindex,{log}")
+    assert status == 1
+    assert out[:2] == ["Dumping missing.txnindex", f"Dumping {log}"]
+    assert err == ["k dump-log: missing.txnindex: No such file or directory"]
+
+
+def test_an_unknown_file_is_passed_over(log, capsys):
+    status, out, err = dump(capsys, "--files", "meta.properties")
+    assert (status, out, err) == (
+        0,
+        ["Dumping meta.properties"],
+        ["Ignoring unknown file meta.properties"],
+    )
+
+
+def test_what_was_read_before_a_broken_batch_is_shown(log, capsys, tmp_path):
+    path = tmp_path / log
+    path.write_bytes(path.read_bytes() + bytes(100))
+    status, out, err = dump(capsys, "--files", log)
+    assert status == 1
+    assert len(out) == 3
+    assert "Found record size 0" in err[0]
+
+
+def test_an_empty_index_says_so(log, capsys, tmp_path):
+    name = log.replace(".log", ".index")
+    (tmp_path / name).write_bytes(b"")
+    assert dump(capsys, "--files", name)[1][1] == f"{name} is empty."
+    assert dump(capsys, "--files", name, "--index-sanity-check")[1][1] == (
+        f"{name} passed sanity check."
+    )
+
+
+def test_an_insane_index_fails(log, capsys, tmp_path):
+    name = log.replace(".log", ".index")
+    (tmp_path / name).write_bytes(b"123")
+    status, _, err = dump(capsys, "--files", name, "--index-sanity-check")
+    assert status == 1
+    assert "found 3 bytes" in err[0]
+
+
+@pytest.mark.parametrize("name", ["offsets", "transaction-log", "share-group-state"])
+def test_contents_that_are_not_decoded_yet_are_refused(name, log, capsys):
+    status, out, err = dump(capsys, "--files", log, f"--{name}-decoder")
+    assert (status, out) == (1, [])
+    assert err[0].startswith(f"k dump-log: --{name}-decoder is not supported yet")
+
+
+def test_files_are_needed(capsys):
+    status, _, err = dump(capsys)
+    assert status == 2
+    assert err[0] == 'k dump-log: Missing required argument "[files]"'
