@@ -1,0 +1,504 @@
+import struct
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kserver.config.topic import TopicConfig
+from kserver.errors import ErrorCode, KafkaError
+from kserver.log.validator import InvalidRecords, Origin, validate, validate_replicated
+from kserver.wire import varint
+from kserver.wire.batch import (
+    CONTROL,
+    CRC_START,
+    DELETE_HORIZON,
+    HEADER,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    RecordBatch,
+    TimestampType,
+    encode_batch,
+    encode_records,
+    end_transaction_marker,
+)
+from kserver.wire.checksum import crc32c
+from kserver.wire.compression import Compression, compress
+
+NOW = 1_700_000_000_000
+HOUR_MS = 3_600_000
+DEFAULTS = TopicConfig()
+FULL = replace(DEFAULTS, validate_records="full")
+STAMPED = replace(DEFAULTS, message_timestamp_type="LogAppendTime")
+ONE = ((NOW, b"key", b"value", ()),)
+THREE = (
+    (NOW - 5, b"a", b"1", (("h", b"x"), ("n", None))),
+    (NOW, b"b", None, ()),
+    (NOW - 2, b"c", b"", ()),
+)
+FIELDS = [
+    "base_offset",
+    "length",
+    "leader_epoch",
+    "magic",
+    "crc",
+    "attributes",
+    "last_offset_delta",
+    "base_timestamp",
+    "max_timestamp",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+    "count",
+]
+
+
+def produced(records=ONE, **fields):
+    return memoryview(bytearray(encode_batch(records, **fields)))
+
+
+def forged(records=ONE, *, body=None, **fields):
+    """A batch whose header says what it should not, with a right CRC unless one is given."""
+    good = encode_batch(records)
+    body = good[HEADER_SIZE:] if body is None else body
+    header = dict(zip(FIELDS, HEADER.unpack_from(good), strict=True))
+    header["length"] = HEADER_SIZE - 12 + len(body)
+    header |= fields
+    data = bytearray(HEADER.pack(*header.values()) + body)
+    if "crc" not in fields:
+        struct.pack_into(">I", data, 17, crc32c(data[CRC_START:]))
+    return memoryview(data)
+
+
+def accepted(records, config=DEFAULTS, *, origin=Origin.client, compacted=False):
+    return validate(
+        records, config, NOW, origin=origin, first_offset=100, leader_epoch=7, compacted=compacted
+    )
+
+
+def refused(records, config=DEFAULTS, **options):
+    before = bytes(records)
+    with pytest.raises(KafkaError) as caught:
+        accepted(records, config, **options)
+    assert bytes(records) == before, "a refused batch was patched"
+    return caught.value
+
+
+# What is accepted, and what is stamped
+
+
+@pytest.mark.parametrize("codec", Compression)
+@pytest.mark.parametrize("config", [DEFAULTS, FULL])
+def test_offset_and_epoch_are_stamped_in_place_and_the_crc_still_holds(codec, config):
+    records = produced(THREE, compression=codec, producer_id=5, producer_epoch=1, base_sequence=20)
+    validated = accepted(records, config)
+    assert validated.buffer is records
+    assert validated.log_append_time_ms == -1
+    (batch,) = validated.batches
+    assert batch._asdict() == {
+        "position": 0,
+        "size": len(records),
+        "base_offset": 100,
+        "last_offset": 102,
+        "max_timestamp": NOW,
+        "producer_id": 5,
+        "producer_epoch": 1,
+        "base_sequence": 20,
+        "record_count": 3,
+        "attributes": codec,
+        "leader_epoch": 7,
+    }
+    stamped = RecordBatch(records)
+    assert (stamped.base_offset, stamped.leader_epoch) == (100, 7)
+    assert stamped.is_valid_crc()
+    assert [r.offset for r in stamped.records()] == [100, 101, 102]
+    assert [r[1:] for r in stamped.records()] == list(THREE)
+
+
+def test_log_append_time_replaces_the_producers_timestamps():
+    for records in (produced(THREE), produced(THREE, compression=Compression.gzip)):
+        validated = accepted(records, STAMPED)
+        assert validated.log_append_time_ms == NOW
+        (batch,) = validated.batches
+        assert batch.max_timestamp == NOW
+        assert batch.attributes & LOG_APPEND_TIME
+        stamped = RecordBatch(records)
+        assert stamped.timestamp_type is TimestampType.log_append_time
+        assert stamped.max_timestamp == NOW
+        assert stamped.attributes == batch.attributes
+        assert stamped.is_valid_crc()
+        assert {r.timestamp for r in stamped.records()} == {NOW}
+
+
+def test_log_append_time_takes_any_timestamp():
+    accepted(produced([(NOW + 30 * HOUR_MS, None, b"", ())]), STAMPED)
+    accepted(produced([(0, None, b"", ())]), replace(STAMPED, message_timestamp_before_max_ms=0))
+
+
+@pytest.mark.parametrize(
+    ("target", "codec"),
+    [("uncompressed", 0), ("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4)],
+)
+@pytest.mark.parametrize("sent", Compression)
+def test_another_codec_in_compression_type_rebuilds_the_batch(sent, target, codec):
+    config = replace(DEFAULTS, compression_type=target)
+    records = produced(
+        THREE,
+        compression=sent,
+        producer_id=5,
+        producer_epoch=1,
+        base_sequence=20,
+        transactional=True,
+    )
+    validated = accepted(records, config)
+    assert (validated.buffer is records) == (sent == codec)
+    (batch,) = validated.batches
+    rebuilt = RecordBatch(validated.buffer)
+    assert batch.attributes == rebuilt.attributes == codec | TRANSACTIONAL
+    assert batch.size == rebuilt.size == len(validated.buffer)
+    assert batch[2:] == (100, 102, NOW, 5, 1, 20, 3, codec | TRANSACTIONAL, 7)
+    assert rebuilt.is_valid_crc()
+    assert rebuilt.leader_epoch == 7
+    assert (rebuilt.producer_id, rebuilt.producer_epoch, rebuilt.base_sequence) == (5, 1, 20)
+    assert (rebuilt.base_timestamp, rebuilt.max_timestamp) == (NOW - 5, NOW)
+    assert [r.offset for r in rebuilt.records()] == [100, 101, 102]
+    assert [r[1:] for r in rebuilt.records()] == list(THREE)
+
+
+def test_a_rebuilt_batch_takes_log_append_time_too():
+    validated = accepted(produced(THREE), replace(STAMPED, compression_type="zstd"))
+    rebuilt = RecordBatch(validated.buffer)
+    assert rebuilt.is_valid_crc()
+    assert rebuilt.max_timestamp == NOW == validated.batches[0].max_timestamp
+    assert {r.timestamp for r in rebuilt.records()} == {NOW}
+
+
+def test_a_rebuilt_batch_is_compressed_at_the_topics_level():
+    text = " ".join(str(n * n) for n in range(5000)).encode()
+    sizes = [
+        accepted(
+            produced([(NOW, None, text, ())]),
+            replace(DEFAULTS, compression_type="gzip", compression_gzip_level=level),
+        )
+        .batches[0]
+        .size
+        for level in (1, 9)
+    ]
+    assert sizes[0] > sizes[1]
+
+
+def test_a_coordinators_control_batch_is_taken_and_never_compressed():
+    key, value = end_transaction_marker(commit=True, coordinator_epoch=3)
+    records = produced(
+        [(NOW, key, value, ())],
+        control=True,
+        transactional=True,
+        producer_id=5,
+        producer_epoch=1,
+    )
+    config = replace(DEFAULTS, compression_type="zstd")
+    validated = accepted(records, config, origin=Origin.coordinator, compacted=True)
+    assert validated.buffer is records
+    assert validated.batches[0].attributes == CONTROL | TRANSACTIONAL
+
+
+def test_a_coordinator_writes_transactionally_without_a_sequence():
+    records = produced(transactional=True, producer_id=5, producer_epoch=0)
+    assert accepted(records, origin=Origin.coordinator).batches[0].base_sequence == -1
+
+
+def test_records_without_a_timestamp_are_taken_whatever_the_bounds():
+    config = replace(DEFAULTS, message_timestamp_before_max_ms=0)
+    (batch,) = accepted(produced([(-1, None, b"", ())]), config).batches
+    assert batch.max_timestamp == -1
+
+
+@pytest.mark.parametrize("config", [DEFAULTS, FULL])
+@pytest.mark.parametrize("said", [-1, NOW - 6, NOW - 1_000_000])
+def test_a_maximum_timestamp_below_the_base_timestamp_is_corrected(config, said):
+    records = forged(THREE, max_timestamp=said)
+    (batch,) = accepted(records, config).batches
+    assert batch.max_timestamp == NOW
+    assert RecordBatch(records).max_timestamp == NOW
+    assert RecordBatch(records).is_valid_crc()
+
+
+def test_a_walk_corrects_any_wrong_maximum_timestamp():
+    records = forged(THREE, max_timestamp=NOW - 1)
+    assert accepted(records, FULL).batches[0].max_timestamp == NOW
+    assert RecordBatch(records).is_valid_crc()
+
+
+# What is refused, in the order of the table
+
+
+@pytest.mark.parametrize("size", [0, 8, 12, 16, 17, 60])
+def test_less_than_one_batch_is_refused(size):
+    assert refused(produced()[:size]).code is ErrorCode.invalid_record
+
+
+def test_a_batch_that_ends_early_is_refused():
+    assert refused(produced()[:-1]).code is ErrorCode.invalid_record
+
+
+def test_a_second_batch_or_trailing_bytes_are_refused():
+    for more in (produced(), b"\0", b"\0" * 70):
+        records = memoryview(bytearray(bytes(produced()) + bytes(more)))
+        error = refused(records)
+        assert error.code is ErrorCode.invalid_record
+        assert "exactly one" in error.message
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_the_old_message_formats_are_refused(magic):
+    error = refused(forged(magic=magic))
+    assert error.code is ErrorCode.invalid_record
+    assert "magic version 2" in error.message
+
+
+@pytest.mark.parametrize("magic", [3, 127, 255])
+def test_an_unknown_magic_is_corrupt(magic):
+    assert refused(forged(magic=magic)).code is ErrorCode.corrupt_message
+
+
+@pytest.mark.parametrize("length", [-(2**31), -1, 0, 13, 14, 48])
+def test_a_length_that_no_batch_has_is_corrupt(length):
+    assert refused(forged(length=length)).code is ErrorCode.corrupt_message
+
+
+def test_a_client_starts_at_offset_zero():
+    assert refused(forged(base_offset=1)).code is ErrorCode.invalid_record
+    accepted(forged(base_offset=1), origin=Origin.coordinator)
+
+
+def test_a_batch_may_be_max_message_bytes_and_no_more():
+    records = produced()
+    accepted(produced(), replace(DEFAULTS, max_message_bytes=len(records)))
+    error = refused(records, replace(DEFAULTS, max_message_bytes=len(records) - 1))
+    assert error.code is ErrorCode.message_too_large
+
+
+def test_a_rebuilt_batch_may_not_exceed_max_message_bytes_either():
+    records = produced([(NOW, None, bytes(10_000), ())], compression=Compression.gzip)
+    config = replace(DEFAULTS, max_message_bytes=5_000)
+    accepted(memoryview(bytearray(records)), config)
+    config = replace(config, compression_type="uncompressed")
+    assert refused(records, config).code is ErrorCode.message_too_large
+
+
+@given(st.integers(CRC_START * 8, len(produced()) * 8 - 1))
+def test_one_flipped_bit_is_corrupt(bit):
+    records = produced()
+    records[bit // 8] ^= 1 << bit % 8
+    assert refused(records).code is ErrorCode.corrupt_message
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_an_unknown_codec_is_refused(codec):
+    assert refused(forged(attributes=codec)).code is ErrorCode.unsupported_compression_type
+
+
+@pytest.mark.parametrize("bits", [DELETE_HORIZON, *(1 << n for n in range(7, 15)), -(1 << 15)])
+def test_attributes_that_no_producer_sets_are_refused(bits):
+    assert refused(forged(attributes=bits)).code is ErrorCode.invalid_record
+
+
+@pytest.mark.parametrize(
+    ("count", "last_offset_delta"), [(0, -1), (0, 0), (1, 1), (2, 0), (-1, -2), (-1, 0)]
+)
+@pytest.mark.parametrize("origin", [Origin.client, Origin.coordinator])
+def test_the_count_must_agree_with_the_offsets(count, last_offset_delta, origin):
+    records = forged(count=count, last_offset_delta=last_offset_delta)
+    assert refused(records, origin=origin).code is ErrorCode.invalid_record
+
+
+def test_a_batch_without_records_is_refused():
+    assert refused(produced([])).code is ErrorCode.invalid_record
+
+
+def test_clients_may_not_write_control_records():
+    records = produced(control=True, producer_id=1, producer_epoch=0, base_sequence=0)
+    assert refused(records).code is ErrorCode.invalid_record
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"producer_id": 5, "producer_epoch": 0, "base_sequence": -1},
+        {"producer_id": 5, "producer_epoch": 0, "base_sequence": -2},
+        {"producer_id": 5, "producer_epoch": -1, "base_sequence": 0},
+        {"attributes": TRANSACTIONAL},
+    ],
+)
+def test_producer_id_epoch_and_sequence_go_together(fields):
+    assert refused(forged(**fields)).code is ErrorCode.invalid_record
+
+
+def test_producers_may_not_claim_log_append_time():
+    for config in (DEFAULTS, STAMPED):
+        records = produced(timestamp_type=TimestampType.log_append_time)
+        assert refused(records, config).code is ErrorCode.invalid_timestamp
+
+
+@pytest.mark.parametrize("config", [DEFAULTS, FULL])
+def test_a_timestamp_may_be_as_far_ahead_as_the_topic_allows(config):
+    accepted(produced([(NOW + HOUR_MS, None, b"", ())]), config)
+    records = produced([(NOW, None, b"", ()), (NOW + HOUR_MS + 1, None, b"", ())])
+    error = refused(records, config)
+    assert error.code is ErrorCode.invalid_timestamp
+    assert [e.batch_index for e in error.record_errors] == [1]
+
+
+def test_a_timestamp_may_be_as_far_back_as_the_topic_allows():
+    config = replace(DEFAULTS, message_timestamp_before_max_ms=1000)
+    accepted(produced([(NOW - 1000, None, b"", ())]), config)
+    error = refused(produced([(NOW - 1001, None, b"", ()), (NOW, None, b"", ())]), config)
+    assert error.code is ErrorCode.invalid_timestamp
+    assert isinstance(error, InvalidRecords)
+    assert [e.batch_index for e in error.record_errors] == [0]
+
+
+def test_a_base_timestamp_that_is_no_records_own_does_not_count():
+    config = replace(DEFAULTS, message_timestamp_before_max_ms=1000)
+    record = b"\0" + varint.encode(NOW) + b"\0\x02k\0\0"
+    records = forged(base_timestamp=0, body=varint.encode(len(record)) + record)
+    assert accepted(records, config).batches[0].max_timestamp == NOW
+
+
+def test_negative_timestamps_are_refused():
+    for timestamp in (-2, -(2**40)):
+        error = refused(produced([(timestamp, None, b"", ())]))
+        assert error.code is ErrorCode.invalid_timestamp
+
+
+@pytest.mark.parametrize("codec", Compression)
+def test_a_compacted_topic_takes_no_record_without_a_key(codec):
+    keyless = (NOW, None, b"v", ())
+    records = produced([ONE[0], keyless, ONE[0], keyless], compression=codec)
+    error = refused(records, compacted=True)
+    assert error.code is ErrorCode.invalid_record
+    assert [e.batch_index for e in error.record_errors] == [1, 3]
+    assert "key" in error.record_errors[0].message
+    accepted(produced([ONE[0], keyless], compression=codec))
+    accepted(produced(THREE, compression=codec), compacted=True)
+    accepted(produced([(NOW, b"", b"v", ())], compression=codec), compacted=True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"config": FULL},
+        {"compacted": True},
+        {"config": replace(DEFAULTS, compression_type="gzip")},
+    ],
+)
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        encode_records(ONE)[:-1],
+        encode_records(ONE) + b"\0",
+        encode_records(THREE),
+        b"\x0e\0\0\x02\x02k\0\0",  # offset delta 1
+        b"\x0e\0\0\x01\x02k\0\0",  # offset delta -1
+        b"\x0e\0\0\0\x02k\0\x02",  # one header, which is not there
+        b"\x0e\0\0\0\x7fk\0\0",  # a key of -64 bytes
+        b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+    ],
+)
+def test_records_that_are_not_what_the_header_says_are_refused_when_walked(body, options):
+    assert refused(forged(body=body), **options).code is ErrorCode.invalid_record
+
+
+def test_offset_deltas_must_be_dense_when_walked():
+    first, third = b"\x0e\0\0\0\x02k\0\0", b"\x0e\0\0\x04\x02k\0\0"
+    for last_offset_delta in (1, 2):
+        records = forged(body=first + third, count=2, last_offset_delta=last_offset_delta)
+        assert refused(records, FULL).code is ErrorCode.invalid_record
+
+
+def test_compressed_records_that_do_not_unfold_are_corrupt_when_walked():
+    for codec in (Compression.gzip, Compression.snappy, Compression.lz4, Compression.zstd):
+        records = forged(body=b"garbage" * 3, attributes=codec)
+        assert refused(records, FULL).code is ErrorCode.corrupt_message
+
+
+def test_the_header_alone_decides_unless_a_walk_is_asked_for():
+    accepted(forged(body=b"never looked at"))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(NOW - 10**12, NOW + HOUR_MS),
+            st.none() | st.binary(max_size=5),
+            st.none() | st.binary(max_size=50),
+            st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=2),
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    st.sampled_from(Compression),
+    st.sampled_from([DEFAULTS, FULL, STAMPED, replace(DEFAULTS, compression_type="lz4")]),
+)
+def test_what_is_written_holds_the_records_that_were_sent(records, codec, config):
+    validated = accepted(produced(records, compression=codec), config)
+    written = RecordBatch(validated.buffer)
+    assert written.is_valid_crc()
+    assert written.size == validated.batches[0].size
+    sent = [(key, value, tuple(headers)) for _, key, value, headers in records]
+    assert [(r.key, r.value, r.headers) for r in written.records()] == sent
+    assert [r.offset for r in written.records()] == list(range(100, 100 + len(records)))
+    if config is not STAMPED:
+        assert [r.timestamp for r in written.records()] == [record[0] for record in records]
+        assert written.max_timestamp == max(record[0] for record in records)
+    # A follower takes it as it is.
+    followed = validate_replicated(validated.buffer, next_offset=100)
+    assert list(followed.batches) == list(validated.batches)
+
+
+# What a follower takes
+
+
+def replicated(*first_offsets):
+    parts = [encode_batch(THREE, base_offset=first, leader_epoch=2) for first in first_offsets]
+    return memoryview(bytearray(b"".join(parts)))
+
+
+def test_a_follower_keeps_offsets_and_epochs_and_gaps():
+    records = replicated(10, 20)
+    before = bytes(records)
+    buffer, batches, _ = validate_replicated(records, next_offset=10)
+    assert bytes(buffer) == before
+    size = len(records) // 2
+    assert [b[:4] for b in batches] == [(0, size, 10, 12), (size, size, 20, 22)]
+    assert {b.leader_epoch for b in batches} == {2}
+
+
+def test_a_follower_leaves_out_the_batch_that_is_cut_off():
+    whole = len(replicated(0))
+    for size in (whole, whole + 1, whole + 60, whole + 61, 2 * whole - 1):
+        buffer, batches, _ = validate_replicated(replicated(0, 3)[:size], next_offset=0)
+        assert (len(buffer), len(batches)) == (whole, 1)
+    assert validate_replicated(memoryview(b""), next_offset=0).batches == []
+
+
+@pytest.mark.parametrize(("first", "second"), [(9, 20), (10, 12), (10, 9)])
+def test_a_follower_refuses_offsets_that_go_back(first, second):
+    with pytest.raises(KafkaError) as caught:
+        validate_replicated(replicated(first, second), next_offset=10)
+    assert caught.value.code is ErrorCode.invalid_record
+
+
+@pytest.mark.parametrize("fields", [{"crc": 1}, {"magic": 1}, {"length": 10}, {"length": -1}])
+def test_a_follower_refuses_corrupt_batches(fields):
+    with pytest.raises(KafkaError) as caught:
+        validate_replicated(forged(**fields), next_offset=0)
+    assert caught.value.code is ErrorCode.corrupt_message
+
+
+def test_compressing_twice_is_not_taken_for_records():
+    body = compress(Compression.gzip, compress(Compression.gzip, encode_records(ONE)))
+    records = forged(body=body, attributes=Compression.gzip)
+    assert refused(records, FULL).code is ErrorCode.invalid_record
