@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import shutil
+import tempfile
 
 import pytest
 
@@ -12,20 +15,28 @@ from kserver.world.disk import FileRange, OsDisk
 from tests.support.clock import StillClock
 from tests.support.disk import SimDisk
 
+MEMORY = "/dev/shm"
+KINDS = ["os", "os-in-memory", "simulated"] if os.path.isdir(MEMORY) else ["os", "simulated"]
 
-@pytest.fixture(params=["os", "simulated"])
+
+@pytest.fixture(params=KINDS)
 def kind(request):
     return request.param
 
 
 @pytest.fixture
 def root(kind, tmp_path):
-    return str(tmp_path) if kind == "os" else "/data"
+    if kind == "os-in-memory":  # a file system that does not tell what is cached
+        directory = tempfile.mkdtemp(dir=MEMORY)
+        yield directory
+        shutil.rmtree(directory)
+    else:
+        yield str(tmp_path) if kind == "os" else "/data"
 
 
 @pytest.fixture
 def disk(kind, root):
-    disk = OsDisk() if kind == "os" else SimDisk(random.Random(0), StillClock())
+    disk = SimDisk(random.Random(0), StillClock()) if kind == "simulated" else OsDisk()
     disk.make_directories(root)
     return disk
 
@@ -275,7 +286,7 @@ def test_a_lock_is_held_once(disk, root):
 
 
 def test_a_written_file_was_modified_now(kind, disk, file):
-    clock = WallClock() if kind == "os" else disk.clock
+    clock = disk.clock if kind == "simulated" else WallClock()
     file.write_at(0, b"abc")
     assert abs(disk.modified_ms(file.path) - clock.now_ms()) < 10_000
 

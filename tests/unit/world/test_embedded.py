@@ -18,6 +18,7 @@ from tests.support.disk import SimDisk
 from tests.support.loop import simulate
 
 PATH = "/data/coordination.msgpack"
+FAILURES = ["write_at", "sync", "rename", "sync_directory", "open"]
 
 
 def new_disk(loop) -> SimDisk:
@@ -145,7 +146,7 @@ def test_a_power_cut_loses_nothing_that_was_acknowledged(seed):
         async with asyncio.TaskGroup() as group:
             writers = [group.create_task(write(number)) for number in range(3)]
             for _ in range(5):
-                disk.fail(chance.choice(["write_at", "sync"]), times=1)
+                disk.fail(chance.choice(FAILURES), times=1)
                 disk.fail("write_at", errno.ENOSPC, times=1)
                 await asyncio.sleep(chance.random() * 0.01)
             held = set(acknowledged)
