@@ -25,6 +25,7 @@ DONE, FAILED, USAGE, TIMED_OUT, INTERRUPTED = 0, 1, 2, 124, 130
 COMMANDS = {
     "Topics and records": {
         "topics": "create, list, describe, grow and delete topics",
+        "get-offsets": "print the offsets of partitions",
     },
     "Server": {
         "dump-log": "decode a broker's log, index and snapshot files",

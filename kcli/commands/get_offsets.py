@@ -1,0 +1,184 @@
+"""`k get-offsets`: where partitions begin and end, or which offset a time has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, NamedTuple
+
+from kcli.command import OLDER, Manual, command
+from kcli.options import Refused, cluster, name_filter, option, together
+from kcli.output import answer, complain
+from kcli.running import EXPECTED, admin_config, granted, reason, run, status_of
+from kserver.errors import KafkaError
+from kserver.model import TopicPartition
+
+if TYPE_CHECKING:
+    from kcli.client.admin import Admin
+
+TIMES = {
+    "latest": -1,
+    "earliest": -2,
+    "max-timestamp": -3,
+    "earliest-local": -4,
+    "latest-tiered": -5,
+    "earliest-pending-upload": -6,
+}
+RULE = re.compile(r"([^:,]*)(?::(?:([0-9]*)|(?:([0-9]*)-([0-9]*))))?")
+ANY_NUMBER = range(0x80000000)
+CLIENT_ID = "GetOffsetShell"
+
+MANUAL = Manual(
+    kafka="kafka-get-offsets.sh",
+    examples=(
+        ("k get-offsets --topic orders", "Where each partition ends."),
+        ("k get-offsets --topic orders --time earliest", "Where each begins."),
+        (
+            "k get-offsets --topic orders --time 1700000000000",
+            "The first record of each partition that is not older than a time.",
+        ),
+        (
+            "k get-offsets --topic-partitions 'orders:0-3,pay.*:5-'",
+            "Partitions 0 to 2 of one topic, 5 and up of others.",
+        ),
+    ),
+    differences=(
+        "A partition that is skipped because of an error makes the exit status 1.",
+        "An invalid rule of --topic-partitions is one line on standard error.",
+    ),
+    see_also=("k-topics", "k-console-consumer"),
+)
+
+
+class Rule(NamedTuple):
+    """Partitions of these numbers in topics of these names."""
+
+    topic: Callable[[str], bool]
+    numbers: Container[int]
+
+
+@command(manual=MANUAL)
+@together(
+    option("--topic", "Only topics whose whole name matches this pattern.", "PATTERN"),
+    option("--partitions", "Only partitions of these numbers.", "N,..."),
+    option(
+        "--topic-partitions",
+        "Only partitions that a rule matches: PATTERN, PATTERN:N, PATTERN:FROM-TO, PATTERN:FROM- "
+        "or PATTERN:-TO, where TO is left out; an empty pattern is any topic.",
+        "RULE,...",
+    ),
+    option(
+        "--time",
+        "Which offset: latest (-1, the default), earliest (-2), max-timestamp (-3), "
+        "earliest-local (-4), latest-tiered (-5), earliest-pending-upload (-6), or that of the "
+        "first record at or after a time in ms since 1970.",
+        "TIME",
+    ),
+    option("--exclude-internal-topics", "Leave internal topics out."),
+    cluster,
+    option(
+        "--broker-list",
+        "Ignored beside --bootstrap-server.",
+        "HOST:PORT,...",
+        instead="--bootstrap-server",
+        yields=True,
+        section=OLDER,
+    ),
+    option("--offsets", "Ignored.", "N", section=OLDER),
+    option("--max-wait-ms", "Ignored.", "MS", section=OLDER),
+)
+def get_offsets(given: SimpleNamespace) -> int:
+    """Prints an offset for each partition, as TOPIC:PARTITION:OFFSET.
+
+    Without --topic, --partitions and --topic-partitions all partitions are shown.  Lines are
+    sorted as texts of topic and partition, so 10 stands before 2.  A partition that has no such
+    offset, as when no record is as young as the given time, is left out.
+    """
+    try:
+        return run(_print_offsets(given), given.timeout)
+    except EXPECTED as error:
+        complain(f"Error occurred: {reason(error)}")
+        return status_of(error)
+
+
+async def _print_offsets(given: SimpleNamespace) -> int:
+    from kcli.client.admin import Admin
+
+    rules = _rules(given)
+    spec = _spec(given.time or "latest")
+    async with Admin(admin_config(given, client_id=CLIENT_ID)) as admin:
+        partitions = await _partitions(admin, given, rules)
+        if not partitions:
+            raise Refused("Could not match any topic-partitions with the specified filters")
+        found = await admin.list_offsets(dict.fromkeys(partitions, spec))
+    status = 0
+    for partition in sorted(partitions, key=str):
+        listed = found[partition]
+        if isinstance(listed, KafkaError):
+            complain(
+                f"Skip getting offsets for topic-partition {partition} due to error: "
+                f"{reason(listed)}"
+            )
+            status = 1
+        elif listed.offset >= 0:
+            answer(f"{partition.topic}:{partition.partition}:{listed.offset}")
+    return status
+
+
+async def _partitions(
+    admin: Admin, given: SimpleNamespace, rules: Sequence[Rule]
+) -> list[TopicPartition]:
+    listed = await admin.list_topics(include_internal=not given.exclude_internal_topics)
+    names = [topic.name for topic in listed if any(rule.topic(topic.name) for rule in rules)]
+    return [
+        TopicPartition(name, partition.partition)
+        for name, topic in (await admin.describe_topics(names)).items()
+        for partition in granted(topic).partitions
+        if any(rule.topic(name) and partition.partition in rule.numbers for rule in rules)
+    ]
+
+
+def _rules(given: SimpleNamespace) -> list[Rule]:
+    if given.topic_partitions is None:
+        return [Rule(name_filter(given.topic or ".*"), _numbers(given.partitions))]
+    if given.topic is not None or given.partitions is not None:
+        raise Refused("--topic-partitions cannot be used with --topic or --partitions")
+    return [_rule(text) for text in given.topic_partitions.split(",")]
+
+
+def _numbers(text: str | None) -> Container[int]:
+    if not text:
+        return ANY_NUMBER
+    words = text.split(",")
+    if not all(re.fullmatch(r"[+-]?[0-9]+", word) for word in words):
+        raise Refused(
+            "--partitions expects a comma separated list of numeric partition ids, but received: "
+            f"{text}"
+        )
+    return set(map(int, words))
+
+
+def _rule(text: str) -> Rule:
+    """One rule of --topic-partitions."""
+    match = RULE.fullmatch(text)
+    if match is None:
+        raise Refused(f"Invalid rule specification: {text}")
+    topic, exactly, first, end = match.groups()
+    if exactly:
+        numbers = range(int(exactly), int(exactly) + 1)
+    else:
+        numbers = range(int(first or 0), int(end) if end else ANY_NUMBER.stop)
+    return Rule(name_filter(topic or ".*"), numbers)
+
+
+def _spec(text: str) -> int:
+    if text in TIMES:
+        return TIMES[text]
+    if re.fullmatch(r"[+-]?[0-9]+", text) and abs(int(text)) < 1 << 63:
+        return int(text)
+    raise Refused(
+        f"Malformed time argument {text}. Please use -1 or latest / -2 or earliest / -3 or "
+        "max-timestamp / -4 or earliest-local / -5 or latest-tiered / -6 or "
+        "earliest-pending-upload, or a specified long format timestamp"
+    )
