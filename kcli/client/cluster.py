@@ -106,7 +106,13 @@ class Cluster:
     does not exist.  `chance` picks among brokers and spreads pauses.
     """
 
-    def __init__(self, config: ClientConfig, *, chance: random.Random | None = None) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        chance: random.Random | None = None,
+        max_answer_bytes: int = 1 << 28,
+    ) -> None:
         if config.security_protocol.upper() != "PLAINTEXT":
             raise ConfigError(
                 f"Invalid value {config.security_protocol} for configuration security.protocol:"
@@ -124,6 +130,7 @@ class Cluster:
             client_id=config.client_id,
             request_timeout_ms=config.request_timeout_ms,
             max_idle_ms=config.connections_max_idle_ms,
+            max_answer_bytes=max_answer_bytes,
             send_buffer_bytes=config.send_buffer_bytes,
             receive_buffer_bytes=config.receive_buffer_bytes,
         )

@@ -1,0 +1,359 @@
+"""Consumer: reads assigned partitions, from positions that the reader may set.
+
+    async with Consumer(ConsumerConfig.of({"bootstrap.servers": "localhost:9092"})) as consumer:
+        consumer.assign([TopicPartition("greetings", 0)])
+        await consumer.seek_to_beginning()
+        for record in await consumer.poll(1000):
+            print(record.offset, record.value)
+
+A partition without a position starts where auto.offset.reset says.  `poll` gives single records,
+`poll_batches` the same by batch, which spares one object for each record.  Groups, and with them
+subscriptions and commits, are not here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from kcli.client import offsets
+from kcli.client.chunk import FetchedBatch
+from kcli.client.cluster import Cluster, PartitionMetadata
+from kcli.client.config import ConsumerConfig
+from kcli.client.errors import ClientError, TimedOut
+from kcli.client.fetcher import Fetcher
+from kcli.client.offsets import EARLIEST, LATEST, ListedOffset
+from kcli.client.subscription import Assigned, Subscription
+from kserver.errors import ConfigError, ErrorCode, KafkaError, ProtocolError
+from kserver.model import LeaderEpoch, Offset, TopicPartition
+from kserver.wire.batch import Record, TimestampType
+
+__all__ = ["Consumer", "ConsumerRecord", "FetchedBatch", "Record"]
+
+
+class ConsumerRecord(NamedTuple):
+    topic: str
+    partition: int
+    offset: Offset
+    timestamp: int
+    timestamp_type: TimestampType
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    leader_epoch: LeaderEpoch
+
+
+class Consumer:
+    """Between `start` and `close`, for one reader.  `now_ms` tells what by_duration counts from."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        *,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        chance: random.Random | None = None,
+    ) -> None:
+        self.cluster = Cluster(config, chance=chance, max_answer_bytes=_most_bytes(config))
+        self._config = config
+        self._now_ms = now_ms
+        self._reset = _reset_of(config.auto_offset_reset)
+        self._subscription = Subscription()
+        self._reading: Assigned | None = None
+        self._fetcher: Fetcher | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to fetch in the background what is assigned."""
+        self._fetcher = Fetcher(
+            self._config, self.cluster, self._subscription, default_reset=self._default_reset
+        )
+        self._task = asyncio.create_task(self._fetcher.run())
+        self._fetcher.changed()
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = self._fetcher = None
+        await self.cluster.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # What is read
+
+    @property
+    def assignment(self) -> tuple[TopicPartition, ...]:
+        return self._subscription.partitions()
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these from now on; those that stay keep their positions."""
+        self._subscription.assign(partitions)
+        self._reading = None
+        self._changed()
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Give nothing of these until `resume`; their positions stay."""
+        for partition in partitions:
+            self._assigned(partition).paused = True
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            self._assigned(partition).paused = False
+        self._changed()
+
+    async def seek(
+        self, partition: TopicPartition, offset: Offset, leader_epoch: LeaderEpoch = -1
+    ) -> None:
+        """Go on at `offset`; with the epoch of the record before it, truncation is noticed."""
+        self._assigned(partition).seek(offset, leader_epoch)
+        self._changed()
+
+    async def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Of all that is assigned if none is named; looked up when it is needed, as is the end."""
+        self._seek_by(partitions, EARLIEST)
+
+    async def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        self._seek_by(partitions, LATEST)
+
+    def _seek_by(self, partitions: Iterable[TopicPartition], spec: int) -> None:
+        for partition in tuple(partitions) or self.assignment:
+            self._assigned(partition).seek_by(spec)
+        self._changed()
+
+    async def position(self, partition: TopicPartition) -> Offset:
+        """The next offset that `poll` gives; waits for it to be known.
+
+        NoOffset when nothing says where to start, TimedOut after default.api.timeout.ms.
+        """
+        state = self._assigned(partition)
+        fetcher = self._running()
+        try:
+            async with asyncio.timeout(self._config.default_api_timeout_ms / 1000):
+                while state.position is None:
+                    if state.error is not None:
+                        raise state.error
+                    await self._arrival(fetcher)
+        except TimeoutError as error:
+            raise TimedOut(f"the position of {partition} is not known in time") from error
+        return state.position
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """How many offsets are left to read, as of the last fetch; None when not known."""
+        state = self._assigned(partition)
+        committed = self._config.isolation_level == "read_committed"
+        end = state.last_stable_offset if committed else state.high_watermark
+        return None if end < 0 or state.position is None else max(0, end - state.position)
+
+    # Reading
+
+    async def poll(
+        self, timeout_ms: float = 0, max_records: int | None = None
+    ) -> list[ConsumerRecord]:
+        """The next records, at most max.poll.records; waits for the first up to `timeout_ms`.
+
+        Raises what stands at the position of a partition: NoOffset, LogTruncated, KafkaError
+        (authorization, an offset out of range without a reset, a wrong checksum), ProtocolError.
+        It does so at each call until that partition is sought elsewhere or assigned no more.
+        """
+        return [
+            ConsumerRecord(
+                batch.topic,
+                batch.partition,
+                offset,
+                timestamp,
+                batch.timestamp_type,
+                key,
+                value,
+                headers,
+                batch.leader_epoch,
+            )
+            for batch in await self.poll_batches(timeout_ms, max_records)
+            for offset, timestamp, key, value, headers in batch.records
+        ]
+
+    async def poll_batches(
+        self, timeout_ms: float = 0, max_records: int | None = None
+    ) -> list[FetchedBatch]:
+        """As `poll`, the records of one batch together."""
+        fetcher = self._running()
+        most = max_records or self._config.max_poll_records
+        # A reader that always finds something would leave the sockets no time.
+        await asyncio.sleep(0)
+        deadline = self.cluster.deadline(timeout_ms)
+        while True:
+            found = self._collect(fetcher, most)
+            if found:
+                return found
+            self._raise_error()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._arrival(fetcher)
+            except TimeoutError:
+                return []
+
+    def _collect(self, fetcher: Fetcher, most: int) -> list[FetchedBatch]:
+        """Chunk after chunk, each to its end before the next partition's turn."""
+        found: list[FetchedBatch] = []
+        while most > 0:
+            state = self._reading
+            if state is None or state.paused or not state.chunks:
+                state = self._reading = self._next_with_chunks()
+                if state is None:
+                    break
+            chunk = state.chunks[0]
+            try:
+                batch = chunk.take(most)
+            except (KafkaError, ProtocolError) as error:
+                state.error = error
+                state.chunks.clear()
+                break
+            state.position = chunk.position
+            if batch is None:
+                state.chunks.popleft()
+                self._reading = self._next_with_chunks()
+                fetcher.wake()
+                continue
+            state.epoch = batch.leader_epoch
+            found.append(batch)
+            most -= len(batch.records)
+        return found
+
+    def _next_with_chunks(self) -> Assigned | None:
+        """In turn, from the one after that which is read now."""
+        states = list(self._subscription)
+        start = states.index(self._reading) + 1 if self._reading in states else 0
+        ahead = (s for s in states[start:] + states[:start] if s.chunks and not s.paused)
+        return next(ahead, None)
+
+    def _raise_error(self) -> None:
+        for state in self._subscription:
+            if state.error is not None and not state.chunks:
+                raise state.error
+        if self._task is not None and self._task.done():
+            self._task.result()
+
+    # Looking up
+
+    async def partitions_for(self, topic: str) -> tuple[PartitionMetadata, ...]:
+        """KafkaError for a topic that does not exist or may not be seen."""
+
+        async def attempt() -> tuple[PartitionMetadata, ...]:
+            create = self._config.allow_auto_create_topics
+            refused = await self.cluster.refresh([topic], create=create)
+            if topic not in self.cluster.topics:
+                raise refused.get(topic) or KafkaError(ErrorCode.unknown_topic_or_partition)
+            return self.cluster.topics[topic].partitions
+
+        return await self.cluster.retry("partitionsFor", self._deadline(), attempt)
+
+    async def offsets_for_times(
+        self, times_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, ListedOffset | None]:
+        """The first record not older than each time; None where there is none."""
+        found = await self._list_offsets(times_ms)
+        return {p: o if o.offset >= 0 else None for p, o in found.items()}
+
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, Offset]:
+        found = await self._list_offsets(dict.fromkeys(partitions, EARLIEST))
+        return {p: o.offset for p, o in found.items()}
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, Offset]:
+        """With read_committed the end of what is decided (the last stable offset)."""
+        found = await self._list_offsets(dict.fromkeys(partitions, LATEST))
+        return {p: o.offset for p, o in found.items()}
+
+    async def _list_offsets(
+        self, specs: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, ListedOffset]:
+        committed = self._config.isolation_level == "read_committed"
+        found = await offsets.list_offsets(
+            self.cluster,
+            specs,
+            self._deadline(),
+            isolation=offsets.READ_COMMITTED if committed else offsets.READ_UNCOMMITTED,
+        )
+        listed: dict[TopicPartition, ListedOffset] = {}
+        for partition, offset in found.items():
+            if isinstance(offset, KafkaError):
+                raise KafkaError(offset.code, f"{partition}: {offset.message}")
+            listed[partition] = offset
+        return listed
+
+    def _deadline(self) -> float:
+        return self.cluster.deadline(self._config.default_api_timeout_ms)
+
+    # Within
+
+    def _default_reset(self) -> int | None:
+        """auto.offset.reset as a ListOffsets spec; None for "none"."""
+        if self._reset is None or self._reset < 0:
+            return self._reset
+        return max(0, self._now_ms() - self._reset)
+
+    def _assigned(self, partition: TopicPartition) -> Assigned:
+        state = self._subscription.get(partition)
+        if state is None:
+            raise ClientError(f"No current assignment for partition {partition}")
+        return state
+
+    def _changed(self) -> None:
+        if self._fetcher is not None:
+            self._fetcher.changed()
+
+    async def _arrival(self, fetcher: Fetcher) -> None:
+        fetcher.arrived.clear()
+        await fetcher.arrived.wait()
+
+    def _running(self) -> Fetcher:
+        if self._fetcher is None:
+            raise ClientError("the consumer is not started, or was closed")
+        return self._fetcher
+
+
+# An answer holds at least one batch, however large: so much beyond fetch.max.bytes is believed.
+_LARGEST_BATCH_BYTES = 1 << 27
+
+
+def _most_bytes(config: ConsumerConfig) -> int:
+    return min(config.fetch_max_bytes + _LARGEST_BATCH_BYTES, 2**31 - 1)
+
+
+_DURATION = re.compile(
+    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
+)
+_MS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000}
+
+
+def _reset_of(text: str) -> int | None:
+    """auto.offset.reset: a ListOffsets spec below 0, or how many ms back (KIP-1106)."""
+    match text:
+        case "latest":
+            return LATEST
+        case "earliest":
+            return EARLIEST
+        case "none":
+            return None
+    found = _DURATION.fullmatch(text.removeprefix("by_duration:"))
+    if found is None or not any(found.groups()):
+        raise ConfigError(f"Invalid value {text} for configuration auto.offset.reset")
+    given = {unit: float(number) for unit, number in found.groupdict().items() if number}
+    return round(sum(_MS[unit] * number for unit, number in given.items()))

@@ -1,0 +1,83 @@
+"""FetchSession: what a broker remembers of our fetches, so that only changes are sent (KIP-227).
+
+Pure: values in, values out.
+
+A session begins with a full fetch of epoch 0; the broker answers with its id, or with 0 when it
+keeps none.  After that each request has the next epoch and names the partitions that are new or
+asked differently, and those to forget; an answer leaves out partitions with nothing to tell.
+
+    build(wanted)      what the next request says
+    answered(id)       the broker took it
+    failed()           it did not, or nobody knows: the next request is full again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+from kserver.model import LeaderEpoch, Offset, TopicPartition
+
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+NO_SESSION = 0
+_LAST_EPOCH = 0x7FFFFFFF
+
+
+class Wanted(NamedTuple):
+    """How one partition is asked for; `topic_id` None asks by name."""
+
+    topic_id: UUID | None
+    offset: Offset
+    current_leader_epoch: LeaderEpoch
+    max_bytes: int
+
+
+class SessionRequest(NamedTuple):
+    session_id: int
+    epoch: int
+    partitions: dict[TopicPartition, Wanted]
+    forgotten: dict[TopicPartition, UUID | None]
+
+
+class FetchSession:
+    def __init__(self) -> None:
+        self._id = NO_SESSION
+        self._epoch = INITIAL_EPOCH
+        self._known: dict[TopicPartition, Wanted] = {}
+        self._building: dict[TopicPartition, Wanted] = {}
+
+    @property
+    def partitions(self) -> Mapping[TopicPartition, Wanted]:
+        """What the last request asked for, in full."""
+        return self._building
+
+    def build(self, wanted: Mapping[TopicPartition, Wanted]) -> SessionRequest:
+        self._building = dict(wanted)
+        if self._epoch == INITIAL_EPOCH:
+            return SessionRequest(self._id, INITIAL_EPOCH, self._building, {})
+        known = self._known
+        changed = {p: w for p, w in wanted.items() if known.get(p) != w}
+        forgotten = {
+            p: w.topic_id
+            for p, w in known.items()
+            # A topic that was made anew is another topic: the old id is forgotten.
+            if p not in wanted or wanted[p].topic_id != w.topic_id
+        }
+        return SessionRequest(self._id, self._epoch, changed, forgotten)
+
+    def answered(self, session_id: int) -> None:
+        self._known = self._building
+        self._id = session_id
+        if session_id == NO_SESSION:
+            self._epoch = INITIAL_EPOCH
+        else:
+            self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
+
+    def failed(self, *, forget: bool = False) -> None:
+        """`forget`: the broker does not know our session; else the next request replaces it."""
+        self._epoch = INITIAL_EPOCH
+        self._known = {}
+        if forget:
+            self._id = NO_SESSION

@@ -1,0 +1,474 @@
+"""Fetcher: asks the leaders for what comes next, ahead of what is read.
+
+One task for each broker that leads an assigned partition; it has one fetch out at a time, in a
+fetch session.  An answer's chunks are queued undecoded and the next fetch leaves at once, as long
+as a partition has fewer than `CHUNKS_AHEAD` of them.  One more task keeps metadata and positions:
+it resets those that are missing and checks those that a new leader may have truncated (KIP-320).
+
+What an error of one partition does: a leader that moved or is not ready is asked again after new
+metadata; an offset out of range is reset by auto.offset.reset; anything else waits in
+`Assigned.error` until the reader comes there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from kcli.client.chunk import Aborted, Chunk
+from kcli.client.cluster import Cluster
+from kcli.client.config import ConsumerConfig
+from kcli.client.errors import ClientError, LogTruncated, NoOffset
+from kcli.client.fetch_session import FetchSession, SessionRequest, Wanted
+from kcli.client.offsets import (
+    LATEST,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    ListedOffset,
+    list_offsets,
+)
+from kcli.client.subscription import Assigned, Subscription
+from kserver.errors import ErrorCode, KafkaError, ProtocolError
+from kserver.model import BrokerId, OffsetAndEpoch, TopicPartition
+from kserver.wire import versions
+
+FETCH = 1
+OFFSET_FOR_LEADER_EPOCH = 23
+
+# Topic ids in place of names from here on (KIP-516).
+FETCH_BY_TOPIC_ID = 13
+# So many undecoded answers may wait for the reader: one to read, one to come.
+CHUNKS_AHEAD = 2
+
+_SESSION_LOST = frozenset(
+    {
+        ErrorCode.fetch_session_id_not_found,
+        ErrorCode.invalid_fetch_session_epoch,
+        ErrorCode.fetch_session_topic_id_error,
+    }
+)
+_ASK_AGAIN = frozenset(
+    {
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.replica_not_available,
+        ErrorCode.leader_not_available,
+        ErrorCode.kafka_storage_error,
+        ErrorCode.fenced_leader_epoch,
+        ErrorCode.unknown_leader_epoch,
+        ErrorCode.offset_not_available,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_topic_id,
+        ErrorCode.inconsistent_topic_id,
+    }
+)
+
+_logger = logging.getLogger(__name__)
+
+
+class _Source:
+    """One broker as a source of chunks."""
+
+    __slots__ = ("node", "session", "task", "wake")
+
+    def __init__(self, node: BrokerId) -> None:
+        self.node = node
+        self.session = FetchSession()
+        self.wake = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+
+class Fetcher:
+    """`arrived` is set when the reader may find something new: records, an error, a position."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        subscription: Subscription,
+        *,
+        default_reset: Callable[[], int | None],
+    ) -> None:
+        self.arrived = asyncio.Event()
+        self._config = config
+        self._cluster = cluster
+        self._subscription = subscription
+        self._default_reset = default_reset
+        self._loop = asyncio.get_running_loop()
+        self._sources: dict[BrokerId, _Source] = {}
+        self._work = asyncio.Event()
+        self._stale = True
+        self._tasks: asyncio.TaskGroup | None = None
+        self._isolation = (
+            READ_COMMITTED if config.isolation_level == "read_committed" else READ_UNCOMMITTED
+        )
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            tasks.create_task(self._keep_positions())
+
+    def changed(self) -> None:
+        """The reader assigned, sought or resumed."""
+        self._work.set()
+        self.wake()
+
+    def wake(self) -> None:
+        """The reader took chunks: there is room."""
+        for source in self._sources.values():
+            source.wake.set()
+
+    # Metadata and positions
+
+    async def _keep_positions(self) -> None:
+        tries = 0
+        while True:
+            if tries:
+                await self._cluster.pause(tries)
+            else:
+                await self._until_work()
+            self._work.clear()
+            tries += 1
+            try:
+                if await self._refresh() and await self._reset() and await self._check():
+                    tries = 0
+            except (OSError, KafkaError, ProtocolError, ClientError) as error:
+                _logger.debug("no metadata or positions: %s", error)
+                self._stale = True
+            self._start_sources()
+
+    async def _until_work(self) -> None:
+        max_age = self._config.metadata_max_age_ms / 1000
+        try:
+            async with asyncio.timeout(max_age):
+                await self._work.wait()
+        except TimeoutError:
+            self._stale = True
+
+    async def _refresh(self) -> bool:
+        """Ask for metadata where it is missing or stale; whether every partition has a leader."""
+        names = self._subscription.topics()
+        if self._stale or any(name not in self._cluster.topics for name in names):
+            if not names:
+                return True
+            self._stale = False
+            create = self._config.allow_auto_create_topics
+            refused = await self._cluster.refresh(names, create=create)
+            for state in self._subscription:
+                error = refused.get(state.partition.topic)
+                if error is not None and not error.code.retriable:
+                    self._fail(state, error)
+        complete = True
+        for state in self._subscription:
+            known = self._cluster.partition(state.partition)
+            if known is None or known.leader is None:
+                complete = complete and state.error is not None
+                self._stale = True
+            else:
+                state.leader_changed(known.leader_epoch)
+        return complete
+
+    async def _reset(self) -> bool:
+        """Give positions to those without one; whether all have one now."""
+        missing: dict[TopicPartition, int] = {}
+        undefined = []
+        for state in self._subscription:
+            if state.position is not None or state.error is not None:
+                continue
+            spec = self._default_reset() if state.reset is None else state.reset
+            if spec is None:
+                undefined.append(state)
+            else:
+                missing[state.partition] = spec
+        for state in undefined:
+            self._fail(state, NoOffset([state.partition]))
+        if not missing:
+            return True
+        generations = {p: self._subscription[p].generation for p in missing}
+        found = await self._list_offsets(missing)
+        complete = True
+        for partition, offset in found.items():
+            state_now = self._subscription.get(partition)
+            if state_now is None or state_now.generation != generations[partition]:
+                continue
+            if isinstance(offset, ListedOffset):
+                # A search by time that finds nothing goes on at the end.
+                if offset.offset < 0 and missing[partition] >= 0:
+                    state_now.reset = LATEST
+                    complete = False
+                else:
+                    state_now.seek(max(offset.offset, 0))
+            elif offset.code.retriable:
+                complete = False
+                self._stale = True
+            else:
+                self._fail(state_now, offset)
+        self.arrived.set()
+        return complete
+
+    async def _list_offsets(
+        self, specs: dict[TopicPartition, int]
+    ) -> dict[TopicPartition, ListedOffset | KafkaError]:
+        deadline = self._cluster.deadline(self._config.request_timeout_ms)
+        return await list_offsets(self._cluster, specs, deadline, isolation=self._isolation)
+
+    async def _check(self) -> bool:
+        """Ask the new leaders whether they have what was read; whether all is checked."""
+        by_leader: dict[BrokerId, list[Assigned]] = defaultdict(list)
+        for state in self._subscription:
+            known = self._cluster.partition(state.partition)
+            if state.unchecked and known is not None and known.leader is not None:
+                by_leader[known.leader].append(state)
+        complete = True
+        for leader, states in by_leader.items():
+            complete = await self._check_at(leader, states) and complete
+        return complete
+
+    async def _check_at(self, leader: BrokerId, states: list[Assigned]) -> bool:
+        peer = await self._cluster.peer(leader)
+        new = versions.request(OFFSET_FOR_LEADER_EPOCH, peer.version(OFFSET_FOR_LEADER_EPOCH))
+        topics: dict[str, list[Any]] = defaultdict(list)
+        asked: dict[TopicPartition, tuple[Assigned, int, int]] = {}
+        for state in states:
+            known = self._cluster.partition(state.partition)
+            leader_epoch = -1 if known is None else known.leader_epoch
+            asked[state.partition] = state, state.generation, leader_epoch
+            topics[state.partition.topic].append(
+                new.topics.partitions(
+                    partition=state.partition.partition,
+                    current_leader_epoch=leader_epoch,
+                    leader_epoch=state.epoch,
+                )
+            )
+        answer = await peer.call(
+            new(
+                replica_id=-1,
+                topics=[new.topics(topic=name, partitions=of) for name, of in topics.items()],
+            )
+        )
+        complete = True
+        for topic in answer.topics:
+            for p in topic.partitions:
+                partition = TopicPartition(topic.topic, p.partition)
+                state, generation, leader_epoch = asked[partition]
+                if state.generation != generation:
+                    continue
+                if p.error_code == ErrorCode.none:
+                    state.checked_epoch = leader_epoch
+                    state.unchecked = False
+                    self._compare(state, OffsetAndEpoch(p.end_offset, p.leader_epoch))
+                elif p.error_code.retriable or p.error_code in _ASK_AGAIN:
+                    complete, self._stale = False, True
+                else:
+                    self._fail(state, KafkaError(p.error_code))
+        return complete
+
+    def _compare(self, state: Assigned, end: OffsetAndEpoch) -> None:
+        """`end` is where the leader's log of our epoch ends; -1: it has none so old."""
+        assert state.position is not None
+        known = end.offset >= 0 and end.epoch >= 0
+        if known and end.offset >= state.position:
+            return
+        reset = self._default_reset()
+        if reset is None:
+            diverged = end if known else None
+            self._fail(state, LogTruncated(state.partition, state.position, diverged))
+        elif known:
+            _logger.warning("%s was truncated to offset %d", state.partition, end.offset)
+            state.seek(end.offset, end.epoch)
+        else:
+            state.seek_by(reset)
+
+    def _fail(self, state: Assigned, error: Exception) -> None:
+        state.error = error
+        self.arrived.set()
+
+    # Fetching
+
+    def _start_sources(self) -> None:
+        for state in self._subscription:
+            known = self._cluster.partition(state.partition)
+            if known is None or known.leader is None or known.leader in self._sources:
+                continue
+            source = self._sources[known.leader] = _Source(known.leader)
+            assert self._tasks is not None
+            source.task = self._tasks.create_task(self._keep_fetching(source))
+        self.wake()
+
+    async def _keep_fetching(self, source: _Source) -> None:
+        tries = 0
+        while True:
+            source.wake.clear()
+            wanted = self._wanted(source.node)
+            if not wanted:
+                await source.wake.wait()
+                continue
+            try:
+                throttle_ms = await self._fetch(source, wanted)
+                tries = 0
+            except (OSError, KafkaError, ProtocolError) as error:
+                _logger.debug("fetch from broker %d: %s", source.node, error)
+                source.session.failed()
+                if _is_final(error):
+                    for partition in wanted:
+                        if (state := self._subscription.get(partition)) is not None:
+                            self._fail(state, error)
+                tries += 1
+                self._ask_for_metadata()
+                await self._cluster.pause(tries)
+                continue
+            if throttle_ms:
+                await asyncio.sleep(throttle_ms / 1000)
+
+    def _wanted(self, node: BrokerId) -> dict[TopicPartition, Wanted]:
+        now = self._loop.time()
+        wanted = {}
+        for state in self._subscription:
+            if not state.is_fetchable(now, CHUNKS_AHEAD):
+                continue
+            known = self._cluster.partition(state.partition)
+            if known is not None and known.leader == node:
+                wanted[state.partition] = Wanted(
+                    self._cluster.topics[state.partition.topic].id,
+                    state.fetch_offset,
+                    known.leader_epoch,
+                    self._config.max_partition_fetch_bytes,
+                )
+        return wanted
+
+    async def _fetch(self, source: _Source, wanted: dict[TopicPartition, Wanted]) -> float:
+        """One fetch and what comes of it; how many ms the broker wants to be left alone."""
+        peer = await self._cluster.peer(source.node)
+        by_name = any(w.topic_id is None for w in wanted.values())
+        at_most = FETCH_BY_TOPIC_ID - 1 if by_name else 1 << 15
+        version = peer.version(FETCH, at_most)
+        generations = {p: self._subscription[p].generation for p in wanted}
+        request = source.session.build(wanted)
+        new = versions.request(FETCH, version)
+        answer = await peer.call(self._request(new, request))
+        code = getattr(answer, "error_code", ErrorCode.none)
+        if code in _SESSION_LOST:
+            source.session.failed(forget=code == ErrorCode.fetch_session_id_not_found)
+            return 0.0
+        if code != ErrorCode.none:
+            raise KafkaError(code)
+        source.session.answered(getattr(answer, "session_id", 0))
+        names = {w.topic_id: p.topic for p, w in wanted.items()}
+        for topic in answer.responses:
+            name = names.get(topic.topic_id) if version >= FETCH_BY_TOPIC_ID else topic.topic
+            for p in topic.partitions:
+                partition = TopicPartition(name or "", p.partition_index)
+                state = self._subscription.get(partition)
+                if state is not None and generations.get(partition) == state.generation:
+                    self._take(state, p)
+        throttle: datetime.timedelta = answer.throttle_time
+        return throttle.total_seconds() * 1000
+
+    def _request(self, new: Any, request: SessionRequest) -> Any:
+        config = self._config
+        topics: dict[tuple[str, UUID | None], list[Any]] = defaultdict(list)
+        for partition, wanted in request.partitions.items():
+            topics[partition.topic, wanted.topic_id].append(
+                new.topics.partitions(
+                    partition=partition.partition,
+                    current_leader_epoch=wanted.current_leader_epoch,
+                    fetch_offset=wanted.offset,
+                    partition_max_bytes=wanted.max_bytes,
+                )
+            )
+        forgotten: dict[tuple[str, UUID | None], list[int]] = defaultdict(list)
+        for partition, id in request.forgotten.items():
+            forgotten[partition.topic, id].append(partition.partition)
+        return new(
+            replica_id=-1,
+            max_wait=datetime.timedelta(milliseconds=config.fetch_max_wait_ms),
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=config.fetch_max_bytes,
+            isolation_level=self._isolation,
+            session_id=request.session_id,
+            session_epoch=request.epoch,
+            topics=[
+                new.topics(topic=name, topic_id=id, partitions=of)
+                for (name, id), of in topics.items()
+            ],
+            forgotten_topics_data=[
+                new.forgotten_topics_data(topic=name, topic_id=id, partitions=of)
+                for (name, id), of in forgotten.items()
+            ],
+            rack_id=config.client_rack,
+        )
+
+    def _take(self, state: Assigned, p: Any) -> None:
+        """What a broker said of one partition."""
+        code = p.error_code
+        if code == ErrorCode.none:
+            state.high_watermark = p.high_watermark
+            state.last_stable_offset = getattr(p, "last_stable_offset", -1)
+            state.log_start_offset = getattr(p, "log_start_offset", -1)
+            if not p.records:
+                return
+            aborted = [
+                Aborted(a.first_offset, a.producer_id)
+                for a in p.aborted_transactions or ()
+                if self._isolation == READ_COMMITTED
+            ]
+            try:
+                chunk = Chunk(
+                    state.partition,
+                    state.fetch_offset,
+                    p.records,
+                    aborted=aborted,
+                    check_crcs=self._config.check_crcs,
+                )
+            except ProtocolError as error:
+                self._fail(state, error)
+                return
+            state.arrived(chunk)
+            self.arrived.set()
+        elif code in _ASK_AGAIN:
+            self._hold_back(state)
+            self._ask_for_metadata()
+        elif code == ErrorCode.offset_out_of_range:
+            self._out_of_range(state)
+        else:
+            self._fail(state, KafkaError(code, f"fetching {state.partition}"))
+
+    def _out_of_range(self, state: Assigned) -> None:
+        if state.chunks:
+            # What was fetched before is read first; then the same is asked again.
+            self._hold_back(state)
+            return
+        reset = self._default_reset()
+        if reset is None:
+            self._fail(
+                state,
+                KafkaError(
+                    ErrorCode.offset_out_of_range,
+                    f"Fetch position {state.fetch_offset} is out of range for partition"
+                    f" {state.partition}",
+                ),
+            )
+            return
+        _logger.info("offset %d of %s is out of range", state.fetch_offset, state.partition)
+        state.seek_by(reset)
+        self._work.set()
+
+    def _hold_back(self, state: Assigned) -> None:
+        pause = self._cluster.backoff(1)
+        state.not_before = self._loop.time() + pause
+        self._loop.call_later(pause + 0.001, self.wake)
+
+    def _ask_for_metadata(self) -> None:
+        self._stale = True
+        self._work.set()
+
+
+def _is_final(error: Exception) -> bool:
+    """Whether the same fetch would fail again: the reader is to know."""
+    if isinstance(error, KafkaError):
+        return not error.code.retriable and error.code != ErrorCode.broker_not_available
+    return isinstance(error, ProtocolError)
