@@ -34,6 +34,7 @@ from kserver.model import BrokerId
 from kserver.world import World
 from kserver.world.session import RECONNECT_BACKOFF_S, claim, until_connected
 from kserver.world.zookeeper import (
+    NO_SESSION,
     BadVersion,
     Check,
     ConnectionLost,
@@ -89,6 +90,8 @@ class Controller:
         self._epoch = 0
         self._epoch_version = 0
         self._claimed = False
+        self._session = NO_SESSION
+        """The one that claimed, or last tried to."""
         self._expired = False
         # `_in_turn` keeps it within MAX_WAITING_OPERATIONS.
         self._operations: asyncio.Queue[Operation] = asyncio.Queue()
@@ -284,9 +287,11 @@ class Controller:
             await self._write_at_once(ops[at : at + OPS_PER_WRITE])
 
     async def _write_at_once(self, ops: Sequence[Op]) -> None:
-        """BadVersion when another controller was elected since."""
+        """SessionExpired, or BadVersion when another controller was elected since."""
         guard = Check(znodes.CONTROLLER_EPOCH, self._epoch_version)
         while True:
+            if self._zookeeper.session_id != self._session:
+                raise SessionExpired(znodes.CONTROLLER)
             try:
                 await self._zookeeper.multi([guard, *ops])
                 return
@@ -337,7 +342,7 @@ class Controller:
         self._on_change(self._metadata.current)
 
     async def _take_over(self) -> None:
-        session = self._zookeeper.session_id
+        self._session = self._zookeeper.session_id
         timeout_ms = self._config.zookeeper_session_timeout_ms
         try:
             await claim(self._zookeeper, znodes.CONTROLLER, self._try_to_claim, timeout_ms)
@@ -352,7 +357,7 @@ class Controller:
         self._epoch = znodes.decode_controller_epoch(data)
         self._epoch_version = stat.version
         await until_connected(self._load)
-        if self._zookeeper.session_id != session:
+        if self._zookeeper.session_id != self._session:
             raise SessionExpired(znodes.CONTROLLER)
         self._claimed = True
         log.info("controller of the cluster in epoch %d", self._epoch)

@@ -1,0 +1,493 @@
+"""The controller over a simulated ZooKeeper: what is answered holds, whatever fails when."""
+
+import asyncio
+import json
+from types import MappingProxyType
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kserver import znodes
+from kserver.config.broker import BrokerConfig
+from kserver.controller.controller import MAX_WAITING_OPERATIONS, Controller
+from kserver.controller.topics import NewPartitions, NewTopic
+from kserver.errors import ConfigError, ErrorCode, KafkaError, StorageError
+from kserver.metadata import BrokerInfo, ClusterMetadata, MetadataCache, TopicInfo
+from kserver.model import Endpoint
+from kserver.registration import prepare
+from kserver.world import World
+from tests.support.clock import SimClock
+from tests.support.disk import SimDisk
+from tests.support.loop import simulate
+from tests.support.zookeeper import SimEnsemble
+
+ENDPOINTS = {"PLAINTEXT": Endpoint("PLAINTEXT", "PLAINTEXT", "localhost", 9092)}
+
+
+class Broker:
+    """One life of a broker, as far as its controller sees it."""
+
+    def __init__(self, ensemble, broker_id=1, **config):
+        loop = ensemble.loop
+        clock = SimClock(loop)
+        self.zookeeper = ensemble.client()
+        self.world = World(clock, SimDisk(loop.random, clock), self.zookeeper, loop.random)
+        brokers = MappingProxyType({broker_id: BrokerInfo(broker_id, ENDPOINTS)})
+        self.metadata = MetadataCache(ClusterMetadata("cluster", brokers=brokers))
+        self.told = []
+        self.controller = Controller(
+            self.world, self.metadata, BrokerConfig(**config), broker_id, self.told.append
+        )
+
+    async def __aenter__(self):
+        await self.zookeeper.start()
+        await prepare(self.zookeeper)
+        await self.controller.start()
+        self._running = asyncio.create_task(self.controller.run())
+        return self
+
+    async def __aexit__(self, *error):
+        self._running.cancel()
+        await asyncio.wait([self._running])
+        await self.zookeeper.close()
+
+    @property
+    def topics(self):
+        return self.metadata.current.topics
+
+    async def kill(self):
+        self.zookeeper.kill()
+        self._running.cancel()
+        await asyncio.wait([self._running])
+
+    async def create(self, *topics, validate_only=False):
+        return await self.controller.create_topics(topics, validate_only=validate_only)
+
+    async def grow(self, *requests, validate_only=False):
+        return await self.controller.create_partitions(requests, validate_only=validate_only)
+
+    async def delete(self, *names):
+        return await self.controller.delete_topics(names)
+
+
+def scenario(test):
+    """Run an `async def test(ensemble)` in a simulation."""
+
+    def run():
+        async def main(loop):
+            await test(SimEnsemble(loop, SimClock(loop)))
+
+        simulate(main, seed=1)
+
+    run.__name__ = test.__name__
+    return run
+
+
+def codes(results):
+    return [r.code.name if isinstance(r, KafkaError) else "ok" for r in results]
+
+
+def paths(ensemble, under):
+    return sorted(p for p in ensemble.tree.nodes if p.startswith(under + "/"))
+
+
+@scenario
+async def test_a_new_topic_is_in_zookeeper_and_in_the_image(ensemble):
+    async with Broker(ensemble) as broker:
+        (topic,) = await broker.create(NewTopic("foo", 2, config={"retention.ms": "5"}))
+        assert broker.topics == {"foo": topic}
+        assert broker.metadata.current.topic_by_id(topic.id) is topic
+        assert broker.told == [broker.metadata.current]
+        assert [(p.leader, p.leader_epoch, p.isr) for p in topic.partitions] == [(1, 0, (1,))] * 2
+        assert paths(ensemble, "/brokers/topics") == [
+            "/brokers/topics/foo",
+            "/brokers/topics/foo/partitions",
+            "/brokers/topics/foo/partitions/0",
+            "/brokers/topics/foo/partitions/0/state",
+            "/brokers/topics/foo/partitions/1",
+            "/brokers/topics/foo/partitions/1/state",
+        ]
+        data, _ = await broker.zookeeper.get("/config/topics/foo")
+        assert data == b'{"version":1,"config":{"retention.ms":"5"}}'
+
+
+@scenario
+async def test_each_item_is_answered_on_its_own(ensemble):
+    async with Broker(ensemble) as broker:
+        results = await broker.create(NewTopic("a"), NewTopic("b c"), NewTopic("d", 1, 3))
+        assert codes(results) == ["ok", "invalid_topic_exception", "invalid_replication_factor"]
+        assert await broker.grow(NewPartitions("a", 2), NewPartitions("x", 2)) == [
+            None,
+            KafkaErrorLike("unknown_topic_or_partition"),
+        ]
+        assert codes(await broker.delete("x", "a", "x")) == [
+            "invalid_request",
+            "ok",
+            "invalid_request",
+        ]
+        assert broker.topics == {}
+
+
+class KafkaErrorLike:
+    def __init__(self, code):
+        self.code = ErrorCode[code]
+
+    def __eq__(self, other):
+        return isinstance(other, KafkaError) and other.code is self.code
+
+
+@scenario
+async def test_validation_changes_nothing(ensemble):
+    async with Broker(ensemble) as broker:
+        before = dict(ensemble.tree.nodes)
+        (topic,) = await broker.create(NewTopic("foo", 3), validate_only=True)
+        assert isinstance(topic, TopicInfo)
+        assert len(topic.partitions) == 3
+        assert (ensemble.tree.nodes, broker.topics, broker.told) == (before, {}, [])
+        await broker.create(NewTopic("foo"))
+        assert await broker.grow(NewPartitions("foo", 3), validate_only=True) == [None]
+        assert len(broker.topics["foo"].partitions) == 1
+
+
+@scenario
+async def test_of_two_who_make_the_same_topic_at_once_one_does(ensemble):
+    async with Broker(ensemble) as broker:
+        results = await asyncio.gather(*(broker.create(NewTopic("foo", n)) for n in (1, 2, 3)))
+        assert codes([one for (one,) in results]) == ["ok"] + ["topic_already_exists"] * 2
+        assert len(broker.topics["foo"].partitions) == 1
+
+
+@scenario
+async def test_a_topic_that_somebody_else_made_is_not_made_over(ensemble):
+    async with Broker(ensemble) as broker:
+        await broker.zookeeper.create("/brokers/topics/foo", b"theirs")
+        assert codes(await broker.create(NewTopic("foo"))) == ["topic_already_exists"]
+        assert (await broker.zookeeper.get("/brokers/topics/foo"))[0] == b"theirs"
+
+
+@scenario
+async def test_a_config_left_behind_by_an_earlier_topic_is_replaced(ensemble):
+    async with Broker(ensemble) as broker:
+        await broker.zookeeper.create("/config/topics/foo", b'{"config":{"retention.ms":"1"}}')
+        assert codes(await broker.create(NewTopic("foo"))) == ["ok"]
+        assert (await broker.zookeeper.get("/config/topics/foo"))[0] == (
+            b'{"version":1,"config":{}}'
+        )
+
+
+@scenario
+async def test_a_topic_grows_and_leads_its_new_partitions(ensemble):
+    async with Broker(ensemble) as broker:
+        await broker.create(NewTopic("foo", 2))
+        assert await broker.grow(NewPartitions("foo", 4)) == [None]
+        topic = broker.topics["foo"]
+        assert [p.leader for p in topic.partitions] == [1] * 4
+        data, _ = await broker.zookeeper.get("/brokers/topics/foo")
+        assert json.loads(data)["partitions"] == {"0": [1], "1": [1], "2": [1], "3": [1]}
+        assert "/brokers/topics/foo/partitions/3/state" in ensemble.tree.nodes
+
+
+@scenario
+async def test_a_deleted_topic_leaves_nothing_and_can_be_made_again(ensemble):
+    async with Broker(ensemble) as broker:
+        before = set(ensemble.tree.nodes)
+        (first,) = await broker.create(NewTopic("foo", 3))
+        assert await broker.delete("foo") == [None]
+        assert set(ensemble.tree.nodes) == before
+        assert broker.told[-1].topics == {}
+        (second,) = await broker.create(NewTopic("foo"))
+        assert second.id != first.id
+
+
+@scenario
+async def test_deletion_can_be_switched_off(ensemble):
+    async with Broker(ensemble, delete_topic_enable=False) as broker:
+        await broker.create(NewTopic("foo"))
+        (error,) = await broker.delete("foo")
+        assert error.code is ErrorCode.topic_deletion_disabled
+        assert error.message == "Topic deletion is disabled."
+
+
+@scenario
+async def test_a_restart_finds_everything_and_leads_it_in_a_new_epoch(ensemble):
+    async with Broker(ensemble) as broker:
+        await broker.create(NewTopic("a", 2, config={"retention.ms": "5"}), NewTopic("b"))
+        before = broker.metadata.current
+    async with Broker(ensemble) as broker:
+        now = broker.metadata.current
+        assert now.controller == 1
+        assert now.cluster_id == "cluster"
+        assert broker.told == []
+        assert set(now.topics) == {"a", "b"}
+        assert {t.id for t in now.topics.values()} == {t.id for t in before.topics.values()}
+        assert now.topics["a"].config == {"retention.ms": "5"}
+        assert [p.leader_epoch for p in now.topics["a"].partitions] == [1, 1]
+        for partition in now.topics["a"].partitions:
+            data, stat = await broker.zookeeper.get(znodes.state_path("a", partition.partition))
+            state = znodes.decode_state("a", partition.partition, data, stat.version)
+            assert state.leader_epoch == 1
+            assert state.partition_epoch == partition.partition_epoch
+            assert state.controller_epoch == 2
+
+
+@scenario
+async def test_each_start_is_a_new_controller_epoch(ensemble):
+    for epoch in (1, 2, 3):
+        async with Broker(ensemble) as broker:
+            data, stat = await broker.zookeeper.get("/controller")
+            assert znodes.decode_controller(data) == 1
+            assert stat.ephemeral_owner == broker.zookeeper.session_id
+            data, _ = await broker.zookeeper.get("/controller_epoch")
+            assert znodes.decode_controller_epoch(data) == epoch
+
+
+@scenario
+async def test_a_topic_without_an_id_gets_one(ensemble):
+    async with Broker(ensemble) as broker:
+        await broker.zookeeper.create(
+            "/brokers/topics/old", b'{"version":1,"partitions":{"0":[1],"1":[1]}}'
+        )
+    async with Broker(ensemble) as broker:
+        topic = broker.topics["old"]
+        assert [(p.leader, p.leader_epoch) for p in topic.partitions] == [(1, 0), (1, 0)]
+        data, _ = await broker.zookeeper.get("/brokers/topics/old")
+        assert znodes.decode_topic("old", data).topic_id == topic.id
+        assert broker.metadata.current.topic_by_id(topic.id) is topic
+
+
+@scenario
+async def test_a_start_finishes_deletions(ensemble):
+    async with Broker(ensemble) as broker:
+        before = set(ensemble.tree.nodes)
+        await broker.create(NewTopic("foo", 3))
+        for path in ("/brokers/topics/foo/partitions/1/state", "/brokers/topics/foo/partitions/1"):
+            await broker.zookeeper.delete(path)
+        await broker.zookeeper.create("/admin/delete_topics/foo")
+        await broker.zookeeper.create("/admin/delete_topics/never-there")
+    async with Broker(ensemble) as broker:
+        assert broker.topics == {}
+        assert set(ensemble.tree.nodes) == before
+
+
+@scenario
+async def test_a_topic_too_big_for_one_write_is_made_and_deleted(ensemble):
+    async with Broker(ensemble) as broker:
+        before = set(ensemble.tree.nodes)
+        assert codes(await broker.create(NewTopic("big", 1200))) == ["ok"]
+        assert len(broker.topics["big"].partitions) == 1200
+        assert len(paths(ensemble, "/brokers/topics/big")) == 2401
+        assert await broker.delete("big") == [None]
+        assert set(ensemble.tree.nodes) == before
+
+
+@scenario
+async def test_too_many_partitions_in_one_request_are_refused(ensemble):
+    async with Broker(ensemble) as broker:
+        results = await broker.create(NewTopic("a", 9_999), NewTopic("b", 2))
+        assert codes(results) == ["policy_violation"] * 2
+        await broker.create(NewTopic("a", 1))
+        assert codes(await broker.grow(NewPartitions("a", 10_002))) == ["policy_violation"]
+        assert broker.topics.keys() == {"a"}
+
+
+@scenario
+async def test_an_unreadable_znode_is_named(ensemble):
+    async with Broker(ensemble) as broker:
+        await broker.zookeeper.create("/brokers/topics/foo", b"not JSON")
+    with pytest.raises(StorageError, match="/brokers/topics/foo holds b'not JSON'"):
+        async with Broker(ensemble):
+            pass
+
+
+@scenario
+async def test_a_restart_waits_for_the_session_that_a_crash_left(ensemble):
+    async with Broker(ensemble) as broker:
+        await broker.create(NewTopic("foo"))
+        await broker.kill()
+        async with Broker(ensemble) as again:
+            assert set(again.topics) == {"foo"}
+            assert 15 < ensemble.loop.time() < 25
+
+
+@scenario
+async def test_a_second_broker_is_told_who_the_controller_is(ensemble):
+    async with Broker(ensemble, broker_id=1):
+        with pytest.raises(ConfigError, match=r"broker 1 is the controller .* /controller"):
+            async with Broker(ensemble, broker_id=2):
+                pass
+
+
+@scenario
+async def test_a_lost_session_is_claimed_again_before_anything_else_is_served(ensemble):
+    async with Broker(ensemble) as broker:
+        await broker.create(NewTopic("foo"))
+        broker.zookeeper.expire()
+        results = await broker.create(NewTopic("bar"))
+        while codes(results) == ["not_controller"]:
+            await asyncio.sleep(0.01)
+            results = await broker.create(NewTopic("bar"))
+        assert set(broker.topics) == {"foo", "bar"}
+        assert broker.topics["foo"].partitions[0].leader_epoch == 1
+        assert any(image.topics.keys() == {"foo"} for image in broker.told[1:])
+        _, stat = await broker.zookeeper.get("/controller")
+        assert stat.ephemeral_owner == broker.zookeeper.session_id
+        assert (await broker.zookeeper.get("/controller_epoch"))[0] == b"2"
+
+
+@scenario
+async def test_a_controller_that_was_replaced_writes_nothing(ensemble):
+    async with Broker(ensemble) as broker:
+        other = ensemble.client()
+        await other.start()
+        await other.set("/controller_epoch", b"7")
+        before = dict(ensemble.tree.nodes)
+        assert codes(await broker.create(NewTopic("foo"))) == ["not_controller"]
+        assert ensemble.tree.nodes == before
+        assert broker.topics == {}
+
+
+@scenario
+async def test_a_cut_connection_only_delays(ensemble):
+    async with Broker(ensemble) as broker:
+        made = asyncio.create_task(broker.create(NewTopic("foo", 2)))
+        await asyncio.sleep(0)
+        broker.zookeeper.cut()
+        ensemble.loop.call_later(5, broker.zookeeper.heal)
+        assert codes(await made) == ["ok"]
+        assert 5 < ensemble.loop.time() < 6
+
+
+@scenario
+async def test_only_so_many_operations_wait(ensemble):
+    async with Broker(ensemble) as broker:
+        broker.zookeeper.cut()
+        waiting = [
+            asyncio.create_task(broker.create(NewTopic(f"t{n}")))
+            for n in range(MAX_WAITING_OPERATIONS + 5)
+        ]
+        await asyncio.sleep(1)
+        refused = [task for task in waiting if task.done()]
+        assert codes(refused[0].result()) == ["request_timed_out"]
+        assert 0 < len(refused) <= 5
+        for task in waiting:
+            task.cancel()
+        broker.zookeeper.heal()
+
+
+@scenario
+async def test_who_waits_when_the_controller_stops_is_let_go(ensemble):
+    async with Broker(ensemble) as broker:
+        broker.zookeeper.cut()
+        waiting = [asyncio.create_task(broker.create(NewTopic(f"t{n}"))) for n in range(3)]
+        await asyncio.sleep(1)
+    await asyncio.wait(waiting)
+    assert all(task.cancelled() for task in waiting)
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+COUNTS = st.integers(1, 4)
+STEPS = st.lists(
+    st.tuples(st.just("create"), NAMES, COUNTS)
+    | st.tuples(st.just("grow"), NAMES, COUNTS)
+    | st.tuples(st.just("delete"), NAMES, st.just(0)),
+    min_size=1,
+    max_size=8,
+)
+FAULTS = st.lists(
+    st.tuples(st.sampled_from(["cut", "expire", "kill"]), st.floats(0, 0.03)), max_size=3
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 1000), st.lists(st.tuples(STEPS, FAULTS), min_size=1, max_size=3))
+def test_what_was_answered_holds_and_topics_are_whole_or_not_there(seed, lives):
+    async def main(loop):
+        ensemble = SimEnsemble(loop, SimClock(loop))
+        possible = {"a": {0}, "b": {0}, "c": {0}}
+        for steps, faults in lives:
+            await live(ensemble, steps, faults, possible)
+        async with Broker(ensemble) as broker:
+            check(ensemble, broker, possible)
+
+    simulate(main, seed)
+
+
+async def live(ensemble, steps, faults, possible):
+    """One broker's life under faults; keeps how many partitions each topic may have, 0 for none."""
+    broker = Broker(ensemble)
+    await broker.__aenter__()
+    dead = asyncio.Event()
+    for fault, delay_s in faults:
+        ensemble.loop.call_later(delay_s, inflict, fault, broker.zookeeper, dead)
+    for action, name, count in steps:
+        calls = {
+            "create": lambda name=name, count=count: broker.create(NewTopic(name, count)),
+            "grow": lambda name=name, count=count: broker.grow(NewPartitions(name, count)),
+            "delete": lambda name=name: broker.delete(name),
+        }
+        step = asyncio.create_task(calls[action]())
+        death = asyncio.create_task(dead.wait())
+        await asyncio.wait([step, death], return_when=asyncio.FIRST_COMPLETED)
+        death.cancel()
+        before = possible[name]
+        if step.done():
+            (result,) = step.result()
+            possible[name] = outcome(action, count, before, result)
+        else:
+            possible[name] = before | outcome(action, count, before, None)
+            break
+    await broker.kill()
+
+
+def inflict(fault, zookeeper, dead):
+    if fault == "cut":
+        zookeeper.cut()
+        zookeeper.heal()
+    elif fault == "expire":
+        zookeeper.expire()
+    else:
+        zookeeper.kill()
+        dead.set()
+
+
+def outcome(action, count, before, result):
+    """The partitions a topic may have after an answer."""
+    if not isinstance(result, KafkaError):
+        return {count}
+    match result.code:
+        case ErrorCode.topic_already_exists | ErrorCode.invalid_partitions:
+            return before - {0}
+        case ErrorCode.unknown_topic_or_partition:
+            return before & {0}
+        case ErrorCode.not_controller:
+            return before | {count}
+    raise result
+
+
+def check(ensemble, broker, possible):
+    assert {n: len(t.partitions) for n, t in broker.topics.items()}.keys() <= possible.keys()
+    for name, counts in possible.items():
+        topic = broker.topics.get(name)
+        assert (len(topic.partitions) if topic else 0) in counts, name
+    wanted = set()
+    for name, topic in broker.topics.items():
+        wanted |= {znodes.topic_path(name), znodes.partitions_path(name)}
+        for p in topic.partitions:
+            wanted |= {
+                znodes.partition_path(name, p.partition),
+                znodes.state_path(name, p.partition),
+            }
+            node = ensemble.tree.nodes[znodes.state_path(name, p.partition)]
+            state = znodes.decode_state(name, p.partition, node.data, node.stat.version)
+            assert (state.leader, state.leader_epoch, state.isr, state.partition_epoch) == (
+                p.leader,
+                p.leader_epoch,
+                p.isr,
+                p.partition_epoch,
+            )
+    assert set(paths(ensemble, "/brokers/topics")) == wanted
+    assert paths(ensemble, "/config/topics") == [
+        f"/config/topics/{n}" for n in sorted(broker.topics)
+    ]
+    assert paths(ensemble, "/admin/delete_topics") == []
