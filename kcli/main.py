@@ -27,6 +27,9 @@ COMMANDS = {
         "topics": "create, list, describe, grow and delete topics",
         "get-offsets": "print the offsets of partitions",
     },
+    "Cluster": {
+        "broker-api-versions": "print which requests each broker answers",
+    },
     "Server": {
         "dump-log": "decode a broker's log, index and snapshot files",
     },
