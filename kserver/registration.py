@@ -16,6 +16,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from uuid import UUID
 
@@ -108,7 +109,8 @@ async def broker_id(
             try:
                 return (await zookeeper.set(znodes.BROKER_SEQUENCE, b"")).version
             except NoNode:
-                await zookeeper.create(znodes.BROKER_SEQUENCE, make_parents=True)
+                with suppress(NodeExists):
+                    await zookeeper.create(znodes.BROKER_SEQUENCE, make_parents=True)
 
     return config.reserved_broker_max_id + await until_connected(number)
 

@@ -7,12 +7,13 @@ left of a block when the broker stops is never used.  (Kafka: ZkProducerIdManage
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from kserver import znodes
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, ProducerId
 from kserver.world.session import until_connected
-from kserver.world.zookeeper import BadVersion, NoNode, ZooKeeper
+from kserver.world.zookeeper import BadVersion, NodeExists, NoNode, ZooKeeper
 
 BLOCK_SIZE = 1000
 LAST_PRODUCER_ID: ProducerId = (1 << 63) - 1
@@ -63,7 +64,8 @@ class ProducerIds:
                     path, znodes.encode_producer_id_block(block), stat.version
                 )
             except NoNode:
-                await self._zookeeper.create(path)
+                with suppress(NodeExists):
+                    await self._zookeeper.create(path)
             except BadVersion:
                 pass  # another broker was quicker
             else:

@@ -1,0 +1,200 @@
+import asyncio
+import random
+import re
+
+import pytest
+
+from kserver import znodes
+from kserver.config.broker import BrokerConfig
+from kserver.errors import ConfigError
+from kserver.model import Endpoint
+from kserver.registration import Registration, broker_id, cluster_id, prepare
+from kserver.world import World
+from tests.support.clock import SimClock
+from tests.support.disk import SimDisk
+from tests.support.loop import simulate
+from tests.support.zookeeper import SimEnsemble
+
+ENDPOINT = Endpoint("PLAINTEXT", "PLAINTEXT", "localhost", 9092)
+WITH_ZOOKEEPER = {"zookeeper_connect": "localhost:2181"}
+
+
+def scenario(test):
+    """Run an `async def test(ensemble)` in a simulation."""
+
+    def run():
+        async def main(loop):
+            await test(SimEnsemble(loop, SimClock(loop)))
+
+        simulate(main, seed=1)
+
+    run.__name__ = test.__name__
+    return run
+
+
+async def client_of(ensemble):
+    zookeeper = ensemble.client()
+    await zookeeper.start()
+    await prepare(zookeeper)
+    return zookeeper
+
+
+def registration(ensemble, zookeeper, number=1, endpoint=ENDPOINT, **config):
+    clock = SimClock(ensemble.loop)
+    world = World(clock, SimDisk(ensemble.loop.random, clock), zookeeper, ensemble.loop.random)
+    return Registration(world, BrokerConfig(**config), number, [endpoint])
+
+
+@scenario
+async def test_the_znodes_that_every_cluster_has_are_made_once(ensemble):
+    clients = [ensemble.client() for _ in range(3)]
+    for zookeeper in clients:
+        await zookeeper.start()
+    await asyncio.gather(*(prepare(zookeeper) for zookeeper in clients))
+    assert set(znodes.PERSISTENT_PATHS) <= set(ensemble.tree.nodes)
+    before = dict(ensemble.tree.nodes)
+    await prepare(clients[0])
+    assert ensemble.tree.nodes == before
+
+
+@scenario
+async def test_a_clusters_id_is_made_up_once(ensemble):
+    clients = [await client_of(ensemble) for _ in range(3)]
+    chance = random.Random(5)
+    made = await asyncio.gather(*(cluster_id(zookeeper, chance) for zookeeper in clients))
+    assert len(set(made)) == 1
+    assert re.fullmatch(r"[A-Za-z0-9_-]{22}", made[0])
+    assert await cluster_id(clients[0], chance) == made[0]
+
+
+@scenario
+async def test_numbers_from_zookeeper_start_above_those_that_files_may_choose(ensemble):
+    zookeeper = await client_of(ensemble)
+    config = BrokerConfig(**WITH_ZOOKEEPER)
+    assert [await broker_id(zookeeper, config, None) for _ in range(2)] == [1001, 1002]
+    assert await broker_id(zookeeper, config, 1001) == 1001
+
+
+@scenario
+async def test_no_two_brokers_get_the_same_number(ensemble):
+    clients = [ensemble.client() for _ in range(3)]
+    for zookeeper in clients:
+        await zookeeper.start()
+    config = BrokerConfig(**WITH_ZOOKEEPER)
+    numbers = await asyncio.gather(*(broker_id(zookeeper, config, None) for zookeeper in clients))
+    assert sorted(numbers) == [1001, 1002, 1003]
+
+
+@scenario
+async def test_a_configured_number_goes_before_the_stored_one(ensemble):
+    zookeeper = await client_of(ensemble)
+    assert await broker_id(zookeeper, BrokerConfig(broker_id=7, **WITH_ZOOKEEPER), 1001) == 7
+    assert await broker_id(zookeeper, BrokerConfig(node_id=8), None) == 8
+
+
+@scenario
+async def test_a_broker_without_zookeeper_is_number_0_unless_told(ensemble):
+    zookeeper = await client_of(ensemble)
+    assert await broker_id(zookeeper, BrokerConfig(), None) == 0
+    assert await broker_id(zookeeper, BrokerConfig(), 4) == 4
+    assert await broker_id(zookeeper, BrokerConfig(broker_id=5000), 4) == 5000
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        ({"broker_id": 1001}, "Invalid value 1001 for configuration broker.id: .* is 1000"),
+        ({"broker_id_generation_enable": False}, "Invalid value -1 for configuration broker.id"),
+    ],
+)
+def test_numbers_that_zookeeper_may_hand_out_are_not_chosen(config, text):
+    async def main(loop):
+        zookeeper = await client_of(SimEnsemble(loop, SimClock(loop)))
+        with pytest.raises(ConfigError, match=text):
+            await broker_id(zookeeper, BrokerConfig(**config, **WITH_ZOOKEEPER), None)
+
+    simulate(main, seed=1)
+
+
+@scenario
+async def test_a_broker_tells_its_endpoints_and_rack_while_it_lives(ensemble):
+    zookeeper = await client_of(ensemble)
+    registered = registration(ensemble, zookeeper, broker_rack="r1")
+    await registered.register()
+    data, stat = await zookeeper.get("/brokers/ids/1")
+    broker = znodes.decode_broker(1, data)
+    assert (broker.endpoints, broker.rack) == ((ENDPOINT,), "r1")
+    assert registered.epoch == stat.czxid
+    await zookeeper.close()
+    assert "/brokers/ids/1" not in ensemble.tree.nodes
+
+
+@scenario
+async def test_a_new_session_registers_anew(ensemble):
+    zookeeper = await client_of(ensemble)
+    registered = registration(ensemble, zookeeper)
+    await registered.register()
+    running = asyncio.create_task(registered.run())
+    first = registered.epoch
+    for _ in range(3):
+        zookeeper.expire()
+        zookeeper.cut()
+        zookeeper.heal()
+        await asyncio.sleep(1)
+        stat = await zookeeper.exists("/brokers/ids/1")
+        assert stat.ephemeral_owner == zookeeper.session_id
+        assert registered.epoch == stat.czxid > first
+        first = registered.epoch
+    running.cancel()
+
+
+@scenario
+async def test_a_lost_connection_alone_leaves_the_registration(ensemble):
+    zookeeper = await client_of(ensemble)
+    registered = registration(ensemble, zookeeper)
+    await registered.register()
+    running = asyncio.create_task(registered.run())
+    epoch = registered.epoch
+    zookeeper.cut()
+    await asyncio.sleep(5)
+    zookeeper.heal()
+    await asyncio.sleep(5)
+    assert (await zookeeper.exists("/brokers/ids/1")).czxid == epoch
+    running.cancel()
+
+
+@scenario
+async def test_a_registration_whose_answer_was_lost_stands(ensemble):
+    for delay_s in (0.0001, 0.001, 0.002, 0.003, 0.004):
+        zookeeper = await client_of(ensemble)
+        registered = registration(ensemble, zookeeper)
+        ensemble.loop.call_later(delay_s, zookeeper.cut)
+        ensemble.loop.call_later(delay_s + 1, zookeeper.heal)
+        started = ensemble.loop.time()
+        await registered.register()
+        assert ensemble.loop.time() - started < 3
+        await asyncio.sleep(2)
+        await zookeeper.close()
+
+
+@scenario
+async def test_a_restart_waits_for_its_own_old_session_to_end(ensemble):
+    crashed = await client_of(ensemble)
+    await registration(ensemble, crashed).register()
+    crashed.kill()
+    zookeeper = await client_of(ensemble)
+    again = registration(ensemble, zookeeper)
+    await again.register()
+    assert 15 < ensemble.loop.time() < 25
+    assert (await zookeeper.exists("/brokers/ids/1")).czxid == again.epoch
+
+
+@scenario
+async def test_a_number_that_another_broker_has_is_refused(ensemble):
+    there = Endpoint("PLAINTEXT", "PLAINTEXT", "elsewhere", 9092)
+    await registration(ensemble, await client_of(ensemble), endpoint=there).register()
+    here = registration(ensemble, await client_of(ensemble))
+    with pytest.raises(
+        ConfigError, match=r"/brokers/ids/1.*PLAINTEXT://elsewhere:9092.*another broker\.id"
+    ):
+        await here.register()
