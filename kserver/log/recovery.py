@@ -39,9 +39,11 @@ All of it waits for the disk: it runs in a thread, on files that no one else has
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
 from kserver.errors import StorageError
 from kserver.log import checkpoint
@@ -59,9 +61,10 @@ from kserver.log.segment import (
     LogSegment,
     segment_path,
 )
+from kserver.log.segments import roll_jitter_ms
 from kserver.log.transaction_index import AbortedTransaction
 from kserver.log.validator import ValidBatch
-from kserver.model import NO_EPOCH, Offset
+from kserver.model import NO_EPOCH, LeaderEpoch, Offset
 from kserver.wire.batch import (
     CONTROL,
     CRC_START,
@@ -80,21 +83,39 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 TEMPORARY = ".tmp"
 _CHUNK_BYTES = 1 << 20
 _NO_LIMIT: Offset = (1 << 63) - 1
+
+
+class DamagedLog(StorageError):
+    """What had reached the disk is not there any more: not a crash, and not for us to repair."""
 
 
 @dataclass(slots=True)
 class Recovered:
     """What a log starts from; the last segment is active."""
 
+    topic_id: UUID | None
     segments: list[LogSegment]
     log_start_offset: Offset
     log_end_offset: Offset
     recovery_point: Offset
     producers: ProducerState
     epochs: LeaderEpochCache
+
+
+class Stored(NamedTuple):
+    """What the log directory's checkpoints say of a log, and how the broker was shut down."""
+
+    clean: bool = False
+    recovery_point: Offset = 0
+    log_start_offset: Offset = 0
+    high_watermark: Offset = 0
+
+
+NOTHING_STORED = Stored()
 
 
 class Recovery:
@@ -105,33 +126,34 @@ class Recovery:
         disk: Disk,
         directory: str,
         config: TopicConfig,
-        *,
-        clean: bool,
-        recovery_point: Offset,
-        log_start_offset: Offset,
+        stored: Stored,
         now_ms: int,
-        producer_expiration_ms: int,
-        jitter_ms: Callable[[], int],
+        producers: ProducerState,
+        random: Random,
     ) -> None:
         self._disk = disk
         self._directory = directory
         self._config = config
-        self._clean = clean
-        self._recovery_point = recovery_point
-        self._synced_below = _NO_LIMIT if clean else recovery_point
+        self._clean = stored.clean
+        self._recovery_point = stored.recovery_point
+        self._synced_below = _NO_LIMIT if stored.clean else stored.recovery_point
         """What lies below this offset cannot have been torn by a crash."""
-        self._log_start_offset = log_start_offset
+        self._log_start_offset = stored.log_start_offset
         self._now_ms = now_ms
-        self._jitter_ms = jitter_ms
-        self._producers = ProducerState(producer_expiration_ms)
+        self._random = random
+        self._producers = producers
         self._epochs = LeaderEpochCache()
         self._segments: list[LogSegment] = []
         self._suspect: set[Offset] = set()
         """Base offsets."""
+        self._verified_epoch: LeaderEpoch = NO_EPOCH
+        """Of the last batch that was verified."""
 
     def run(self) -> Recovered:
         self._open_segments(tidy(self._disk, self._directory))
+        topic_id = self._read_topic_id()
         stored_epochs = self._read_epochs()
+        self._epochs = LeaderEpochCache(stored_epochs or ())
         log_end_offset = self._replay(stored_epochs is None)
         if log_end_offset < self._log_start_offset:
             log.warning(
@@ -150,7 +172,7 @@ class Recovery:
                     log_end_offset,
                     self._config,
                     self._now_ms,
-                    self._jitter_ms(),
+                    roll_jitter_ms(self._config, self._random),
                 )
             )
         first = self._segments[0].base_offset
@@ -163,6 +185,7 @@ class Recovery:
             checkpoint.write_epochs(self._disk, self._epochs_path(), self._epochs.entries)
         self._remove_stray_snapshots(log_end_offset)
         return Recovered(
+            topic_id,
             self._segments,
             self._log_start_offset,
             log_end_offset,
@@ -172,6 +195,7 @@ class Recovery:
         )
 
     def _open_segments(self, bases: Sequence[Offset]) -> None:
+        ends = [*bases[1:], _NO_LIMIT]
         for number, base in enumerate(bases):
             segment = LogSegment(
                 self._disk,
@@ -179,17 +203,19 @@ class Recovery:
                 base,
                 self._config,
                 self._now_ms,
-                jitter_ms=self._jitter_ms(),
+                jitter_ms=roll_jitter_ms(self._config, self._random),
             )
             self._segments.append(segment)
             is_last = number + 1 == len(bases)
-            end = _NO_LIMIT if is_last else bases[number + 1]
-            if end > self._synced_below:
+            if ends[number] > self._synced_below:
                 self._suspect.add(base)
                 continue
-            segment.end_offset = end
+            segment.end_offset = ends[number]
             try:
                 segment.load()
+                if not is_last and ends[number + 1] > self._synced_below:
+                    # It may have been sealed when all its records were on disk already.
+                    segment.check_indexes()
             except (FileNotFoundError, StorageError) as error:
                 log.warning("%s: its indexes are written anew: %s", segment.file.path, error)
                 self._suspect.add(base)
@@ -209,8 +235,22 @@ class Recovery:
             raise self._corrupt(segment, end) from error
         if is_last:
             segment.end_offset = last_offset + 1
+            for _, header in segment.headers():
+                segment.first_timestamp = header.max_timestamp
+                break
         elif last_offset >= segment.end_offset:
             raise self._corrupt(segment, end)
+
+    def _read_topic_id(self) -> UUID | None:
+        path = f"{self._directory}/{checkpoint.PARTITION_METADATA}"
+        try:
+            return checkpoint.read_topic_id(self._disk, path)
+        except StorageError as error:
+            if self._clean:
+                raise DamagedLog(str(error)) from error
+            # A crash tore it before its first sync, and no record was synced before that.
+            self._disk.remove(path)
+            return None
 
     def _read_epochs(self) -> list[EpochStart] | None:
         """None when the file is torn or missing."""
@@ -230,7 +270,7 @@ class Recovery:
         """Run over what snapshot and epochs lack and over all that is suspect; the log's end."""
         if not self._segments:
             return self._log_start_offset
-        first = self._segments[0].base_offset
+        first = end = self._segments[0].base_offset
         suspects = [s.base_offset for s in self._segments if s.base_offset in self._suspect]
         limit = suspects[0] if suspects else self._segments[-1].end_offset
         stateful_from = max(
@@ -239,17 +279,34 @@ class Recovery:
             self._log_start_offset,
         )
         walk_from = first if needs_epochs else stateful_from
-        end = first
         for number, segment in enumerate(self._segments):
-            if segment.base_offset in self._suspect:
-                if not self._verify(segment, end, stateful_from):
-                    self._remove(self._segments[number + 1 :])
-                    return segment.end_offset
-            elif segment.end_offset > walk_from:
-                for header in replay(self._producers, segment, walk_from, stateful_from):
-                    self._note_epoch(header)
+            if segment.base_offset not in self._suspect:
+                if segment.end_offset > walk_from:
+                    for header in replay(self._producers, segment, walk_from, stateful_from):
+                        self._note_epoch(header)
+            elif number and not self._follows(segment, end):
+                self._remove(self._segments[number:])
+                return end
+            elif not self._verify(segment, end, stateful_from):
+                self._remove(self._segments[number + 1 :])
+                return segment.end_offset
             end = segment.end_offset
         return end
+
+    def _follows(self, segment: LogSegment, end: Offset) -> bool:
+        """Does a suspect segment continue the log that ends at `end`?
+
+        The file before it may have lost its last batches, and whole ones just so.  Only compaction
+        leaves gaps.
+        """
+        if segment.base_offset == end:
+            return True
+        if segment.base_offset > end and "compact" in self._config.cleanup_policy:
+            return True
+        if end < self._recovery_point:
+            raise self._corrupt(segment, 0)
+        log.warning("%s does not follow on offset %d: it is removed", segment.file.path, end)
+        return False
 
     def _verify(self, segment: LogSegment, next_offset: Offset, stateful_from: Offset) -> bool:
         """Check every batch and write the indexes anew; False where the segment was cut."""
@@ -257,8 +314,10 @@ class Recovery:
         if segment.base_offset >= stateful_from:
             self._write_snapshot(segment.base_offset)
         end = 0
-        for position, header in valid_batches(segment, max(next_offset, segment.base_offset)):
+        first = max(next_offset, segment.base_offset)
+        for position, header in valid_batches(segment, first, self._verified_epoch):
             self._note_epoch(header)
+            self._verified_epoch = header.leader_epoch
             if header.last_offset >= stateful_from:
                 done = note_producer(self._producers, segment, position, header)
                 if done is not None and done.is_aborted:
@@ -286,17 +345,20 @@ class Recovery:
             )
             segment.size = end
         segment.seal()
+        if segment.end_offset <= self._synced_below and not is_last:
+            for file in segment.index_files():
+                file.sync()
         return is_whole
 
-    def _corrupt(self, segment: LogSegment, position: int) -> StorageError:
+    def _corrupt(self, segment: LogSegment, position: int) -> DamagedLog:
         point = "a clean shutdown" if self._clean else f"the recovery point {self._recovery_point}"
-        return StorageError(
+        return DamagedLog(
             f"{segment.file.path} is damaged at position {position}: no whole and valid batch"
             f" follows, though what was there before {point} had reached the disk, so that no"
             " crash can have torn it. Restore the file from a backup; or, where the partition has"
             f" other replicas, remove the directory {self._directory}; or, to go on with the"
             f" records before that position and lose the rest, remove the line of this partition"
-            f" from {checkpoint.RECOVERY_POINTS} and the file .kafka_cleanshutdown beside it"
+            f" from {checkpoint.RECOVERY_POINTS} and the file {CLEAN_SHUTDOWN} beside it"
         )
 
     def _note_epoch(self, header: Header) -> None:
@@ -332,10 +394,14 @@ class Recovery:
                 self._disk.remove(segment_path(self._directory, offset, SNAPSHOT))
 
 
-def valid_batches(segment: LogSegment, next_offset: Offset) -> Iterator[tuple[int, Header]]:
-    """Position and header of each batch up to the first that is not valid."""
+def valid_batches(
+    segment: LogSegment, next_offset: Offset, epoch: LeaderEpoch
+) -> Iterator[tuple[int, Header]]:
+    """Position and header of each batch up to the first that is not valid.
+
+    It must start at `next_offset` or later, in leader epoch `epoch` or later.
+    """
     file, size = segment.file, segment.size
-    epoch = NO_EPOCH
     position = 0
     chunk = memoryview(b"")
     start = 0
@@ -377,9 +443,7 @@ def replay(
     """The batches that end at offset `first` or later, up to position `end`; those from
     `stateful_from` on are noted in `producers`.
     """
-    found = segment.find(first, segment.file.read_at)
-    assert found is not None
-    for position, header in segment.headers(found.position, end):
+    for position, header in segment.headers(segment.find(first).position, end):
         if header.last_offset >= stateful_from:
             note_producer(producers, segment, position, header)
         yield header

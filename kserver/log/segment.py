@@ -88,6 +88,16 @@ class Found(NamedTuple):
     last_offset: Offset
 
 
+class Cut(NamedTuple):
+    """How a segment is truncated: the file to `position`, the offsets to `end_offset`."""
+
+    position: int
+    end_offset: Offset
+    latest: TimestampOffset
+    """The largest timestamp that is left."""
+    first_timestamp: int
+
+
 def segment_path(directory: str, base_offset: Offset, suffix: str) -> str:
     return f"{directory}/{base_offset:020d}{suffix}"
 
@@ -197,9 +207,6 @@ class LogSegment:
         self.offsets.file.grow(config.segment_index_bytes)
         self.times.file.grow(config.segment_index_bytes)
         self.is_index_full = self.offsets.is_full() or self.times.is_full()
-        if self.size and self.first_timestamp < 0:
-            first = next(self.headers(), None)
-            self.first_timestamp = first[1].max_timestamp if first else NO_TIMESTAMP
 
     def seal(self) -> None:
         """No more appends: the largest timestamp enters the index, the files are trimmed."""
@@ -247,6 +254,11 @@ class LogSegment:
         self.unindexed_bytes += size
         self.end_offset = last_offset + 1
 
+    def check_indexes(self) -> None:
+        """StorageError where a crash kept pages of the indexes from the disk."""
+        self.offsets.file.check_rising()
+        self.times.file.check_rising()
+
     def rebuild(self, config: TopicConfig) -> None:
         """Empty the indexes and what they are made from; `note` then fills them again."""
         self.activate(config)
@@ -259,11 +271,20 @@ class LogSegment:
         self.is_index_full = self.offsets.is_full() or self.times.is_full()
         self.end_offset = self.base_offset
 
-    def find(self, offset: Offset, read: ReadAt) -> Found | None:
+    def find(self, offset: Offset) -> Found:
         """The first batch that ends at `offset` or later, at the segment's end with size 0.
 
-        None when `read` gave None: memory does not hold what it takes.
+        May wait for the disk.
         """
+        found = self._find(offset, self.file.read_at)
+        assert found is not None
+        return found
+
+    def find_cached(self, offset: Offset) -> Found | None:
+        """The same, but None where it would have to wait."""
+        return self._find(offset, self.file.read_cached)
+
+    def _find(self, offset: Offset, read: ReadAt) -> Found | None:
         position, end = self.offsets.position_before(offset), self.size
         while position < end:
             block = read(position, min(_BLOCK_BYTES, end - position))
@@ -316,33 +337,36 @@ class LogSegment:
     def broken(self, position: int) -> StorageError:
         return StorageError(f"{self.file.path}: no whole batch at position {position}")
 
-    def latest_before(self, offset: Offset, position: int) -> TimestampOffset:
-        """The largest timestamp below `offset`, whose batch begins at `position`; reads headers."""
+    def cut_at(self, offset: Offset) -> Cut:
+        """Where to cut so that no record of `offset` or above is left.  Waits for the disk."""
+        found = self.find(offset)
+        end = self.base_offset
+        for _, header in self.headers(self.offsets.position_before(offset - 1), found.position):
+            end = header.last_offset + 1
         latest = self.times.last_before(offset)
         start = self.offsets.position_before(latest.offset)
-        for _, header in self.headers(start, position):
+        for _, header in self.headers(start, found.position):
             if header.max_timestamp > latest.timestamp:
                 latest = TimestampOffset(header.max_timestamp, header.last_offset)
-        return latest
+        first = next(self.headers(0, found.position), None)
+        first_timestamp = first[1].max_timestamp if first else NO_TIMESTAMP
+        return Cut(found.position, end, latest, first_timestamp)
 
-    def truncate(
-        self, offset: Offset, position: int, latest: TimestampOffset, config: TopicConfig
-    ) -> None:
-        """End before `offset`, whose batch begins at `position`; `latest` is `latest_before` it.
+    def truncate(self, cut: Cut, config: TopicConfig) -> None:
+        """Make it active, ending at the cut.
 
         The file stays as long as it was: to cut it takes its time, and is the caller's.
         """
         self.activate(config)
-        self.offsets.truncate(offset)
-        self.times.truncate(offset)
-        self.aborted.truncate_to(offset)
-        self.size = position
-        self.end_offset = offset
-        self.unindexed_bytes = position - self.offsets.last().position
+        self.offsets.truncate(cut.end_offset)
+        self.times.truncate(cut.end_offset)
+        self.aborted.truncate_to(cut.end_offset)
+        self.size = cut.position
+        self.end_offset = cut.end_offset
+        self.unindexed_bytes = self.size - self.offsets.last().position
         self.is_index_full = self.offsets.is_full() or self.times.is_full()
-        self.max_timestamp, self.offset_of_max_timestamp = latest
-        if not position:
-            self.first_timestamp = NO_TIMESTAMP
+        self.max_timestamp, self.offset_of_max_timestamp = cut.latest
+        self.first_timestamp = cut.first_timestamp
 
     def largest_timestamp(self) -> int:
         """Of its records; where they have none, when the file was last written."""
@@ -359,9 +383,11 @@ class LogSegment:
 
         An active segment's indexes need not be: recovery makes them anew.
         """
-        if not self.is_sealed:
-            return [self.file]
-        return [self.file, *self.offsets.file.unsynced(), *self.times.file.unsynced()]
+        return [self.file, *self.index_files()] if self.is_sealed else [self.file]
+
+    def index_files(self) -> list[File]:
+        """Those that are open: they may have changed since they were synced."""
+        return self.offsets.file.unsynced() + self.times.file.unsynced()
 
     def release(self) -> None:
         """Give back the descriptors that a sealed and synced segment does not need."""
@@ -369,8 +395,8 @@ class LogSegment:
         self.times.file.release()
 
     def files(self) -> list[str]:
-        """The paths that exist, without the snapshot."""
-        paths = [self.path(suffix) for suffix in SEGMENT_SUFFIXES]
+        """The paths that exist, the producers' snapshot included."""
+        paths = [self.path(suffix) for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT)]
         return [path for path in paths if self.disk.exists(path)]
 
     def check(self) -> None:

@@ -1,0 +1,167 @@
+"""One log directory: whose it is, which logs lie in it, and its checkpoints.
+
+    .lock                               held while a broker uses the directory
+    meta.properties                     whose it is
+    .kafka_cleanshutdown                the last stop was clean: there from `mark_clean` to `begin`
+    recovery-point-offset-checkpoint    of each log; see log/checkpoint
+    log-start-offset-checkpoint
+    replication-offset-checkpoint
+    topic-0                             the log of partition 0
+    topic-0.<32 hex digits>-delete      a deleted one, until its files are removed
+
+What waits for the disk here is to be called in a thread, but for `stored_offsets` and what `open`
+gave.  Kafka: LogManager, CleanShutdownFileHandler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import posixpath
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kserver.errors import StorageError
+from kserver.log import checkpoint
+from kserver.log.checkpoint import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, MetaProperties
+from kserver.log.recovery import CLEAN_SHUTDOWN, Stored
+from kserver.model import BrokerId, Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from kserver.world.disk import Disk, Lock
+
+log = logging.getLogger(__name__)
+
+LOCK = ".lock"
+_CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
+_PARTITION = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]+)")
+_DELETED = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-delete")
+_LONGEST_NAME = 255
+
+
+class LogDirectory:
+    def __init__(self, disk: Disk, path: str) -> None:
+        self.path = path
+        self.failure: StorageError | None = None
+        self._disk = disk
+        self._lock: Lock | None = None
+        self._clean = False
+        self._stored: dict[str, dict[TopicPartition, Offset]] = {}
+        self._written: dict[str, Mapping[TopicPartition, Offset]] = {}
+        self._writing: dict[str, asyncio.Future[None]] = {}
+
+    def lock(self) -> MetaProperties | None:
+        """Make it when it is missing, and keep every other broker out; what meta.properties says.
+
+        StorageError when another broker is there, OSError when the disk fails.
+        """
+        if not self._disk.exists(self.path):
+            self._disk.make_directories(self.path)
+            self._disk.sync_directory(posixpath.dirname(self.path) or ".")
+        try:
+            self._lock = self._disk.lock(f"{self.path}/{LOCK}")
+        except BlockingIOError as error:
+            raise StorageError(
+                f"{self.path} is used by another broker, which holds the lock on {LOCK}: stop it,"
+                " or give this one other log.dirs"
+            ) from error
+        return checkpoint.read_meta_properties(self._disk, self._file(checkpoint.META_PROPERTIES))
+
+    def unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def identify(self, broker_id: BrokerId, cluster_id: str) -> None:
+        """It is this broker's from now on; StorageError when it is another's."""
+        path = self._file(checkpoint.META_PROPERTIES)
+        stored = checkpoint.read_meta_properties(self._disk, path)
+        if stored is not None and stored.cluster_id not in (None, cluster_id):
+            raise StorageError(
+                f"The Cluster ID {cluster_id} doesn't match stored clusterId {stored.cluster_id} in"
+                f" {path}. The broker is trying to join the wrong cluster. Configured"
+                " zookeeper.connect may be wrong."
+            )
+        if stored is not None and stored.broker_id not in (None, broker_id):
+            raise StorageError(
+                f"Configured broker.id {broker_id} doesn't match stored broker.id"
+                f" {stored.broker_id} in {path}. If you moved your data, make sure your configured"
+                f" broker.id matches. If you intend to create a new broker, you should remove all"
+                f" data in your data directories (log.dirs)."
+            )
+        version = stored.version if stored is not None else 0
+        wanted = MetaProperties(broker_id, cluster_id, version)
+        if stored != wanted:
+            checkpoint.write_meta_properties(self._disk, path, wanted)
+
+    def begin(self) -> list[str]:
+        """Read the checkpoints and forget that the last stop was clean; the names of the logs."""
+        marker = self._file(CLEAN_SHUTDOWN)
+        self._clean = self._disk.exists(marker)
+        if self._clean:
+            # A crash while the logs are opened is a crash.
+            self._disk.remove(marker)
+            self._disk.sync_directory(self.path)
+        for name in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS):
+            self._stored[name] = checkpoint.read_offsets(self._disk, self._file(name))
+        names = []
+        for name in self._disk.list(self.path):
+            if self._disk.is_directory(self._file(name)):
+                if _PARTITION.fullmatch(name):
+                    names.append(name)
+                elif not _DELETED.fullmatch(name):
+                    log.warning("%s is no log, it is left alone", self._file(name))
+        return names
+
+    def deleted(self) -> list[str]:
+        """What is left of deleted logs."""
+        names = self._disk.list(self.path)
+        return [self._file(name) for name in names if _DELETED.fullmatch(name)]
+
+    def stored_offsets(self, topic_partition: TopicPartition) -> Stored:
+        def of(name: str) -> Offset:
+            return self._stored[name].get(topic_partition, 0)
+
+        return Stored(self._clean, of(RECOVERY_POINTS), of(LOG_STARTS), of(HIGH_WATERMARKS))
+
+    async def write_offsets(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+        """Replace a checkpoint, unless it says this already.  Raises OSError."""
+        while name in self._writing:
+            await asyncio.shield(self._writing[name])
+        if self._written.get(name) == offsets:
+            return
+        await asyncio.shield(self._write(name, dict(offsets)))
+
+    async def _write(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+        self._writing[name] = asyncio.get_running_loop().create_future()
+        try:
+            await self._disk.offload(
+                lambda: checkpoint.write_offsets(self._disk, self._file(name), offsets)
+            )
+            self._written[name] = offsets
+        finally:
+            self._writing.pop(name).set_result(None)
+
+    def mark_clean(self) -> None:
+        """All logs are closed and the checkpoints written."""
+        self._disk.replace_file(self._file(CLEAN_SHUTDOWN), _CLEAN_SHUTDOWN_CONTENT)
+
+    def log_path(self, topic_partition: TopicPartition) -> str:
+        return self._file(str(topic_partition))
+
+    def deleted_path(self, topic_partition: TopicPartition, random: Random) -> str:
+        """A name that a deleted log waits under; a long topic's is cut as Kafka cuts it."""
+        suffix = f"-{topic_partition.partition}.{random.getrandbits(128):032x}-delete"
+        return self._file(topic_partition.topic[: _LONGEST_NAME - len(suffix)] + suffix)
+
+    def _file(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+
+def parse_log_name(name: str) -> TopicPartition:
+    match = _PARTITION.fullmatch(name)
+    assert match is not None, name
+    return TopicPartition(match[1], int(match[2]))

@@ -1,0 +1,86 @@
+"""Bringing one log to disk, in a thread, one round at a time.
+
+What a round must sync is collected on the loop: the segments from the recovery point on, the
+small files and names that are new since the round before, the leader epochs when they changed.
+Whoever wants a flush while a round runs takes part in the next one.  A caller who is cancelled
+leaves his round running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from kserver.log import checkpoint
+from kserver.log.leader_epochs import LeaderEpochCache
+
+if TYPE_CHECKING:
+    from kserver.log.segment import LogSegment
+    from kserver.world.disk import Disk, File
+
+Offload: TypeAlias = Callable[[Callable[[], None]], Awaitable[None]]
+
+
+class Flusher:
+    def __init__(self, disk: Disk, directory: str, offload: Offload) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._offload = offload
+        self._running: asyncio.Future[None] | None = None
+        self._files: list[File] = []
+        self._sealed: list[LogSegment] = []
+        self.names_changed = True
+        """Files were made, renamed or removed since the last round."""
+        self.epochs_changed = False
+
+    def add(self, file: File) -> None:
+        """A new small file that the next round must sync, with its name."""
+        self._files.append(file)
+        self.names_changed = True
+
+    def add_sealed(self, segment: LogSegment) -> None:
+        """The next round must sync its indexes, though its records may be on disk already."""
+        self._sealed.append(segment)
+        self.names_changed = True
+
+    async def idle(self) -> None:
+        """Until no round runs."""
+        while self._running is not None:
+            await asyncio.shield(self._running)
+
+    async def run(self, segments: Sequence[LogSegment], epochs: LeaderEpochCache) -> None:
+        """One round, when none runs; raises what `offload` raises."""
+        await asyncio.shield(self._round(segments, epochs))
+
+    async def _round(self, segments: Sequence[LogSegment], epochs: LeaderEpochCache) -> None:
+        assert self._running is None
+        self._running = asyncio.get_running_loop().create_future()
+        segments = list(dict.fromkeys([*self._sealed, *segments]))
+        files = [file for segment in segments for file in segment.unsynced()]
+        files += self._files
+        names_changed = self.names_changed
+        entries = epochs.entries if self.epochs_changed else None
+        self._files, self._sealed = [], []
+        self.names_changed = self.epochs_changed = False
+
+        def sync() -> None:
+            for file in files:
+                file.sync()
+            for segment in segments:
+                segment.aborted.sync()
+            if entries is not None:
+                path = f"{self._directory}/{checkpoint.LEADER_EPOCHS}"
+                checkpoint.write_epochs(self._disk, path, entries)
+            if names_changed:
+                self._disk.sync_directory(self._directory)
+                self._disk.sync_directory(self._directory.rpartition("/")[0] or "/")
+
+        try:
+            await self._offload(sync)
+            for segment in segments:
+                if segment.is_sealed:
+                    segment.release()
+        finally:
+            self._running.set_result(None)
+            self._running = None

@@ -1,0 +1,265 @@
+"""The row of a log's segments: which one holds an offset, and where in it to read.
+
+Sequential readers come back with the offset after the last batch they got, and the high watermark
+is where a follower stopped: the row remembers where such offsets begin, so that most reads need
+neither an index nor the file.  A remembered place is a segment and a position, and stays true until
+the log is truncated or loses segments.
+
+    read                         looks at
+    tail, offset remembered      nothing                                          1.1 us
+    catching up, remembered      one batch header, to know the first batch's size   3 us
+    anywhere                     index, and the headers from its entry on        8-20 us
+
+Kafka: LogSegments, LocalLog.read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from kserver.log.segment import DELETED, Found, LogSegment
+from kserver.log.transaction_index import AbortedTransaction
+from kserver.model import LeaderEpoch, Offset
+from kserver.wire.batch import RecordBatch
+from kserver.world.disk import Disk, FileRange
+
+if TYPE_CHECKING:
+    from kserver.config.topic import TopicConfig
+
+_KEPT_PLACES = 64
+"""How many offsets are remembered: a few for each reader."""
+_HEADER_BYTES = 61
+
+Place: TypeAlias = tuple[LogSegment, int]
+
+
+class Cold:
+    """The answer of a read that would have to wait for the disk."""
+
+
+COLD: Final = Cold()
+
+
+class Slice(NamedTuple):
+    """What a fetch answers: `size` bytes of whole batches, but for the last one."""
+
+    data: FileRange | None
+    size: int
+    upper_bound: Offset
+    """Above every offset in it."""
+
+
+class TimestampedOffset(NamedTuple):
+    timestamp: int
+    offset: Offset
+    leader_epoch: LeaderEpoch
+
+
+class Segments:
+    __slots__ = ("_bases", "_config", "_directory", "_disk", "_places", "_random", "_row", "active")
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        config: TopicConfig,
+        random: Random,
+        row: Sequence[LogSegment],
+    ) -> None:
+        """`row` has one segment at least; the last is active."""
+        self._disk = disk
+        self._directory = directory
+        self._config = config
+        self._random = random
+        self._row = list(row)
+        self._bases = [segment.base_offset for segment in row]
+        self._places: dict[Offset, Place] = {}
+        self.active = self._row[-1]
+
+    def __iter__(self) -> Iterator[LogSegment]:
+        return iter(self._row)
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+    def __getitem__(self, number: int) -> LogSegment:
+        return self._row[number]
+
+    def snapshot(self) -> Segments:
+        """The row as it is now, for a thread."""
+        return Segments(self._disk, self._directory, self._config, self._random, self._row)
+
+    def configure(self, config: TopicConfig) -> None:
+        self._config = config
+        self.active.configure(config)
+
+    def starting_at(self, offset: Offset) -> list[LogSegment]:
+        """The segment that holds `offset` and all after it."""
+        return self._row[max(bisect_right(self._bases, offset) - 1, 0) :]
+
+    def up_to(self, offset: Offset) -> list[LogSegment]:
+        """All segments up to the one that holds `offset`."""
+        return self._row[: bisect_right(self._bases, offset)]
+
+    def roll(self, base: Offset, now_ms: int) -> LogSegment:
+        """Seal the active segment and begin one at `base`, behind all."""
+        self.active.seal()
+        self.active.end_offset = base
+        return self._begin(base, now_ms)
+
+    def start_at(self, base: Offset, now_ms: int) -> None:
+        """Begin anew where all segments were dropped."""
+        assert not self._row
+        self._begin(base, now_ms)
+
+    def _begin(self, base: Offset, now_ms: int) -> LogSegment:
+        jitter_ms = roll_jitter_ms(self._config, self._random)
+        segment = LogSegment.create(
+            self._disk, self._directory, base, self._config, now_ms, jitter_ms=jitter_ms
+        )
+        self._row.append(segment)
+        self._bases.append(base)
+        self.active = segment
+        return segment
+
+    def drop(self, segments: Collection[LogSegment]) -> list[str]:
+        """Take these out; their files, renamed: readers may still have them."""
+        renamed = []
+        for segment in segments:
+            for path in segment.files():
+                self._disk.rename(path, path + DELETED)
+                renamed.append(path + DELETED)
+        gone = set(segments)
+        self._row = [segment for segment in self._row if segment not in gone]
+        self._bases = [segment.base_offset for segment in self._row]
+        if self._row:
+            self.active = self._row[-1]
+        self.forget()
+        return renamed
+
+    def read(
+        self, offset: Offset, max_bytes: int, up_to: Offset, at_least_one: bool
+    ) -> Slice | Cold:
+        """`Log.read` for an offset below `up_to`, which is at most the log's end."""
+        place = self._places.get(offset)
+        if place is None or place[1] == place[0].size:
+            place = self._locate(offset)
+            if place is None:
+                return COLD
+        segment, position = place
+        end = segment.size
+        if up_to < segment.end_offset:
+            bound = self._places.get(up_to) or self._locate(up_to)
+            if bound is None:
+                return COLD
+            if bound[0] is segment:
+                end = bound[1]
+        else:
+            up_to = segment.end_offset
+        size = end - position
+        if size > max_bytes:
+            first = segment.batch_at(position)
+            if first is None:
+                return COLD
+            self.remember(first.last_offset + 1, segment, position + first.size)
+            if first.size <= max_bytes:
+                size = max_bytes
+            else:
+                size = first.size if at_least_one else 0
+            up_to = segment.upper_bound(position + size, up_to)
+        elif up_to not in self._places:
+            self.remember(up_to, segment, end)
+        return Slice(FileRange(segment.file, position, size) if size else None, size, up_to)
+
+    def warm(self, offsets: Sequence[Offset]) -> list[tuple[Offset, LogSegment, int]]:
+        """Read what `read` needs to know of these offsets, and wait for it: for `remember`."""
+        places = []
+        for offset in offsets:
+            segment, found = self.find(offset)
+            segment.file.read_at(found.position, _HEADER_BYTES)
+            places.append((offset, segment, found.position))
+        return places
+
+    def find(self, offset: Offset) -> tuple[LogSegment, Found]:
+        """The first batch that ends at `offset` or later.  May wait for the disk."""
+        for segment in self.starting_at(offset):
+            found = segment.find(offset)
+            if found.size:
+                break
+        return segment, found
+
+    def _locate(self, offset: Offset) -> Place | None:
+        """As `find`, but None where that would have to wait."""
+        for segment in self.starting_at(offset):
+            found = segment.find_cached(offset)
+            if found is None:
+                return None
+            position = found.position
+            if found.size:
+                break
+        self.remember(offset, segment, position)
+        return segment, position
+
+    def remember(self, offset: Offset, segment: LogSegment, position: int) -> None:
+        """The first batch that ends at `offset` or later begins there, or will."""
+        places = self._places
+        if len(places) >= _KEPT_PLACES:
+            del places[next(iter(places))]
+        places[offset] = (segment, position)
+
+    def forget(self) -> None:
+        self._places.clear()
+
+    def aborted(self, first: Offset, upper_bound: Offset) -> list[AbortedTransaction]:
+        """The aborted transactions with records in [first, upper_bound)."""
+        found: list[AbortedTransaction] = []
+        for segment in self.starting_at(first):
+            some, is_all = segment.aborted.collect(first, upper_bound)
+            found += some
+            if is_all:
+                break
+        return found
+
+    def first_at(self, timestamp: int, start: Offset) -> TimestampedOffset | None:
+        """The first record from `start` on whose timestamp is at least `timestamp`.
+
+        May wait for the disk.
+        """
+        for segment in self.starting_at(start):
+            if segment.largest_timestamp() < timestamp or segment.end_offset <= start:
+                continue
+            indexed = segment.times.lookup(timestamp).offset
+            position = segment.offsets.position_before(max(indexed, start))
+            for at, header in segment.headers(position):
+                if header.max_timestamp < timestamp or header.last_offset < start:
+                    continue
+                batch = RecordBatch(segment.file.read_at(at, header.size))
+                for record in batch.records():
+                    if record.timestamp >= timestamp and record.offset >= start:
+                        epoch = batch.leader_epoch
+                        return TimestampedOffset(record.timestamp, record.offset, epoch)
+        return None
+
+    def check(self, log_end_offset: Offset) -> None:
+        """The invariants; for tests, it reads every header."""
+        assert self._row[-1] is self.active
+        assert self._bases == sorted({segment.base_offset for segment in self._row})
+        for number, segment in enumerate(self._row):
+            segment.check()
+            if segment is not self.active:
+                assert segment.is_sealed
+                assert segment.end_offset <= self._bases[number + 1]
+        assert self.active.end_offset == log_end_offset
+        for offset, (segment, position) in self._places.items():
+            found_segment, found = self.find(offset)
+            is_there = (segment, position) == (found_segment, found.position)
+            assert is_there or (position == segment.size and found.position == 0), offset
+
+
+def roll_jitter_ms(config: TopicConfig, random: Random) -> int:
+    """How much earlier than `segment.ms` a new segment is rolled."""
+    limit = min(config.segment_jitter_ms, config.segment_ms)
+    return random.randrange(limit) if limit > 0 else 0
