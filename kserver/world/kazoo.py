@@ -86,7 +86,7 @@ class KazooZooKeeper:
         self._client: Any = None
         self._session = NO_SESSION
         self._listeners: list[SessionListener] = []
-        self._calls: set[asyncio.Future[Any]] = set()
+        self._calls: dict[asyncio.Future[Any], str] = {}
         self._connected = asyncio.Event()
         self._closing = False
 
@@ -114,16 +114,13 @@ class KazooZooKeeper:
                 await self._connected.wait()
                 if self._chroot:
                     await self._call("/", lambda kazoo: kazoo.ensure_path_async(self._chroot))
-        except TimeoutError:
+        except (TimeoutError, ZooKeeperError) as error:
             await self.close()
-            raise ConnectionLost from None
+            raise ConnectionLost from error
 
     async def close(self) -> None:
         self._closing = True
-        self._connected.clear()
-        for call in self._calls:
-            if not call.done():
-                call.set_exception(ConnectionLost())
+        self._disconnected()
         await self._loop.run_in_executor(None, self._stop)
 
     def on_session(self, listener: SessionListener) -> None:
@@ -212,8 +209,8 @@ class KazooZooKeeper:
         if not self._connected.is_set():
             raise ConnectionLost(path)
         answer = self._loop.create_future()
-        self._calls.add(answer)
-        answer.add_done_callback(self._calls.discard)
+        self._calls[answer] = path
+        answer.add_done_callback(self._calls.pop)
         submit(self._client).rawlink(lambda result: self._post(_settle, answer, result, path))
         return await answer
 
@@ -229,9 +226,17 @@ class KazooZooKeeper:
             self._session = session
             self._connected.set()
         else:
-            self._connected.clear()
+            self._disconnected()
         for listener in self._listeners:
             listener(event)
+
+    def _disconnected(self) -> None:
+        """kazoo keeps what it was handed just after the connection broke until there is a new one,
+        however long; our callers do not wait for that."""
+        self._connected.clear()
+        for answer, path in self._calls.items():
+            if not answer.done():
+                answer.set_exception(ConnectionLost(path))
 
     def _bridge(self, watch: Watch | None) -> _Bridge | None:
         return None if watch is None else _Bridge(self, watch)

@@ -33,6 +33,7 @@ class ZooKeeperServer:
 
     def start(self) -> ZooKeeperServer:
         """Returns once it answers; raises RuntimeError with its output when it does not."""
+        assert self.process is None or self.process.poll() is not None, "it runs already"
         self.directory.mkdir(parents=True, exist_ok=True)
         output = self.directory / "output.txt"
         with open(output, "ab") as file:
@@ -53,17 +54,16 @@ class ZooKeeperServer:
         self.process.wait(STOP_TIMEOUT_S)
 
     def kill(self) -> None:
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
+        """At once; nothing where it does not run."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
 
     def __enter__(self) -> ZooKeeperServer:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
-        assert self.process is not None
-        if self.process.poll() is None:
-            self.kill()
+        self.kill()
 
     def _command(self) -> list[str]:
         java = tools.require("java")

@@ -1,0 +1,92 @@
+"""A real ZooKeeper that is not there, goes away and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kserver.world.kazoo import KazooZooKeeper
+from kserver.world.zookeeper import NO_SESSION, ConnectionLost, SessionEvent
+from tests.support.zookeeper_server import ZooKeeperServer
+
+PATIENCE_S = 60
+
+
+@pytest.fixture
+def server(tmp_path):
+    """Not started yet."""
+    server = ZooKeeperServer(tmp_path)
+    yield server
+    server.kill()
+
+
+def in_time(test):
+    def run(server):
+        asyncio.run(asyncio.wait_for(test(server), PATIENCE_S))
+
+    return run
+
+
+async def off_the_loop(work):
+    return await asyncio.get_running_loop().run_in_executor(None, work)
+
+
+@in_time
+async def test_a_session_outlives_its_server(server):
+    await off_the_loop(server.start)
+    zookeeper, events, forgotten = client(server), asyncio.Queue(), asyncio.Queue()
+    await zookeeper.start()
+    session = zookeeper.session_id
+    zookeeper.on_session(events.put_nowait)
+    await zookeeper.create("/passing", b"1", ephemeral=True)
+    await zookeeper.get("/passing", forgotten.put_nowait)
+    asked = asyncio.gather(*(zookeeper.get("/") for _ in range(100)), return_exceptions=True)
+    server.kill()
+    assert await events.get() is SessionEvent.DISCONNECTED
+    for answer in await asked:
+        assert isinstance(answer, tuple | ConnectionLost)
+    with pytest.raises(ConnectionLost):
+        await zookeeper.get("/")
+    await off_the_loop(server.start)
+    assert await events.get() is SessionEvent.CONNECTED
+    assert zookeeper.session_id == session
+    assert (await zookeeper.exists("/passing")).ephemeral_owner == session
+    await zookeeper.set("/passing", b"2")
+    await zookeeper.close()
+    assert forgotten.empty()
+
+
+@in_time
+async def test_a_start_without_a_server_gives_up_in_time(server):
+    zookeeper = client(server, connection_timeout_ms=300)
+    with pytest.raises(ConnectionLost):
+        await zookeeper.start()
+    assert zookeeper.session_id == NO_SESSION
+
+
+@in_time
+async def test_a_start_waits_for_its_server(server):
+    zookeeper = client(server)
+    start = asyncio.create_task(zookeeper.start())
+    await off_the_loop(server.start)
+    await start
+    await zookeeper.create("/a")
+    await zookeeper.close()
+
+
+@in_time
+async def test_closing_without_a_server_is_quick(server):
+    await off_the_loop(server.start)
+    zookeeper, events = client(server), asyncio.Queue()
+    await zookeeper.start()
+    zookeeper.on_session(events.put_nowait)
+    server.kill()
+    assert await events.get() is SessionEvent.DISCONNECTED
+    async with asyncio.timeout(5):
+        await zookeeper.close()
+    assert events.empty()
+
+
+def client(server, **options):
+    return KazooZooKeeper(f"{server.address}/kafka", session_timeout_ms=30_000, **options)
