@@ -94,6 +94,7 @@ class Broker:
             await logs.open(lambda topic: _topic_config(topic, metadata.current, config))
             stack.push_async_callback(logs.close)
             replicas.apply(metadata.current)
+            await replicas.settle()
             stack.callback(purgatory.close)
 
             async with asyncio.TaskGroup() as parts, asyncio.TaskGroup() as requests:

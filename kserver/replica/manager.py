@@ -102,6 +102,14 @@ class ReplicaManager:
         # Whoever waits on it finds it gone and is answered with an error.
         self._purgatory.check(key)
 
+    async def settle(self) -> None:
+        """After a start: what recovery found and memory alone may hold goes to disk, so that no
+        record is hidden again that `flush.before.ack` had shown."""
+        async with asyncio.TaskGroup() as group:
+            for partition in self.partitions.values():
+                if partition.log.high_watermark < partition.log.log_end_offset:
+                    group.create_task(self._flush(partition))
+
     def flush_soon(self, partition: Partition) -> None:
         """Somebody waits until what `partition` holds now is on disk."""
         self._unflushed[partition] = None

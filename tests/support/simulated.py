@@ -1,0 +1,92 @@
+"""An unchanged broker on a simulated machine: its loop's network, a disk that can lose, a clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from kserver.broker import Broker
+from kserver.config.broker import BrokerConfig, Given
+from kserver.peer import Peer
+from kserver.process import COORDINATION
+from kserver.world import World
+from kserver.world.embedded import EmbeddedZooKeeper
+from tests.support.clock import SimClock
+from tests.support.disk import SimDisk
+from tests.support.loop import SimLoop, host
+
+DATA = "/data"
+PORT = 9092
+
+
+class SimulatedBroker:
+    """Start it, kill it, cut its power; what is left on the disk is there at the next start."""
+
+    def __init__(
+        self, loop: SimLoop, settings: Mapping[str, object] | None = None, name: str = "broker"
+    ) -> None:
+        self.loop = loop
+        self.name = name
+        self.settings = dict(settings or {})
+        self.clock = SimClock(loop)
+        self.disk = SimDisk(loop.random, self.clock)
+        self.bugs: list[str] = []
+        self.broker: Broker | None = None
+        self._stop = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Returns once it serves; raises what kept it from that."""
+        given = {
+            "listeners": f"PLAINTEXT://{self.name}:{PORT}",
+            "log.dirs": DATA,
+            "broker.id": 0,
+        } | self.settings
+        config = BrokerConfig.of([Given(k, str(v), "simulation") for k, v in given.items()])
+        zookeeper = EmbeddedZooKeeper(self.disk, f"{DATA}/{COORDINATION}", self.clock)
+        world = World(self.clock, self.disk, zookeeper, self.loop.random)
+        self._stop = asyncio.Event()
+        ready = asyncio.Event()
+        self.broker = Broker(config, world, sockets=False, on_bug=self._noted)
+
+        async def serve() -> None:
+            with host(self.name):
+                assert self.broker is not None
+                await self.broker.run(self._stop, ready.set)
+
+        self._running = self.loop.create_task(serve())
+        waiting = self.loop.create_task(ready.wait())
+        await asyncio.wait((self._running, waiting), return_when=asyncio.FIRST_COMPLETED)
+        if not ready.is_set():
+            waiting.cancel()
+            await self._running
+
+    def _noted(self, request: str, bug: BaseException) -> None:
+        self.bugs.append(f"{request}: {bug!r}")
+        raise bug
+
+    async def stop(self) -> None:
+        """A clean shutdown."""
+        self._stop.set()
+        assert self._running is not None
+        await self._running
+
+    async def kill(self) -> None:
+        """kill -9: what was written stays, nothing more is."""
+        await self._vanish(self.disk.kill())
+
+    async def cut_power(self, keep: float | None = None) -> None:
+        """What was not synced is lost: all of it, or as `SimDisk.crash` says."""
+        await self._vanish(self.disk.crash(keep))
+
+    async def _vanish(self, disk: SimDisk) -> None:
+        assert self._running is not None
+        self.loop.network.kill(self.name)
+        self.disk = disk
+        # It is not waited for: on a disk that is gone its last steps never end.
+        self._running.cancel()
+        await asyncio.sleep(0)
+
+    async def connect(self, client: str = "client") -> Peer:
+        with host(client):
+            return await Peer.connect(self.name, PORT)
