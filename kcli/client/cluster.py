@@ -131,8 +131,10 @@ class Cluster:
             request_timeout_ms=config.request_timeout_ms,
             max_idle_ms=config.connections_max_idle_ms,
             max_answer_bytes=max_answer_bytes,
-            send_buffer_bytes=config.send_buffer_bytes,
-            receive_buffer_bytes=config.receive_buffer_bytes,
+            send_buffer_bytes=config.send_buffer_bytes if config.given("send_buffer_bytes") else -1,
+            receive_buffer_bytes=(
+                config.receive_buffer_bytes if config.given("receive_buffer_bytes") else -1
+            ),
         )
 
     async def close(self) -> None:

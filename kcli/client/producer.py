@@ -45,7 +45,6 @@ class Offer(Protocol):
         topic: str,
         value: bytes | None,
         key: bytes | None = None,
-        *,
         partition: int | None = None,
         timestamp: int | None = None,
         headers: Headers = (),

@@ -146,6 +146,7 @@ class Sender:
             chance=chance,
             on_open=self._opened,
             on_full=self._enqueue,
+            on_stamp=self._stamped,
         )
         self._outlets: dict[BrokerId, _Outlet] = {}
         self._lingering: deque[tuple[float, Batch]] = deque()
@@ -240,6 +241,9 @@ class Sender:
                 self._set_linger_timer()
         if self._expiry_timer is None:
             self._set_expiry_timer()
+
+    def _stamped(self) -> None:
+        self._loop.call_soon(setattr, self.accumulator, "stamp_ms", 0)
 
     def _enqueue(self, lane: Lane) -> None:
         """The lane may have something to send."""

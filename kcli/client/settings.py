@@ -34,6 +34,10 @@ class Settings:
         given = (f.name for f in fields(self) if f.name in self.__dict__)
         return f"{type(self).__name__}({', '.join(f'{n}={getattr(self, n)!r}' for n in given)})"
 
+    def given(self, name: str) -> bool:
+        """Whether the attribute was set, be it to its default."""
+        return name in self.__dict__
+
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Self:
         """Read texts by key.  ConfigError for a value that cannot be taken; unknown keys warn."""
