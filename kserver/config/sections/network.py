@@ -99,13 +99,13 @@ class NetworkSettings:
         "socket.send.buffer.bytes",
         -1,
         doc="SO_SNDBUF of a connection; -1 leaves it to the system, which lets it grow (Kafka: 102400, "
-        "with which a broker takes 2.4 times the CPU for batches of 1 MB)",
+        "with which large batches take 2.4 times the CPU)",
     )
     socket_receive_buffer_bytes: int = setting(
         "socket.receive.buffer.bytes",
         -1,
         doc="SO_RCVBUF of a connection; -1 leaves it to the system, which lets it grow (Kafka: 102400, "
-        "with which a broker takes 2.4 times the CPU for batches of 1 MB)",
+        "with which large batches take 2.4 times the CPU)",
     )
     socket_request_max_bytes: int = setting(
         "socket.request.max.bytes",
