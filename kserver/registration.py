@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from random import Random
 from uuid import UUID
 
 from kserver import znodes
@@ -59,7 +59,7 @@ async def prepare(zookeeper: ZooKeeper) -> None:
             pass  # another broker makes them as well
 
 
-async def cluster_id(zookeeper: ZooKeeper, random: random.Random) -> str:
+async def cluster_id(zookeeper: ZooKeeper, random: Random) -> str:
     """The cluster's, made up when this is its first broker: 22 characters of base64."""
 
     async def read_or_make() -> str:

@@ -98,14 +98,14 @@ class NetworkSettings:
     socket_send_buffer_bytes: int = setting(
         "socket.send.buffer.bytes",
         -1,
-        doc="SO_SNDBUF of a connection; -1 leaves it to the system, which lets it grow (Kafka: 102400, "
-        "with which large batches take 2.4 times the CPU)",
+        doc="SO_SNDBUF of a connection; -1 leaves it to the system, which lets it grow "
+        "(Kafka: 102400, with which large batches take 2.4 times the CPU)",
     )
     socket_receive_buffer_bytes: int = setting(
         "socket.receive.buffer.bytes",
         -1,
-        doc="SO_RCVBUF of a connection; -1 leaves it to the system, which lets it grow (Kafka: 102400, "
-        "with which large batches take 2.4 times the CPU)",
+        doc="SO_RCVBUF of a connection; -1 leaves it to the system, which lets it grow "
+        "(Kafka: 102400, with which large batches take 2.4 times the CPU)",
     )
     socket_request_max_bytes: int = setting(
         "socket.request.max.bytes",
