@@ -57,10 +57,11 @@ def worldly(tree: ast.AST) -> set[str]:
     """The modules of chance, time and machine that are imported; `Random`, an object that is handed
     in, is not chance by itself."""
     found = set(imports(tree, runtime=True)) & WORLDLY
+    whole = any(isinstance(n, ast.Import) and n.names[0].name == "random" for n in ast.walk(tree))
     drawn = {
         node.attr
         for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "random"
+        if whole and isinstance(node, ast.Attribute) and ast.unparse(node.value) == "random"
     }
     taken = {i for i in imports(tree) if i.startswith("random.")}
     if drawn <= {"Random"} and taken <= {"random.Random"}:
