@@ -1,0 +1,131 @@
+"""The clients for plain threads: an event loop in a thread of its own, and every call waits for it.
+
+    with Blocking(Consumer, config) as consumer:
+        consumer.assign([TopicPartition("greetings", 0)])
+        for record in consumer.poll(1000):
+            ...
+
+Whatever the wrapped client has, its `Blocking` has too: what is awaited there returns here, and a
+future becomes a `concurrent.futures.Future`.  A call costs some 50 us for the two changes of
+thread, so work on many records belongs into one `run`:
+
+    def write(producer):
+        async def send_all():
+            for value in values:
+                while not producer.try_send("greetings", value):
+                    await producer.ready("greetings")
+        return send_all()
+
+    producer.run(write)
+
+This is the one place of the client that knows threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, cast
+
+T = TypeVar("T")
+C = TypeVar("C", bound=AbstractAsyncContextManager[Any])
+
+
+class Blocking(Generic[C]):
+    """`make(*values, **named)` makes the client, in the loop's thread, when the `with` begins."""
+
+    def __init__(self, make: Callable[..., C], *values: Any, **named: Any) -> None:
+        self._make = make
+        self._values = values
+        self._named = named
+        self._client: C | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="k-client", daemon=True)
+
+    def __enter__(self) -> Self:
+        async def enter() -> None:
+            self._client = self._make(*self._values, **self._named)
+            await self._client.__aenter__()
+
+        self._thread.start()
+        try:
+            self._wait(enter())
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self._wait(self._entered().__aexit__(kind, error, traceback))
+        finally:
+            self._stop()
+
+    def run(self, work: Callable[[C], Awaitable[T]]) -> T:
+        """Await `work(client)` in the loop's thread; its result."""
+
+        async def in_loop() -> T:
+            return await work(self._entered())
+
+        return self._wait(in_loop())
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._entered(), name)
+        if not callable(attribute):
+            return attribute
+
+        def call(*values: Any, **named: Any) -> Any:
+            async def in_loop() -> Any:
+                result = attribute(*values, **named)
+                if inspect.iscoroutine(result):
+                    result = await result
+                return _for_threads(result) if isinstance(result, asyncio.Future) else result
+
+            return self._wait(in_loop())
+
+        return call
+
+    def _entered(self) -> C:
+        if self._client is None:
+            raise RuntimeError("used outside of its with statement")
+        return self._client
+
+    def _wait(self, work: Awaitable[T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(cast(Coroutine[Any, Any, T], work), self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            # Interrupted here: do not go on there.
+            future.cancel()
+            raise
+
+    def _stop(self) -> None:
+        self._client = None
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def _for_threads(future: asyncio.Future[T]) -> concurrent.futures.Future[T]:
+    result: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def settle(done: asyncio.Future[T]) -> None:
+        if done.cancelled():
+            result.cancel()
+        elif error := done.exception():
+            result.set_exception(error)
+        else:
+            result.set_result(done.result())
+
+    future.add_done_callback(settle)
+    return result
