@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from kserver.world.zookeeper import ZooKeeperError
+from tests.support.clock import SimClock
+from tests.support.disk import SimDisk
 from tests.support.loop import SimLoop, host, simulate
+from tests.support.zookeeper import SimEnsemble
 
 ROOT = Path(__file__).parents[2]
 
@@ -75,19 +79,56 @@ async def echoes(loop: SimLoop) -> tuple[str, float, set[int]]:
     return loop.trace.digest, loop.time(), {task.result() for task in tasks}
 
 
-def test_one_seed_gives_one_run():
-    assert simulate(echoes, seed=1) == simulate(echoes, seed=1)
+async def coordination(loop: SimLoop) -> tuple[str, float, bytes]:
+    """Two clients race over one ZooKeeper, whose sessions end; what they win goes to a disk that
+    loses some of it."""
+    clock = SimClock(loop)
+    ensemble, disk = SimEnsemble(loop, clock), SimDisk(loop.random, clock)
+    disk.make_directories("/data")
+    disk.sync_directory("/")
+    log = disk.open("/data/log", create=True)
+    disk.sync_directory("/data")
+
+    async def race(name: bytes) -> None:
+        zookeeper = ensemble.client()
+        await zookeeper.start()
+        for _ in range(20):
+            try:
+                await zookeeper.create("/leader", name, ephemeral=True)
+                log.write_at(log.size(), name)
+                if loop.random.random() < 0.5:
+                    await disk.offload(log.sync)
+                await zookeeper.delete("/leader")
+            except ZooKeeperError:
+                zookeeper.expire()
+                await asyncio.sleep(loop.random.random())
+        await zookeeper.close()
+
+    async with asyncio.TaskGroup() as group:
+        for name in (b"a", b"b", b"c"):
+            group.create_task(race(name))
+    return loop.trace.digest, loop.time(), disk.crash().read_file(log.path)
 
 
-def test_another_seed_gives_another_run():
-    assert simulate(echoes, seed=1)[0] != simulate(echoes, seed=2)[0]
+SCENARIOS = [echoes, coordination]
 
 
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_one_seed_gives_one_run(scenario):
+    assert simulate(scenario, seed=1) == simulate(scenario, seed=1)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_another_seed_gives_another_run(scenario):
+    assert simulate(scenario, seed=1)[0] != simulate(scenario, seed=2)[0]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
-def test_another_process_gives_the_same_run(hash_seed):
+def test_another_process_gives_the_same_run(scenario, hash_seed):
     program = (
-        "from tests.simulation.test_determinism import echoes, simulate\n"
-        "print(simulate(echoes, seed=1)[0])"
+        f"from tests.simulation.test_determinism import {scenario.__name__}, simulate\n"
+        f"print(simulate({scenario.__name__}, seed=1))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -96,7 +137,7 @@ def test_another_process_gives_the_same_run(hash_seed):
         capture_output=True,
         text=True,
     )
-    assert done.stdout.strip() == simulate(echoes, seed=1)[0], done.stderr
+    assert done.stdout.strip() == str(simulate(scenario, seed=1)), done.stderr
 
 
 def test_a_day_of_idling_costs_next_to_nothing():

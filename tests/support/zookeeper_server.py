@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from tests.support import tools
 
 KAFKA_VERSION = "3.9.2"
 START_TIMEOUT_S = 60
-STOP_TIMEOUT_S = 30
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 SESSION_TIMEOUT_MS = (1_000, 60_000)
 """The least and the most that a client is granted."""
@@ -47,11 +45,6 @@ class ZooKeeperServer:
                 raise RuntimeError("ZooKeeper did not start:\n" + output.read_text())
             time.sleep(0.1)  # it has no way to tell us
         return self
-
-    def stop(self) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(STOP_TIMEOUT_S)
 
     def kill(self) -> None:
         """At once; nothing where it does not run."""
