@@ -55,7 +55,6 @@ PERSISTENT_PATHS = (
     DELETE_TOPICS,
     BROKER_SEQUENCE,
     "/isr_change_notification",
-    PRODUCER_ID_BLOCK,
     "/log_dir_event_notification",
     "/config/topics",
     "/config/clients",
@@ -63,7 +62,8 @@ PERSISTENT_PATHS = (
     "/config/brokers",
     "/config/ips",
 )
-"""What every broker makes on its start, empty, where it is missing."""
+"""What every broker makes on its start, empty, where it is missing.  Kafka does so with
+PRODUCER_ID_BLOCK too, but without data, which is not the same: one of no bytes it cannot read."""
 
 
 def broker_path(broker: BrokerId) -> str:

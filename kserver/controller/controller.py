@@ -93,6 +93,7 @@ class Controller:
         self._session = NO_SESSION
         """The one that claimed, or last tried to."""
         self._expired = False
+        self._stopped = False
         # `_in_turn` keeps it within MAX_WAITING_OPERATIONS.
         self._operations: asyncio.Queue[Operation] = asyncio.Queue()
 
@@ -106,11 +107,12 @@ class Controller:
         await self._take_over()
 
     async def run(self) -> None:
-        """Serve operations, one after the other."""
+        """Serve operations, one after the other; whoever waits when this is cancelled is too."""
         try:
             while True:
                 await self._serve(await self._operations.get())
         finally:
+            self._stopped = True
             while not self._operations.empty():
                 self._operations.get_nowait().answer.cancel()
 
@@ -133,6 +135,8 @@ class Controller:
     async def _in_turn(
         self, items: Sequence[object], run: Callable[[], Awaitable[list[T | KafkaError]]]
     ) -> list[T | KafkaError]:
+        if self._stopped:
+            return [_not_controller() for _ in items]
         if self._operations.qsize() >= MAX_WAITING_OPERATIONS:
             text = f"{MAX_WAITING_OPERATIONS} operations are waiting for the controller."
             return [KafkaError(ErrorCode.request_timed_out, text) for _ in items]

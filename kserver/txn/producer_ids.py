@@ -7,7 +7,6 @@ left of a block when the broker stops is never used.  (Kafka: ZkProducerIdManage
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 
 from kserver import znodes
 from kserver.errors import ErrorCode, KafkaError
@@ -54,19 +53,23 @@ class ProducerIds:
         path = znodes.PRODUCER_ID_BLOCK
         while True:
             try:
-                data, stat = await self._zookeeper.get(path)
-                first = znodes.decode_producer_id_block(data).last + 1 if data else 0
-                if first > LAST_PRODUCER_ID - BLOCK_SIZE:
-                    text = "Have exhausted all producerIds."
-                    raise KafkaError(ErrorCode.unknown_server_error, text)
-                block = znodes.ProducerIdBlock(self._broker_id, first, first + BLOCK_SIZE - 1)
-                await self._zookeeper.set(
-                    path, znodes.encode_producer_id_block(block), stat.version
-                )
+                last, stat = await self._zookeeper.get(path)
             except NoNode:
-                with suppress(NodeExists):
-                    await self._zookeeper.create(path)
-            except BadVersion:
-                pass  # another broker was quicker
-            else:
+                last, stat = b"", None
+            block = self._block_after(last)
+            data = znodes.encode_producer_id_block(block)
+            try:
+                if stat is None:
+                    await self._zookeeper.create(path, data)
+                else:
+                    await self._zookeeper.set(path, data, stat.version)
                 return block
+            except (NodeExists, BadVersion):
+                pass  # another broker was quicker
+
+    def _block_after(self, last: bytes) -> znodes.ProducerIdBlock:
+        """The next one; `last` is empty where Kafka made the znode and nobody asked yet."""
+        first = znodes.decode_producer_id_block(last).last + 1 if last else 0
+        if first > LAST_PRODUCER_ID - BLOCK_SIZE:
+            raise KafkaError(ErrorCode.unknown_server_error, "Have exhausted all producerIds.")
+        return znodes.ProducerIdBlock(self._broker_id, first, first + BLOCK_SIZE - 1)

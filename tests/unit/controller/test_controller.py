@@ -383,6 +383,7 @@ async def test_who_waits_when_the_controller_stops_is_let_go(ensemble):
         await asyncio.sleep(1)
     await asyncio.wait(waiting)
     assert all(task.cancelled() for task in waiting)
+    assert codes(await broker.create(NewTopic("foo"))) == ["not_controller"]
 
 
 NAMES = st.sampled_from(["a", "b", "c"])

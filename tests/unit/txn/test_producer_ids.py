@@ -46,6 +46,14 @@ def test_a_block_follows_the_one_that_kafka_took():
     run(test)
 
 
+def test_an_empty_znode_is_followed_by_the_first_block():
+    async def test(_, zookeeper):
+        await zookeeper.create("/latest_producer_id_block")
+        assert await ProducerIds(zookeeper, 1).next() == 0
+
+    run(test)
+
+
 def test_those_who_wait_together_take_one_block():
     async def test(_, zookeeper):
         ids = ProducerIds(zookeeper, 1)
