@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import hypothesis
 import pytest
 
 from tests.support import tools
@@ -36,7 +39,6 @@ def test_a_program_is_found_on_the_path(tmp_path, monkeypatch):
     assert tools.require("go") == str(tmp_path / "go")
 
 
-def test_a_package_is_found_where_it_lies(tmp_path, monkeypatch):
-    (tmp_path / "aiokafka").mkdir()
-    monkeypatch.syspath_prepend(tmp_path)
-    assert tools.require("aiokafka") == str(tmp_path / "aiokafka")
+def test_a_package_is_found_where_it_lies():
+    assert tools.find("hypothesis") == str(Path(hypothesis.__file__).parent)
+    assert tools.find("no_such_package") is None
