@@ -231,7 +231,7 @@ class Peer(asyncio.BufferedProtocol):
         deadline = self._used_at + self._options.request_timeout_ms / 1000
         answer = self._loop.create_future()
         self._calls.append(_Call(correlation_id, api_key, deadline, answer))
-        if self._timer is None or self._timer.when() > deadline:
+        if self._timer is None:
             self._watch_until(deadline)
         return answer
 
@@ -358,9 +358,10 @@ class Peer(asyncio.BufferedProtocol):
                 turn.set_result(None)
 
     def _watch_until(self, deadline: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_at(deadline, self._watch)
+        """Look again then, or sooner: a request may be late, or the connection idle, before."""
+        now = self._loop.time()
+        soonest_ms = min(self._options.request_timeout_ms, self._options.max_idle_ms)
+        self._timer = self._loop.call_at(min(deadline, now + soonest_ms / 1000), self._watch)
 
     def _watch(self) -> None:
         """The timer: is the oldest request late, or the connection idle for too long?"""

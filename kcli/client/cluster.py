@@ -129,7 +129,7 @@ class Cluster:
         self._options = PeerOptions(
             client_id=config.client_id,
             request_timeout_ms=config.request_timeout_ms,
-            max_idle_ms=config.connections_max_idle_ms,
+            max_idle_ms=idle_ms if (idle_ms := config.connections_max_idle_ms) >= 0 else 1 << 40,
             max_answer_bytes=max_answer_bytes,
             send_buffer_bytes=config.send_buffer_bytes if config.given("send_buffer_bytes") else -1,
             receive_buffer_bytes=(

@@ -1,0 +1,131 @@
+"""The far end of a client's connection, as a test wants it: each API answered by a function.
+
+    broker = ScriptedBroker(loop)
+    broker.on(METADATA, lambda request: reply_to(request)(brokers=[...], topics=[...]))
+    await broker.start()
+
+A handler returns kio's entity, or bytes that go out as they are (a whole frame, sound or not), or
+None for no answer; it may be a coroutine function.  ApiVersions is answered from `versions`, as
+Kafka does: a version that is not offered there gets UNSUPPORTED_VERSION in a v0 body (KIP-511).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from kserver.errors import ErrorCode
+from kserver.peer import versions_of
+from kserver.wire import codec
+from kserver.wire.frame import FrameReader
+from kserver.wire.versions import reply_to
+from tests.support.loop import SimLoop, host
+
+API_VERSIONS = 18
+METADATA = 3
+FRAME_LIMIT = 1 << 24
+
+Handler = Callable[[Any], Any]
+
+
+class ScriptedBroker:
+    def __init__(self, loop: SimLoop, name: str = "broker", port: int = 9092, id: int = 0) -> None:
+        self.loop = loop
+        self.name = name
+        self.port = port
+        self.id = id
+        self.versions: dict[int, tuple[int, int]] = {
+            API_VERSIONS: versions_of(API_VERSIONS),
+            METADATA: versions_of(METADATA),
+        }
+        self.requests: list[Any] = []
+        self.connections: list[_Connection] = []
+        self._handlers: dict[int, Handler] = {API_VERSIONS: self._api_versions}
+        self._server: Any = None
+
+    @property
+    def address(self) -> str:
+        return f"{self.name}:{self.port}"
+
+    def on(self, api_key: int, handler: Handler, versions: tuple[int, int] | None = None) -> None:
+        self._handlers[api_key] = handler
+        self.versions[api_key] = versions or self.versions.get(api_key) or versions_of(api_key)
+
+    def asked(self, api_key: int) -> list[Any]:
+        """The requests of one API so far."""
+        return [request for request in self.requests if request.__api_key__ == api_key]
+
+    async def start(self) -> None:
+        with host(self.name):
+            self._server = await self.loop.create_server(
+                lambda: _Connection(self), self.name, self.port
+            )
+
+    def stop(self) -> None:
+        """Refuse connections and break those that are open."""
+        self._server.close()
+        self.drop()
+
+    def drop(self) -> None:
+        connections, self.connections = self.connections, []
+        for connection in connections:
+            connection.transport.abort()
+
+    def _api_versions(self, request: Any) -> Any:
+        offered = self.versions[API_VERSIONS]
+        known = offered[0] <= request.__version__ <= offered[1]
+        reply = reply_to(request if known else codec.request_type(API_VERSIONS, 0)())
+        return reply(
+            error_code=ErrorCode.none if known else ErrorCode.unsupported_version,
+            api_keys=[
+                reply.api_keys(api_key=key, min_version=low, max_version=high)
+                for key, (low, high) in sorted(self.versions.items())
+            ],
+        )
+
+    async def answer(self, header: codec.RequestHeader, request: Any) -> bytes | None:
+        self.requests.append(request)
+        answer = self._handlers[header.api_key](request)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if answer is None or isinstance(answer, bytes):
+            return answer
+        version = answer.__version__
+        return codec.write_response(header.api_key, version, header.correlation_id, answer)
+
+
+class _Connection(asyncio.Protocol):
+    """Answers one request after the other, in order."""
+
+    def __init__(self, broker: ScriptedBroker) -> None:
+        self.broker = broker
+        self.frames = FrameReader(FRAME_LIMIT)
+        self.queue: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.broker.connections.append(self)
+        self.task = self.broker.loop.create_task(self._serve())
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.task.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        for frame in self.frames.feed(data):
+            self.queue.put_nowait(frame)
+
+    async def _serve(self) -> None:
+        while True:
+            frame = memoryview(await self.queue.get())
+            header, at = codec.read_request_header(frame)
+            answer = await self.broker.answer(header, codec.read_request(header, frame, at))
+            if answer is not None:
+                self.transport.write(answer)
+
+
+def frame(correlation_id: int, body: bytes) -> bytes:
+    """An answer by hand: length, correlation id, body."""
+    return struct.pack(">ii", 4 + len(body), correlation_id) + body
