@@ -414,6 +414,31 @@ def test_what_was_answered_holds_and_topics_are_whole_or_not_there(seed, lives):
     simulate(main, seed)
 
 
+@pytest.mark.parametrize("action", ["create", "delete"])
+def test_a_topic_of_several_writes_survives_a_crash_between_them(action):
+    """501 partitions take two writes."""
+
+    async def main(loop):
+        ensemble = SimEnsemble(loop, SimClock(loop))
+        if action == "delete":
+            async with Broker(ensemble) as broker:
+                await broker.create(NewTopic("a", 501))
+        whole = len(paths(ensemble, "/brokers/topics"))
+        broker = Broker(ensemble)
+        await broker.__aenter__()
+        call = broker.create(NewTopic("a", 501)) if action == "create" else broker.delete("a")
+        running = asyncio.create_task(call)
+        while len(paths(ensemble, "/brokers/topics")) == whole:
+            await asyncio.sleep(0.0001)
+        assert 0 < len(paths(ensemble, "/brokers/topics")) < 1004
+        await broker.kill()
+        assert running.cancelled()
+        async with Broker(ensemble) as broker:
+            check(ensemble, broker, {"a": {501 if action == "create" else 0}})
+
+    simulate(main, seed=1)
+
+
 async def live(ensemble, steps, faults, possible):
     """One broker's life under faults; keeps how many partitions each topic may have, 0 for none."""
     broker = Broker(ensemble)
