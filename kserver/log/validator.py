@@ -12,6 +12,7 @@ Pure: bytes in, the same bytes out with offset and leader epoch patched in place
     record count = last offset delta + 1 >= 1                   INVALID_RECORD
     no control batch from a client                              INVALID_RECORD
     epoch and (from a client) sequence >= 0 with a producer id  INVALID_RECORD
+    transactional only with a producer id                       INVALID_RECORD
     timestamp type CreateTime, timestamps within the bounds     INVALID_TIMESTAMP
     every record has a key (compacted topics)                   INVALID_RECORD
     records decode, offset deltas 0, 1, 2 ... (when walked)     INVALID_RECORD
@@ -19,13 +20,13 @@ Pure: bytes in, the same bytes out with offset and leader epoch patched in place
 The header alone decides for most batches.  The records are walked when the header cannot tell
 (compacted topic, a timestamp out of bounds, base timestamp above the maximum), when they must be
 rebuilt (compression.type names another codec) and with `validate.records=full`.  A maximum
-timestamp that a walk finds wrong is corrected, not refused: old clients of several languages
-wrote a wrong one, and Kafka corrects it.
+timestamp that a walk finds wrong is corrected, as in Kafka.
 
 Sequences are judged by log/producer_state, segment.bytes by log/log.  Kafka: ProduceRequest
-(validateRecords), UnifiedLog (analyzeAndValidateRecords), LogValidator.  Stricter than Kafka:
-trailing bytes, unused attribute bits, negative timestamps and a transactional batch without a
-producer id are refused.
+(validateRecords), UnifiedLog (analyzeAndValidateRecords), LogValidator.  Stricter than Kafka,
+which takes these: trailing bytes, unused attribute bits and the delete horizon, a producer id
+without an epoch, negative timestamps, and the type LogAppendTime sent to a CreateTime topic.
+Kinder: an unknown codec is UNKNOWN_SERVER_ERROR in Kafka.
 """
 
 from __future__ import annotations
