@@ -16,8 +16,12 @@ Order and idempotence (KIP-98, KIP-360), lane by lane:
 2. While an older batch is in flight again, a batch that was put back waits: tries after a failure
    go one at a time.
 3. When a batch with a sequence fails for good, or the broker does not know the sequence before it,
-   the lane is `broken`: nothing is taken until nothing is in flight, then its epoch rises and what
-   waits is numbered from 0 again.  Epochs count for each partition alone, so other lanes go on.
+   the lane is `broken`: nothing new is taken until nothing is in flight, then its epoch rises and
+   what waits is numbered from 0 again.  Epochs count for each partition alone: other lanes go on.
+4. A batch whose answer was lost is `doubtful`: it may have been appended, and under new numbers it
+   would be once more.  So before a new epoch begins it is tried again under the old ones, which the
+   broker answers as it did, or with OUT_OF_ORDER_SEQUENCE_NUMBER; then all after it is not there
+   either.
 """
 
 from __future__ import annotations
@@ -40,6 +44,7 @@ IN_FLIGHT_PER_LANE = 5
 # A record beside its key, value and headers: seven varints, as long as they commonly are.
 RECORD_OVERHEAD = 12
 HEADER_OVERHEAD = 4
+LEADER_DRAWS = 8
 
 
 class RecordMetadata(NamedTuple):
@@ -79,6 +84,7 @@ class Batch:
         "base_sequence",
         "created_at",
         "deliveries",
+        "doubtful",
         "encoded",
         "finished",
         "lane",
@@ -100,6 +106,7 @@ class Batch:
         self.on_finish: list[Callable[[], object]] = []
         self.attempts = 0
         self.base_sequence = -1
+        self.doubtful = False
         self.encoded: bytes | None = None
         self.finished = False
 
@@ -284,17 +291,20 @@ class Accumulator:
         return found.sticky
 
     def _choose(self, lanes: list[Lane]) -> Lane:
-        """By chance among those with a leader; of two the one with less to send (KIP-794)."""
-        count = len(lanes)
-        for _ in range(4):
-            first = lanes[self._chance.randrange(count)]
-            if not self._limits.adaptive:
-                return first
-            second = lanes[self._chance.randrange(count)]
-            best = first if len(first.waiting) <= len(second.waiting) else second
-            if best.leader is not None:
-                return best
-        return best
+        """By chance; of two the one with less to send, if that counts (KIP-794)."""
+        first = self._draw(lanes)
+        if not self._limits.adaptive:
+            return first
+        second = self._draw(lanes)
+        return first if len(first.waiting) <= len(second.waiting) else second
+
+    def _draw(self, lanes: list[Lane]) -> Lane:
+        """One with a leader, unless a few draws find none."""
+        for _ in range(LEADER_DRAWS):
+            lane = self._chance.choice(lanes)
+            if lane.leader is not None:
+                break
+        return lane
 
     def _batch_for(
         self, topic: str, key: bytes | None, partition: int | None, size: int
@@ -330,7 +340,6 @@ class Accumulator:
         if self.used_bytes and self.used_bytes + reserved > self._limits.buffer_memory:
             return None
         self._number += 1
-        self.stamp_ms = 0
         batch = lane.open = Batch(lane, self._number, self._now())
         batch.reserved = reserved
         self.used_bytes += reserved
@@ -345,6 +354,7 @@ class Accumulator:
         lane.open = None
         lane.due = False
         lane.waiting.append(batch)
+        self.stamp_ms = 0
         name = lane.partition.topic
         topic = self._topics[name]
         if topic.sticky is lane:
@@ -373,8 +383,11 @@ class Accumulator:
 
     def sendable(self, lane: Lane, now: float) -> Batch | None:
         """The batch that `take` would give, None when none may go now."""
-        if lane.not_before > now or lane.broken:
+        if lane.not_before > now:
             return None
+        if lane.broken:
+            # Not mended yet: something is in flight, or the first that waits is doubtful.
+            return None if lane.in_flight else lane.waiting[0]
         if not lane.waiting:
             if not lane.due or lane.open is None:
                 return None
@@ -407,6 +420,7 @@ class Accumulator:
     def _number_batch(self, batch: Batch) -> None:
         lane = batch.lane
         batch.base_sequence = lane.next_sequence
+        batch.doubtful = False
         lane.next_sequence = (lane.next_sequence + len(batch.records)) & SEQUENCE_MASK
         batch.encoded = None
 
@@ -416,9 +430,13 @@ class Accumulator:
         older = (b for b in (*lane.in_flight, *lane.waiting) if b.number < batch.number)
         return next(older, None) is None
 
-    def put_back(self, batch: Batch, not_before: float) -> None:
-        """It is in flight no more and shall be tried again, not before the given time."""
+    def put_back(self, batch: Batch, not_before: float, *, doubtful: bool) -> None:
+        """It is in flight no more and shall be tried again, not before the given time.
+
+        `doubtful`: whether it may have been appended, by this try or one before.
+        """
         lane = batch.lane
+        batch.doubtful = doubtful
         lane.in_flight.remove(batch)
         lane.not_before = max(lane.not_before, not_before)
         batch.attempts += 1
@@ -485,7 +503,7 @@ class Accumulator:
 
     def _mend(self, lane: Lane) -> None:
         """A broken lane with nothing in flight starts over in a new epoch (KIP-360)."""
-        if not lane.broken or lane.in_flight:
+        if not lane.broken or lane.in_flight or (lane.waiting and lane.waiting[0].doubtful):
             return
         lane.broken = False
         lane.next_sequence = 0

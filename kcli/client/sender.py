@@ -59,6 +59,15 @@ _SEQUENCE_LOST = frozenset(
         ErrorCode.invalid_producer_epoch,
     }
 )
+# After these the batch may have been appended all the same.
+_DOUBTFUL = frozenset(
+    {
+        ErrorCode.network_exception,
+        ErrorCode.request_timed_out,
+        ErrorCode.not_enough_replicas_after_append,
+        ErrorCode.kafka_storage_error,
+    }
+)
 _NOT_LEADER = frozenset(
     {
         ErrorCode.not_leader_or_follower,
@@ -492,8 +501,9 @@ class Sender:
                 self._stale.set()
             if error in _SEQUENCE_LOST and accumulator.is_oldest(batch):
                 lane.broken = True
+            doubtful = error in _DOUBTFUL or (batch.doubtful and error not in _SEQUENCE_LOST)
             pause = self._cluster.backoff(batch.attempts + 1)
-            accumulator.put_back(batch, self._loop.time() + pause)
+            accumulator.put_back(batch, self._loop.time() + pause, doubtful=doubtful)
             self._loop.call_later(pause, self._resume, lane)
         else:
             self._fail_batch(batch, _refusal(produced))
