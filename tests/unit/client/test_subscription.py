@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from kcli.client.chunk import Chunk
+from kcli.client.subscription import Assigned, Subscription
+from kserver.model import TopicPartition
+from kserver.wire.batch import encode_batch
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def chunk(start: int, count: int) -> Chunk:
+    records = [(0, None, b"", ())] * count
+    return Chunk(A, start, encode_batch(records, base_offset=start))
+
+
+def test_what_stays_assigned_keeps_its_position():
+    subscription = Subscription()
+    subscription.assign([A])
+    subscription[A].seek(7)
+    subscription.assign([B, A])
+    assert subscription.partitions() == (B, A)
+    assert subscription[A].position == 7
+    assert subscription[B].position is None
+    subscription.assign([B])
+    assert subscription.get(A) is None
+
+
+def test_fetches_run_ahead_of_the_position_up_to_a_limit():
+    state = Assigned(A)
+    assert not state.is_fetchable(0, 2)
+    state.seek(5)
+    assert state.is_fetchable(0, 2)
+    state.arrived(chunk(5, 3))
+    assert (state.position, state.fetch_offset) == (5, 8)
+    state.arrived(chunk(8, 3))
+    assert not state.is_fetchable(0, 2)
+
+
+def test_a_seek_drops_what_was_fetched_and_what_is_on_its_way():
+    state = Assigned(A)
+    state.seek(5)
+    generation = state.generation
+    state.arrived(chunk(5, 3))
+    state.error = ValueError()
+    state.seek(100, 4)
+    assert (state.position, state.fetch_offset, state.epoch) == (100, 100, 4)
+    assert not state.chunks
+    assert state.error is None
+    assert state.generation > generation
+
+
+def test_a_seek_to_an_end_leaves_no_position_until_it_is_looked_up():
+    state = Assigned(A)
+    state.seek(5)
+    state.seek_by(-2)
+    assert (state.position, state.reset) == (None, -2)
+    assert not state.is_fetchable(0, 2)
+
+
+def test_pauses_errors_and_waits_hold_fetches_back():
+    state = Assigned(A)
+    state.seek(5)
+    state.paused = True
+    assert not state.is_fetchable(0, 2)
+    state.paused = False
+    state.not_before = 10
+    assert not state.is_fetchable(9, 2)
+    assert state.is_fetchable(10, 2)
+    state.error = ValueError()
+    assert not state.is_fetchable(10, 2)
+
+
+def test_a_leader_of_a_new_epoch_has_the_position_checked_if_its_epoch_is_known():
+    state = Assigned(A)
+    state.seek(5, 3)
+    state.leader_changed(3)
+    assert not state.unchecked
+    state.arrived(chunk(5, 3))
+    state.leader_changed(4)
+    assert state.unchecked
+    assert not state.chunks, "what the old leader sent may be what the new one lacks"
+    assert (state.position, state.fetch_offset) == (5, 5)
+    assert not state.is_fetchable(0, 2)
+
+
+def test_a_position_of_unknown_epoch_needs_no_check():
+    state = Assigned(A)
+    state.seek(5)
+    state.leader_changed(3)
+    state.leader_changed(4)
+    assert not state.unchecked
