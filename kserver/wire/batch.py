@@ -33,20 +33,23 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from kserver.errors import ProtocolError
-from kserver.wire import compression, varint
+from kserver.wire import varint
 from kserver.wire.checksum import Buffer, crc32c
-from kserver.wire.compression import Compression
+from kserver.wire.compression import Compression, compress, decompress
 
 HEADER = struct.Struct(">qiiBIhiqqqhii")
 HEADER_SIZE = 61
 LOG_OVERHEAD = 12
 """Bytes of base_offset and batch_length, which batch_length does not count."""
 MAGIC = 2
+MAGIC_AT = 16
 CRC_START = 21
 """Where the bytes begin that the CRC covers."""
 MAX_RECORDS_BYTES = 1 << 28
 """How large the records of one batch may become when they are decompressed."""
 MIN_RECORD_BYTES = 7
+NULL = 1
+"""A length of -1 in zigzag order."""
 
 COMPRESSION_MASK = 0x07
 LOG_APPEND_TIME = 0x08
@@ -58,7 +61,10 @@ Headers = Sequence[tuple[str, bytes | None]]
 NewRecord = tuple[int, bytes | None, bytes | None, Headers]
 """Timestamp in ms, key, value, headers."""
 
-_CRC_FIELD = struct.Struct(">I")
+_BEFORE_CRC = struct.Struct(">qiiBI")
+_UNDER_CRC = struct.Struct(">hiqqqhii")
+_INT64 = range(-(1 << 63), 1 << 63)
+_FAR_FROM_OVERFLOW = range(-(1 << 62), 1 << 62)
 
 
 class TimestampType(enum.IntEnum):
@@ -85,7 +91,7 @@ class RecordBatch:
     def __init__(self, buffer: Buffer, position: int = 0) -> None:
         if len(buffer) - position < HEADER_SIZE:
             raise ProtocolError("a record batch that is cut short")
-        fields = HEADER.unpack_from(buffer, position)
+        fields: tuple[int, ...] = HEADER.unpack_from(buffer, position)
         size = fields[1] + LOG_OVERHEAD
         if fields[3] != MAGIC:
             raise ProtocolError(f"a record batch of unknown format version {fields[3]}")
@@ -96,7 +102,7 @@ class RecordBatch:
 
     @property
     def base_offset(self) -> int:
-        return int(self._fields[0])
+        return self._fields[0]
 
     @property
     def size(self) -> int:
@@ -105,27 +111,27 @@ class RecordBatch:
 
     @property
     def leader_epoch(self) -> int:
-        return int(self._fields[2])
+        return self._fields[2]
 
     @property
     def magic(self) -> int:
-        return int(self._fields[3])
+        return self._fields[3]
 
     @property
     def crc(self) -> int:
-        return int(self._fields[4])
+        return self._fields[4]
 
     @property
     def attributes(self) -> int:
-        return int(self._fields[5])
+        return self._fields[5]
 
     @property
     def last_offset_delta(self) -> int:
-        return int(self._fields[6])
+        return self._fields[6]
 
     @property
     def last_offset(self) -> int:
-        return int(self._fields[0] + self._fields[6])
+        return self._fields[0] + self._fields[6]
 
     @property
     def next_offset(self) -> int:
@@ -133,23 +139,23 @@ class RecordBatch:
 
     @property
     def base_timestamp(self) -> int:
-        return int(self._fields[7])
+        return self._fields[7]
 
     @property
     def max_timestamp(self) -> int:
-        return int(self._fields[8])
+        return self._fields[8]
 
     @property
     def producer_id(self) -> int:
-        return int(self._fields[9])
+        return self._fields[9]
 
     @property
     def producer_epoch(self) -> int:
-        return int(self._fields[10])
+        return self._fields[10]
 
     @property
     def base_sequence(self) -> int:
-        return int(self._fields[11])
+        return self._fields[11]
 
     @property
     def last_sequence(self) -> int:
@@ -159,7 +165,7 @@ class RecordBatch:
 
     @property
     def count(self) -> int:
-        return int(self._fields[12])
+        return self._fields[12]
 
     @property
     def compression(self) -> Compression:
@@ -196,8 +202,7 @@ class RecordBatch:
         Raises ProtocolError where they are not what the header says, and
         KafkaError(corrupt_message) where they cannot be decompressed to `limit_bytes`.
         """
-        codec = self.compression
-        data = compression.decompress(codec, self.buffer[HEADER_SIZE:], limit_bytes)
+        data = decompress(self.compression, self.buffer[HEADER_SIZE:], limit_bytes)
         try:
             return _decode(
                 data,
@@ -207,8 +212,8 @@ class RecordBatch:
                 self.base_timestamp,
                 self.max_timestamp if self.attributes & LOG_APPEND_TIME else None,
             )
-        except (IndexError, UnicodeDecodeError) as error:
-            raise ProtocolError(f"a broken record: {error}") from error
+        except IndexError as error:
+            raise ProtocolError("a record that is cut short") from error
 
 
 def batches(buffer: Buffer) -> Iterator[RecordBatch]:
@@ -216,15 +221,21 @@ def batches(buffer: Buffer) -> Iterator[RecordBatch]:
 
     Raises ProtocolError for a length or format version that no batch has.
     """
-    position, end = 0, len(buffer)
-    while end - position >= HEADER_SIZE:
+    position = 0
+    while (left := len(buffer) - position) >= HEADER_SIZE:
         length = int.from_bytes(buffer[position + 8 : position + LOG_OVERHEAD], signed=True)
-        whole = position + LOG_OVERHEAD + length <= end
-        if not whole and buffer[position + 16] == MAGIC:
+        if length + LOG_OVERHEAD > left and buffer[position + MAGIC_AT] == MAGIC:
             return
         batch = RecordBatch(buffer, position)
         yield batch
         position += batch.size
+
+
+# What a zigzag length of one or two bytes stands for.  A negative one leads past any end, where the
+# next read or comparison fails.
+_PAST_ANY_END = 1 << 40
+_LENGTHS = [_PAST_ANY_END] * (1 << 14)
+_LENGTHS[::2] = range(1 << 13)
 
 
 def _decode(
@@ -235,106 +246,214 @@ def _decode(
     base_timestamp: int,
     append_time: int | None,
 ) -> list[Record]:
-    """The hot loop of a consumer: one- and two-byte varints are read in place.
+    """The hot loop of a consumer; `append_time` is every record's timestamp where it is given.
 
-    `append_time` stands for every timestamp where it is given.
+    Varints of one and two bytes are read in place, since a call for each would halve the speed; the
+    128 taken off make up for the high bit of the first byte.  What runs over the end raises
+    IndexError, or fails where lengths are compared.
     """
     if not 0 <= count <= len(data) // MIN_RECORD_BYTES:
-        raise ProtocolError(f"a record batch of {len(data)} bytes with {count} records")
+        raise ProtocolError(f"{count} records in {len(data)} bytes")
+    has_deltas = append_time is None
+    if append_time is not None:
+        base_timestamp = append_time
+    near_overflow = base_timestamp not in _FAR_FROM_OVERFLOW
+    lengths = _LENGTHS
+    new = tuple.__new__
     records: list[Record] = []
-    at = 0
-    previous = -1
+    append = records.append
+    names: dict[bytes, str] = {}
+    next_delta = at = 0
+    offset = base_offset - 1
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
     for _ in range(count):
-        size, at = _read_int(data, at)
+        if (size := data[at]) < 0x80:
+            at += 1
+            size = lengths[size]
+        elif (high := data[at + 1]) < 0x80:
+            at += 2
+            size = lengths[size + high * 128 - 128]
+        else:
+            size, at = _long_length(data, at)
         end = at + size
-        at += 1
-        delta, at = varint.decode(data, at)
-        timestamp = base_timestamp + delta if append_time is None else append_time
-        delta, at = _read_int(data, at)
-        if not previous < delta <= last_offset_delta:
-            raise ProtocolError(f"a record with offset delta {delta} after {previous}")
-        previous = delta
-        size, at = _read_int(data, at)
-        key = None
-        if size >= 0:
-            key = data[at : at + size]
-            at += size
-        elif size != -1:
-            raise ProtocolError("a record with a negative key length")
-        size, at = _read_int(data, at)
-        value = None
-        if size >= 0:
-            value = data[at : at + size]
-            at += size
-        elif size != -1:
-            raise ProtocolError("a record with a negative value length")
-        size, at = _read_int(data, at)
-        headers: tuple[tuple[str, bytes | None], ...] = ()
-        if size:
-            headers, at = _decode_headers(data, at, size)
-        if at != end or at > len(data):
+
+        # One byte of attributes, of which there are none, comes before the timestamp delta.
+        if (delta := data[at + 1]) < 0x80:
+            at += 2
+        elif (high := data[at + 2]) < 0x80:
+            at += 3
+            delta += high * 128 - 128
+        else:
+            delta, at = varint.decode_unsigned(data, at + 1)
+            near_overflow = True
+        timestamp = base_timestamp
+        if delta and has_deltas:
+            timestamp += delta >> 1 ^ -(delta & 1)
+
+        if (delta := data[at]) < 0x80:
+            at += 1
+        elif (high := data[at + 1]) < 0x80:
+            at += 2
+            delta += high * 128 - 128
+        else:
+            size, at = _long_length(data, at)
+            delta = 2 * size
+        offset += 1
+        if delta != next_delta:
+            # Compaction has left a gap.
+            if delta < next_delta or delta & 1:
+                raise ProtocolError("records whose offsets do not ascend")
+            next_delta = delta
+            offset = base_offset + delta // 2
+        next_delta += 2
+
+        if (size := data[at]) == NULL:
+            at += 1
+            key = None
+        else:
+            if size < 0x80:
+                at += 1
+                size = lengths[size]
+            elif (high := data[at + 1]) < 0x80:
+                at += 2
+                size = lengths[size + high * 128 - 128]
+            else:
+                size, at = _long_length(data, at)
+            key = data[at : (at := at + size)]
+
+        if (size := data[at]) == NULL:
+            at += 1
+            value = None
+        else:
+            if size < 0x80:
+                at += 1
+                size = lengths[size]
+            elif (high := data[at + 1]) < 0x80:
+                at += 2
+                size = lengths[size + high * 128 - 128]
+            else:
+                size, at = _long_length(data, at)
+            value = data[at : (at := at + size)]
+
+        if data[at] == 0:
+            at += 1
+            headers = ()
+        else:
+            headers, at = _decode_headers(data, at, names)
+        if at != end:
             raise ProtocolError("a record whose length is not that of its fields")
-        records.append(Record(base_offset + delta, timestamp, key, value, headers))
+        # The named tuple's own constructor takes twice as long.
+        append(new(Record, (offset, timestamp, key, value, headers)))
     if at != len(data):
-        raise ProtocolError("bytes after the last record")
+        raise ProtocolError("the last record does not end where the batch does")
+    if offset > base_offset + last_offset_delta or offset not in _INT64:
+        raise ProtocolError("a record past the batch's last offset")
+    if near_overflow and not all(record.timestamp in _INT64 for record in records):
+        raise ProtocolError("a timestamp of more than 64 bits")
     return records
 
 
 def _decode_headers(
-    data: bytes, at: int, count: int
+    data: bytes, at: int, names: dict[bytes, str]
 ) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
-    if not 0 <= count <= (len(data) - at) // 2:
-        raise ProtocolError(f"a record with {count} headers")
+    """As `_decode`; `names` holds the names met so far in the batch, which are few."""
+    lengths = _LENGTHS
+    value: bytes | None
+    if (count := data[at]) < 0x80:
+        at += 1
+        count = lengths[count]
+    else:
+        count, at = _long_length(data, at)
+    if count > len(data) - at:
+        raise ProtocolError("a record with an impossible count of headers")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
-        size, at = _read_int(data, at)
-        if size < 0:
-            raise ProtocolError("a header without a key")
-        key = data[at : at + size].decode()
-        at += size
-        size, at = _read_int(data, at)
-        value = None
-        if size >= 0:
-            value = data[at : at + size]
-            at += size
-        elif size != -1:
-            raise ProtocolError("a header with a negative value length")
-        headers.append((key, value))
+        if (size := data[at]) < 0x80:
+            at += 1
+            size = lengths[size]
+        else:
+            size, at = _long_length(data, at)
+        raw = data[at : (at := at + size)]
+        if (name := names.get(raw)) is None:
+            # As Java's clients do with names that are not UTF-8.
+            name = names[raw] = raw.decode(errors="replace")
+        if (size := data[at]) == NULL:
+            at += 1
+            value = None
+        else:
+            if size < 0x80:
+                at += 1
+                size = lengths[size]
+            else:
+                size, at = _long_length(data, at)
+            value = data[at : (at := at + size)]
+        headers.append((name, value))
     return tuple(headers), at
 
 
-def _read_int(data: bytes, at: int) -> tuple[int, int]:
-    """A zigzag varint of 32 bits."""
-    number, at = varint.decode(data, at)
-    if not -0x80000000 <= number <= 0x7FFFFFFF:
-        raise ProtocolError("a varint of more than 32 bits")
-    return number, at
+def _long_length(data: bytes, at: int) -> tuple[int, int]:
+    """A length in any number of bytes; never null, which nobody writes in more than one."""
+    zigzag, at = varint.decode_unsigned(data, at)
+    if zigzag & 1 or zigzag >> 32:
+        raise ProtocolError("a length that is negative or has more than 32 bits")
+    return zigzag >> 1, at
+
+
+# The zigzag varints of 0 to 8191: all of one byte, then all of two.
+_VARINTS = [bytes((low,)) for low in range(0, 0x80, 2)]
+_VARINTS += [bytes((low, high)) for high in range(1, 0x80) for low in range(0x80, 0x100, 2)]
+_TABLED = len(_VARINTS)
 
 
 def encode_records(records: Sequence[NewRecord]) -> bytes:
     """The records' bytes, without a batch's header: offset deltas count from 0, timestamps from the
     first record's.  The hot loop of a producer.
     """
-    encode = varint.encode
+    table, tabled, encode = _VARINTS, _TABLED, varint.encode
     parts: list[bytes] = []
-    base_timestamp = records[0][0] if records else 0
-    for delta, (timestamp, key, value, headers) in enumerate(records):
-        body = [b"\0", encode(timestamp - base_timestamp), encode(delta)]
-        body += [b"\x01"] if key is None else [encode(len(key)), key]
-        body += [b"\x01"] if value is None else [encode(len(value)), value]
-        body += [_encode_headers(headers) if headers else b"\0"]
-        record = b"".join(body)
-        parts += (encode(len(record)), record)
+    base_timestamp = last_timestamp = records[0][0] if records else 0
+    head = b"\0\0"  # attributes and timestamp delta
+    for offset, (timestamp, key, value, headers) in enumerate(records):
+        if timestamp != last_timestamp:
+            last_timestamp = timestamp
+            head = b"\0" + encode(timestamp - base_timestamp)
+        delta = table[offset] if offset < tabled else encode(offset)
+        tail = _encode_headers(headers) if headers else b"\0"
+        if value is None:
+            size = 0
+            value_size = b"\1"
+            value = b""
+        else:
+            size = len(value)
+            value_size = table[size] if size < tabled else encode(size)
+        size += len(head) + len(delta) + len(value_size) + len(tail)
+        if key is None:
+            size += 1
+            length = table[size] if size < tabled else encode(size)
+            parts += (length, head, delta, b"\1", value_size, value, tail)
+        else:
+            key_bytes = len(key)
+            key_size = table[key_bytes] if key_bytes < tabled else encode(key_bytes)
+            size += key_bytes + len(key_size)
+            length = table[size] if size < tabled else encode(size)
+            parts += (length, head, delta, key_size, key, value_size, value, tail)
     return b"".join(parts)
 
 
 def _encode_headers(headers: Headers) -> bytes:
-    encode = varint.encode
-    parts = [encode(len(headers))]
-    for key, value in headers:
-        name = key.encode()
-        parts += (encode(len(name)), name)
-        parts += (b"\x01",) if value is None else (encode(len(value)), value)
+    table, tabled, encode = _VARINTS, _TABLED, varint.encode
+    parts: list[bytes] = [encode(len(headers))]
+    for name, value in headers:
+        raw = name.encode()
+        size = len(raw)
+        parts += (table[size] if size < tabled else encode(size), raw)
+        if value is None:
+            parts.append(b"\1")
+        else:
+            size = len(value)
+            parts += (table[size] if size < tabled else encode(size), value)
     return b"".join(parts)
 
 
@@ -352,41 +471,28 @@ def encode_batch(
     leader_epoch: int = -1,
     timestamp_type: TimestampType = TimestampType.create_time,
 ) -> bytes:
-    """A whole batch, checksum included."""
+    """A whole batch of at least one record, checksum included."""
+    assert records
     body = encode_records(records)
     if compression:
-        body = _compress(compression, body, level)
-    timestamps = [record[0] for record in records]
-    attributes = (
+        body = compress(compression, body, level)
+    under_crc = _UNDER_CRC.pack(
         compression
         | (LOG_APPEND_TIME if timestamp_type else 0)
         | (TRANSACTIONAL if transactional else 0)
-        | (CONTROL if control else 0)
-    )
-    header = bytearray(HEADER_SIZE)
-    HEADER.pack_into(
-        header,
-        0,
-        base_offset,
-        HEADER_SIZE - LOG_OVERHEAD + len(body),
-        leader_epoch,
-        MAGIC,
-        0,
-        attributes,
+        | (CONTROL if control else 0),
         len(records) - 1,
-        timestamps[0] if timestamps else -1,
-        max(timestamps, default=-1),
+        records[0][0],
+        max([record[0] for record in records]),
         producer_id,
         producer_epoch,
         base_sequence,
         len(records),
     )
-    batch = header + body
-    _CRC_FIELD.pack_into(batch, 17, crc32c(memoryview(batch)[CRC_START:]))
-    return bytes(batch)
-
-
-_compress = compression.compress
+    length = HEADER_SIZE - LOG_OVERHEAD + len(body)
+    crc = crc32c(body, crc32c(under_crc))
+    before_crc = _BEFORE_CRC.pack(base_offset, length, leader_epoch, MAGIC, crc)
+    return b"".join((before_crc, under_crc, body))
 
 
 class BatchBuilder:
