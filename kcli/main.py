@@ -25,6 +25,7 @@ DONE, FAILED, USAGE, TIMED_OUT, INTERRUPTED = 0, 1, 2, 124, 130
 COMMANDS = {
     "Topics and records": {
         "topics": "create, list, describe, grow and delete topics",
+        "console-producer": "send the lines of standard input as records",
         "get-offsets": "print the offsets of partitions",
     },
     "Cluster": {
@@ -62,6 +63,8 @@ def ended(words: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
         sys.stdout.flush()
     except KeyboardInterrupt:
         status = INTERRUPTED
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else FAILED
     except BrokenPipeError:
         status = DONE
     except Exception as error:

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 
@@ -120,7 +120,7 @@ def key_values(pairs: Iterable[str]) -> dict[str, str]:
     return {key: value for key, _, value in (pair.partition("=") for pair in pairs)}
 
 
-def refuse(text: str) -> None:
+def refuse(text: str) -> NoReturn:
     """End with a usage error in these words."""
     raise click.UsageError(text, click.get_current_context(silent=True))
 

@@ -24,6 +24,13 @@ def answer(text: str = "", end: str = "\n") -> None:
     _write(sys.stdout, text + end)
 
 
+def prompt(lines: int) -> None:
+    """Ask for so many lines of input, as Kafka's console does."""
+    if lines:
+        sys.stdout.write(">" * lines)
+        sys.stdout.flush()
+
+
 def complain(text: str) -> None:
     """Print a notice or the reason of a failure."""
     _write(sys.stderr, text + "\n")
@@ -31,3 +38,12 @@ def complain(text: str) -> None:
 
 def _write(stream: TextIO, text: str) -> None:
     stream.write(visible(text) if stream.isatty() else text)
+
+
+def answer_bytes(data: bytes) -> None:
+    """Print bytes as they are, on a terminal without what it would obey; at once."""
+    if sys.stdout.isatty():
+        sys.stdout.write(visible(data.decode(errors="replace")))
+    else:
+        sys.stdout.buffer.write(data)
+    sys.stdout.flush()

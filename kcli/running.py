@@ -7,6 +7,7 @@ Commands that print failures in Kafka's words catch `EXPECTED`, print `reason(er
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Coroutine, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,9 +30,23 @@ FAILED, TIMED_OUT = 1, 124
 
 
 def run(work: Coroutine[Any, Any, T], timeout_s: float | None) -> T:
-    """Do the work to its end; TimeoutError where --timeout ends it first."""
+    """Do the work to its end.
+
+    TimeoutError where --timeout ends it first.  SIGTERM ends it as Ctrl-C does: what is open is
+    closed first, then SystemExit carries the status that a shell knows for it.
+    """
+    terminated = False
 
     async def bounded() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+
+        def terminate() -> None:
+            nonlocal terminated
+            terminated = True
+            task.cancel()
+
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
         async with asyncio.timeout(timeout_s):
             return await work
 
@@ -39,6 +54,9 @@ def run(work: Coroutine[Any, Any, T], timeout_s: float | None) -> T:
         return asyncio.run(bounded())
     except TimeoutError as error:
         raise TimeoutError(f"not done within {timeout_s:g} s") from error
+    except asyncio.CancelledError:
+        assert terminated
+        raise SystemExit(128 + signal.SIGTERM) from None
 
 
 def reason(error: Exception) -> str:

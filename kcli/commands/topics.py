@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -24,18 +24,13 @@ from kcli.options import (
 )
 from kcli.output import answer, complain
 from kcli.running import EXPECTED, admin_config, granted, raise_first, reason, run, status_of
-from kcli.topic_ids import id_text, topic_id
+from kcli.topic_ids import topic_id
+from kcli.topic_lines import REPORTS, lines
 
 if TYPE_CHECKING:
     from kcli.client.admin import Admin
 
 ACTIONS = ("list", "describe", "create", "alter", "delete")
-REPORTS = (
-    "under-replicated-partitions",
-    "under-min-isr-partitions",
-    "at-min-isr-partitions",
-    "unavailable-partitions",
-)
 MAX_REPLICATION_FACTOR = 0x7FFF
 PAGE_PARTITIONS = 2000
 COLLISION = (
@@ -240,72 +235,11 @@ async def _describe(admin: Admin, given: SimpleNamespace) -> None:
     configs = await admin.describe_configs([(ResourceType.TOPIC, t.name) for t in topics])
     live = {node.id for node in (await admin.describe_cluster()).brokers}
     moves = await admin.list_reassignments()
+    reports = [name for name in REPORTS if is_given(given, name)]
     for topic in topics:
         entries = granted(configs[ResourceType.TOPIC, topic.name])
-        for line in describe_lines(topic, entries, moves, live, given):
+        for line in lines(topic, entries, moves, live, reports, given.topics_with_overrides):
             answer(line)
-
-
-def describe_lines(
-    topic: Any, entries: Sequence[Any], moves: Mapping[Any, Any], live: set[int], given: Any
-) -> Iterator[str]:
-    """A heading and a line for each partition, as far as the filters let them through."""
-    filters = [name for name in REPORTS if is_given(given, name)]
-    own = [f"{entry.name}={_text(entry.value)}" for entry in entries if not entry.is_default]
-    if not filters and (own or not given.topics_with_overrides):
-        first = topic.partitions[0]
-        id = f"\tTopicId: {id_text(topic.id)}" if topic.id else ""
-        yield (
-            f"Topic: {topic.name}{id}\tPartitionCount: {len(topic.partitions)}"
-            f"\tReplicationFactor: {_replication_factor(first, moves.get((topic.name, 0)))}"
-            f"\tConfigs: {','.join(own)}"
-        )
-    if given.topics_with_overrides:
-        return
-    least = next((int(e.value) for e in entries if e.name == "min.insync.replicas"), 1)
-    for partition in topic.partitions:
-        move = moves.get((topic.name, partition.partition))
-        in_sync = len(partition.isr)
-        shown = {
-            "under-replicated-partitions": _replication_factor(partition, move) > in_sync,
-            "under-min-isr-partitions": partition.leader is None or in_sync < least,
-            "at-min-isr-partitions": in_sync == least,
-            "unavailable-partitions": partition.leader not in live,
-        }
-        if not filters or any(shown[name] for name in filters):
-            yield _partition_line(topic.name, partition, move)
-
-
-def _partition_line(topic: str, partition: Any, move: Any) -> str:
-    fields = [
-        "",
-        f"Topic: {topic}",
-        f"Partition: {partition.partition}",
-        f"Leader: {'none' if partition.leader is None else partition.leader}",
-        f"Replicas: {_ids(partition.replicas)}",
-        f"Isr: {_ids(partition.isr)}",
-    ]
-    if move is not None:
-        fields.append(f"Adding Replicas: {_ids(move.adding)}")
-        fields.append(f"Removing Replicas: {_ids(move.removing)}")
-    fields.append(f"Elr: {_ids(partition.elr)}")
-    fields.append(f"LastKnownElr: {_ids(partition.last_known_elr)}")
-    return "\t".join(fields)
-
-
-def _ids(ids: Sequence[int] | None) -> str:
-    return "N/A" if ids is None else ",".join(map(str, ids))
-
-
-def _text(value: str | None) -> str:
-    return "null" if value is None else value
-
-
-def _replication_factor(partition: Any, move: Any) -> int:
-    """Without the replicas that a reassignment under way is adding."""
-    if move is None or not {*move.adding, *move.removing} & {*partition.replicas}:
-        return len(partition.replicas)
-    return len(move.replicas) - len(move.adding)
 
 
 async def _matching(admin: Admin, given: SimpleNamespace) -> list[str]:

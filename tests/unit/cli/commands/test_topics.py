@@ -1,101 +1,15 @@
 """`k topics`: which options go together, and the lines that describe topics."""
 
-from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
 
-from kcli.client.admin import (
-    ConfigEntry,
-    ConfigSource,
-    PartitionDescription,
-    Reassignment,
-    TopicDescription,
-)
 from kcli.commands import topics
 from kcli.main import main
 from kcli.options import Refused
 from kcli.topic_ids import id_text, topic_id
 
 ID = UUID(bytes=bytes(range(16)))
-
-
-def entry(name, value, source=ConfigSource.DEFAULT_CONFIG):
-    return ConfigEntry(name, value, source, False, False)
-
-
-def filters(**given):
-    names = [name.replace("-", "_") for name in topics.REPORTS]
-    return SimpleNamespace(**dict.fromkeys(names, False) | {"topics_with_overrides": False} | given)
-
-
-def lines(partitions, entries=(), moves=None, live=(1, 2, 3), id=ID, **given):
-    topic = TopicDescription("foo", id, False, tuple(partitions))
-    return list(topics.describe_lines(topic, entries, moves or {}, set(live), filters(**given)))
-
-
-def test_a_topic_is_a_heading_and_a_line_for_each_partition():
-    shown = lines(
-        [
-            PartitionDescription(0, 1, (1, 2, 3), (1, 2, 3), (), ()),
-            PartitionDescription(1, None, (2, 3, 1), (), None, None),
-        ],
-        [
-            entry("retention.ms", "1000", ConfigSource.DYNAMIC_TOPIC_CONFIG),
-            entry("segment.ms", "5"),
-            entry("segment.bytes", "1073741824", ConfigSource.STATIC_BROKER_CONFIG),
-        ],
-    )
-    assert shown == [
-        "Topic: foo\tTopicId: AAECAwQFBgcICQoLDA0ODw\tPartitionCount: 2\tReplicationFactor: 3"
-        "\tConfigs: retention.ms=1000,segment.bytes=1073741824",
-        "\tTopic: foo\tPartition: 0\tLeader: 1\tReplicas: 1,2,3\tIsr: 1,2,3\tElr: \tLastKnownElr: ",
-        "\tTopic: foo\tPartition: 1\tLeader: none\tReplicas: 2,3,1\tIsr: \tElr: N/A"
-        "\tLastKnownElr: N/A",
-    ]
-
-
-def test_a_topic_without_an_id_shows_none():
-    shown = lines([PartitionDescription(0, 1, (1,), (1,))], id=None)
-    assert shown[0] == "Topic: foo\tPartitionCount: 1\tReplicationFactor: 1\tConfigs: "
-
-
-def test_a_reassignment_shows_its_replicas_and_leaves_added_ones_out_of_the_factor():
-    move = Reassignment((1, 2, 3), (3,), (1,))
-    partition = PartitionDescription(0, 1, (1, 2, 3), (1, 2), (), ())
-    heading, line = lines([partition], moves={("foo", 0): move})
-    assert "\tReplicationFactor: 2\t" in heading
-    assert "\tIsr: 1,2\tAdding Replicas: 3\tRemoving Replicas: 1\tElr: " in line
-    assert lines([partition], moves={("foo", 0): move}, under_replicated_partitions=True) == []
-
-
-@pytest.mark.parametrize(
-    ("report", "expected"),
-    [
-        ("under_replicated_partitions", [1, 2, 3]),
-        ("under_min_isr_partitions", [2, 3]),
-        ("at_min_isr_partitions", [1]),
-        ("unavailable_partitions", [2, 4]),
-    ],
-)
-def test_a_filter_shows_only_its_partitions(report, expected):
-    partitions = [
-        PartitionDescription(0, 1, (1, 2, 3), (1, 2, 3)),
-        PartitionDescription(1, 1, (1, 2, 3), (1, 2)),
-        PartitionDescription(2, None, (1, 2, 3), (1,)),
-        PartitionDescription(3, 1, (1, 2, 3), (1,)),
-        PartitionDescription(4, 9, (1, 2, 3), (1, 2, 3)),
-    ]
-    shown = lines(partitions, [entry("min.insync.replicas", "2")], **{report: True})
-    assert [int(line.split("Partition: ")[1][0]) for line in shown] == expected
-    assert all(line.startswith("\tTopic: foo\t") for line in shown)
-
-
-def test_only_headings_of_topics_with_overrides_are_shown():
-    partitions = [PartitionDescription(0, 1, (1,), (1,))]
-    own = entry("retention.ms", "1", ConfigSource.DYNAMIC_TOPIC_CONFIG)
-    assert len(lines(partitions, [own], topics_with_overrides=True)) == 1
-    assert lines(partitions, [entry("retention.ms", "1")], topics_with_overrides=True) == []
 
 
 def test_an_assignment_is_a_list_of_replicas_for_each_partition():

@@ -1,0 +1,219 @@
+"""`k console-producer`: the lines of standard input as records."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from kcli.command import OLDER, Manual, command
+from kcli.line_reader import LineReader, Unreadable
+from kcli.options import (
+    CONNECTION,
+    INT,
+    LONG,
+    Refused,
+    attribute_of,
+    bootstrap_server,
+    client_properties,
+    key_values,
+    option,
+    read_properties,
+    require,
+    together,
+)
+from kcli.output import complain
+from kcli.running import run
+from kcli.sending import Sending
+
+READERS = (
+    "org.apache.kafka.tools.LineMessageReader",
+    "kafka.tools.ConsoleProducer$LineMessageReader",
+)
+CLIENT_ID = "console-producer"
+LINGER_MS = "1000"
+BATCH_BYTES = "65536"
+PRODUCER = "Producer"
+
+READER_PROPERTIES = (
+    "Properties of the reader: parse.key (false), key.separator (TAB), parse.headers (false), "
+    "headers.delimiter (TAB), headers.separator (a pattern: ,), headers.key.separator (:), "
+    "null.marker (none), ignore.error (false).  With both a line is "
+    "HEADER:VALUE,HEADER:VALUE TAB KEY TAB VALUE.  Repeatable."
+)
+
+MANUAL = Manual(
+    kafka="kafka-console-producer.sh",
+    examples=(
+        ("k console-producer --topic orders < orders.txt", "A record for each line of a file."),
+        (
+            "k console-producer --topic orders --reader-property parse.key=true "
+            "--reader-property key.separator=:",
+            "Lines such as me:hello, with a key before the first colon.",
+        ),
+        (
+            "tail -f access.log | k console-producer --topic access --compression-codec zstd",
+            "A stream of lines, compressed.",
+        ),
+    ),
+    differences=(
+        "A record that could not be delivered makes the exit status 1, and the last line on "
+        "standard error says how many there were; Kafka's tool ends with 0.",
+        "Each reason for which records are not delivered is told once, not for each record.",
+        "When the topic does not exist, or no room comes free, within --max-block-ms, the command "
+        "ends; Kafka's tool goes on to wait as long for the next line.",
+        "A record is tried again until delivery.timeout.ms (two minutes) is over, unless "
+        "--message-send-max-retries says how often, and an answer may take 30 seconds, unless "
+        "--request-timeout-ms says how long, so that a broker that restarts loses nothing; the "
+        "defaults of Kafka's tool are 3 and 1500.",
+        "A batch may have 65536 bytes by default, four times as many as with Kafka's tool, which "
+        "halves the work.",
+        "compression.type from a file or --command-property counts when --compression-codec is "
+        "not given; Kafka's tool sets it to none.",
+        "Lines are bytes, ended by a newline alone or after a carriage return: what is no UTF-8 is "
+        "sent as it is, and a carriage return within a line is a part of it.",
+        "A line longer than max.request.size counts as not delivered, without being held in "
+        "memory.",
+        "--line-reader takes no other class than its default.",
+        "--timeout is Kafka's: milliseconds that a batch waits for more records.",
+        "Older spellings are accepted without a warning.",
+    ),
+    see_also=("k-console-consumer", "k-topics"),
+)
+
+
+# Options that set one key of the producer each.
+PRODUCER_OPTIONS = (
+    ("--timeout", "MS", LONG, "linger.ms", "How long a batch waits for more.  Default: 1000."),
+    ("--batch-size", "BYTES", INT, "batch.size", "Size of a batch.  Default: 65536."),
+    ("--request-required-acks", "ACKS", str, "acks", "0, 1, or all (-1, the default)."),
+    ("--request-timeout-ms", "MS", INT, "request.timeout.ms", "Patience with one answer."),
+    ("--message-send-max-retries", "N", INT, "retries", "How often to try again."),
+    ("--retry-backoff-ms", "MS", LONG, "retry.backoff.ms", "Pause before.  Default: 100."),
+    ("--max-block-ms", "MS", LONG, "max.block.ms", "Patience with a topic that is not there."),
+    ("--max-memory-bytes", "BYTES", LONG, "buffer.memory", "Room for records under way."),
+    ("--metadata-expiry-ms", "MS", LONG, "metadata.max.age.ms", "How old metadata may grow."),
+    ("--socket-buffer-size", "BYTES", INT, "send.buffer.bytes", "Size of the socket's buffer."),
+)
+
+
+@command(manual=MANUAL)
+@together(
+    option("--topic", "Where the records go.  Required.", "NAME"),
+    option("--sync", "Send one record at a time, and end at the first that fails."),
+    option("--reader-property", READER_PROPERTIES, "KEY=VALUE", multiple=True),
+    option("--reader-config", "A file of them; --reader-property wins.", "FILE"),
+    option("--line-reader", "Only for the name of the class that reads lines.", "CLASS"),
+    bootstrap_server,
+    option(
+        "--command-config",
+        "A file of producer properties; --command-property wins.",
+        "FILE",
+        section=CONNECTION,
+    ),
+    option(
+        "--command-property",
+        "Any producer property.  Repeatable.",
+        "KEY=VALUE",
+        multiple=True,
+        section=PRODUCER,
+    ),
+    option(
+        "--compression-codec",
+        "none (default), gzip, snappy, lz4 or zstd; gzip where no name follows.  Sets "
+        "compression.type.",
+        "[CODEC]",
+        if_bare="gzip",
+        section=PRODUCER,
+    ),
+    *(
+        option(name, f"{help}  Sets {key}.", metavar, type=type, section=PRODUCER)
+        for name, metavar, type, key, help in PRODUCER_OPTIONS
+    ),
+    option(
+        "--broker-list",
+        "Ignored beside --bootstrap-server.",
+        "HOST:PORT,...",
+        instead="--bootstrap-server",
+        yields=True,
+        section=OLDER,
+    ),
+    option(
+        "--producer.config",
+        "The same as --command-config.",
+        "FILE",
+        instead="--command-config",
+        section=OLDER,
+    ),
+    option(
+        "--producer-property",
+        "The same as --command-property.",
+        "KEY=VALUE",
+        multiple=True,
+        instead="--command-property",
+        section=OLDER,
+    ),
+    option(
+        "--property",
+        "The same as --reader-property.",
+        "KEY=VALUE",
+        multiple=True,
+        instead="--reader-property",
+        section=OLDER,
+    ),
+    option(
+        "--max-partition-memory-bytes",
+        "The same as --batch-size, over which it wins.",
+        "BYTES",
+        type=INT,
+        section=OLDER,
+    ),
+)
+def console_producer(given: SimpleNamespace) -> int:
+    """Sends each line of standard input as a record.
+
+    An empty line is a record with an empty value.  The input may be endless: no more of it is held
+    than the producer's memory (--max-memory-bytes), and a pipe is read only as fast as the brokers
+    take the records.  Records survive the restart of a broker.
+
+    At the end of the input what is under way is waited for.
+    """
+    require(given, "topic")
+    from kcli.client.config import ProducerConfig
+
+    config = ProducerConfig.of(_producer_properties(given))
+    for warning in config.warnings:
+        complain(warning)
+    try:
+        reader = LineReader(_reader_properties(given))
+    except Unreadable as error:
+        raise Refused(str(error)) from None
+    sending = Sending(given.topic, reader, given.sync)
+    try:
+        run(sending.all_of_stdin(config), None)
+    finally:
+        sending.report()
+    return 1 if sending.failed else 0
+
+
+def _reader_properties(given: SimpleNamespace) -> dict[str, str]:
+    if given.line_reader not in (None, *READERS):
+        raise Refused(f"{given.line_reader} is not a reader that k has; it has {READERS[0]}")
+    config = {} if given.reader_config is None else read_properties(given.reader_config)
+    return config | key_values(given.reader_property)
+
+
+def _producer_properties(given: SimpleNamespace) -> dict[str, str]:
+    """What is given explicitly wins over --command-property, that over --command-config."""
+    properties = client_properties(
+        given, linger_ms=LINGER_MS, batch_size=BATCH_BYTES, client_id=CLIENT_ID
+    )
+    properties |= key_values(given.command_property)
+    if given.bootstrap_server is not None:
+        properties["bootstrap.servers"] = given.bootstrap_server
+    if given.compression_codec is not None:
+        properties["compression.type"] = given.compression_codec
+    for name, _, _, key, _ in PRODUCER_OPTIONS:
+        if (value := getattr(given, attribute_of(name))) is not None:
+            properties[key] = str(value)
+    if given.max_partition_memory_bytes is not None:
+        properties["batch.size"] = str(given.max_partition_memory_bytes)
+    return properties
