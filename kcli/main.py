@@ -26,6 +26,7 @@ COMMANDS = {
     "Topics and records": {
         "topics": "create, list, describe, grow and delete topics",
         "console-producer": "send the lines of standard input as records",
+        "console-consumer": "print the records of topics",
         "get-offsets": "print the offsets of partitions",
     },
     "Cluster": {

@@ -1,0 +1,129 @@
+"""`k console-consumer`: which options go together, and what they mean."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from kcli.commands import console_consumer as module
+from kcli.main import main
+
+TOPIC = ["--topic", "t"]
+
+
+def given(*words: str) -> SimpleNamespace:
+    with module.console_consumer.make_context("k", [*TOPIC, *words]) as context:
+        return SimpleNamespace(**context.params)
+
+
+def properties(*words: str) -> dict[str, str]:
+    return module._consumer_properties(given(*words))
+
+
+def test_reading_starts_at_the_end_or_the_beginning():
+    assert properties()["auto.offset.reset"] == "latest"
+    assert properties("--from-beginning")["auto.offset.reset"] == "earliest"
+    words = ["--command-property", "auto.offset.reset=none"]
+    assert properties(*words)["auto.offset.reset"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("words", "start"),
+    [
+        ([], "latest"),
+        (["--from-beginning"], "earliest"),
+        (["--offset", "Earliest"], "earliest"),
+        (["--offset", "42"], "42"),
+    ],
+)
+def test_a_partition_starts_where_it_is_told(words, start):
+    assert module._wanted(given("--partition", "0", *words)).start == start
+
+
+def test_an_option_wins_over_a_property():
+    words = ["--consumer-property", "isolation.level=read_uncommitted"]
+    assert properties(*words)["isolation.level"] == "read_uncommitted"
+    assert properties(*words, "--isolation-level", "read_committed")["isolation.level"] == (
+        "read_committed"
+    )
+    assert properties()["client.id"] == "console-consumer"
+    assert properties("--command-property", "client.id=me")["client.id"] == "me"
+
+
+def test_no_limit_is_minus_one_or_none_given():
+    assert module._wanted(given()).messages is None
+    assert module._wanted(given("--max-messages", "-1")).messages is None
+    assert module._wanted(given("--max-messages", "0")).messages == 0
+    assert module._wanted(given("--timeout-ms", "-5")).patience_ms is None
+    assert module._wanted(given("--timeout-ms", "0")).patience_ms == 0
+
+
+def test_formatter_properties_win_over_deserializers_over_the_file(tmp_path):
+    path = tmp_path / "formatter.properties"
+    path.write_text("print.key=true\nkey.deserializer=a\nvalue.deserializer=b\n")
+    words = ["--formatter-config", str(path), "--key-deserializer", "c", "--property", "x=y"]
+    assert module._formatter_properties(given(*words)) == {
+        "print.key": "true",
+        "key.deserializer": "c",
+        "value.deserializer": "b",
+        "x": "y",
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ([], "Exactly one of --include/--topic is required. "),
+        ([*TOPIC, "--include", "a"], "Exactly one of --include/--topic is required. "),
+        (
+            ["--include", "a", "--partition", "1"],
+            "The topic is required when partition is specified.",
+        ),
+        ([*TOPIC, "--offset", "1"], "The partition is required when offset is specified."),
+        (
+            [*TOPIC, "--partition", "1", "--offset", "1", "--from-beginning"],
+            "Options from-beginning and offset cannot be specified together.",
+        ),
+        (
+            [*TOPIC, "--partition", "1", "--offset", "-1"],
+            "The provided offset value '-1' is incorrect. Valid values are 'earliest', 'latest', "
+            "or a non-negative long.",
+        ),
+        (
+            [*TOPIC, "--partition", "1", "--group", "g"],
+            "Options group and partition cannot be specified together.",
+        ),
+        (
+            [*TOPIC, "--group", "a", "--consumer-property", "group.id=b"],
+            "The group ids provided in different places (directly using '--group', via "
+            "'--consumer-property', or via '--consumer.config') do not match. Detected group ids: "
+            "'a', 'b'",
+        ),
+        (
+            [*TOPIC, "--from-beginning", "--consumer-property", "auto.offset.reset=latest"],
+            "Can't simultaneously specify --from-beginning and 'auto.offset.reset=latest', please "
+            "remove one option",
+        ),
+        (
+            [*TOPIC, "--property", "a=b", "--formatter-property", "a=b"],
+            "Options --property and --formatter-property cannot be specified together.",
+        ),
+        ([*TOPIC, "--formatter", "com.Mine"], "com.Mine is not a formatter that k has"),
+        (["--include", "["], "[ is an invalid regex"),
+    ],
+)
+def test_options_that_do_not_go_together_are_a_usage_error(words, why, capsys):
+    assert main(["console-consumer", *words]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith(f"k console-consumer: {why}")
+
+
+def test_groups_are_refused_for_now(capsys):
+    assert main(["console-consumer", *TOPIC, "--group", "g"]) == 1
+    assert "consumer groups are not supported yet" in capsys.readouterr().err
+
+
+def test_a_cluster_that_cannot_be_reached_in_time_ends_with_124(capsys, free_port):
+    words = [*TOPIC, "--bootstrap-server", f"127.0.0.1:{free_port}", "--timeout-ms", "100"]
+    assert main(["console-consumer", *words]) == 124
+    assert capsys.readouterr().err.endswith("Processed a total of 0 messages\n")
