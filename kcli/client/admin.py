@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from random import Random
 from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 from uuid import UUID
@@ -189,8 +190,8 @@ class Reassignment(NamedTuple):
 class Admin:
     """Open while the `async with` lasts; connections are made when first needed."""
 
-    def __init__(self, config: AdminConfig) -> None:
-        self.cluster = Cluster(config)
+    def __init__(self, config: AdminConfig, *, chance: Random | None = None) -> None:
+        self.cluster = Cluster(config, chance=chance)
         self._config = config
 
     async def __aenter__(self) -> Self:
