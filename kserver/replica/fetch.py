@@ -12,7 +12,6 @@ and names the log; `warmed` has a thread bring those pages into memory and reads
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from kserver.errors import ErrorCode, KafkaError, StorageError
@@ -46,8 +45,7 @@ class Read(NamedTuple):
     diverging: Diverging | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     max_bytes: int
     read_committed: bool
 

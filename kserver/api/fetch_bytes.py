@@ -1,0 +1,313 @@
+"""A Fetch's request and answer, by hand.
+
+Pure: bytes and values only.
+
+kio reads a request of one partition in 5 us with its guard, and writes an answer in 13 us, copying
+record bytes that here never pass through Python; a whole 16 KB fetch is to take 20.  The property
+tests hold both directions to kio in every version.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from kserver.errors import ErrorCode, ProtocolError
+from kserver.metadata import NO_ID
+from kserver.model import NO_BROKER, NO_EPOCH
+from kserver.network.conversation import Part, Parts
+from kserver.replica.fetch import Read
+from kserver.replica.fetch_session import FINAL_EPOCH, NO_SESSION, Wanted
+from kserver.wire import varint
+
+FIRST_WITH_SESSIONS = 7
+FIRST_WITH_RACK = 11
+FIRST_FLEXIBLE = 12
+FIRST_WITH_TOPIC_IDS = 13
+FIRST_WITH_REPLICA_STATE = 15
+READ_COMMITTED = 1
+
+_I16 = struct.Struct(">h")
+_I32 = struct.Struct(">i")
+_REPLICA = struct.Struct(">i")
+# max wait, min bytes, max bytes, isolation level; then session id and epoch
+_LIMITS = struct.Struct(">iiib")
+_SESSION = struct.Struct(">ii")
+# One wanted partition: index, [current leader epoch,] offset, [last fetched epoch,]
+# [log start offset,] max bytes
+_WANTED_V4 = struct.Struct(">iqi")
+_WANTED_V5 = struct.Struct(">iqqi")
+_WANTED_V9 = struct.Struct(">iiqqi")
+_WANTED_V12 = struct.Struct(">iiqiqi")
+_REPLICA_STATE_TAG = 1
+
+_HEAD_V4 = struct.Struct(">iii")
+_HEAD_V7 = struct.Struct(">iiihi")
+_HEAD_V12 = struct.Struct(">iibihi")
+# One partition's answer up to its records: index, error code, high watermark, last stable offset,
+# [log start offset,] no aborted transactions, [no preferred replica,] size of the records
+_READ_V4 = struct.Struct(">ihqqii")
+_READ_V5 = struct.Struct(">ihqqqii")
+_READ_V11 = struct.Struct(">ihqqqiii")
+_READ_V12 = struct.Struct(">ihqqqbi")
+_FIXED_V4 = struct.Struct(">ihqq")
+_FIXED_V5 = struct.Struct(">ihqqq")
+_ABORTED = struct.Struct(">qq")
+_DIVERGING = struct.Struct(">iqb")
+
+
+class Request(NamedTuple):
+    replica_id: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    read_committed: bool
+    session_id: int
+    session_epoch: int
+    wanted: list[Wanted]
+    forgotten: list[tuple[UUID | str | None, int]]
+
+
+def read_request(
+    frame: memoryview, at: int, version: int, topic_names: Mapping[UUID, str]
+) -> Request:
+    """Raises ProtocolError.  A topic id without a name is wanted with the topic None."""
+    try:
+        return _read_request(frame, at, version, topic_names)
+    except (struct.error, IndexError, UnicodeDecodeError, ValueError) as error:
+        raise ProtocolError(f"a broken Fetch request: {error}") from error
+
+
+def _read_request(
+    frame: memoryview, at: int, version: int, topic_names: Mapping[UUID, str]
+) -> Request:
+    flexible = version >= FIRST_FLEXIBLE
+    replica_id = NO_BROKER
+    if version < FIRST_WITH_REPLICA_STATE:
+        (replica_id,) = _REPLICA.unpack_from(frame, at)
+        at += 4
+    max_wait_ms, min_bytes, max_bytes, isolation = _LIMITS.unpack_from(frame, at)
+    at += 13
+    session_id, session_epoch = NO_SESSION, FINAL_EPOCH
+    if version >= FIRST_WITH_SESSIONS:
+        session_id, session_epoch = _SESSION.unpack_from(frame, at)
+        at += 8
+    wanted: list[Wanted] = []
+    count, at = _read_count(frame, at, flexible)
+    for _ in range(count):
+        topic, topic_id, at = _read_topic(frame, at, version, topic_names)
+        partitions, at = _read_count(frame, at, flexible)
+        for _ in range(partitions):
+            if flexible:
+                index, current, offset, last, start, limit = _WANTED_V12.unpack_from(frame, at)
+                at = _skip_tags(frame, at + 32)
+            elif version >= 9:
+                index, current, offset, start, limit = _WANTED_V9.unpack_from(frame, at)
+                last = NO_EPOCH
+                at += 28
+            else:
+                current = last = NO_EPOCH
+                start = -1
+                if version >= 5:
+                    index, offset, start, limit = _WANTED_V5.unpack_from(frame, at)
+                    at += 24
+                else:
+                    index, offset, limit = _WANTED_V4.unpack_from(frame, at)
+                    at += 16
+            wanted.append(Wanted(topic, topic_id, index, current, offset, last, start, limit))
+        if flexible:
+            at = _skip_tags(frame, at)
+    forgotten: list[tuple[UUID | str | None, int]] = []
+    if version >= FIRST_WITH_SESSIONS:
+        count, at = _read_count(frame, at, flexible)
+        for _ in range(count):
+            topic, topic_id, at = _read_topic(frame, at, version, topic_names)
+            partitions, at = _read_count(frame, at, flexible)
+            for _ in range(partitions):
+                forgotten.append((topic_id or topic, _I32.unpack_from(frame, at)[0]))
+                at += 4
+            if flexible:
+                at = _skip_tags(frame, at)
+    if version >= FIRST_WITH_REPLICA_STATE and frame[_skip_string(frame, at)]:
+        replica_id = _read_replica_state(frame, _skip_string(frame, at))
+    return Request(
+        replica_id,
+        max_wait_ms,
+        min_bytes,
+        max_bytes,
+        isolation == READ_COMMITTED,
+        session_id,
+        session_epoch,
+        wanted,
+        forgotten,
+    )
+
+
+def _read_count(frame: memoryview, at: int, flexible: bool) -> tuple[int, int]:
+    if flexible:
+        first = frame[at]
+        if first < 0x80:
+            return first - 1, at + 1
+        number, at = varint.decode_unsigned(frame, at)
+        return number - 1, at
+    return _I32.unpack_from(frame, at)[0], at + 4
+
+
+def _read_topic(
+    frame: memoryview, at: int, version: int, topic_names: Mapping[UUID, str]
+) -> tuple[str | None, UUID | None, int]:
+    if version >= FIRST_WITH_TOPIC_IDS:
+        topic_id = UUID(bytes=bytes(frame[at : at + 16]))
+        return topic_names.get(topic_id), topic_id, at + 16
+    if version >= FIRST_FLEXIBLE:
+        size, at = _read_count(frame, at, True)
+    else:
+        size = _I16.unpack_from(frame, at)[0]
+        at += 2
+    end = at + size
+    if size < 0 or end > len(frame):
+        raise ProtocolError("a Fetch request that is cut short")
+    return str(frame[at:end], "utf-8"), None, end
+
+
+def _skip_tags(frame: memoryview, at: int) -> int:
+    if frame[at] == 0:
+        return at + 1
+    count, at = varint.decode_unsigned(frame, at)
+    for _ in range(count):
+        _tag, at = varint.decode_unsigned(frame, at)
+        size, at = varint.decode_unsigned(frame, at)
+        at += size
+        if at > len(frame):
+            raise ProtocolError("a tagged field that is cut short")
+    return at
+
+
+def _skip_string(frame: memoryview, at: int) -> int:
+    """Behind the rack, the last field before the tagged ones."""
+    size, at = _read_count(frame, at, True)
+    return at + max(size, 0)
+
+
+def _read_replica_state(frame: memoryview, at: int) -> int:
+    count, at = varint.decode_unsigned(frame, at)
+    for _ in range(count):
+        tag, at = varint.decode_unsigned(frame, at)
+        size, at = varint.decode_unsigned(frame, at)
+        if tag == _REPLICA_STATE_TAG:
+            return int(_REPLICA.unpack_from(frame, at)[0])
+        at += size
+    return NO_BROKER
+
+
+def write_answer(
+    version: int,
+    correlation_id: int,
+    session_id: int,
+    reads: Sequence[Read],
+    error: ErrorCode = ErrorCode.none,
+) -> Parts:
+    """The frame, as bytes and the file ranges between them."""
+    flexible = version >= FIRST_FLEXIBLE
+    out: list[Part] = []
+    pieces: list[bytes] = []
+    size = 0
+    topics = _by_topic(reads)
+    pieces.append(_count(len(topics), flexible))
+    for topic_reads in topics:
+        pieces.append(_topic(topic_reads[0].wanted, version))
+        pieces.append(_count(len(topic_reads), flexible))
+        for one in topic_reads:
+            pieces.append(_partition(one, version, flexible))
+            if one.data is not None:
+                joined = b"".join(pieces)
+                out += (joined, one.data)
+                size += len(joined) + one.size
+                pieces.clear()
+            if flexible:
+                pieces.append(b"\0" if one.diverging is None else _diverging(one.diverging))
+        if flexible:
+            pieces.append(b"\0")
+    if flexible:
+        pieces.append(b"\0")
+    if pieces:
+        joined = b"".join(pieces)
+        out.append(joined)
+        size += len(joined)
+    code = error.value
+    if flexible:
+        head = _HEAD_V12.pack(size + 15, correlation_id, 0, 0, code, session_id)
+    elif version >= FIRST_WITH_SESSIONS:
+        head = _HEAD_V7.pack(size + 14, correlation_id, 0, code, session_id)
+    else:
+        head = _HEAD_V4.pack(size + 8, correlation_id, 0)
+    first = out[0]
+    assert isinstance(first, bytes)
+    out[0] = head + first
+    return out
+
+
+def _by_topic(reads: Sequence[Read]) -> list[Sequence[Read]]:
+    """Runs of the same topic: a session's partitions are in no order of topics."""
+    if len(reads) == 1:
+        return [reads]
+    topics: list[list[Read]] = []
+    last: object = topics
+    for one in reads:
+        topic = one.wanted.topic_id or one.wanted.topic
+        if topic != last:
+            topics.append([])
+            last = topic
+        topics[-1].append(one)
+    return list(topics)
+
+
+def _topic(wanted: Wanted, version: int) -> bytes:
+    if version >= FIRST_WITH_TOPIC_IDS:
+        return (wanted.topic_id or NO_ID).bytes
+    name = (wanted.topic or "").encode()
+    if version >= FIRST_FLEXIBLE:
+        return varint.encode_unsigned(len(name) + 1) + name
+    return _I16.pack(len(name)) + name
+
+
+def _partition(one: Read, version: int, flexible: bool) -> bytes:
+    """All of a partition's answer up to its records, whose size is the last thing written."""
+    wanted, error, high_watermark, stable, start, _, size, aborted, _ = one
+    index, code = wanted.partition, error.value
+    if not aborted:
+        if flexible:
+            return _READ_V12.pack(
+                index, code, high_watermark, stable, start, 1, -1
+            ) + varint.encode_unsigned(size + 1)
+        if version >= FIRST_WITH_RACK:
+            return _READ_V11.pack(index, code, high_watermark, stable, start, 0, -1, size)
+        if version >= 5:
+            return _READ_V5.pack(index, code, high_watermark, stable, start, 0, size)
+        return _READ_V4.pack(index, code, high_watermark, stable, 0, size)
+    if version >= 5:
+        data = _FIXED_V5.pack(index, code, high_watermark, stable, start)
+    else:
+        data = _FIXED_V4.pack(index, code, high_watermark, stable)
+    data += _count(len(aborted), flexible)
+    for transaction in aborted:
+        data += _ABORTED.pack(transaction.producer_id, transaction.first_offset)
+        if flexible:
+            data += b"\0"
+    if version >= FIRST_WITH_RACK:
+        data += b"\xff\xff\xff\xff"  # no preferred read replica
+    return data + _count(size, flexible)
+
+
+def _diverging(diverging: tuple[int, int]) -> bytes:
+    epoch, end_offset = diverging
+    value = _DIVERGING.pack(epoch, end_offset, 0)
+    return b"\1\0" + varint.encode_unsigned(len(value)) + value
+
+
+def _count(number: int, flexible: bool) -> bytes:
+    if not flexible:
+        return _I32.pack(number)
+    return bytes((number + 1,)) if number < 0x7F else varint.encode_unsigned(number + 1)
