@@ -112,7 +112,7 @@ results = st.builds(
     partition=st.integers(0, 2**31 - 1),
     error=st.just(0),
     base_offset=st.integers(-1, 2**63 - 1),
-    append_time=st.integers(-1, 2**60),
+    append_time=st.integers(-1, 253_402_300_799_999),
     log_start_offset=st.integers(-1, 2**63 - 1),
 ) | st.builds(
     Result,
