@@ -1,11 +1,13 @@
 """The four codecs a record batch can be packed with, each in the framing that Java's clients use.
 
-    gzip    one gzip member, or several in a row
-    snappy  blocks in the framing of Java's SnappyOutputStream (Xerial); a bare block is read too
-    lz4     an LZ4 frame of independent 64 KB blocks
-    zstd    one zstd frame, or several in a row
+    gzip    a gzip member; several in a row are read too
+    snappy  blocks of 32 KB in the framing of Java's SnappyOutputStream (Xerial): a magic number,
+            two versions, then each block's length and bytes; a bare block is read too
+    lz4     a frame of independent 64 KB blocks without checksums, as Java's reader wants it; every
+            kind of frame is read
+    zstd    a frame; several in a row are read too
 
-`decompress` never makes more than `limit_bytes`, however much the input would unfold to.
+`decompress` never makes more than `limit_bytes`, however much its input would unfold to.
 The codecs are imported when they are first used.
 """
 
@@ -15,6 +17,7 @@ import enum
 import functools
 import struct
 import zlib
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from kserver.errors import ErrorCode, KafkaError
@@ -31,7 +34,7 @@ class Compression(enum.IntEnum):
 
 
 def compress(codec: Compression, data: bytes | memoryview, level: int | None = None) -> bytes:
-    """`level` is the codec's own scale, None its default; snappy has none."""
+    """`level` as the keys `compression.*.level` have it, None for the default; snappy has none."""
     match codec:
         case Compression.none:
             return bytes(data)
@@ -42,7 +45,9 @@ def compress(codec: Compression, data: bytes | memoryview, level: int | None = N
         case Compression.lz4:
             return _compress_lz4(data, level)
         case Compression.zstd:
-            return bytes(_cramjam().zstd.compress(data, level=3 if level is None else level))
+            return bytes(
+                _cramjam().zstd.compress(data, level=_ZSTD_LEVEL if level is None else level)
+            )
 
 
 def decompress(codec: Compression, data: bytes | memoryview, limit_bytes: int) -> bytes:
@@ -51,12 +56,12 @@ def decompress(codec: Compression, data: bytes | memoryview, limit_bytes: int) -
         case Compression.none:
             return bytes(data)
         case Compression.gzip:
-            return _decompress_members(lambda: zlib.decompressobj(_GZIP), data, limit_bytes, "gzip")
+            return _decompress_stream(_gzip_member, memoryview(data), limit_bytes, "gzip")
         case Compression.snappy:
             return _decompress_snappy(memoryview(data), limit_bytes)
         case Compression.lz4:
             frame = _lz4().LZ4FrameDecompressor
-            return _decompress_members(frame, data, limit_bytes, "lz4")
+            return _decompress_stream(frame, memoryview(data), limit_bytes, "lz4")
         case Compression.zstd:
             return _decompress_zstd(memoryview(data), limit_bytes)
 
@@ -64,7 +69,10 @@ def decompress(codec: Compression, data: bytes | memoryview, limit_bytes: int) -
 _GZIP = 31  # zlib's window bits for a gzip wrapper with a window of 32 KB
 _XERIAL = struct.pack(">8sii", b"\x82SNAPPY\x00", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
-_FIRST_GUESS_BYTES = 64 * 1024
+_CHUNK_BYTES = 32 * 1024
+_JAVAS_FAST_LZ4_LEVEL = 9
+_ZSTD_GROWTH = 8
+_ZSTD_LEVEL = 3
 
 
 def _corrupt(text: str) -> KafkaError:
@@ -88,35 +96,55 @@ def _lz4() -> Any:
 class _Decompressor(Protocol):
     """What zlib's and lz4's incremental decompressors share."""
 
-    eof: bool
-    unused_data: bytes
+    @property
+    def eof(self) -> bool: ...
 
-    def decompress(self, data: Any, max_length: int) -> bytes: ...
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: memoryview, max_length: int, /) -> bytes: ...
 
 
-def _decompress_members(new: Any, data: Any, limit_bytes: int, name: str) -> bytes:
-    """Member after member until the input ends."""
-    out = b""
-    while True:
-        member: _Decompressor = new()
+def _gzip_member() -> _Decompressor:
+    return zlib.decompressobj(_GZIP)
+
+
+def _decompress_stream(
+    new: Callable[[], _Decompressor], data: memoryview, limit_bytes: int, name: str
+) -> bytes:
+    """Member after member, as `new` makes a decompressor for each, until the input ends.
+
+    Chunk after chunk too, since what a member leaves unused is copied: many tiny members in one
+    piece would take quadratic time.
+    """
+    member = new()
+    parts: list[bytes] = []
+    at, left = 0, limit_bytes
+    while at < len(data):
+        if member.eof:
+            member = new()
+        chunk = data[at : at + _CHUNK_BYTES]
         try:
-            out += member.decompress(data, limit_bytes - len(out) + 1)
+            part = member.decompress(chunk, left + 1)
         except (zlib.error, RuntimeError) as error:
             raise _corrupt(f"broken {name} data: {error}") from error
-        if len(out) > limit_bytes:
-            raise _corrupt(f"{name} data unfolds to more than {limit_bytes} bytes")
-        if not member.eof:
-            raise _corrupt(f"{name} data ends early")
-        if not member.unused_data:
-            return out
-        data = member.unused_data
+        left -= len(part)
+        if left < 0:
+            raise _corrupt(f"{name} data that unfolds to more than {limit_bytes} bytes")
+        parts.append(part)
+        at += len(chunk) - len(member.unused_data or b"")
+    if not member.eof:
+        raise _corrupt(f"{name} data that ends early")
+    return b"".join(parts)
 
 
 def _compress_lz4(data: bytes | memoryview, level: int | None) -> bytes:
+    # Java's clients take their fast compressor for the default level, the dense one for all others.
+    dense = level is not None and level != _JAVAS_FAST_LZ4_LEVEL
     lz4 = _lz4()
     packed: bytes = lz4.compress(
         data,
-        compression_level=0 if level is None else level,
+        compression_level=max(level or 0, lz4.COMPRESSIONLEVEL_MINHC) if dense else 0,
         block_size=lz4.BLOCKSIZE_MAX64KB,
         block_linked=False,
         store_size=False,
@@ -138,17 +166,15 @@ def _decompress_snappy(data: memoryview, limit_bytes: int) -> bytes:
         return _decompress_block(data, limit_bytes)
     parts: list[bytes] = []
     at, left = len(_XERIAL), limit_bytes
-    if len(data) < at:
-        raise _corrupt("snappy data ends early")
     while at < len(data):
         size = int.from_bytes(data[at : at + 4])
         at += 4
-        if at + size > len(data):
-            raise _corrupt("snappy data ends early")
         part = _decompress_block(data[at : at + size], left)
         parts.append(part)
         left -= len(part)
         at += size
+    if at != len(data):
+        raise _corrupt("snappy data that ends early")
     return b"".join(parts)
 
 
@@ -156,22 +182,26 @@ def _decompress_block(block: memoryview, limit_bytes: int) -> bytes:
     cramjam = _cramjam()
     try:
         if cramjam.snappy.decompress_raw_len(block) > limit_bytes:
-            raise _corrupt(f"snappy data unfolds to more than {limit_bytes} bytes")
+            raise _corrupt("snappy data that unfolds to too many bytes")
         return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as error:
         raise _corrupt(f"broken snappy data: {error}") from error
 
 
 def _decompress_zstd(data: memoryview, limit_bytes: int) -> bytes:
+    """Into a buffer that is made larger until the data fits, as Java's writer does not say how
+    large they are.
+    """
     cramjam = _cramjam()
-    size = min(limit_bytes, max(_FIRST_GUESS_BYTES, 4 * len(data)))
+    size = min(limit_bytes, _ZSTD_GROWTH * max(len(data), _CHUNK_BYTES))
     while True:
         out = bytearray(size)
         try:
             return bytes(memoryview(out)[: cramjam.zstd.decompress_into(data, out)])
         except cramjam.DecompressionError as error:
+            # The only sign that it is the buffer that is too small.
             if "write whole buffer" not in str(error):
                 raise _corrupt(f"broken zstd data: {error}") from error
-            if size == limit_bytes:
-                raise _corrupt(f"zstd data unfolds to more than {limit_bytes} bytes") from error
-        size = min(limit_bytes, 4 * size)
+        if size == limit_bytes:
+            raise _corrupt(f"zstd data that unfolds to more than {limit_bytes} bytes")
+        size = min(limit_bytes, size * _ZSTD_GROWTH)
