@@ -152,7 +152,8 @@ class Command(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
-            if (record := param.get_help_record(ctx)) is not None:
+            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
+            if record is not None:
                 sections.setdefault(getattr(param, "section", OPTIONS), []).append(record)
         if OLDER in sections:
             sections[OLDER] = sections.pop(OLDER)

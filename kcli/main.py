@@ -33,6 +33,8 @@ COMMANDS = {
         "broker-api-versions": "print which requests each broker answers",
     },
     "Server": {
+        "server-start": "start a broker",
+        "server-stop": "stop the brokers of this machine",
         "dump-log": "decode a broker's log, index and snapshot files",
     },
 }

@@ -1,0 +1,87 @@
+"""`k server-start`: a broker, in the foreground or the background."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+
+import click
+
+from kcli.command import Manual, command
+from kcli.options import option, refuse, together
+
+CONSOLE = "kafkaServer.out"
+
+MANUAL = Manual(
+    kafka="kafka-server-start.sh",
+    examples=(
+        ("k server-start", "A broker on 127.0.0.1:9092, with its data in ~/.local/share/k."),
+        ("k server-start server.properties", "A broker as the file says."),
+        (
+            "k server-start -daemon server.properties --override log.dirs=/data/k",
+            "In the background, with a key of its own.",
+        ),
+    ),
+    environment=(
+        (
+            "LOG_DIR",
+            "Directory of -daemon's console file.  Default: logs, beside the default data.",
+        ),
+        ("XDG_DATA_HOME", "Where the data lies without a file: its directory k."),
+    ),
+    statuses=(
+        (
+            0,
+            "The broker was stopped by SIGTERM or Ctrl-C and has written all; with -daemon, it "
+            "runs and answers.",
+        ),
+        (1, "It could not start, or failed; standard error says why."),
+    ),
+    differences=(
+        "Without a file the broker starts with its defaults; Kafka's script prints its usage.",
+        "-daemon returns when the broker answers, with exit status 0, or when it could not start, "
+        "with the reason and exit status 1; Kafka's script returns 0 at once.",
+        "-daemon need not be the first word.",
+        "After SIGTERM or Ctrl-C the exit status is 0, once all is written; Kafka's are 143 and "
+        "130.",
+        "-name and -loggc of Kafka's launcher are not taken.",
+    ),
+    see_also=("k-server-stop", "kserver.properties(5)"),
+)
+
+
+@command(manual=MANUAL)
+@together(
+    click.argument("properties", nargs=-1, metavar="[server.properties]"),
+    option("-daemon", "Run in the background; return when the broker answers."),
+    option(
+        "--override",
+        "A key whose value wins over the file.  Repeatable.",
+        "KEY=VALUE",
+        multiple=True,
+    ),
+)
+def server_start(given: SimpleNamespace) -> int:
+    """Starts a broker, and runs until it is told to stop.
+
+    The file is Kafka's server.properties.  Without one, the broker listens on 127.0.0.1:9092 and is
+    a cluster of its own, with its data in $XDG_DATA_HOME/k or ~/.local/share/k.
+
+    What the broker does is logged on standard output; with -daemon in the file kafkaServer.out in
+    $LOG_DIR.
+    """
+    from kserver import process
+
+    if len(given.properties) > 1:
+        refuse(f"Found non argument parameters: {','.join(given.properties[1:])}")
+    config = process.load(given.properties[0] if given.properties else None, given.override)
+    # A broker that fails by a bug says where: its log is read later, by someone else.
+    os.environ.setdefault("K_DEBUG", "1")
+    if not given.daemon:
+        return process.run(config)
+
+    from kcli import background
+    from kserver.config.broker import user_data_directory
+
+    logs = os.environ.get("LOG_DIR") or f"{user_data_directory(os.environ)}/logs"
+    return background.start(f"{os.path.abspath(logs)}/{CONSOLE}", lambda: process.run(config))

@@ -1,0 +1,130 @@
+"""`k server-stop`: a signal for the brokers of this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import NamedTuple
+
+from kcli.command import Manual, command
+from kcli.options import Refused, key_values, option, read_properties, together
+from kcli.output import answer, complain
+
+MANUAL = Manual(
+    kafka="kafka-server-stop.sh",
+    examples=(
+        ("k server-stop", "Stop all brokers that this user runs here."),
+        ("k server-stop --node-id=2", "Stop one of them."),
+    ),
+    environment=(("SIGNAL", "Name of the signal to send.  Default: TERM."),),
+    differences=(
+        "Only brokers of k are found (k server-start and python -m kserver), and only those of "
+        "the same user.",
+        "--node-id also matches broker.id, and --override on a broker's command line counts.",
+        "A broker's file is found from the broker's own working directory.",
+    ),
+    see_also=("k-server-start",),
+)
+
+
+class Server(NamedTuple):
+    """A running broker: its process, its command line after `server-start`, where it runs."""
+
+    pid: int
+    words: list[str]
+    directory: str
+
+
+@command(manual=MANUAL)
+@together(
+    option("--node-id", "Only the broker of this number; wins over --process-role.", "N"),
+    option("--process-role", "Only brokers with exactly these process.roles.", "ROLES"),
+)
+def server_stop(given: SimpleNamespace) -> int:
+    """Tells the brokers that this user runs on this machine to stop, and does not wait for them.
+
+    A broker that is told to stop hands over what it leads, writes all it has, and ends.
+    """
+    number = _signal()
+    servers = list(running())
+    if given.node_id and given.process_role:
+        answer(
+            "When both node-id and process-role are provided, the value for node-id will take "
+            "precedence"
+        )
+    if not servers:
+        answer("No kafka server to stop")
+        return 1
+    for server in servers:
+        if is_meant(server, given.node_id, given.process_role):
+            os.kill(server.pid, number)
+    return 0
+
+
+def running() -> Iterator[Server]:
+    """The brokers of this user."""
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if entry.stat().st_uid != os.getuid():
+                continue
+            with open(f"{entry.path}/cmdline", "rb") as file:
+                words = file.read().decode(errors="replace").split("\0")[:-1]
+            after = after_start(words)
+            if after is not None:
+                yield Server(int(entry.name), after, os.readlink(f"{entry.path}/cwd"))
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+
+
+def after_start(words: list[str]) -> list[str] | None:
+    """What follows `k server-start` or `python -m kserver` in a command line, if it is one."""
+    for at, (word, following) in enumerate(pairwise(words)):
+        if (word, following) == ("-m", "kserver"):
+            return words[at + 2 :]
+        if os.path.basename(word) == "k" and following == "server-start":
+            return words[at + 2 :]
+    return None
+
+
+def is_meant(server: Server, node_id: str | None, process_role: str | None) -> bool:
+    if not node_id and not process_role:
+        return True
+    settings = _settings(server)
+    if node_id:
+        return node_id in (settings.get("node.id"), settings.get("broker.id"))
+    return settings.get("process.roles") == process_role
+
+
+def _settings(server: Server) -> dict[str, str]:
+    """What its file and its command line say."""
+    overrides = []
+    path = None
+    words = iter(server.words)
+    for word in words:
+        name, _, value = word.lstrip("-").partition("=")
+        if word.startswith("-") and name == "override":
+            overrides.append(value or next(words, ""))
+        elif not word.startswith("-"):
+            path = word
+    settings = {}
+    if path is not None:
+        try:
+            settings = read_properties(os.path.join(server.directory, path))
+        except Refused as error:
+            complain(f"k server-stop: process {server.pid}: {error}")
+    return settings | key_values(overrides)
+
+
+def _signal() -> int:
+    name = os.environ.get("SIGNAL") or "TERM"
+    if name.isdigit():
+        return int(name)
+    found = getattr(signal, f"SIG{name.upper().removeprefix('SIG')}", None)
+    if not isinstance(found, signal.Signals):
+        raise Refused(f"{name} is not a signal")
+    return found
