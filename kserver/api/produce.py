@@ -48,6 +48,7 @@ ATTRIBUTES_AT = 22
 """Of a batch's two attribute bytes, the one that holds flags."""
 
 _ACKS_TIMEOUT = struct.Struct(">hi")
+_ACKS_TIMEOUT_COUNT = struct.Struct(">hii")
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
 _INDEX_SIZE = struct.Struct(">ii")
@@ -106,9 +107,7 @@ def handle_frame(
                 partition = parts.replicas.partitions.get((topic.name, index))
                 if partition is None:
                     partition = _missing(topic, index, parts)
-                if records[ATTRIBUTES_AT : ATTRIBUTES_AT + 1] and (
-                    records[ATTRIBUTES_AT] & TRANSACTIONAL_BIT
-                ):
+                if len(records) > ATTRIBUTES_AT and records[ATTRIBUTES_AT] & TRANSACTIONAL_BIT:
                     raise KafkaError(
                         ErrorCode.invalid_txn_state, "this broker does not serve transactions"
                     )
@@ -197,15 +196,14 @@ def _read(frame: memoryview, at: int, version: int, parts: Parts) -> tuple[int, 
         if version >= FIRST_FLEXIBLE:
             return _read_flexible(frame, at, version, parts)
         return _read_plain(frame, at)
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
+    except (struct.error, IndexError, ValueError) as error:
         raise ProtocolError(f"a broken Produce request: {error}") from error
 
 
 def _read_plain(frame: memoryview, at: int) -> tuple[int, int, list[Topic]]:
     (size,) = _I16.unpack_from(frame, at)
     at += 2 + max(size, 0)
-    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, at)
-    (count,) = _I32.unpack_from(frame, at + 6)
+    acks, timeout_ms, count = _ACKS_TIMEOUT_COUNT.unpack_from(frame, at)
     at += 10
     topics = []
     for _ in range(count):

@@ -107,25 +107,23 @@ def test_a_request_cut_anywhere_or_changed_is_read_or_refused(version, given_top
         pass
 
 
-results = st.builds(
-    Result,
-    partition=st.integers(0, 2**31 - 1),
-    error=st.just(0),
-    base_offset=st.integers(-1, 2**63 - 1),
-    append_time=st.integers(-1, 253_402_300_799_999),
-    log_start_offset=st.integers(-1, 2**63 - 1),
-) | st.builds(
-    Result,
-    partition=st.integers(0, 2**31 - 1),
-    error=st.sampled_from([ErrorCode.invalid_record.value, ErrorCode.not_leader_or_follower.value]),
-    message=st.none() | st.text(max_size=200),
-    record_errors=st.lists(
-        st.tuples(st.integers(0, 1000), st.none() | st.text(max_size=40)), max_size=3
-    ).map(tuple),
-)
+codes = st.sampled_from([ErrorCode.invalid_record.value, ErrorCode.not_leader_or_follower.value])
+record_errors = st.lists(
+    st.tuples(st.integers(0, 1000), st.none() | st.text(max_size=40)), max_size=3
+).map(tuple)
 
 
-@given(versions, st.lists(st.tuples(names, ids, st.lists(results, max_size=4)), max_size=4))
+@st.composite
+def results(draw):
+    partition = draw(st.integers(0, 2**31 - 1))
+    if draw(st.booleans()):
+        message = draw(st.none() | st.text(max_size=200))
+        return Result(partition, draw(codes), message=message, record_errors=draw(record_errors))
+    offset, start = draw(st.integers(-1, 2**63 - 1)), draw(st.integers(-1, 2**63 - 1))
+    return Result(partition, 0, offset, draw(st.integers(-1, 253_402_300_799_999)), start)
+
+
+@given(versions, st.lists(st.tuples(names, ids, st.lists(results(), max_size=4)), max_size=4))
 def test_what_is_written_kio_reads(version, answered):
     by_id = version >= produce.FIRST_WITH_TOPIC_IDS
     frame = produce._write(
