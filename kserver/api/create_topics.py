@@ -14,12 +14,13 @@ Versions:
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from kserver.api.context import Context
 from kserver.api.describe_configs import topic_entries
 from kserver.controller.topics import NewTopic
-from kserver.errors import ErrorCode
+from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import TopicInfo
 from kserver.wire.versions import reply_to
 
@@ -72,3 +73,14 @@ async def handle(request: Any, context: Context) -> Any:
             )
         )
     return reply(topics=topics)
+
+
+def _named_twice(topic: Any) -> KafkaError | None:
+    times = Counter(a.partition_index for a in topic.assignments)
+    for partition, number in times.items():
+        if number > 1:
+            return KafkaError(
+                ErrorCode.invalid_replica_assignment,
+                f"Found multiple manual partition assignments for partition {partition}",
+            )
+    return None

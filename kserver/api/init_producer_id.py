@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from kserver.api.context import Context
-from kserver.errors import ErrorCode
+from kserver.errors import ErrorCode, KafkaError, StorageError
 from kserver.model import NO_PRODUCER_ID
 from kserver.wire.versions import reply_to
 from kserver.world.zookeeper import ZooKeeperError
@@ -37,6 +37,9 @@ async def handle(request: Any, context: Context) -> Any:
         try:
             producer_id = await context.parts.producer_ids.next()
             return reply(error_code=code, producer_id=producer_id, producer_epoch=0)
-        except ZooKeeperError:
-            code = ErrorCode.coordinator_load_in_progress
+        except KafkaError as error:
+            code = error.code
+        except (ZooKeeperError, StorageError):
+            # Retried by the client; until then there is nowhere to take ids from.
+            code = ErrorCode.coordinator_not_available
     return reply(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=-1)

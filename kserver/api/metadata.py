@@ -24,7 +24,7 @@ from typing import Any
 from kserver.api.answers import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, offline_replicas
 from kserver.api.context import Context
 from kserver.controller.topics import NewTopic, check_name
-from kserver.errors import ErrorCode, KafkaError
+from kserver.errors import ErrorCode, KafkaError, StorageError
 from kserver.metadata import ClusterMetadata, TopicInfo
 from kserver.model import INTERNAL_TOPICS, NO_BROKER
 from kserver.wire.versions import reply_to
@@ -86,6 +86,8 @@ async def _find(
             found.append(await _find_one(one, image, may_create, context))
         except KafkaError as error:
             found.append((one, error))
+        except StorageError as error:
+            found.append((one, KafkaError(ErrorCode.kafka_storage_error, str(error))))
     return found
 
 

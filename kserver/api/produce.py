@@ -15,7 +15,7 @@ INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE (no transactions yet), KAFKA_STORAGE_E
 REQUEST_TIMED_OUT.
 
 Versions:
-- v3 transactional_id; v5 log_start_offset; v8 record_errors (KIP-467); v9 flexible
+- v3 transactional_id; v5 log_start_offset; v7 zstd; v8 record_errors (KIP-467); v9 flexible
 - v10 current_leader (KIP-951); v12 adds the partition to the transaction (KIP-890)
 - v13 topic ids (KIP-516)
 
@@ -36,10 +36,13 @@ from kserver.model import NO_TIMESTAMP, Offset
 from kserver.network.conversation import Answer, Pending
 from kserver.replica.partition import Partition
 from kserver.wire import varint
+from kserver.wire.batch import COMPRESSION_MASK
 from kserver.wire.codec import RequestHeader
+from kserver.wire.compression import Compression
 
 KEY, VERSIONS = 0, range(3, 14)
 
+FIRST_WITH_ZSTD = 7
 FIRST_FLEXIBLE = 9
 FIRST_WITH_TOPIC_IDS = 13
 ALL_IN_SYNC = -1
@@ -107,10 +110,12 @@ def handle_frame(
                 partition = parts.replicas.partitions.get((topic.name, index))
                 if partition is None:
                     partition = _missing(topic, index, parts)
-                if len(records) > ATTRIBUTES_AT and records[ATTRIBUTES_AT] & TRANSACTIONAL_BIT:
-                    raise KafkaError(
-                        ErrorCode.invalid_txn_state, "this broker does not serve transactions"
-                    )
+                if len(records) > ATTRIBUTES_AT:
+                    flags = records[ATTRIBUTES_AT]
+                    if flags & TRANSACTIONAL_BIT or (
+                        version < FIRST_WITH_ZSTD and flags & COMPRESSION_MASK == Compression.zstd
+                    ):
+                        raise _not_served(flags)
                 done = partition.append_as_leader(records, acks, now_ms)
             except KafkaError as error:
                 failed = str(error)
@@ -183,6 +188,15 @@ def _missing(topic: Topic, index: int, parts: Parts) -> Partition:
     if topic.name is None:
         raise KafkaError(ErrorCode.unknown_topic_id)
     return parts.replicas.get(topic.name, index)
+
+
+def _not_served(flags: int) -> KafkaError:
+    if flags & TRANSACTIONAL_BIT:
+        return KafkaError(ErrorCode.invalid_txn_state, "this broker does not serve transactions")
+    return KafkaError(
+        ErrorCode.unsupported_compression_type,
+        "Produce requests with version less than 7 are not allowed to use ZStandard compression",
+    )
 
 
 def _refuse_all(topic: Topic) -> list[Result]:

@@ -104,7 +104,18 @@ class ReplicaManager:
 
     async def settle(self) -> None:
         """After a start: what recovery found and memory alone may hold goes to disk, so that no
-        record is hidden again that `flush.before.ack` had shown."""
+        record is hidden again that `flush.before.ack` had shown.
+
+        Logs of topics that the cluster does not know are named and left alone: a coordination
+        store that was lost must not take the records with it.
+        """
+        for stray in self._logs.logs.keys() - self.partitions.keys():
+            log.warning(
+                "%s is on disk, but no topic of this cluster: it is left alone; remove %s if it is"
+                " not wanted",
+                stray,
+                self._logs.logs[stray].directory,
+            )
         async with asyncio.TaskGroup() as group:
             for partition in self.partitions.values():
                 if partition.log.high_watermark < partition.log.log_end_offset:
