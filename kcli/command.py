@@ -166,7 +166,8 @@ class Command(click.Command):
             with formatter.section("Examples"):
                 for line, use in self.manual.examples:
                     formatter.write_text(f"# {use}")
-                    formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+                    for part in line.splitlines():
+                        formatter.write(f"{'':{formatter.current_indent}}{part}\n")
 
 
 class Overview(click.Group):

@@ -51,8 +51,8 @@ MANUAL = Manual(
             "All there is, into a file.",
         ),
         (
-            "k console-consumer --topic orders --partition 0 --offset 42 --max-messages 1 "
-            "--formatter-property print.key=true",
+            "k console-consumer --topic orders --partition 0 --offset 42 --max-messages 1 \\\n"
+            "    --formatter-property print.key=true",
             "One record, with its key.",
         ),
     ),

@@ -45,8 +45,8 @@ MANUAL = Manual(
     examples=(
         ("k console-producer --topic orders < orders.txt", "A record for each line of a file."),
         (
-            "k console-producer --topic orders --reader-property parse.key=true "
-            "--reader-property key.separator=:",
+            "k console-producer --topic orders --reader-property parse.key=true \\\n"
+            "    --reader-property key.separator=:",
             "Lines such as me:hello, with a key before the first colon.",
         ),
         (

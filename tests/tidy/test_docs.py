@@ -1,0 +1,93 @@
+"""What the manual pages and --help say is what the code declares."""
+
+from __future__ import annotations
+
+import shlex
+
+import click
+import pytest
+
+from kcli import manual
+from kcli.command import Command, Option
+from kcli.main import COMMANDS, main
+
+PAGES = manual.pages()
+REFERENCES = {name.rpartition(".")[0] for name in PAGES}
+
+
+def spoken(page: str) -> str:
+    """A page's text without roff's escapes and fonts."""
+    for escape in ("\\fB", "\\fI", "\\fR", "\\&"):
+        page = page.replace(escape, "")
+    return page.replace("\\-", "-").replace("\\(aq", "'").replace("\\(ti", "~").replace("\\e", "\\")
+
+
+@pytest.fixture(params=manual.NAMES)
+def command(request) -> Command:
+    return manual.command_named(request.param)
+
+
+def test_every_page_is_what_its_declarations_say():
+    assert manual.main(["--check"]) == 0
+
+
+def test_there_are_no_other_pages():
+    assert {path.name for path in manual.MAN.iterdir()} == set(PAGES)
+
+
+def test_every_command_is_in_the_overview_and_has_a_page():
+    for commands in COMMANDS.values():
+        for name, summary in commands.items():
+            assert f"k-{name}.1" in PAGES
+            assert f"{summary[1:]}." in spoken(PAGES["k.1"])
+
+
+def test_every_option_is_documented_in_help_and_page(command, capsys):
+    page = spoken(PAGES[f"k-{command.name}.1"])
+    assert main([str(command.name), "--help"]) == 0
+    help = capsys.readouterr().out
+    for param in command.get_params(click.Context(command)):
+        if isinstance(param, click.Option):
+            assert f"\n{param.opts[0]}" in page, param.opts
+            assert f"\n  {param.opts[0]}" in help, param.opts
+            assert param.help, param.opts
+            assert param.help.endswith("."), param.opts
+
+
+def test_every_section_is_there(command):
+    page = PAGES[f"k-{command.name}.1"]
+    headings = [line.removeprefix(".SH ") for line in page.splitlines() if line[:4] == ".SH "]
+    assert headings == [
+        "NAME",
+        "SYNOPSIS",
+        "DESCRIPTION",
+        "OPTIONS",
+        "EXIT STATUS",
+        "ENVIRONMENT",
+        "EXAMPLES",
+        "DIFFERENCES FROM KAFKA",
+        "SEE ALSO",
+    ]
+    assert command.manual.kafka in spoken(page)
+
+
+def test_every_example_can_be_read(command):
+    for line, _ in command.manual.examples:
+        words = shlex.split(line.replace("\\\n", " "))
+        words = words[words.index("k") :]
+        assert words[1] == command.name
+        for end in (">", "<", "|"):
+            words = words[: words.index(end)] if end in words else words
+        command.make_context("k", words[2:]).close()
+
+
+def test_an_older_spelling_leads_to_an_option(command):
+    names = {option.opts[0] for option in command.options()}
+    for option in command.options():
+        assert isinstance(option, Option)
+        assert option.instead is None or option.instead in names
+
+
+def test_every_page_referred_to_exists(command):
+    for name in command.manual.see_also:
+        assert name.partition("(")[0] in REFERENCES
