@@ -231,10 +231,8 @@ class Connection:
     def _send_file(self, part: FileRange) -> int:
         size = min(part.size, SENDFILE_BYTES)
         file = part.file
-        if (
-            file.read_cached(part.position, 1) is None
-            or file.read_cached(part.position + size - 1, 1) is None
-        ):
+        # The last byte tells for all: pages are read ahead, and dropped, from the front.
+        if file.read_cached(part.position + size - 1, 1) is None:
             self._warm(FileRange(file, part.position, size))
             return -1
         sent = os.sendfile(self._fd, file.fileno(), part.position, size)

@@ -26,6 +26,7 @@ handler copies what it keeps.  An answer is one of
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Callable
 from mmap import mmap
@@ -37,6 +38,7 @@ from kserver.world.disk import FileRange
 Part: TypeAlias = bytes | FileRange
 Parts: TypeAlias = bytes | list[Part]
 
+_LENGTH = struct.Struct(">i")
 BUFFER_BYTES = 64 * 1024
 OUT_LIMIT_BYTES = 1 << 20
 PENDING_LIMIT = 128
@@ -159,6 +161,7 @@ class Conversation:
             return self._large_view[self._large_end :]
         if self._start == self._end:
             self._start = self._end = 0
+            return self._view
         return self._view[self._end :]
 
     def received(self, size: int) -> None:
@@ -192,7 +195,7 @@ class Conversation:
             if not self.wants_input:
                 return
             start = self._start
-            size = int.from_bytes(view[start : start + 4], "big", signed=True)
+            (size,) = _LENGTH.unpack_from(view, start)
             if size < 0 or size > self._max_frame_bytes:
                 raise ProtocolError(
                     f"request of {size} bytes, allowed are 0 to {self._max_frame_bytes}"
