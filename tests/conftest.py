@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from tests.support import tools
 
+# Timing decides no test: a slow machine is not a broken one.
+hypothesis.settings.register_profile("k", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("k")
+
 
 def pytest_terminal_summary(terminalreporter):
     if tools.absent:
