@@ -1,6 +1,8 @@
-"""What every test run prints at its end: the tools it missed."""
+"""What holds for every test, and what every run prints at its end: the tools it missed."""
 
 from __future__ import annotations
+
+import hypothesis
 
 from tests.support import tools
 
