@@ -23,6 +23,7 @@ class Partition:
         "is_leader",
         "isr_size",
         "log",
+        "replica_count",
         "topic_id",
         "topic_partition",
     )
@@ -36,12 +37,14 @@ class Partition:
         self._broker_id = broker_id
         self.is_leader = False
         self.isr_size = 0
+        self.replica_count = 0
         self.epoch: LeaderEpoch = NO_EPOCH
 
     def lead(self, info: PartitionInfo) -> None:
         """Take the role that the controller gives; becoming leader begins a leader epoch."""
         self.is_leader = info.leader == self._broker_id
         self.isr_size = len(info.isr)
+        self.replica_count = len(info.replicas)
         if self.is_leader and info.leader_epoch > self.epoch:
             self.log.assign_epoch(info.leader_epoch, self.log.log_end_offset)
             self.log.update_high_watermark(self.committable)
@@ -59,11 +62,14 @@ class Partition:
             raise KafkaError(ErrorCode.not_leader_or_follower)
         log = self.log
         if acks == -1 and self.isr_size < log.config.min_insync_replicas:
-            raise KafkaError(
-                ErrorCode.not_enough_replicas,
-                f"{self.topic_partition} has {self.isr_size} in-sync replicas,"
-                f" min.insync.replicas is {log.config.min_insync_replicas}",
-            )
+            # As Kafka: no more can be wanted than the topic has (Partition.effectiveMinIsr).
+            wanted = min(log.config.min_insync_replicas, self.replica_count)
+            if self.isr_size < wanted:
+                raise KafkaError(
+                    ErrorCode.not_enough_replicas,
+                    f"{self.topic_partition} has {self.isr_size} in-sync replicas,"
+                    f" and needs {wanted}",
+                )
         appended = log.append_as_leader(records, self.epoch, now_ms)
         if not log.config.flush_before_ack:
             log.update_high_watermark(log.log_end_offset)
