@@ -1,0 +1,105 @@
+"""The calls that many of these tests make, in any version."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, NamedTuple
+
+from kserver.wire.batch import encode_batch
+from tests.support.wire_client import WireClient, milliseconds
+
+PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
+FIRST_WITH_TOPIC_IDS = 13
+"""Of Produce and of Fetch."""
+
+NO_ERROR = 0
+
+
+class Topic(NamedTuple):
+    name: str
+    id: uuid.UUID
+
+
+def topic_id(client: WireClient, name: str) -> uuid.UUID:
+    answer = client.call(METADATA, 10, topics=[{"name": name}], allow_auto_topic_creation=False)
+    found: uuid.UUID = answer.topics[0].topic_id
+    return found
+
+
+def batch(*values: bytes | None, timestamp: int = 1_000, **fields: Any) -> bytes:
+    """One record for each value, a millisecond apart; `fields` as encode_batch takes them."""
+    return encode_batch([(timestamp + n, None, v, ()) for n, v in enumerate(values)], **fields)
+
+
+def produce_fields(
+    version: int, topic: Topic, partitions: dict[int, bytes], *, acks: int = -1
+) -> dict[str, Any]:
+    named = {"topic_id": topic.id} if version >= FIRST_WITH_TOPIC_IDS else {"name": topic.name}
+    data = [{"index": index, "records": records} for index, records in partitions.items()]
+    return {
+        "acks": acks,
+        "timeout": milliseconds(10_000),
+        "topic_data": [named | {"partition_data": data}],
+    }
+
+
+def produce_to(
+    client: WireClient, version: int, topic: Topic, partitions: dict[int, bytes], *, acks: int = -1
+) -> Any:
+    """The answers of those partitions, by partition."""
+    answer = client.call(PRODUCE, version, **produce_fields(version, topic, partitions, acks=acks))
+    return {p.index: p for p in answer.responses[0].partition_responses}
+
+
+def produce(
+    client: WireClient, version: int, topic: Topic, records: bytes, *, acks: int = -1
+) -> Any:
+    """The answer of partition 0."""
+    return produce_to(client, version, topic, {0: records}, acks=acks)[0]
+
+
+def fetch_fields(
+    version: int,
+    topic: Topic,
+    offsets: dict[int, int],
+    *,
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = 1 << 26,
+    partition_max_bytes: int = 1 << 20,
+    current_leader_epoch: int = -1,
+    **fields: Any,
+) -> dict[str, Any]:
+    named = {"topic_id": topic.id} if version >= FIRST_WITH_TOPIC_IDS else {"topic": topic.name}
+    partitions = [
+        {
+            "partition": partition,
+            "fetch_offset": offset,
+            "partition_max_bytes": partition_max_bytes,
+            "current_leader_epoch": current_leader_epoch,
+            "last_fetched_epoch": -1,
+            "log_start_offset": -1,
+        }
+        for partition, offset in offsets.items()
+    ]
+    return {
+        "replica_id": -1,
+        "max_wait": milliseconds(max_wait_ms),
+        "min_bytes": min_bytes,
+        "max_bytes": max_bytes,
+        "session_epoch": -1,
+        "topics": [named | {"partitions": partitions}] if partitions else [],
+    } | fields
+
+
+def fetch_from(
+    client: WireClient, version: int, topic: Topic, offsets: dict[int, int], **fields: Any
+) -> Any:
+    """The answers of those partitions, by partition."""
+    answer = client.call(FETCH, version, **fetch_fields(version, topic, offsets, **fields))
+    return {p.partition_index: p for p in answer.responses[0].partitions}
+
+
+def fetch(client: WireClient, version: int, topic: Topic, offset: int, **fields: Any) -> Any:
+    """The answer of partition 0."""
+    return fetch_from(client, version, topic, {0: offset}, **fields)[0]

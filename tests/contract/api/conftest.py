@@ -1,0 +1,69 @@
+"""A broker in its own process, spoken to in raw frames; `tests.support.brokers` says which."""
+
+import pytest
+
+from tests.contract.api.calls import Topic, topic_id
+from tests.support import brokers
+from tests.support.wire_client import WireClient
+
+TOPICS = brokers.names("t")
+
+
+@pytest.fixture(scope="session", params=brokers.KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def broker(kind, tmp_path_factory):
+    settings = {"num.partitions": 2, "group.initial.rebalance.delay.ms": 0}
+    with brokers.running(kind, tmp_path_factory.mktemp("broker"), settings) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def served(broker):
+    return brokers.served_versions(broker.address)
+
+
+@pytest.fixture(autouse=True)
+def _version_is_served(request, kind, served):
+    """Apache's releases differ in what they serve; ours serves what its modules say."""
+    version = request.node.callspec.params.get("version") if kind != brokers.OURS else None
+    if version is not None and version not in served[request.module.KEY]:
+        pytest.skip(f"Apache Kafka {kind} does not serve version {version}")
+
+
+@pytest.fixture
+def only_ours(kind):
+    if kind != brokers.OURS:
+        pytest.skip("what is promised here is ours alone")
+
+
+@pytest.fixture
+def client(broker):
+    with WireClient(broker.address) as client:
+        yield client
+
+
+@pytest.fixture
+def name():
+    """Of a topic that does not exist."""
+    return next(TOPICS)
+
+
+@pytest.fixture
+def make_topic(broker):
+    """make_topic(partitions, **config): a new one."""
+
+    def make(partitions=1, **config):
+        name = brokers.create_topic(broker.address, next(TOPICS), partitions, **config)
+        with WireClient(broker.address) as client:
+            return Topic(name, topic_id(client, name))
+
+    return make
+
+
+@pytest.fixture
+def topic(make_topic):
+    return make_topic()

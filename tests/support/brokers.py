@@ -1,0 +1,186 @@
+"""The brokers that clients are tried against: ours, or Apache's in its place.
+
+    BROKERS=4.3.1 pytest tests/integration/clients      the same promises, kept by Apache 4.3.1
+    BROKERS="k 3.9.2 4.3.1" pytest tests/contract/api   by ours and by two of Apache's
+
+A test that fails against Apache's broker judges itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from kserver.errors import ErrorCode
+from kserver.wire.batch import RecordBatch, batches
+from tests.support import apache_kafka
+from tests.support.process import BrokerProcess
+from tests.support.tools import require
+from tests.support.wire_client import WireClient, milliseconds
+
+OURS = "k"
+KINDS = tuple(os.environ.get("BROKERS", OURS).split())
+"""OURS, and versions of Apache Kafka."""
+
+LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS = 2, 3, 18, 19
+EARLIEST = -2
+START_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 60
+ASK_AGAIN_S = 0.05
+QUICK_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""For a JVM that lives for seconds."""
+
+
+class Broker(Protocol):
+    address: str
+
+    @property
+    def data(self) -> Path: ...
+
+    def start(self) -> Any: ...
+    def stop(self) -> int: ...
+    def kill(self) -> None: ...
+    def restart(self) -> Any: ...
+
+
+class ApacheBroker:
+    """As BrokerProcess, but Apache Kafka of `version`, in KRaft mode."""
+
+    def __init__(
+        self, directory: Path, version: str, settings: Mapping[str, object] | None = None
+    ) -> None:
+        self.directory = directory
+        self.version = version
+        self.settings = dict(settings or {})
+        self.port = _free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self._controller_port = _free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def data(self) -> Path:
+        return self.directory / "data"
+
+    def start(self) -> ApacheBroker:
+        """Returns once it serves; raises RuntimeError with its output when it does not."""
+        require("java")
+        self.directory.mkdir(parents=True, exist_ok=True)
+        output = self.directory / "output.txt"
+        words = [f"--override={key}={value}" for key, value in self.settings.items()]
+        with open(output, "ab") as file:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, apache_kafka.__file__, "server", self.version),
+                    *("--data", str(self.directory), "--port", str(self.port)),
+                    *("--quorum", f"1@127.0.0.1:{self._controller_port}", *words),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                env=os.environ | {"KAFKA_JVM_PERFORMANCE_OPTS": QUICK_START},
+            )
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not serves(self.address):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeError("the broker did not start:\n" + output.read_text())
+            time.sleep(ASK_AGAIN_S)  # it has no way to tell us
+        return self
+
+    def stop(self) -> int:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(STOP_TIMEOUT_S)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def restart(self) -> ApacheBroker:
+        self.stop()
+        return self.start()
+
+    def __enter__(self) -> ApacheBroker:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.kill()
+
+
+def running(
+    kind: str, directory: Path, settings: Mapping[str, object] | None = None
+) -> BrokerProcess | ApacheBroker:
+    """To be entered as a context: a broker of one of KINDS."""
+    if kind == OURS:
+        return BrokerProcess(directory, settings)
+    return ApacheBroker(directory, kind, settings)
+
+
+def serves(address: str) -> bool:
+    """Whether a broker answers there, and tells clients where it is."""
+    try:
+        with WireClient(address) as client:
+            return bool(client.call(METADATA, 1, topics=[]).brokers)
+    except OSError:
+        return False
+
+
+def served_versions(address: str) -> dict[int, range]:
+    """The versions of each API that the broker there says it serves."""
+    with WireClient(address) as client:
+        answer = client.call(API_VERSIONS, 0)
+    return {a.api_key: range(a.min_version, a.max_version + 1) for a in answer.api_keys}
+
+
+def create_topic(address: str, name: str, partitions: int = 1, **config: object) -> str:
+    """Make a topic, without a client that is itself on trial, and wait until it can be written to.
+
+    Keys of `config` have underscores for dots.  Returns the name.
+    """
+    configs = [{"name": k.replace("_", "."), "value": str(v)} for k, v in config.items()]
+    topic = {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": 1,
+        "configs": configs,
+    }
+    with WireClient(address) as client:
+        (made,) = client.call(CREATE_TOPICS, 5, topics=[topic], timeout=milliseconds(30_000)).topics
+        assert made.error_code is ErrorCode.none, (made.error_code, made.error_message)
+        while not _is_led(client, name, partitions):
+            time.sleep(ASK_AGAIN_S)  # Apache's brokers learn of it after the answer
+    return name
+
+
+def _is_led(client: WireClient, name: str, partitions: int) -> bool:
+    asked = [{"partition_index": p, "timestamp": EARLIEST} for p in range(partitions)]
+    topics = [{"name": name, "partitions": asked}]
+    (topic,) = client.call(LIST_OFFSETS, 5, replica_id=-1, topics=topics).topics
+    return all(p.error_code is ErrorCode.none for p in topic.partitions)
+
+
+def stored(broker: Broker, topic: str, partition: int = 0) -> list[RecordBatch]:
+    """The batches that the broker's log files of that partition hold now."""
+    files = sorted((broker.data / f"{topic}-{partition}").glob("*.log"))
+    return list(itertools.chain.from_iterable(batches(file.read_bytes()) for file in files))
+
+
+def names(start: str) -> Iterator[str]:
+    """Names of topics, each new."""
+    return (f"{start}-{number}" for number in itertools.count(1))
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

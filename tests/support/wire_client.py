@@ -1,0 +1,101 @@
+"""One connection that speaks the protocol by hand: any API in any version, well formed or not.
+
+    with WireClient(broker.address) as client:
+        answer = client.call(3, 12, topics=[{"name": "a"}], allow_auto_topic_creation=False)
+
+Nested entities are given as dicts; what is left out gets the schema's default, else the type's
+zero, and what a version does not have is left out of it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import socket
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from kserver.wire import versions
+from kserver.wire.codec import read_response, write_request
+
+_SIZE = struct.Struct(">i")
+
+
+class WireClient:
+    """Blocking; an answer that takes longer than `timeout_s` raises TimeoutError."""
+
+    def __init__(
+        self, address: str, *, client_id: str | None = "wire", timeout_s: float = 30
+    ) -> None:
+        host, _, port = address.rpartition(":")
+        self._client_id = client_id
+        self._socket = socket.create_connection((host, int(port)), timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._correlation_id = 0
+
+    def call(self, api_key: int, version: int, /, **fields: Any) -> Any:
+        """Send, and return kio's entity of the answer."""
+        correlation_id = self.send(api_key, version, **fields)
+        return self.receive(api_key, version, correlation_id)
+
+    def send(self, api_key: int, version: int, /, **fields: Any) -> int:
+        """Send only; returns the correlation id."""
+        self._correlation_id += 1
+        request = _build(versions.request(api_key, version), fields)
+        self.send_bytes(write_request(request, self._correlation_id, self._client_id))
+        return self._correlation_id
+
+    def receive(self, api_key: int, version: int, correlation_id: int) -> Any:
+        answered, entity = read_response(api_key, version, memoryview(self.receive_frame()))
+        assert answered == correlation_id, f"answer {answered} to request {correlation_id}"
+        return entity
+
+    def send_bytes(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def receive_frame(self) -> bytes:
+        """The next answer without its length; raises ConnectionError at the end of the stream."""
+        (size,) = _SIZE.unpack(self._receive(4))
+        return self._receive(size)
+
+    def _receive(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            chunk = self._socket.recv(size - len(data))
+            if not chunk:
+                raise ConnectionError(f"the broker closed the connection after {len(data)} bytes")
+            data += chunk
+        return bytes(data)
+
+    def is_closed(self) -> bool:
+        """Waits until the broker closes the connection; False when it sends something instead."""
+        try:
+            return self._socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> WireClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def milliseconds(number: int) -> datetime.timedelta:
+    """What kio takes for a duration on the wire."""
+    return datetime.timedelta(milliseconds=number)
+
+
+def _build(shape: Any, fields: Mapping[str, Any]) -> Any:
+    return shape(**{name: _value(getattr(shape, name), value) for name, value in fields.items()})
+
+
+def _value(shape: Any, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return _build(shape, value)
+    if isinstance(value, list | tuple):
+        return tuple(_value(shape, one) for one in value)
+    return value
