@@ -22,6 +22,7 @@ from kserver.api.table import open_session
 from kserver.config.broker import BrokerConfig
 from kserver.config.topic import TopicConfig
 from kserver.controller.controller import Controller
+from kserver.errors import StorageError
 from kserver.log.manager import LogManager
 from kserver.metadata import BrokerInfo, ClusterMetadata, MetadataCache
 from kserver.model import NO_BROKER, BrokerId, Endpoint
@@ -33,6 +34,7 @@ from kserver.replica.manager import ReplicaManager
 from kserver.replica.purgatory import Purgatory
 from kserver.txn.producer_ids import ProducerIds
 from kserver.world import World
+from kserver.world.zookeeper import ConnectionLost
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +76,13 @@ class Broker:
             self.endpoints = _advertised(config, bound)
 
             zookeeper = world.zookeeper
-            await zookeeper.start()
+            try:
+                await zookeeper.start()
+            except ConnectionLost as error:
+                raise StorageError(
+                    f"no ZooKeeper answers at {config.zookeeper_connect} (zookeeper.connect): start"
+                    " it, correct the address, or leave the key out for the embedded store"
+                ) from error
             stack.push_async_callback(zookeeper.close)
             await registration.prepare(zookeeper)
             cluster_id = await registration.cluster_id(zookeeper, world.random)
