@@ -29,7 +29,6 @@ class Flusher:
         self._offload = offload
         self._running: asyncio.Future[None] | None = None
         self._files: list[File] = []
-        self._sealed: list[LogSegment] = []
         self.names_changed = True
         """Files were made, renamed or removed since the last round."""
         self.epochs_changed = False
@@ -39,10 +38,13 @@ class Flusher:
         self._files.append(file)
         self.names_changed = True
 
-    def add_sealed(self, segment: LogSegment) -> None:
-        """The next round must sync its indexes, though its records may be on disk already."""
-        self._sealed.append(segment)
-        self.names_changed = True
+    def sync_names(self) -> None:
+        """Sync what was added, and the names.  Waits for the disk, here and now."""
+        for file in self._files:
+            file.sync()
+        self._files = []
+        self._sync_directories()
+        self.names_changed = False
 
     async def idle(self) -> None:
         """Until no round runs."""
@@ -56,12 +58,11 @@ class Flusher:
     async def _round(self, segments: Sequence[LogSegment], epochs: LeaderEpochCache) -> None:
         assert self._running is None
         self._running = asyncio.get_running_loop().create_future()
-        segments = list(dict.fromkeys([*self._sealed, *segments]))
         files = [file for segment in segments for file in segment.unsynced()]
         files += self._files
         names_changed = self.names_changed
         entries = epochs.entries if self.epochs_changed else None
-        self._files, self._sealed = [], []
+        self._files = []
         self.names_changed = self.epochs_changed = False
 
         def sync() -> None:
@@ -73,8 +74,7 @@ class Flusher:
                 path = f"{self._directory}/{checkpoint.LEADER_EPOCHS}"
                 checkpoint.write_epochs(self._disk, path, entries)
             if names_changed:
-                self._disk.sync_directory(self._directory)
-                self._disk.sync_directory(self._directory.rpartition("/")[0] or "/")
+                self._sync_directories()
 
         try:
             await self._offload(sync)
@@ -84,3 +84,7 @@ class Flusher:
         finally:
             self._running.set_result(None)
             self._running = None
+
+    def _sync_directories(self) -> None:
+        self._disk.sync_directory(self._directory)
+        self._disk.sync_directory(self._directory.rpartition("/")[0] or "/")

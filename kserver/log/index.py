@@ -157,23 +157,15 @@ class EntryFile:
 
     def mapping(self) -> Mapping:
         if self._mapping is None:
-            file = self._file or self._disk.open(self.path)
-            self._mapping = file.map(self.count * self.entry_size)
+            self._mapping = (self._file or self._disk.open(self.path)).map(
+                self.count * self.entry_size
+            )
         return self._mapping
 
-    def check_rising(self) -> None:
-        """StorageError unless both columns rise: pages that never reached the disk are zeros."""
-        key_size = self.key_size
-        before = bytes(self.entry_size)
-        for number in range(self.count):
-            entry = self.entry(number)
-            if entry <= before or entry[key_size:] < before[key_size:]:
-                raise StorageError(f"{self.path}: entry {number} does not follow on those before")
-            before = entry
-
-    def unsynced(self) -> list[File]:
-        """What must be synced before the entries may be trusted after a crash."""
-        return [self._file] if self._file is not None else []
+    def open(self) -> File:
+        if self._file is None:
+            self._file = self._disk.open(self.path)
+        return self._file
 
     def release(self) -> None:
         """Give the descriptor back: the file is sealed and synced."""

@@ -23,15 +23,15 @@ flush, delete and write checkpoints is the holder's (log/manager).  Kafka: Unifi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from random import Random
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from uuid import UUID
 
 from kserver.errors import ErrorCode, KafkaError, StorageError
 from kserver.log import checkpoint, recovery, retention
 from kserver.log.flusher import Flusher
+from kserver.log.home import Housekeeping, LogHome
 from kserver.log.leader_epochs import EpochEnd, LeaderEpochCache
+from kserver.log.leftovers import snapshot_offsets
 from kserver.log.producer_state import ProducerState
 from kserver.log.segment import SNAPSHOT, Cut, LogSegment, segment_path
 from kserver.log.segments import COLD, Cold, Segments, Slice, TimestampedOffset
@@ -39,7 +39,6 @@ from kserver.log.transaction_index import AbortedTransaction
 from kserver.log.validator import Origin, ValidBatch, validate, validate_replicated
 from kserver.model import NO_TIMESTAMP, LeaderEpoch, Offset, TopicPartition
 from kserver.wire.batch import CONTROL, RecordBatch, read_control_record
-from kserver.world.disk import Disk
 
 if TYPE_CHECKING:
     from kserver.config.topic import TopicConfig
@@ -57,32 +56,6 @@ class Appended(NamedTuple):
     log_start_offset: Offset
     duplicate: bool = False
     """The offsets are those of the first time."""
-
-
-class Housekeeping(Protocol):
-    """What a log asks of its holder; none of these waits."""
-
-    def flush_soon(self, log: Log) -> None:
-        """More is unflushed than the log's configuration allows, or a segment was rolled."""
-
-    def remove_later(self, log: Log, paths: Sequence[str]) -> None:
-        """Readers may still have these files; remove them after `file.delete.delay.ms`."""
-
-    def disk_failed(self, log: Log, error: StorageError) -> None:
-        """The log refuses everything from now on."""
-
-    async def recovery_point_lowered(self, log: Log) -> None:
-        """Make it durable before returning: the log is about to be cut below the one on disk."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogHome:
-    """What all logs of a broker share."""
-
-    disk: Disk
-    random: Random
-    housekeeping: Housekeeping
-    producer_expiration_ms: int
 
 
 class Log:
@@ -112,6 +85,8 @@ class Log:
         self._housekeeping = home.housekeeping
         self._segments = Segments(home.disk, directory, config, home.random, recovered.segments)
         self._flusher = Flusher(home.disk, directory, self._offload)
+        for file in recovered.unsynced:
+            self._flusher.add(file)
         self._refusal: Exception | None = None
         """What appends raise: the failure, or that the log is closed or being truncated."""
         self._truncations = 0
@@ -331,11 +306,18 @@ class Log:
         base = max(first_offset, self.log_end_offset)
         if base == active.base_offset:
             return active
+        active.seal()
+        # Recovery trusts what ends at the recovery point, as what is sealed here then does.
+        is_trusted = self.recovery_point == self.log_end_offset
+        if is_trusted:
+            active.sync()
         segment = self._segments.roll(base, now_ms)
-        self._flusher.add_sealed(active)
         self._write_snapshot(base)
-        # The sealed segment goes to disk, so that recovery need not check it.
-        self._housekeeping.flush_soon(self)
+        if is_trusted:
+            self._flusher.sync_names()
+        else:
+            # The sealed segment goes to disk, so that recovery need not check it.
+            self._housekeeping.flush_soon(self)
         return segment
 
     def _write_snapshot(self, offset: Offset) -> None:
@@ -421,9 +403,13 @@ class Log:
 
     async def _flush_round(self) -> None:
         end, truncations = self.log_end_offset, self._truncations
+        active = self._segments.active
         segments = self._segments.starting_at(self.recovery_point)
         await self._flusher.run(segments, self.epochs)
         if truncations == self._truncations:
+            if active is not self._segments.active:
+                # Sealed meanwhile: its indexes are on disk after the next round.
+                end = min(end, active.base_offset)
             self.recovery_point = max(self.recovery_point, end)
 
     async def _offload(self, work: Callable[[], T]) -> T:
@@ -548,10 +534,9 @@ class Log:
         self._refusal = None
 
     def _shorten(self, segment: LogSegment, position: int) -> None:
+        # Durable at once: else a crash could bring back what lay behind the cut.
         segment.file.truncate(position)
-        for file in segment.index_files():
-            file.sync()
-        # Else a crash could bring back segments that lie behind the cut.
+        segment.sync()
         self._disk.sync_directory(self.directory)
 
     def _begin_truncation(self) -> None:
@@ -582,7 +567,7 @@ class Log:
         snapshot = recovery.restore_producers(
             self._disk, self.directory, producers, cut.end_offset, self.flushed_ms
         )
-        start = max(snapshot or 0, self.log_start_offset)
+        start = snapshot or 0
         for segment in segments:
             if segment.end_offset > start:
                 end = cut.position if segment is segments[-1] else segment.size
@@ -590,7 +575,7 @@ class Log:
                     pass
 
     def _drop_snapshots_above(self, offset: Offset) -> None:
-        for taken in recovery.snapshot_offsets(self._disk, self.directory):
+        for taken in snapshot_offsets(self._disk, self.directory):
             if taken > offset:
                 self._disk.remove(segment_path(self.directory, taken, SNAPSHOT))
 

@@ -5,10 +5,7 @@
     B.index, .timeindex, .txnindex its indexes                   loaded; removed where B.log is not
     O.snapshot                     producers before offset O     kept if O is a segment's base, or
                                                                  the last one at the log's end
-    *.swap                         compaction that had ended     takes the place of what it covers
-    *.cleaned                      compaction that had not       removed
-    *.deleted                      waits for its removal         removed
-    *.tmp                          a file's next version         removed
+    any other                      see log/leftovers
     leader-epoch-checkpoint        torn or missing               taken from the batches' headers
 
 A crash tears what was not synced, and all below the recovery point was.  So:
@@ -48,15 +45,11 @@ from uuid import UUID
 from kserver.errors import StorageError
 from kserver.log import checkpoint
 from kserver.log.leader_epochs import EpochStart, LeaderEpochCache
+from kserver.log.leftovers import remove_segment, snapshot_offsets, tidy
 from kserver.log.producer_state import CompletedTransaction, ProducerState
 from kserver.log.segment import (
-    CLEANED,
-    DELETED,
-    LOG,
     MAX_RELATIVE_OFFSET,
-    SEGMENT_SUFFIXES,
     SNAPSHOT,
-    SWAP,
     Header,
     LogSegment,
     segment_path,
@@ -79,12 +72,11 @@ from kserver.wire.checksum import crc32c
 
 if TYPE_CHECKING:
     from kserver.config.topic import TopicConfig
-    from kserver.world.disk import Disk
+    from kserver.world.disk import Disk, File
 
 log = logging.getLogger(__name__)
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
-TEMPORARY = ".tmp"
 _CHUNK_BYTES = 1 << 20
 _NO_LIMIT: Offset = (1 << 63) - 1
 
@@ -104,6 +96,8 @@ class Recovered:
     recovery_point: Offset
     producers: ProducerState
     epochs: LeaderEpochCache
+    unsynced: list[File]
+    """Small files that the first flush must sync."""
 
 
 class Stored(NamedTuple):
@@ -144,13 +138,14 @@ class Recovery:
         self._producers = producers
         self._epochs = LeaderEpochCache()
         self._segments: list[LogSegment] = []
+        self._unsynced: list[File] = []
         self._suspect: set[Offset] = set()
         """Base offsets."""
         self._verified_epoch: LeaderEpoch = NO_EPOCH
         """Of the last batch that was verified."""
 
     def run(self) -> Recovered:
-        self._open_segments(tidy(self._disk, self._directory))
+        self._open_segments(self._not_deleted(tidy(self._disk, self._directory)))
         topic_id = self._read_topic_id()
         stored_epochs = self._read_epochs()
         self._epochs = LeaderEpochCache(stored_epochs or ())
@@ -192,7 +187,14 @@ class Recovery:
             log_end_offset if self._clean else min(self._recovery_point, log_end_offset),
             self._producers,
             self._epochs,
+            self._unsynced,
         )
+
+    def _not_deleted(self, bases: list[Offset]) -> list[Offset]:
+        """Remove segments below the log's start: a crash can bring back what was deleted."""
+        while len(bases) > 1 and bases[1] <= self._log_start_offset:
+            remove_segment(self._disk, self._directory, bases.pop(0))
+        return bases
 
     def _open_segments(self, bases: Sequence[Offset]) -> None:
         ends = [*bases[1:], _NO_LIMIT]
@@ -213,9 +215,6 @@ class Recovery:
             segment.end_offset = ends[number]
             try:
                 segment.load()
-                if not is_last and ends[number + 1] > self._synced_below:
-                    # It may have been sealed when all its records were on disk already.
-                    segment.check_indexes()
             except (FileNotFoundError, StorageError) as error:
                 log.warning("%s: its indexes are written anew: %s", segment.file.path, error)
                 self._suspect.add(base)
@@ -244,13 +243,16 @@ class Recovery:
     def _read_topic_id(self) -> UUID | None:
         path = f"{self._directory}/{checkpoint.PARTITION_METADATA}"
         try:
-            return checkpoint.read_topic_id(self._disk, path)
+            topic_id = checkpoint.read_topic_id(self._disk, path)
         except StorageError as error:
             if self._clean:
                 raise DamagedLog(str(error)) from error
             # A crash tore it before its first sync, and no record was synced before that.
             self._disk.remove(path)
             return None
+        if topic_id is not None:
+            self._unsynced.append(self._disk.open(path))
+        return topic_id
 
     def _read_epochs(self) -> list[EpochStart] | None:
         """None when the file is torn or missing."""
@@ -273,10 +275,9 @@ class Recovery:
         first = end = self._segments[0].base_offset
         suspects = [s.base_offset for s in self._segments if s.base_offset in self._suspect]
         limit = suspects[0] if suspects else self._segments[-1].end_offset
-        stateful_from = max(
+        stateful_from = (
             restore_producers(self._disk, self._directory, self._producers, limit, self._now_ms)
-            or first,
-            self._log_start_offset,
+            or first
         )
         walk_from = first if needs_epochs else stateful_from
         for number, segment in enumerate(self._segments):
@@ -346,8 +347,7 @@ class Recovery:
             segment.size = end
         segment.seal()
         if segment.end_offset <= self._synced_below and not is_last:
-            for file in segment.index_files():
-                file.sync()
+            segment.sync()
         return is_whole
 
     def _corrupt(self, segment: LogSegment, position: int) -> DamagedLog:
@@ -369,14 +369,18 @@ class Recovery:
         return f"{self._directory}/{checkpoint.LEADER_EPOCHS}"
 
     def _write_snapshot(self, offset: Offset) -> None:
+        """Unless it is there already, or the log starts here."""
         path = segment_path(self._directory, offset, SNAPSHOT)
-        if not self._disk.exists(path):
-            self._disk.replace_file(path, self._producers.snapshot())
+        if self._disk.exists(path):
+            self._unsynced.append(self._disk.open(path))
+        elif offset > self._segments[0].base_offset:
+            file = self._disk.open(path, create=True)
+            file.write_at(0, self._producers.snapshot())
+            self._unsynced.append(file)
 
     def _remove(self, segments: list[LogSegment]) -> None:
         for segment in segments:
-            for path in segment.files():
-                self._disk.remove(path)
+            remove_segment(self._disk, self._directory, segment.base_offset)
         removed = {segment.base_offset for segment in segments}
         self._segments = [s for s in self._segments if s.base_offset not in removed]
 
@@ -390,7 +394,7 @@ class Recovery:
         offsets = snapshot_offsets(self._disk, self._directory)
         for offset in offsets:
             is_last = offset == offsets[-1] and max(bases) < offset <= log_end_offset
-            if not is_last and (offset not in bases or offset <= self._log_start_offset):
+            if offset not in bases and not is_last:
                 self._disk.remove(segment_path(self._directory, offset, SNAPSHOT))
 
 
@@ -513,74 +517,3 @@ def restore_producers(
             else:
                 return offset
     return None
-
-
-def snapshot_offsets(disk: Disk, directory: str) -> list[Offset]:
-    names = disk.list(directory)
-    offsets = (base_offset(name, SNAPSHOT) for name in names)
-    return sorted(offset for offset in offsets if offset is not None)
-
-
-def base_offset(name: str, suffix: str) -> Offset | None:
-    """4711 of `00000000000000004711.log`; None for any other name."""
-    digits = name.removesuffix(suffix)
-    return int(digits) if digits != name and len(digits) == 20 and digits.isdigit() else None
-
-
-def tidy(disk: Disk, directory: str) -> list[Offset]:
-    """Remove and rename what a crash left; the base offsets of the segments, rising."""
-    names = disk.list(directory)
-    cleaned = [_offset_of(name) for name in names if name.endswith(CLEANED)]
-    # The segments that one compaction made are renamed to .swap last to first, so a .cleaned file
-    # that is left says that those behind it are incomplete: they are dropped together.
-    incomplete_from = min(cleaned, default=_NO_LIMIT)
-    swaps = []
-    for name in names:
-        is_lost_swap = name.endswith(SWAP) and _offset_of(name) >= incomplete_from
-        if name.endswith((DELETED, CLEANED, TEMPORARY)) or is_lost_swap:
-            disk.remove(f"{directory}/{name}")
-        elif name.endswith(SWAP):
-            swaps.append(name)
-    if swaps:
-        _finish_swap(disk, directory, swaps)
-    names = disk.list(directory)
-    bases = [base for name in names if (base := base_offset(name, LOG)) is not None]
-    for name in names:
-        for suffix in SEGMENT_SUFFIXES:
-            base = base_offset(name, suffix)
-            if base is not None and base not in bases:
-                disk.remove(f"{directory}/{name}")
-    return bases
-
-
-def _finish_swap(disk: Disk, directory: str, swaps: Sequence[str]) -> None:
-    """Put compacted segments in place of those whose records they hold."""
-    first, end = _NO_LIMIT, 0
-    for name in swaps:
-        base = base_offset(name, LOG + SWAP)
-        if base is not None:
-            first = min(first, base)
-            end = max(end, base, _end_offset(disk, f"{directory}/{name}"))
-    for name in disk.list(directory):
-        for suffix in SEGMENT_SUFFIXES:
-            base = base_offset(name, suffix)
-            if base is not None and first <= base < end:
-                disk.remove(f"{directory}/{name}")
-    for name in swaps:
-        disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")
-
-
-def _end_offset(disk: Disk, path: str) -> Offset:
-    """The offset after the last batch of a segment file that has no index yet."""
-    file = disk.open(path)
-    position, size, end = 0, file.size(), 0
-    while size - position >= HEADER_SIZE:
-        header = Header._make(HEADER.unpack(file.read_at(position, HEADER_SIZE)))
-        end = header.last_offset + 1
-        position += max(header.size, HEADER_SIZE)
-    return end
-
-
-def _offset_of(name: str) -> Offset:
-    digits = name[:20]
-    return int(digits) if digits.isdigit() else _NO_LIMIT

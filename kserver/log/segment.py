@@ -254,11 +254,6 @@ class LogSegment:
         self.unindexed_bytes += size
         self.end_offset = last_offset + 1
 
-    def check_indexes(self) -> None:
-        """StorageError where a crash kept pages of the indexes from the disk."""
-        self.offsets.file.check_rising()
-        self.times.file.check_rising()
-
     def rebuild(self, config: TopicConfig) -> None:
         """Empty the indexes and what they are made from; `note` then fills them again."""
         self.activate(config)
@@ -386,8 +381,13 @@ class LogSegment:
         return [self.file, *self.index_files()] if self.is_sealed else [self.file]
 
     def index_files(self) -> list[File]:
-        """Those that are open: they may have changed since they were synced."""
-        return self.offsets.file.unsynced() + self.times.file.unsynced()
+        return [self.offsets.file.open(), self.times.file.open()]
+
+    def sync(self) -> None:
+        """Records, indexes and their sizes are on disk afterwards.  Waits for it."""
+        for file in (self.file, *self.index_files()):
+            file.sync()
+        self.aborted.sync()
 
     def release(self) -> None:
         """Give back the descriptors that a sealed and synced segment does not need."""

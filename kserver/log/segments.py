@@ -106,8 +106,7 @@ class Segments:
         return self._row[: bisect_right(self._bases, offset)]
 
     def roll(self, base: Offset, now_ms: int) -> LogSegment:
-        """Seal the active segment and begin one at `base`, behind all."""
-        self.active.seal()
+        """Begin a segment at `base`, behind the sealed one."""
         self.active.end_offset = base
         return self._begin(base, now_ms)
 

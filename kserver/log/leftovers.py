@@ -1,0 +1,114 @@
+"""What a crash, or a delay, leaves in a log's directory, and the names of what belongs there.
+
+    *.swap       compaction that had ended      put in place of the segments whose records it holds
+    *.cleaned    compaction that had not        removed
+    *.deleted    waited for its removal         removed
+    *.tmp        a file's next version          removed
+    B.index, B.timeindex, B.txnindex without B.log    removed
+
+The segments that one compaction makes are renamed from .cleaned to .swap last to first, so a
+.cleaned file that is left says that the .swap files behind it are incomplete: they go together.
+
+All of it waits for the disk.  Kafka: LogLoader, LogFileUtils.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kserver.log.segment import (
+    CLEANED,
+    DELETED,
+    LOG,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT,
+    SWAP,
+    Header,
+    segment_path,
+)
+from kserver.model import Offset
+from kserver.wire.batch import HEADER, HEADER_SIZE
+
+if TYPE_CHECKING:
+    from kserver.world.disk import Disk
+
+TEMPORARY = ".tmp"
+_NO_LIMIT: Offset = (1 << 63) - 1
+
+
+def snapshot_offsets(disk: Disk, directory: str) -> list[Offset]:
+    names = disk.list(directory)
+    offsets = (base_offset(name, SNAPSHOT) for name in names)
+    return sorted(offset for offset in offsets if offset is not None)
+
+
+def base_offset(name: str, suffix: str) -> Offset | None:
+    """4711 of `00000000000000004711.log`; None for any other name."""
+    digits = name.removesuffix(suffix)
+    return int(digits) if digits != name and len(digits) == 20 and digits.isdigit() else None
+
+
+def tidy(disk: Disk, directory: str) -> list[Offset]:
+    """Remove and rename what a crash left; the base offsets of the segments, rising."""
+    names = disk.list(directory)
+    cleaned = [_offset_of(name) for name in names if name.endswith(CLEANED)]
+    incomplete_from = min(cleaned, default=_NO_LIMIT)
+    swaps = []
+    for name in names:
+        is_lost_swap = name.endswith(SWAP) and _offset_of(name) >= incomplete_from
+        if name.endswith((DELETED, CLEANED, TEMPORARY)) or is_lost_swap:
+            disk.remove(f"{directory}/{name}")
+        elif name.endswith(SWAP):
+            swaps.append(name)
+    if swaps:
+        _finish_swap(disk, directory, swaps)
+    names = disk.list(directory)
+    bases = [base for name in names if (base := base_offset(name, LOG)) is not None]
+    for name in names:
+        for suffix in SEGMENT_SUFFIXES:
+            base = base_offset(name, suffix)
+            if base is not None and base not in bases:
+                disk.remove(f"{directory}/{name}")
+    return bases
+
+
+def remove_segment(disk: Disk, directory: str, base: Offset) -> None:
+    """A segment's files, with the producers' snapshot at its base."""
+    for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT):
+        path = segment_path(directory, base, suffix)
+        if disk.exists(path):
+            disk.remove(path)
+
+
+def _finish_swap(disk: Disk, directory: str, swaps: Sequence[str]) -> None:
+    """Put compacted segments in place of those whose records they hold."""
+    first, end = _NO_LIMIT, 0
+    for name in swaps:
+        base = base_offset(name, LOG + SWAP)
+        if base is not None:
+            first = min(first, base)
+            end = max(end, base, _end_offset(disk, f"{directory}/{name}"))
+    for name in disk.list(directory):
+        for suffix in SEGMENT_SUFFIXES:
+            base = base_offset(name, suffix)
+            if base is not None and first <= base < end:
+                disk.remove(f"{directory}/{name}")
+    for name in swaps:
+        disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")
+
+
+def _end_offset(disk: Disk, path: str) -> Offset:
+    """The offset after the last batch of a segment file that has no index yet."""
+    file = disk.open(path)
+    position, size, end = 0, file.size(), 0
+    while size - position >= HEADER_SIZE:
+        header = Header._make(HEADER.unpack(file.read_at(position, HEADER_SIZE)))
+        end = header.last_offset + 1
+        position += max(header.size, HEADER_SIZE)
+    return end
+
+
+def _offset_of(name: str) -> Offset:
+    digits = name[:20]
+    return int(digits) if digits.isdigit() else _NO_LIMIT
