@@ -5,14 +5,13 @@ from __future__ import annotations
 import uuid
 from typing import Any, NamedTuple
 
+from kserver.errors import ErrorCode
 from kserver.wire.batch import encode_batch
 from tests.support.wire_client import WireClient, milliseconds
 
-PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
+PRODUCE, FETCH, METADATA = 0, 1, 3
 FIRST_WITH_TOPIC_IDS = 13
 """Of Produce and of Fetch."""
-
-NO_ERROR = 0
 
 
 class Topic(NamedTuple):
@@ -24,6 +23,14 @@ def topic_id(client: WireClient, name: str) -> uuid.UUID:
     answer = client.call(METADATA, 10, topics=[{"name": name}], allow_auto_topic_creation=False)
     found: uuid.UUID = answer.topics[0].topic_id
     return found
+
+
+def partition_count(client: WireClient, name: str) -> int | None:
+    """None for a topic that does not exist."""
+    topics = [{"name": name}]
+    answer = client.call(METADATA, 4, topics=topics, allow_auto_topic_creation=False)
+    (found,) = answer.topics
+    return None if found.error_code is not ErrorCode.none else len(found.partitions)
 
 
 def batch(*values: bytes | None, timestamp: int = 1_000, **fields: Any) -> bytes:

@@ -1,0 +1,35 @@
+import pytest
+
+from kserver.api import find_coordinator as module
+from kserver.errors import ErrorCode
+
+KEY, VERSIONS = module.KEY, module.VERSIONS
+every_version = pytest.mark.parametrize("version", VERSIONS)
+GROUP, TRANSACTION = 0, 1
+FIRST_WITH_MANY_KEYS = 4
+
+
+def ask(client, version, kind, *keys):
+    if version < FIRST_WITH_MANY_KEYS:
+        return [client.call(KEY, version, key=keys[0], key_type=kind)]
+    return list(client.call(KEY, version, coordinator_keys=keys, key_type=kind).coordinators)
+
+
+@every_version
+@pytest.mark.usefixtures("only_ours")
+@pytest.mark.parametrize("coordinator", [GROUP, TRANSACTION])
+def test_before_there_are_coordinators_clients_are_told_to_come_again(client, version, coordinator):
+    for found in ask(client, version, coordinator, "a"):
+        assert found.error_code is ErrorCode.coordinator_not_available
+        assert (found.node_id, found.port) == (-1, -1)
+
+
+@pytest.mark.parametrize("version", [v for v in VERSIONS if v >= FIRST_WITH_MANY_KEYS])
+def test_every_key_is_answered(client, version):
+    assert [found.key for found in ask(client, version, GROUP, "a", "b", "c")] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("version", [v for v in VERSIONS if v >= 1])
+def test_an_unknown_kind_of_coordinator_is_refused(client, version):
+    (found,) = ask(client, version, 99, "a")
+    assert found.error_code is ErrorCode.invalid_request
