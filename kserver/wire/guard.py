@@ -1,11 +1,12 @@
-"""What stands before kio's reader: array lengths are checked, unknown tagged fields cut out.
+"""What stands before kio's reader: arrays are checked, unknown tagged fields cut out.
 
 Pure: bytes and types only.
 
 kio 0.6.5 reserves memory for as many elements as an array claims before it reads the first, so a
 frame of 20 bytes could ask for 34 GB, and a failed allocation in native code ends the process.  It
-also refuses tagged fields that it does not know, which every reader has to skip (KIP-482).  So each
-message is walked once by its lengths.  What else is wrong with it is left to the reader.
+reads null as None where an array must not be null.  It also refuses tagged fields that it does not
+know, which every reader has to skip (KIP-482).  So each message is walked once by its lengths.
+What else is wrong with it is left to the reader.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def _value(field: dataclasses.Field[Any], hint: Any, flexible: bool) -> Part:
     part = _entity(entity) if entity else _primitive(field.metadata["kafka_type"], flexible)
     kinds = (hint, *typing.get_args(hint))
     if any(typing.get_origin(kind) is tuple for kind in kinds):
-        return _array(part, flexible)
+        return _array(part, flexible, nullable=type(None) in kinds)
     # A tagged struct is null by being left out.
     return (
         _nullable(part) if entity and type(None) in kinds and "tag" not in field.metadata else part
@@ -123,7 +124,7 @@ def _sequence(steps: tuple[tuple[int, Skip], ...], last: int) -> Skip:
     return skip
 
 
-def _array(part: Part, flexible: bool) -> Skip:
+def _array(part: Part, flexible: bool, *, nullable: bool) -> Skip:
     least = part if isinstance(part, int) else 1
 
     def skip(frame: memoryview, at: int, edits: Edits) -> int:
@@ -138,6 +139,8 @@ def _array(part: Part, flexible: bool) -> Skip:
             count -= 1
         if count * least > len(frame) - at:
             raise ProtocolError(f"an array of {count} elements in {len(frame) - at} bytes")
+        if count < 0 and not nullable:
+            raise ProtocolError("an array that is null and must not be")
         if isinstance(part, int):
             return at + count * part if count > 0 else at
         for _ in range(count):
