@@ -31,7 +31,6 @@ from uuid import UUID
 
 from kserver.api.context import Parts, Session
 from kserver.errors import ErrorCode, KafkaError, ProtocolError, StorageError
-from kserver.metadata import NO_ID
 from kserver.model import NO_TIMESTAMP, Offset
 from kserver.network.conversation import Answer, Pending
 from kserver.replica.partition import Partition
@@ -222,6 +221,8 @@ def _read_plain(frame: memoryview, at: int) -> tuple[int, int, list[Topic]]:
     topics = []
     for _ in range(count):
         (size,) = _I16.unpack_from(frame, at)
+        if size < 0:
+            raise ProtocolError("a topic without a name")
         name = bytes(frame[at + 2 : at + 2 + size])
         at += 2 + size
         (partition_count,) = _I32.unpack_from(frame, at)
@@ -256,6 +257,8 @@ def _read_flexible(
             name = parts.metadata.current.topic_names.get(UUID(bytes=raw)) if any(raw) else None
         else:
             size, at = uvarint(frame, at)
+            if size == 0:
+                raise ProtocolError("a topic without a name")
             raw = bytes(frame[at : at + size - 1])
             at += size - 1
             name = raw.decode()
@@ -322,7 +325,7 @@ def _write_flexible(version: int, answered: list[tuple[bytes, list[Result]]]) ->
     for name, results in answered:
         if version < FIRST_WITH_TOPIC_IDS:
             parts.append(uvarint(len(name) + 1))
-        parts += (name or NO_ID.bytes, uvarint(len(results) + 1))
+        parts += (name, uvarint(len(results) + 1))
         for index, error, offset, time, start, message, errors in results:
             if not error:
                 parts.append(_PARTITION_V9.pack(index, error, offset, time, start, 1, 0, 0))
