@@ -1,0 +1,307 @@
+"""Spoilt requests against the unchanged broker in one process, where any bug is an exception.
+
+A thousand a second, on the deterministic loop.  `FUZZ_SEEDS=100-200` tries other seeds than the
+few of every run; a seed that found something joins SEEDS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import struct
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from kserver.api.table import SERVED
+from kserver.errors import ErrorCode
+from kserver.peer import Peer
+from kserver.wire.batch import batches
+from kserver.wire.codec import read_response
+from tests.simulation.test_broker import batch, create, fetch, produce
+from tests.support import hostile
+from tests.support.hostile import Known
+from tests.support.loop import SimLoop, host, simulate
+from tests.support.simulated import PORT, SimulatedBroker
+
+SEEDS = range(2)
+if "FUZZ_SEEDS" in os.environ:
+    first, _, end = os.environ["FUZZ_SEEDS"].partition("-")
+    SEEDS = range(int(first), int(end))
+APIS = [(key, version) for key, versions in SERVED.items() for version in versions]
+SETTINGS = {"auto.create.topics.enable": "false", "socket.request.max.bytes": 1 << 20}
+PATIENCE_S = 1.0
+"""Of the loop's time: every wait that a request may ask for here is shorter."""
+HANG_S = 20
+"""Of real time, for one request."""
+CANARY_ID = -77
+CANARY = struct.pack(">ihhih", 10, 18, 0, CANARY_ID, -1)
+PRODUCE, FETCH = 0, 1
+CONTROL = "control"
+"""A topic whose name the attacker does not know."""
+TOPICS: dict[str, dict[str, object]] = {
+    "plain": {},
+    "zstd": {"compression_type": "zstd"},
+    "walked": {"validate_records": "full", "message_timestamp_type": "LogAppendTime"},
+    "compacted": {"cleanup_policy": "compact"},
+}
+
+
+class Door(asyncio.Protocol):
+    """A connection on which each request is followed by one that is always answered."""
+
+    def __init__(self) -> None:
+        self.received = bytearray()
+        self.changed = asyncio.Event()
+        self.lost = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+        self.changed.set()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.lost = True
+        self.changed.set()
+
+    async def ask(self, frame: bytes) -> list[bytes] | None:
+        """The answers up to the canary's, without it; None when the connection was closed."""
+        self.transport.write(struct.pack(">i", len(frame)) + frame + CANARY)
+        answers = []
+        while not self.lost:
+            for answer in self._frames():
+                if answer[:4] == struct.pack(">i", CANARY_ID):
+                    return answers
+                answers.append(answer)
+            self.changed.clear()
+            await self.changed.wait()
+        return None
+
+    def _frames(self) -> Iterator[bytes]:
+        while len(self.received) >= 4:
+            end = 4 + int.from_bytes(self.received[:4])
+            if len(self.received) < end:
+                return
+            frame = bytes(self.received[4:end])
+            del self.received[:end]
+            yield frame
+
+
+class Attack:
+    """A broker with some topics, and a door into it that is opened again whenever it is closed."""
+
+    def __init__(self, loop: SimLoop, broker: SimulatedBroker) -> None:
+        self.loop = loop
+        self.broker = broker
+        self.topics: dict[str, uuid.UUID] = {}
+        self.asked = self.answered = self.closed = 0
+        self._door: Door | None = None
+
+    @property
+    def known(self) -> Known:
+        return Known(list(self.topics), list(self.topics.values()))
+
+    async def stock(self) -> None:
+        """Make the topics that are missing: some requests delete them."""
+        peer = await self.broker.connect()
+        assert self.broker.broker is not None
+        for name, config in TOPICS.items():
+            with contextlib.suppress(AssertionError):  # it is there
+                self.topics[name] = await create(peer, name, 2, **config)
+        peer.close()
+
+    async def send(self, frame: bytes) -> None:
+        """Whatever it is: answered in form, or its connection closed; no bug and no hang."""
+        signal.alarm(HANG_S)
+        try:
+            await self._send(frame)
+        except BaseException as error:
+            error.add_note(f"the request: {frame[:4000].hex()}")
+            raise
+        finally:
+            signal.alarm(0)
+
+    async def _send(self, frame: bytes) -> None:
+        if self._door is None or self._door.lost:
+            with host("attacker"):
+                _, self._door = await self.loop.create_connection(Door, self.broker.name, PORT)
+        self.asked += 1
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                answers = await self._door.ask(frame)
+        except TimeoutError:
+            # It asked to wait long: nobody need wait for that, and others are not held up.
+            self._door.transport.abort()
+            self._door = None
+            assert _is_fetch(frame), "no answer"
+            return
+        assert not self.broker.bugs
+        if answers is None:
+            self.closed += 1
+            return
+        self.answered += 1
+        key, version, correlation_id = struct.unpack_from(">hhi", frame)
+        if not answers:
+            assert key == PRODUCE, "no answer"
+            return
+        (answer,) = answers
+        assert answer[:4] == struct.pack(">i", correlation_id)
+        if version in SERVED[key]:
+            read_response(key, version, memoryview(answer))
+
+    async def check(self) -> None:
+        """Others are served as ever."""
+        peer = await self.broker.connect("other")
+        data = batch(self.broker.clock.now_ms(), b"control")
+        done = await produce(peer, CONTROL, 0, data)
+        assert done.error_code is ErrorCode.none
+        found = await fetch(peer, CONTROL, 0, done.base_offset)
+        assert found.error_code is ErrorCode.none
+        assert found.records
+        peer.close()
+
+
+def _is_fetch(frame: bytes) -> bool:
+    return frame[:2] == FETCH.to_bytes(2)
+
+
+async def under_attack(loop: SimLoop, **settings: object) -> Attack:
+    broker = SimulatedBroker(loop, SETTINGS | settings)
+    await broker.start()
+    peer = await broker.connect()
+    await create(peer, CONTROL)
+    peer.close()
+    attack = Attack(loop, broker)
+    await attack.stock()
+    return attack
+
+
+FOUND = {
+    # The second topic's name is -6 bytes long: reading it led back to where it began.
+    "a step back for each of two billion topics": bytes.fromhex(
+        "0000 0007 00000001 ffff"
+        "ffff 0001 00000000 7fffffff  0001 78 00000000  fffa 00000000 00000000"
+    ),
+    "an array that is null and must not be": bytes.fromhex(
+        "0002 0003 00000001 ffff  ffffffff 00 00000001 0001 78 ffffffff"
+    ),
+    "a topic with the empty name": bytes.fromhex(
+        "0000 000a 00000001 ffff 00  00 0001 00000000 02 01 01 00 00"
+    ),
+}
+"""What once found a bug."""
+
+
+@pytest.fixture(autouse=True)
+def _no_hang():
+    def hangs(*_):
+        raise AssertionError(f"the broker is busy with one request for {HANG_S} s")
+
+    before = signal.signal(signal.SIGALRM, hangs)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_spoilt_requests_of_every_kind_are_answered_or_end_their_connection(seed):
+    async def scenario(loop: SimLoop) -> None:
+        attack = await under_attack(loop)
+        chance = random.Random(seed)
+        for number in range(250):
+            if number % 50 == 0:
+                await attack.stock()
+            key, version = chance.choice(APIS)
+            frame = hostile.random_request(chance, key, version, attack.known)
+            await attack.send(frame)
+            for _ in range(8):
+                await attack.send(hostile.spoilt(chance, frame))
+        await attack.check()
+        assert attack.answered > 100
+        assert attack.closed > 100
+        await attack.broker.stop()
+
+    simulate(scenario, seed)
+
+
+def test_what_once_found_a_bug_does_not_again():
+    async def scenario(loop: SimLoop) -> None:
+        attack = await under_attack(loop)
+        for frame in FOUND.values():
+            await attack.send(frame)
+        await attack.check()
+        await attack.broker.stop()
+
+    simulate(scenario, 0)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_length_can_lie_in_what_is_read_by_hand(seed):
+    async def scenario(loop: SimLoop) -> None:
+        attack = await under_attack(loop)
+        chance = random.Random(seed)
+        for key in (PRODUCE, FETCH):
+            for version in SERVED[key]:
+                frame = hostile.random_request(chance, key, version, attack.known)[:400]
+                for lie in hostile.lies(frame, start=8):
+                    if chance.random() < 0.03:
+                        await attack.send(lie)
+        await attack.check()
+        await attack.broker.stop()
+
+    simulate(scenario, seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_spoilt_batch_is_refused_or_can_be_read_and_recovered(seed):
+    """Whatever is let in must not keep a consumer from reading on, nor the broker from starting."""
+
+    async def scenario(loop: SimLoop) -> None:
+        attack = await under_attack(loop)
+        chance = random.Random(seed)
+        acked: dict[tuple[str, int], int] = {}
+        for _ in range(3):
+            peer = await attack.broker.connect()
+            for _ in range(200):
+                data = hostile.random_batch(chance)
+                if chance.random() < 0.8:
+                    data = hostile.with_right_crc(hostile.spoilt(chance, data))
+                topic, partition = chance.choice(list(TOPICS)), chance.randrange(2)
+                done = await produce(peer, topic, partition, data)
+                assert done.error_code is not ErrorCode.unknown_server_error
+                if done.error_code is ErrorCode.none:
+                    acked[topic, partition] = done.base_offset
+            peer.close()
+            await attack.check()
+            assert not attack.broker.bugs
+            await attack.broker.kill()
+            await attack.broker.start()
+        peer = await attack.broker.connect()
+        assert len(acked) == 2 * len(TOPICS)
+        for (topic, partition), last in acked.items():
+            assert await read_through(peer, topic, partition) > last
+        await attack.broker.stop()
+
+    simulate(scenario, seed)
+
+
+async def read_through(peer: Peer, topic: str, partition: int) -> int:
+    """The offset after the last record; where all records were walked, all can be decoded."""
+    offset = 0
+    while True:
+        answer = await fetch(peer, topic, partition, offset)
+        assert answer.error_code is ErrorCode.none
+        if not answer.records:
+            assert answer.high_watermark == offset
+            return offset
+        for one in batches(answer.records):
+            assert one.is_valid_crc()
+            assert one.base_offset >= offset
+            if topic in ("walked", "compacted"):
+                assert len(one.records()) == one.count
+            offset = one.next_offset

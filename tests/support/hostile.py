@@ -1,0 +1,187 @@
+"""What a hostile or broken client may send: valid requests of every kind, and ways to spoil them.
+
+`random_request` fills in any request with values that handlers tell apart (topics that exist and
+that do not, edges of every integer, nulls, valid batches); `spoilt` cuts, flips and lies.  All of
+it is drawn from a `random.Random`, so a seed repeats it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import random
+import struct
+import typing
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from kserver.errors import ErrorCode
+from kserver.wire import varint
+from kserver.wire.batch import CRC_START, encode_batch
+from kserver.wire.checksum import crc32c
+from kserver.wire.codec import request_type, write_request
+from kserver.wire.compression import Compression
+from kserver.wire.guard import entity_in
+
+ZERO_ID = uuid.UUID(int=0)
+SHORT_WAITS_MS = (0, 1, 5, 20)
+LENGTHS = (
+    *(struct.pack(">i", n) for n in (-1, -2, -3, -6, 0, 1, 2, 1 << 20, 2**31 - 1, -(2**31))),
+    *(struct.pack(">h", n) for n in (-1, -2, -6, 0, 1, 2**15 - 1, -(2**15))),
+    *(varint.encode_unsigned(n) for n in (0, 1, 2, 127, 1 << 20, 2**31, 2**32 - 1)),
+    b"\x80\x80\x80\x80\x80\x80",
+    b"\xff" * 10,
+)
+"""What to write over a length, of an array or a string, plain or compact."""
+STRAY_NAMES = ("", "t" * 249, "t" * 250, "..", "../../etc", "a/b", "\x00", "\x1b[31m\n", "ü" * 99)
+BATCH_AT_CRC = CRC_START
+
+
+class Known(NamedTuple):
+    """Topics that the broker has."""
+
+    names: Sequence[str]
+    ids: Sequence[uuid.UUID]
+
+
+def random_request(chance: random.Random, api_key: int, version: int, known: Known) -> bytes:
+    """A whole request that can be read, without its length."""
+    request = _entity(chance, request_type(api_key, version), known)
+    client_id = chance.choice([None, "", "hostile", "ü\n\x1b[31m"])
+    return write_request(request, chance.randrange(1 << 31), client_id)[4:]
+
+
+def random_batch(chance: random.Random) -> bytes:
+    records = [
+        (1_700_000_000_000 + n, chance.choice([None, b"key"]), bytes(chance.randrange(40)), ())
+        for n in range(chance.randrange(1, 4))
+    ]
+    producer = chance.random() < 0.3
+    return encode_batch(
+        records,
+        compression=chance.choice(list(Compression)),
+        producer_id=chance.randrange(3) if producer else -1,
+        producer_epoch=0 if producer else -1,
+        base_sequence=chance.choice([0, 1, 2**31 - 1]) if producer else -1,
+        transactional=chance.random() < 0.1,
+    )
+
+
+def with_right_crc(batch: bytes) -> bytes:
+    """So that what was spoilt behind the CRC is not found by it."""
+    if len(batch) <= BATCH_AT_CRC:
+        return batch
+    return batch[:17] + struct.pack(">I", crc32c(batch[BATCH_AT_CRC:])) + batch[BATCH_AT_CRC:]
+
+
+def cuts(frame: bytes) -> Iterator[bytes]:
+    """Every beginning of it."""
+    return (frame[:end] for end in range(len(frame)))
+
+
+def lies(frame: bytes, start: int = 0) -> Iterator[bytes]:
+    """At every place from `start`, every length written over what stands there."""
+    for at in range(start, len(frame)):
+        for lie in LENGTHS:
+            yield frame[:at] + lie + frame[at + len(lie) :]
+
+
+def spoilt(chance: random.Random, data: bytes) -> bytes:
+    """Spoil it in one to three ways."""
+    for _ in range(chance.choice((1, 1, 1, 2, 3))):
+        data = chance.choice(_WAYS)(chance, data)
+    return data
+
+
+def _cut(chance: random.Random, data: bytes) -> bytes:
+    return data[: chance.randrange(len(data) + 1)]
+
+
+def _flip(chance: random.Random, data: bytes) -> bytes:
+    if not data:
+        return data
+    at = chance.randrange(len(data))
+    return data[:at] + bytes((data[at] ^ 1 << chance.randrange(8),)) + data[at + 1 :]
+
+
+def _lie(chance: random.Random, data: bytes) -> bytes:
+    at = chance.randrange(len(data) + 1)
+    lie = chance.choice(LENGTHS)
+    return data[:at] + lie + data[at + len(lie) :]
+
+
+def _insert(chance: random.Random, data: bytes) -> bytes:
+    at = chance.randrange(len(data) + 1)
+    return data[:at] + chance.randbytes(chance.randrange(1, 20)) + data[at:]
+
+
+def _repeat(chance: random.Random, data: bytes) -> bytes:
+    at = chance.randrange(len(data) + 1)
+    end = min(len(data), at + chance.randrange(1, 40))
+    return data[:end] + data[at:end] * chance.randrange(1, 4) + data[end:]
+
+
+_WAYS: Sequence[Callable[[random.Random, bytes], bytes]] = (
+    _cut,
+    _flip,
+    _lie,
+    _lie,
+    _insert,
+    _repeat,
+)
+
+
+def _entity(chance: random.Random, cls: Any, known: Known) -> Any:
+    return cls(**{field.name: _value(chance, field, hint, known) for field, hint in _fields(cls)})
+
+
+@functools.cache
+def _fields(cls: Any) -> list[tuple[Any, Any]]:
+    hints = typing.get_type_hints(cls)
+    return [(field, hints[field.name]) for field in dataclasses.fields(cls)]
+
+
+def _value(chance: random.Random, field: Any, hint: Any, known: Known) -> Any:
+    kinds = (hint, *typing.get_args(hint))
+    if type(None) in kinds and chance.random() < 0.2:
+        return None
+    entity = entity_in(hint)
+
+    def one() -> Any:
+        if entity is not None:
+            return _entity(chance, entity, known)
+        return _primitive(chance, field, known)
+
+    if any(typing.get_origin(kind) is tuple for kind in kinds):
+        return tuple(one() for _ in range(chance.choice((0, 1, 1, 2))))
+    return one()
+
+
+def _primitive(chance: random.Random, field: Any, known: Known) -> Any:
+    kind = field.metadata["kafka_type"]
+    if kind.startswith(("int", "uint")):
+        bits = int(kind.lstrip("uint"))
+        low, high = (
+            (0, 2**bits - 1) if kind[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        )
+        return chance.choice([0, 0, 0, 1, 1, 2, -1 if low else 0, low, high])
+    match kind:
+        case "bool":
+            return chance.random() < 0.5
+        case "string":
+            return chance.choice([*known.names * 3, "absent", *STRAY_NAMES])
+        case "uuid":
+            return chance.choice([*known.ids * 3, ZERO_ID, uuid.UUID(int=7)])
+        case "bytes" | "records":
+            return chance.choice([random_batch(chance), b"", b"stray"])
+        case "error_code":
+            return ErrorCode.none
+        case "float64":
+            return chance.choice([0.0, -1.0, float("inf"), float("nan")])
+        case "timedelta_i32" | "timedelta_i64":
+            return datetime.timedelta(milliseconds=chance.choice(SHORT_WAITS_MS))
+        case "datetime_i64":
+            return datetime.datetime.fromtimestamp(1_700_000_000, datetime.UTC)
+    raise AssertionError(kind)
