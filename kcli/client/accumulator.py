@@ -13,15 +13,21 @@ in flight.  Java's clients have its parts in RecordAccumulator and TransactionMa
 Order and idempotence (KIP-98, KIP-360), lane by lane:
 1. A batch gets its sequence when it is first taken and keeps it; what is put back goes before
    everything younger.
-2. While an older batch is in flight again, a batch that was put back waits: tries after a failure
-   go one at a time.
+2. While a batch is tried again, everything younger waits: what becomes of it tells what became of
+   the rest.
 3. When a batch with a sequence fails for good, or the broker does not know the sequence before it,
    the lane is `broken`: nothing new is taken until nothing is in flight, then its epoch rises and
    what waits is numbered from 0 again.  Epochs count for each partition alone: other lanes go on.
 4. A batch whose answer was lost is `doubtful`: it may have been appended, and under new numbers it
-   would be once more.  So before a new epoch begins it is tried again under the old ones, which the
-   broker answers as it did, or with OUT_OF_ORDER_SEQUENCE_NUMBER; then all after it is not there
-   either.
+   would be once more.  So before a new epoch begins it is tried again under the old ones.
+5. A broker that restarted remembers a producer's last batch alone, and refuses an older one as out
+   of order although it has it.  After such a refusal the lane is `probing`: the youngest in doubt
+   is tried first.  If the broker has that one, it has all before it; if not, the next older one is
+   tried.  (Java's clients write these twice.)
+6. That holds as long as sequences have no gaps.  A broker that forgot a producer takes any sequence
+   for a first one; so a lane does not probe in an epoch where a batch was refused with others in
+   flight behind it, and stops to when the connection or the leader changes.  Then 5 is left out:
+   better twice than never.
 """
 
 from __future__ import annotations
@@ -135,12 +141,14 @@ class Lane:
         "broken",
         "due",
         "epoch",
+        "gaps",
         "in_flight",
         "leader",
         "next_sequence",
         "not_before",
         "open",
         "partition",
+        "probing",
         "producer_id",
         "queued",
         "waiting",
@@ -149,6 +157,7 @@ class Lane:
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
         self.leader: BrokerId | None = None
+        """Set through `lead`."""
         self.open: Batch | None = None
         self.waiting: deque[Batch] = deque()
         self.in_flight: list[Batch] = []
@@ -160,6 +169,8 @@ class Lane:
         self.epoch = -1
         self.next_sequence = 0
         self.broken = False
+        self.probing = False
+        self.gaps = False
 
 
 class _Topic:
@@ -227,6 +238,18 @@ class Accumulator:
         """The topic has so many partitions; fewer than before leave the lanes as they are."""
         lanes = self._topics.setdefault(topic, _Topic()).lanes
         lanes += (Lane(TopicPartition(topic, p)) for p in range(len(lanes), partitions))
+
+    def lead(self, lane: Lane, leader: BrokerId | None) -> None:
+        if lane.leader != leader:
+            lane.leader = leader
+            lane.probing = False
+
+    def connected(self, leader: BrokerId) -> None:
+        """A new connection to a leader is open."""
+        for topic in self._topics.values():
+            for lane in topic.lanes:
+                if lane.leader == leader:
+                    lane.probing = False
 
     # In
 
@@ -386,8 +409,8 @@ class Accumulator:
         if lane.not_before > now:
             return None
         if lane.broken:
-            # Not mended yet: something is in flight, or the first that waits is doubtful.
-            return None if lane.in_flight else lane.waiting[0]
+            # Not mended yet: something is in flight, or in doubt.
+            return None if lane.in_flight else self._next_in_doubt(lane)
         if not lane.waiting:
             if not lane.due or lane.open is None:
                 return None
@@ -401,21 +424,22 @@ class Accumulator:
         if self._limits.idempotent:
             if len(lane.in_flight) >= IN_FLIGHT_PER_LANE:
                 return None
-            if batch.attempts and any(b.number <= batch.number for b in lane.in_flight):
+            tried = batch.attempts
+            if any((tried or b.attempts) and b.number <= batch.number for b in lane.in_flight):
                 return None
         return batch
 
-    def take(self, lane: Lane) -> Batch:
-        """What `sendable` said, now in flight; the first time it gets its sequence."""
-        if not lane.waiting:
+    def take(self, batch: Batch) -> None:
+        """What `sendable` said is in flight now; the first time it gets its sequence."""
+        lane = batch.lane
+        if lane.open is batch:
             self._close(lane)
-        batch = lane.waiting.popleft()
+        lane.waiting.remove(batch)
         if self._limits.idempotent and batch.base_sequence < 0:
             if lane.producer_id == NO_PRODUCER_ID:
                 lane.producer_id, lane.epoch = self.producer_id, self.producer_epoch
             self._number_batch(batch)
         lane.in_flight.append(batch)
-        return batch
 
     def _number_batch(self, batch: Batch) -> None:
         lane = batch.lane
@@ -437,11 +461,28 @@ class Accumulator:
         """
         lane = batch.lane
         batch.doubtful = doubtful
+        if not doubtful:
+            self._refused(batch)
         lane.in_flight.remove(batch)
         lane.not_before = max(lane.not_before, not_before)
         batch.attempts += 1
         self._insert(batch)
         self._mend(lane)
+
+    def out_of_order(self, batch: Batch, not_before: float) -> None:
+        """The broker refused its sequence: as `put_back`; if nothing older is on its way, the lane
+        is broken.
+        """
+        lane = batch.lane
+        if self.is_oldest(batch):
+            lane.broken = True
+            lane.probing = not lane.gaps
+        # The youngest that was appended is the one a broker always remembers.
+        younger = any(
+            b.number > batch.number and (b.doubtful or b in lane.in_flight)
+            for b in (*lane.in_flight, *lane.waiting)
+        )
+        self.put_back(batch, not_before, doubtful=batch.doubtful and younger and lane.probing)
 
     def _insert(self, batch: Batch) -> None:
         """Before all that is not older."""
@@ -454,6 +495,7 @@ class Accumulator:
     def split(self, batch: Batch) -> None:
         """It was too large for the broker: two halves wait in its place, with its sequences."""
         lane = batch.lane
+        self._refused(batch)
         lane.in_flight.remove(batch)
         del self.incomplete[batch]
         batch.finished = True
@@ -478,13 +520,30 @@ class Accumulator:
         self.incomplete[part] = None
         return part
 
-    def answered(self, batch: Batch, *, appended: bool) -> None:
-        """It is in flight no more and will not be tried again."""
+    def answered(self, batch: Batch, *, appended: bool | None) -> list[Batch]:
+        """It is in flight no more and will not be tried again; None: nobody knows.
+
+        Returns older ones that are thereby known to be appended, and wait no more.
+        """
         lane = batch.lane
         lane.in_flight.remove(batch)
+        older: list[Batch] = []
         if not appended and batch.base_sequence >= 0:
             lane.broken = True
+            if appended is not None:
+                self._refused(batch)
+        elif lane.probing and batch.doubtful:
+            older = [b for b in lane.waiting if b.number < batch.number]
+            if not all(b.doubtful for b in older):
+                # One that is known not to be there was passed over: sequences prove nothing here.
+                older = []
+            for known in older:
+                lane.waiting.remove(known)
         self._mend(lane)
+        if not lane.in_flight and (not lane.waiting or lane.waiting[0].base_sequence < 0):
+            # All that had a sequence is settled: the broker's next is ours.
+            lane.gaps = False
+        return older
 
     def finish(self, batch: Batch) -> None:
         """Its outcome is told: its memory is free.  One in flight stays so until its answer."""
@@ -501,11 +560,24 @@ class Accumulator:
                 lane.broken = True
             self._mend(lane)
 
+    def _refused(self, batch: Batch) -> None:
+        lane = batch.lane
+        if any(b.number > batch.number for b in lane.in_flight):
+            lane.gaps = True
+
+    def _next_in_doubt(self, lane: Lane) -> Batch | None:
+        """What to try before a new epoch may begin.  What follows on one that is known not to be
+        appended is not in doubt.
+        """
+        if lane.probing:
+            return next((batch for batch in reversed(lane.waiting) if batch.doubtful), None)
+        return lane.waiting[0] if lane.waiting and lane.waiting[0].doubtful else None
+
     def _mend(self, lane: Lane) -> None:
         """A broken lane with nothing in flight starts over in a new epoch (KIP-360)."""
-        if not lane.broken or lane.in_flight or (lane.waiting and lane.waiting[0].doubtful):
+        if not lane.broken or lane.in_flight or self._next_in_doubt(lane) is not None:
             return
-        lane.broken = False
+        lane.broken = lane.probing = lane.gaps = False
         lane.next_sequence = 0
         lane.epoch += 1
         if lane.epoch > LAST_EPOCH:

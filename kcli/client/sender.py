@@ -11,8 +11,8 @@ end of each failed lane's pause.
 What an error does to a batch:
 
     connection failed, or a retriable code      again, later, up to `retries` and its timeout
-    OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_...,  again; in a new epoch if nothing older is under way
-    INVALID_PRODUCER_EPOCH
+    OUT_OF_ORDER_SEQUENCE_NUMBER                again; in a new epoch if nothing older is under way
+    UNKNOWN_PRODUCER_ID, INVALID_PRODUCER_EPOCH again, in a new epoch
     DUPLICATE_SEQUENCE_NUMBER                   delivered: an earlier try was
     MESSAGE_TOO_LARGE                           in two halves, while it has more than one record
     any other                                   its records fail
@@ -323,8 +323,11 @@ class Sender:
             await outlet.wake.wait()
             outlet.wake.clear()
             try:
-                outlet.peer = await self._cluster.peer(outlet.node)
-                await outlet.peer.writable()
+                peer = await self._cluster.peer(outlet.node)
+                if peer is not outlet.peer:
+                    outlet.peer = peer
+                    self.accumulator.connected(outlet.node)
+                await peer.writable()
                 tries = 0
             except (OSError, KafkaError, ProtocolError) as error:
                 _logger.debug("broker %d cannot be reached: %s", outlet.node, error)
@@ -384,7 +387,7 @@ class Sender:
             if batches and batch.size > room:
                 ready.appendleft(lane)
                 break
-            accumulator.take(lane)
+            accumulator.take(batch)
             batches.append(batch)
             room -= batch.size
             if lane.waiting:
@@ -488,27 +491,37 @@ class Sender:
     def _settle_batch(self, batch: Batch, produced: Produced) -> None:
         accumulator, lane, error = self.accumulator, batch.lane, produced.error
         if error in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
-            accumulator.answered(batch, appended=True)
+            for known in accumulator.answered(batch, appended=True):
+                self._finish(known, None, -1, -1)
             if not batch.finished:
                 offset = produced.offset if error == ErrorCode.none else -1
                 self._finish(batch, None, offset, produced.append_time)
         elif batch.finished:
-            accumulator.answered(batch, appended=False)
+            accumulator.answered(batch, appended=None if error in _DOUBTFUL else False)
         elif error == ErrorCode.message_too_large and len(batch.records) > 1:
             accumulator.split(batch)
         elif self._may_retry(batch, error):
-            if error in _NOT_LEADER:
-                self._stale.set()
-            if error in _SEQUENCE_LOST and accumulator.is_oldest(batch):
-                lane.broken = True
-            doubtful = error in _DOUBTFUL or (batch.doubtful and error not in _SEQUENCE_LOST)
-            pause = self._cluster.backoff(batch.attempts + 1)
-            accumulator.put_back(batch, self._loop.time() + pause, doubtful=doubtful)
-            self._loop.call_later(pause, self._resume, lane)
+            self._retry(batch, error)
         else:
             self._fail_batch(batch, _refusal(produced))
         if lane.waiting or lane.due:
             self._enqueue(lane)
+
+    def _retry(self, batch: Batch, error: ErrorCode) -> None:
+        accumulator, lane = self.accumulator, batch.lane
+        if error in _NOT_LEADER:
+            self._stale.set()
+        pause = self._cluster.backoff(batch.attempts + 1)
+        not_before = self._loop.time() + pause
+        if error == ErrorCode.out_of_order_sequence_number:
+            accumulator.out_of_order(batch, not_before)
+        elif error in _SEQUENCE_LOST:
+            lane.broken = True
+            accumulator.put_back(batch, not_before, doubtful=False)
+        else:
+            doubtful = batch.doubtful or error in _DOUBTFUL
+            accumulator.put_back(batch, not_before, doubtful=doubtful)
+        self._loop.call_later(pause, self._resume, lane)
 
     def _resume(self, lane: Lane) -> None:
         """The pause after a failure is over, unless another failure made it longer."""
@@ -533,6 +546,9 @@ class Sender:
         """Free the memory, then tell the outcome."""
         lane = batch.lane
         self.accumulator.finish(batch)
+        # Or its records would stay in memory until the linger that it no longer needs is over.
+        while self._lingering and self._lingering[0][1].finished:
+            self._lingering.popleft()
         for tell, outcome, metadata in batch.deliver(error, offset, append_time):
             self._call(tell, outcome, metadata)
         if self._on_batch is not None:
@@ -606,7 +622,7 @@ class Sender:
                 continue
             accumulator.grow(name, len(topic.partitions))
             for lane, partition in zip(accumulator.lanes(name), topic.partitions, strict=False):
-                lane.leader = partition.leader
+                accumulator.lead(lane, partition.leader)
                 if lane.waiting or lane.due:
                     complete = complete and lane.leader is not None
                     self._enqueue(lane)

@@ -48,9 +48,10 @@ class Bench:
         lane = self.lane(partition)
         if lane.open is not None:
             self.accumulator.due(lane.open)
-        if self.accumulator.sendable(lane, self.now) is None:
-            return None
-        return self.accumulator.take(lane)
+        batch = self.accumulator.sendable(lane, self.now)
+        if batch is not None:
+            self.accumulator.take(batch)
+        return batch
 
 
 def values(batch: Batch) -> list[bytes | None]:
@@ -301,6 +302,26 @@ def test_what_may_have_been_appended_is_tried_under_its_old_numbers_before_a_new
     assert (bench.lane().epoch, batches[2].base_sequence) == (1, 0)
 
 
+def test_a_restarted_broker_is_asked_for_the_youngest_in_doubt_which_settles_the_older_ones():
+    bench = Bench()
+    batches = []
+    for n in range(4):
+        bench.offer(b"%d" % n)
+        batches.append(bench.take())
+    for batch in batches:
+        bench.accumulator.put_back(batch, 0, doubtful=True)
+    assert bench.take() is batches[0]
+    bench.accumulator.out_of_order(batches[0], 0)
+    assert bench.take() is batches[3]
+    bench.accumulator.out_of_order(batches[3], 0)
+    assert bench.take() is batches[2]
+    assert bench.accumulator.answered(batches[2], appended=True) == batches[:2]
+    for batch in batches[:3]:
+        bench.accumulator.finish(batch)
+    assert bench.take() is batches[3]
+    assert (bench.lane().epoch, batches[3].base_sequence) == (1, 0)
+
+
 def test_another_lane_goes_on_in_its_epoch():
     bench = Bench(partitions=2)
     bench.offer(partition=0)
@@ -357,96 +378,134 @@ class ModelBroker:
 
     def __init__(self) -> None:
         self.log: list[bytes | None] = []
-        self.epoch, self.next, self.last = -1, 0, []
+        self.epoch = -1
+        self.next: int | None = 0
+        self.last: list[tuple[int, int, int]] = []
 
     def append(self, batch: Batch) -> str:
-        epoch = batch.lane.epoch
-        if epoch > self.epoch:
-            if batch.base_sequence != 0:
-                return "out of order"
-            self.epoch, self.next, self.last = epoch, 0, []
-        if (epoch, batch.base_sequence, len(batch.records)) in self.last:
+        epoch, sequence = batch.lane.epoch, batch.base_sequence
+        this = (epoch, sequence, len(batch.records))
+        if this in self.last:
             return "appended"
-        if epoch < self.epoch or batch.base_sequence != self.next:
+        if epoch > self.epoch and self.next is not None:
+            self.epoch, self.next, self.last = epoch, 0, []
+        if epoch < self.epoch or self.next not in (None, sequence):
             return "out of order"
         self.log += values(batch)
-        self.next += len(batch.records)
-        self.last = [*self.last, (epoch, batch.base_sequence, len(batch.records))][-5:]
+        self.epoch, self.next = epoch, sequence + len(batch.records)
+        self.last = [*self.last, this][-5:]
         return "appended"
 
+    def restart(self) -> None:
+        """What a producer snapshot holds is its last batch."""
+        self.last = self.last[-1:]
 
-@settings(max_examples=150)
-@given(st.integers(0, 1 << 32), st.integers(1, 5))
-def test_every_record_is_written_once_and_in_order_or_reported_lost(seed, weight):
-    """Requests and answers are lost, batches refused, too large, or given up, in any order that one
-    connection allows; afterwards the broker holds what was acknowledged, in order, once each, and
-    besides only what was given up while nobody knew its fate."""
-    chance = Random(seed)
-    bench, broker = Bench(batch_size=150), ModelBroker()
-    accumulator, lane = bench.accumulator, bench.lane()
-    wire: list[Batch] = []
-    acked: list[bytes | None] = []
-    lost: list[bytes | None] = []
-    sent = 0
+    def forget(self) -> None:
+        """Retention or expiry took the producer's state: any sequence is a first one."""
+        self.epoch, self.next, self.last = -1, None, []
 
-    def settle(batch: Batch, outcome: str) -> None:
+
+class Run:
+    """A producer's lane and a broker, with one connection between them that breaks by chance."""
+
+    def __init__(self, seed: int, weight: int, *, forgetful: bool) -> None:
+        self.chance = Random(seed)
+        self.weight = weight
+        self.forgetful = forgetful
+        self.bench, self.broker = Bench(batch_size=150), ModelBroker()
+        self.accumulator = self.bench.accumulator
+        self.wire: list[Batch] = []
+        self.acked: list[bytes | None] = []
+        self.lost: list[bytes | None] = []
+        self.sent = 0
+        for _ in range(200):
+            self.step(calm=False)
+        for _ in range(5000):
+            if not self.accumulator.incomplete and not self.wire:
+                break
+            self.step(calm=True)
+        assert not self.accumulator.incomplete
+        assert self.accumulator.used_bytes == 0
+        told = sorted(int(value) for value in self.acked + self.lost)
+        assert told == list(range(self.sent)), "one outcome each"
+
+    def settle(self, batch: Batch, outcome: str) -> None:
+        accumulator = self.accumulator
         if outcome == "appended":
-            accumulator.answered(batch, appended=True)
-            if not batch.finished:
-                accumulator.finish(batch)
-                acked.extend(values(batch))
+            for done in [*accumulator.answered(batch, appended=True), batch]:
+                if not done.finished:
+                    accumulator.finish(done)
+                    self.acked += values(done)
         elif batch.finished:
-            accumulator.answered(batch, appended=False)
+            accumulator.answered(batch, appended=None if outcome == "unknown" else False)
         elif outcome == "split" and len(batch.records) > 1:
             accumulator.split(batch)
         elif outcome in ("refused", "split"):
             accumulator.answered(batch, appended=False)
-            accumulator.finish(batch)
-            lost.extend(values(batch))
+            self.give_up(batch)
+        elif outcome == "out of order":
+            accumulator.out_of_order(batch, 0)
         else:
-            if outcome == "out of order" and accumulator.is_oldest(batch):
-                lane.broken = True
-            doubtful = outcome == "unknown" or (batch.doubtful and outcome == "later")
+            doubtful = batch.doubtful or outcome == "unknown"
             accumulator.put_back(batch, 0, doubtful=doubtful)
 
-    def step(calm: bool) -> None:
-        nonlocal sent
-        kind = chance.randrange(12)
-        if kind < weight and not calm:
-            bench.offer(b"%d" % sent)
-            sent += 1
-        elif kind < 7:
-            if batch := bench.take():
-                wire.append(batch)
-        elif kind == 7 and not calm and wire:
-            # The connection breaks: some of what is out had arrived, nothing is answered.
-            for batch in wire[: chance.randrange(len(wire) + 1)]:
-                broker.append(batch)
-            for batch in list(wire):
-                wire.remove(batch)
-                settle(batch, "unknown")
-        elif kind == 8 and not calm and accumulator.incomplete:
-            batch = chance.choice(list(accumulator.incomplete))
-            accumulator.finish(batch)
-            lost.extend(values(batch))
-        elif wire:
-            batch = wire.pop(0)
-            refusals = [None, None, "later"] + ["refused", "split"] * (not batch.doubtful)
-            refusal = None if calm else chance.choice(refusals)
-            settle(batch, refusal or broker.append(batch))
+    def give_up(self, batch: Batch) -> None:
+        self.accumulator.finish(batch)
+        self.lost += values(batch)
 
-    for _ in range(200):
-        step(calm=False)
-    for _ in range(5000):
-        if not accumulator.incomplete and not wire:
-            break
-        step(calm=True)
-    assert not accumulator.incomplete
-    assert accumulator.used_bytes == 0
-    numbers = [int(value) for value in broker.log]
+    def break_connection(self) -> None:
+        """Some of what is out had arrived, nothing is answered."""
+        arrived = self.wire[: self.chance.randrange(len(self.wire) + 1)]
+        for batch in arrived:
+            self.broker.append(batch)
+        if self.chance.random() < 0.5:
+            self.broker.restart()
+        if self.forgetful and self.chance.random() < 0.3:
+            self.broker.forget()
+        self.accumulator.connected(0)
+        out, self.wire = self.wire, []
+        for batch in out:
+            self.settle(batch, "unknown")
+
+    def step(self, *, calm: bool) -> None:
+        kind = self.chance.randrange(12)
+        if kind < self.weight and not calm:
+            self.bench.offer(b"%d" % self.sent)
+            self.sent += 1
+        elif kind < 7:
+            if batch := self.bench.take():
+                self.wire.append(batch)
+        elif kind == 7 and not calm:
+            self.break_connection()
+        elif kind == 8 and not calm and self.accumulator.incomplete:
+            self.give_up(next(iter(self.accumulator.incomplete)))
+        elif self.wire:
+            batch = self.wire.pop(0)
+            refusals = [None, None, "later"] + ["refused", "split"] * (not batch.doubtful)
+            refusal = None if calm else self.chance.choice(refusals)
+            self.settle(batch, refusal or self.broker.append(batch))
+
+
+seeds_and_weights = (st.integers(0, 1 << 32), st.integers(1, 5))
+
+
+@settings(max_examples=150)
+@given(*seeds_and_weights)
+def test_every_record_is_written_once_and_in_order_or_reported_lost(seed, weight):
+    """Requests and answers are lost, batches refused, too large, or given up, and the broker
+    restarts; afterwards it holds what was acknowledged, in order, once each, and besides only what
+    was given up while nobody knew its fate."""
+    run = Run(seed, weight, forgetful=False)
+    numbers = [int(value) for value in run.broker.log]
     assert numbers == sorted(set(numbers)), "order, and no duplicates"
-    assert set(acked) <= set(broker.log)
-    assert sorted(map(int, acked + lost)) == list(range(sent)), "one outcome each"
+    assert set(run.acked) <= set(run.broker.log)
+
+
+@settings(max_examples=150)
+@given(*seeds_and_weights)
+def test_even_a_broker_that_forgets_the_producer_loses_nothing_that_was_acknowledged(seed, weight):
+    run = Run(seed, weight, forgetful=True)
+    assert set(run.acked) <= set(run.broker.log)
 
 
 def test_lanes_grow_with_the_topic():
