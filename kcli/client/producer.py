@@ -25,11 +25,11 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
 
-from kcli.client.accumulator import OnDelivery, RecordMetadata
 from kcli.client.cluster import Cluster
 from kcli.client.config import ProducerConfig
 from kcli.client.errors import ClientError
-from kcli.client.sender import Delivered, OnBatch, Sender
+from kcli.client.lane import Delivered, OnBatch, OnDelivery, RecordMetadata
+from kcli.client.sender import Sender
 from kserver.wire.batch import Headers
 
 __all__ = ["Delivered", "Offer", "OnBatch", "OnDelivery", "Producer", "RecordMetadata"]

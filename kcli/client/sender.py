@@ -8,33 +8,26 @@ Tasks: one for each outlet that connects when it has something to send, one that
 one that fetches the producer id.  Timers: the oldest linger, the oldest delivery timeout, and the
 end of each failed lane's pause.
 
-What an error does to a batch:
-
-    connection failed, or a retriable code      again, later, up to `retries` and its timeout
-    OUT_OF_ORDER_SEQUENCE_NUMBER                again; in a new epoch if nothing older is under way
-    UNKNOWN_PRODUCER_ID, INVALID_PRODUCER_EPOCH again, in a new epoch
-    DUPLICATE_SEQUENCE_NUMBER                   delivered: an earlier try was
-    MESSAGE_TOO_LARGE                           in two halves, while it has more than one record
-    any other                                   its records fail
+What an error does to a batch is said in `verdict.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
 import functools
 import logging
 from collections import deque
 from collections.abc import Callable
 from random import Random
-from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
-from kcli.client.accumulator import Accumulator, Batch, Lane, Limits
+from kcli.client.accumulator import Accumulator, Limits
 from kcli.client.cluster import Cluster
 from kcli.client.config import ProducerConfig
 from kcli.client.errors import ClientError, TimedOut
+from kcli.client.identity import fetch_producer_id
+from kcli.client.lane import Batch, Delivered, Lane, OnBatch, Rules
 from kcli.client.produce import (
     BY_TOPIC_ID,
     PRODUCE,
@@ -43,62 +36,14 @@ from kcli.client.produce import (
     read_answer,
     request_body,
 )
+from kcli.client.verdict import DOUBTFUL, NOT_LEADER, Verdict, judge
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import NO_PRODUCER_ID, BrokerId, Offset
 from kserver.peer import Peer
-from kserver.wire import versions
-from kserver.wire.batch import NewRecord, encode_batch
+from kserver.wire.batch import encode_batch
 from kserver.wire.compression import Compression
 
-INIT_PRODUCER_ID = 22
-
-_SEQUENCE_LOST = frozenset(
-    {
-        ErrorCode.out_of_order_sequence_number,
-        ErrorCode.unknown_producer_id,
-        ErrorCode.invalid_producer_epoch,
-    }
-)
-# After these the batch may have been appended all the same.
-_DOUBTFUL = frozenset(
-    {
-        ErrorCode.network_exception,
-        ErrorCode.request_timed_out,
-        ErrorCode.not_enough_replicas_after_append,
-        ErrorCode.kafka_storage_error,
-    }
-)
-_NOT_LEADER = frozenset(
-    {
-        ErrorCode.not_leader_or_follower,
-        ErrorCode.fenced_leader_epoch,
-        ErrorCode.unknown_topic_or_partition,
-        ErrorCode.unknown_topic_id,
-        ErrorCode.inconsistent_topic_id,
-        ErrorCode.leader_not_available,
-        ErrorCode.kafka_storage_error,
-        ErrorCode.network_exception,
-    }
-)
-
 _logger = logging.getLogger(__name__)
-
-
-class Delivered(NamedTuple):
-    """The outcome of one batch: `records` are (timestamp, key, value, headers) as they were sent.
-
-    The first has `offset`, the next one more, and so on; -1 where the broker did not say.
-    """
-
-    topic: str
-    partition: int
-    offset: Offset
-    append_time: int
-    records: list[NewRecord]
-    error: Exception | None
-
-
-OnBatch: TypeAlias = Callable[[Delivered], object]
 
 
 class _Outlet:
@@ -140,16 +85,16 @@ class Sender:
             Compression.lz4: config.compression_lz4_level,
             Compression.zstd: config.compression_zstd_level,
         }.get(self._codec)
+        self._rules = Rules(config.enable_idempotence, self._max_in_flight)
         self.accumulator = Accumulator(
             Limits(
                 batch_size=config.batch_size,
                 buffer_memory=config.buffer_memory,
                 max_request_size=config.max_request_size,
-                max_in_flight=self._max_in_flight,
-                idempotent=config.enable_idempotence,
                 ignore_keys=config.partitioner_ignore_keys,
                 adaptive=config.partitioner_adaptive_partitioning_enable,
             ),
+            self._rules,
             now=self._loop.time,
             now_ms=now_ms,
             chance=chance,
@@ -232,6 +177,7 @@ class Sender:
         """Every record that waits fails with `error`, and so does all that is offered later."""
         self._fatal = error
         for batch in list(self.accumulator.incomplete):
+            self.accumulator.give_up(batch)
             self._finish(batch, error, -1, -1)
         self._wake_waiters()
 
@@ -311,6 +257,7 @@ class Sender:
                 f"Expiring {len(batch.records)} record(s) for {batch.lane.partition}:{limit_ms} ms"
                 " has passed since batch creation"
             )
+            self.accumulator.give_up(batch)
             self._finish(batch, error, -1, -1)
         self._set_expiry_timer()
 
@@ -326,7 +273,8 @@ class Sender:
                 peer = await self._cluster.peer(outlet.node)
                 if peer is not outlet.peer:
                     outlet.peer = peer
-                    self.accumulator.connected(outlet.node)
+                    for lane in self.accumulator.led_by(outlet.node):
+                        lane.connected()
                 await peer.writable()
                 tries = 0
             except (OSError, KafkaError, ProtocolError) as error:
@@ -351,7 +299,7 @@ class Sender:
         outlet.scheduled = False
         if not outlet.ready:
             return
-        if self._config.enable_idempotence and self.accumulator.producer_id == NO_PRODUCER_ID:
+        if self._rules.idempotent and self._rules.producer_id == NO_PRODUCER_ID:
             self._id_needed.set()
             return
         now = self._loop.time()
@@ -380,7 +328,7 @@ class Sender:
                 lane.queued = False
                 self._enqueue(lane)
                 continue
-            batch = accumulator.sendable(lane, now)
+            batch = lane.sendable(now)
             if batch is None:
                 lane.queued = False
                 continue
@@ -438,7 +386,7 @@ class Sender:
         except (OSError, ProtocolError) as error:
             _logger.debug("records were lost with acks=0: %s", error)
         for batch in batches:
-            self.accumulator.answered(batch, appended=True)
+            batch.lane.answered(batch, appended=True)
             if not batch.finished:
                 self._finish(batch, None, -1, -1)
 
@@ -489,38 +437,38 @@ class Sender:
             self._settle_batch(batch, lost)
 
     def _settle_batch(self, batch: Batch, produced: Produced) -> None:
-        accumulator, lane, error = self.accumulator, batch.lane, produced.error
-        if error in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
-            for known in accumulator.answered(batch, appended=True):
+        lane, error = batch.lane, produced.error
+        verdict = judge(error, batch, retries=self._config.retries)
+        if verdict is Verdict.DELIVERED:
+            for known in lane.answered(batch, appended=True):
                 self._finish(known, None, -1, -1)
             if not batch.finished:
                 offset = produced.offset if error == ErrorCode.none else -1
                 self._finish(batch, None, offset, produced.append_time)
         elif batch.finished:
-            accumulator.answered(batch, appended=None if error in _DOUBTFUL else False)
-        elif error == ErrorCode.message_too_large and len(batch.records) > 1:
-            accumulator.split(batch)
-        elif self._may_retry(batch, error):
-            self._retry(batch, error)
-        else:
+            lane.answered(batch, appended=None if error in DOUBTFUL else False)
+        elif verdict is Verdict.SPLIT:
+            self.accumulator.split(batch)
+        elif verdict is Verdict.FAILED:
             self._fail_batch(batch, _refusal(produced))
+        else:
+            self._retry(batch, verdict, error)
         if lane.waiting or lane.due:
             self._enqueue(lane)
 
-    def _retry(self, batch: Batch, error: ErrorCode) -> None:
-        accumulator, lane = self.accumulator, batch.lane
-        if error in _NOT_LEADER:
+    def _retry(self, batch: Batch, verdict: Verdict, error: ErrorCode) -> None:
+        lane = batch.lane
+        if error in NOT_LEADER:
             self._stale.set()
         pause = self._cluster.backoff(batch.attempts + 1)
         not_before = self._loop.time() + pause
-        if error == ErrorCode.out_of_order_sequence_number:
-            accumulator.out_of_order(batch, not_before)
-        elif error in _SEQUENCE_LOST:
+        if verdict is Verdict.OUT_OF_ORDER:
+            lane.out_of_order(batch, not_before)
+        elif verdict is Verdict.NEW_EPOCH:
             lane.broken = True
-            accumulator.put_back(batch, not_before, doubtful=False)
+            lane.put_back(batch, not_before, doubtful=False)
         else:
-            doubtful = batch.doubtful or error in _DOUBTFUL
-            accumulator.put_back(batch, not_before, doubtful=doubtful)
+            lane.put_back(batch, not_before, doubtful=batch.doubtful or error in DOUBTFUL)
         self._loop.call_later(pause, self._resume, lane)
 
     def _resume(self, lane: Lane) -> None:
@@ -530,13 +478,8 @@ class Sender:
             lane.not_before = 0.0
             self._enqueue(lane)
 
-    def _may_retry(self, batch: Batch, error: ErrorCode) -> bool:
-        if batch.attempts >= self._config.retries:
-            return False
-        return error.retriable or (batch.base_sequence >= 0 and error in _SEQUENCE_LOST)
-
     def _fail_batch(self, batch: Batch, error: Exception) -> None:
-        self.accumulator.answered(batch, appended=False)
+        batch.lane.answered(batch, appended=False)
         if not batch.finished:
             self._finish(batch, error, -1, -1)
 
@@ -622,7 +565,7 @@ class Sender:
                 continue
             accumulator.grow(name, len(topic.partitions))
             for lane, partition in zip(accumulator.lanes(name), topic.partitions, strict=False):
-                accumulator.lead(lane, partition.leader)
+                lane.lead(partition.leader)
                 if lane.waiting or lane.due:
                     complete = complete and lane.leader is not None
                     self._enqueue(lane)
@@ -632,34 +575,15 @@ class Sender:
 
     async def _keep_producer_id(self) -> None:
         """Fetch a producer id now, and again when the epochs of one are used up."""
-        tries = 0
         while True:
             await self._id_needed.wait()
             try:
-                peer = await self._cluster.peer()
-                new = versions.request(INIT_PRODUCER_ID, peer.version(INIT_PRODUCER_ID))
-                answer = await peer.call(
-                    new(
-                        transactional_id=None,
-                        transaction_timeout=datetime.timedelta(milliseconds=2**31 - 1),
-                        producer_id=NO_PRODUCER_ID,
-                        producer_epoch=-1,
-                    )
-                )
-                if answer.error_code != ErrorCode.none:
-                    raise KafkaError(answer.error_code)
-            except (OSError, ProtocolError, KafkaError) as error:
-                if isinstance(error, KafkaError) and not error.code.retriable:
-                    self.fail(error)
-                    return
-                _logger.debug("no producer id: %s", error)
-                tries += 1
-                await self._cluster.pause(tries)
-                continue
-            tries = 0
+                identity = await fetch_producer_id(self._cluster)
+            except KafkaError as error:
+                self.fail(error)
+                return
             self._id_needed.clear()
-            self.accumulator.producer_id = answer.producer_id
-            self.accumulator.producer_epoch = answer.producer_epoch
+            self._rules.producer_id, self._rules.producer_epoch = identity
             for outlet in self._outlets.values():
                 self._schedule(outlet)
 

@@ -1,0 +1,47 @@
+"""The producer id and epoch under which an idempotent producer's batches are counted (KIP-98)."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+
+from kcli.client.cluster import Cluster
+from kserver.errors import ErrorCode, KafkaError, ProtocolError
+from kserver.model import NO_PRODUCER_ID, ProducerId
+from kserver.wire import versions
+
+INIT_PRODUCER_ID = 22
+
+# No transaction, no timeout: what Java's clients send.
+_NO_TIMEOUT = datetime.timedelta(milliseconds=2**31 - 1)
+
+_logger = logging.getLogger(__name__)
+
+
+async def fetch_producer_id(cluster: Cluster) -> tuple[ProducerId, int]:
+    """A new id and its first epoch, from any broker, however long it takes.
+
+    KafkaError when the broker refuses for good.
+    """
+    tries = 0
+    while True:
+        try:
+            peer = await cluster.peer()
+            new = versions.request(INIT_PRODUCER_ID, peer.version(INIT_PRODUCER_ID))
+            answer = await peer.call(
+                new(
+                    transactional_id=None,
+                    transaction_timeout=_NO_TIMEOUT,
+                    producer_id=NO_PRODUCER_ID,
+                    producer_epoch=-1,
+                )
+            )
+            if answer.error_code == ErrorCode.none:
+                return answer.producer_id, answer.producer_epoch
+            if not answer.error_code.retriable:
+                raise KafkaError(answer.error_code, "no producer id")
+            _logger.debug("no producer id: %s", answer.error_code.name)
+        except (OSError, ProtocolError) as error:
+            _logger.debug("no producer id: %s", error)
+        tries += 1
+        await cluster.pause(tries)

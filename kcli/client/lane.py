@@ -1,0 +1,341 @@
+"""Lane: the way to one partition, and what keeps its records in order and written once.
+
+Pure: no I/O, no await; times are values.
+
+    open batch  ->  waiting  ->  in flight  ->  settled
+                       ^             |
+                       +- put back --+
+
+Java's clients have these parts in RecordAccumulator and TransactionManager.
+
+Order and idempotence (KIP-98, KIP-360):
+1. A batch gets its sequence when it is first taken and keeps it; what is put back goes before
+   everything younger.
+2. While a batch is tried again, everything younger waits: what becomes of it tells what became of
+   the rest.
+3. When a batch with a sequence fails for good, or the broker does not know the sequence before it,
+   the lane is `broken`: nothing new is taken until nothing is in flight, then its epoch rises and
+   what waits is numbered from 0 again.  Epochs count for each partition alone: other lanes go on.
+4. A batch whose answer was lost is `doubtful`: it may have been appended, and under new numbers it
+   would be once more.  So before a new epoch begins it is tried again under the old ones.
+5. A broker that restarted remembers a producer's last batch alone, and refuses an older one as out
+   of order although it has it.  After such a refusal the lane is `probing`: the youngest in doubt
+   is tried first.  If the broker has that one, it has all before it; if not, the next older one is
+   tried.  (Java's clients write these twice.)
+6. That holds as long as sequences have no gaps.  A broker that forgot a producer takes any sequence
+   for a first one; so a lane does not probe in an epoch where a batch was refused with others in
+   flight behind it, and stops to when the connection or the leader changes.  Then 5 is left out:
+   better twice than never.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from kserver.model import NO_PRODUCER_ID, BrokerId, Offset, ProducerId, TopicPartition
+from kserver.wire.batch import HEADER_SIZE, NewRecord
+
+SEQUENCE_MASK = 0x7FFFFFFF
+LAST_EPOCH = 0x7FFF
+# Brokers remember the last five batches of a producer in a partition.
+IN_FLIGHT_PER_LANE = 5
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record went; the offset is -1 with acks=0, and where only an earlier try, whose
+    answer was lost, could have told it.
+    """
+
+    topic: str
+    partition: int
+    offset: Offset
+    timestamp: int
+
+
+OnDelivery: TypeAlias = Callable[[Exception | None, RecordMetadata | None], object]
+
+
+class Delivered(NamedTuple):
+    """The outcome of one batch: `records` are (timestamp, key, value, headers) as they were sent.
+
+    The first has `offset`, the next one more, and so on; -1 where the broker did not say.
+    """
+
+    topic: str
+    partition: int
+    offset: Offset
+    append_time: int
+    records: list[NewRecord]
+    error: Exception | None
+
+
+OnBatch: TypeAlias = Callable[[Delivered], object]
+
+
+@dataclass(slots=True)
+class Rules:
+    """What all lanes of a producer share.  The identity is the one that lanes start with, and take
+    when their epochs are used up; the sender fetches it.
+    """
+
+    idempotent: bool = True
+    max_in_flight: int = 5
+    producer_id: ProducerId = NO_PRODUCER_ID
+    producer_epoch: int = -1
+
+
+class Batch:
+    """Records of one partition on their way; `size` estimates their bytes.
+
+    `number` orders the batches of a lane; `encoded` is kept from try to try.  `finished` is set
+    when the outcome was told, which for one in flight may be before its answer.
+    """
+
+    __slots__ = (
+        "attempts",
+        "base_sequence",
+        "created_at",
+        "deliveries",
+        "doubtful",
+        "encoded",
+        "finished",
+        "lane",
+        "number",
+        "on_finish",
+        "records",
+        "reserved",
+        "size",
+    )
+
+    def __init__(self, lane: Lane, number: int, created_at: float) -> None:
+        self.lane = lane
+        self.number = number
+        self.created_at = created_at
+        self.size = HEADER_SIZE
+        self.reserved = 0
+        self.records: list[NewRecord] = []
+        self.deliveries: list[tuple[int, OnDelivery]] = []
+        self.on_finish: list[Callable[[], object]] = []
+        self.attempts = 0
+        self.base_sequence = -1
+        self.doubtful = False
+        self.encoded: bytes | None = None
+        self.finished = False
+
+    def deliver(
+        self, error: Exception | None, offset: Offset, append_time: int
+    ) -> Iterator[tuple[OnDelivery, Exception | None, RecordMetadata | None]]:
+        """The calls that tell each record's outcome; an `append_time` of -1 leaves the records'."""
+        topic, partition = self.lane.partition
+        for index, on_delivery in self.deliveries:
+            if error is not None:
+                yield on_delivery, error, None
+                continue
+            timestamp = self.records[index][0] if append_time < 0 else append_time
+            at = offset + index if offset >= 0 else -1
+            yield on_delivery, None, RecordMetadata(topic, partition, at, timestamp)
+
+
+class Lane:
+    """`leader` is where its batches go, None while unknown; `not_before` holds it back after a
+    failure; `due`: the open batch may be taken too; `queued`: the sender has it in a list of those
+    that may have something to send.
+    """
+
+    __slots__ = (
+        "_gaps",
+        "_next_sequence",
+        "_probing",
+        "_rules",
+        "broken",
+        "due",
+        "epoch",
+        "in_flight",
+        "leader",
+        "not_before",
+        "open",
+        "partition",
+        "producer_id",
+        "queued",
+        "waiting",
+    )
+
+    def __init__(self, partition: TopicPartition, rules: Rules) -> None:
+        self.partition = partition
+        self.leader: BrokerId | None = None
+        self.open: Batch | None = None
+        self.waiting: deque[Batch] = deque()
+        self.in_flight: list[Batch] = []
+        self.due = False
+        self.queued = False
+        self.not_before = 0.0
+        self.producer_id: ProducerId = NO_PRODUCER_ID
+        self.epoch = -1
+        self.broken = False
+        self._rules = rules
+        self._next_sequence = 0
+        self._probing = False
+        self._gaps = False
+
+    def lead(self, leader: BrokerId | None) -> None:
+        """Who leads the partition now."""
+        if self.leader != leader:
+            self.leader = leader
+            self._probing = False
+
+    def connected(self) -> None:
+        """There is a new connection to the leader."""
+        self._probing = False
+
+    # Out
+
+    def sendable(self, now: float) -> Batch | None:
+        """The batch to take next, None when none may go now."""
+        if self.not_before > now:
+            return None
+        if self.broken:
+            # Not mended yet: something is in flight, or in doubt.
+            return None if self.in_flight else self._next_in_doubt()
+        if self.waiting:
+            batch = self.waiting[0]
+        elif self.due and self.open is not None:
+            batch = self.open
+        else:
+            return None
+        return None if self.in_flight and self._must_wait(batch) else batch
+
+    def _must_wait(self, batch: Batch) -> bool:
+        """Whether something in flight has to be settled first."""
+        if self._rules.max_in_flight == 1:
+            return True
+        if not self._rules.idempotent:
+            return False
+        if len(self.in_flight) >= IN_FLIGHT_PER_LANE:
+            return True
+        tried = batch.attempts
+        return any((tried or b.attempts) and b.number <= batch.number for b in self.in_flight)
+
+    def take(self, batch: Batch) -> None:
+        """One that waits is in flight now; the first time it gets its sequence."""
+        self.waiting.remove(batch)
+        if self._rules.idempotent and batch.base_sequence < 0:
+            if self.producer_id == NO_PRODUCER_ID:
+                self.producer_id, self.epoch = self._rules.producer_id, self._rules.producer_epoch
+            self._number(batch)
+        self.in_flight.append(batch)
+
+    def _number(self, batch: Batch) -> None:
+        batch.base_sequence = self._next_sequence
+        batch.doubtful = False
+        batch.encoded = None
+        self._next_sequence = (self._next_sequence + len(batch.records)) & SEQUENCE_MASK
+
+    # Back
+
+    def put_back(self, batch: Batch, not_before: float, *, doubtful: bool) -> None:
+        """It is in flight no more and shall be tried again, not before the given time.
+
+        `doubtful`: whether it may have been appended, by this try or one before.
+        """
+        batch.doubtful = doubtful
+        if not doubtful:
+            self._refused(batch)
+        self.in_flight.remove(batch)
+        self.not_before = max(self.not_before, not_before)
+        batch.attempts += 1
+        self._insert(batch)
+        self._mend()
+
+    def out_of_order(self, batch: Batch, not_before: float) -> None:
+        """The broker refused its sequence: as `put_back`; if nothing older is on its way, the lane
+        is broken.
+        """
+        if not any(b.number < batch.number for b in (*self.in_flight, *self.waiting)):
+            self.broken = True
+            self._probing = not self._gaps
+        # The youngest that was appended is the one a broker always remembers.
+        younger = any(
+            b.number > batch.number and (b.doubtful or b in self.in_flight)
+            for b in (*self.in_flight, *self.waiting)
+        )
+        self.put_back(batch, not_before, doubtful=batch.doubtful and younger and self._probing)
+
+    def replace(self, batch: Batch, parts: list[Batch]) -> None:
+        """It was too large for the broker: its parts wait in its place, with its sequences."""
+        self._refused(batch)
+        self.in_flight.remove(batch)
+        for part in reversed(parts):
+            self._insert(part)
+        self._mend()
+
+    def _insert(self, batch: Batch) -> None:
+        """Before all that is not older."""
+        at = 0
+        while at < len(self.waiting) and self.waiting[at].number < batch.number:
+            at += 1
+        self.waiting.insert(at, batch)
+
+    def answered(self, batch: Batch, *, appended: bool | None) -> list[Batch]:
+        """It is in flight no more and will not be tried again; None: nobody knows.
+
+        Returns older ones that are thereby known to be appended, and wait no more.
+        """
+        self.in_flight.remove(batch)
+        older: list[Batch] = []
+        if not appended and batch.base_sequence >= 0:
+            self.broken = True
+            if appended is not None:
+                self._refused(batch)
+        elif self._probing and batch.doubtful:
+            older = [b for b in self.waiting if b.number < batch.number]
+            if not all(b.doubtful for b in older):
+                # One that is known not to be there was passed over: sequences prove nothing here.
+                older = []
+            for known in older:
+                self.waiting.remove(known)
+        self._mend()
+        if not self.in_flight and (not self.waiting or self.waiting[0].base_sequence < 0):
+            # All that had a sequence is settled: the broker's next is ours.
+            self._gaps = False
+        return older
+
+    def give_up(self, batch: Batch) -> None:
+        """It is not tried any more.  One in flight stays so until its answer."""
+        if batch in self.waiting:
+            self.waiting.remove(batch)
+            if batch.base_sequence >= 0:
+                self.broken = True
+            self._mend()
+
+    def _refused(self, batch: Batch) -> None:
+        """What is in flight behind it has a gap before it now."""
+        if any(b.number > batch.number for b in self.in_flight):
+            self._gaps = True
+
+    def _next_in_doubt(self) -> Batch | None:
+        """What to try before a new epoch may begin.  What follows on one that is known not to be
+        appended is not in doubt.
+        """
+        if self._probing:
+            return next((batch for batch in reversed(self.waiting) if batch.doubtful), None)
+        return self.waiting[0] if self.waiting and self.waiting[0].doubtful else None
+
+    def _mend(self) -> None:
+        """A broken lane with nothing in flight and nothing in doubt starts over in a new epoch."""
+        if not self.broken or self.in_flight or self._next_in_doubt() is not None:
+            return
+        self.broken = self._probing = self._gaps = False
+        self._next_sequence = 0
+        self.epoch += 1
+        numbered = [batch for batch in self.waiting if batch.base_sequence >= 0]
+        if self.epoch > LAST_EPOCH:
+            # The sender fetches a new id; the lane takes it with its next batch.
+            self.producer_id = self._rules.producer_id = NO_PRODUCER_ID
+            for batch in numbered:
+                batch.base_sequence = -1
+        else:
+            for batch in numbered:
+                self._number(batch)

@@ -1,0 +1,68 @@
+"""What becomes of a batch that the broker answered with an error, or did not answer.
+
+Pure: values in, a decision out (Kafka: Sender.completeBatch and canRetry, ProduceResponse).
+
+    none, DUPLICATE_SEQUENCE_NUMBER              delivered: by this try, or by an earlier one
+    MESSAGE_TOO_LARGE                            in two halves, while it has more than one record
+    OUT_OF_ORDER_SEQUENCE_NUMBER                 again; in a new epoch if nothing older is out
+    UNKNOWN_PRODUCER_ID, INVALID_PRODUCER_EPOCH  again, in a new epoch
+    any retriable code, a lost connection        again
+    any other, or `retries` used up              its records fail
+"""
+
+from __future__ import annotations
+
+import enum
+
+from kcli.client.lane import Batch
+from kserver.errors import ErrorCode
+
+# After these the batch may have been appended all the same.  A lost connection counts as
+# NETWORK_EXCEPTION.
+DOUBTFUL = frozenset(
+    {
+        ErrorCode.network_exception,
+        ErrorCode.request_timed_out,
+        ErrorCode.not_enough_replicas_after_append,
+        ErrorCode.kafka_storage_error,
+    }
+)
+# After these the metadata is out of date.
+NOT_LEADER = frozenset(
+    {
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.fenced_leader_epoch,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_topic_id,
+        ErrorCode.inconsistent_topic_id,
+        ErrorCode.leader_not_available,
+        ErrorCode.kafka_storage_error,
+        ErrorCode.network_exception,
+    }
+)
+_PRODUCER_UNKNOWN = frozenset({ErrorCode.unknown_producer_id, ErrorCode.invalid_producer_epoch})
+
+
+class Verdict(enum.Enum):
+    DELIVERED = enum.auto()
+    SPLIT = enum.auto()
+    AGAIN = enum.auto()
+    OUT_OF_ORDER = enum.auto()
+    NEW_EPOCH = enum.auto()
+    FAILED = enum.auto()
+
+
+def judge(error: ErrorCode, batch: Batch, *, retries: int) -> Verdict:
+    """`retries`: how often a batch may be tried again."""
+    if error in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
+        return Verdict.DELIVERED
+    if error == ErrorCode.message_too_large and len(batch.records) > 1:
+        return Verdict.SPLIT
+    if batch.attempts >= retries:
+        return Verdict.FAILED
+    if batch.base_sequence >= 0:
+        if error == ErrorCode.out_of_order_sequence_number:
+            return Verdict.OUT_OF_ORDER
+        if error in _PRODUCER_UNKNOWN:
+            return Verdict.NEW_EPOCH
+    return Verdict.AGAIN if error.retriable else Verdict.FAILED
