@@ -122,10 +122,16 @@ class LogDirectory:
         return [self._file(name) for name in names if _DELETED.fullmatch(name)]
 
     def stored_offsets(self, topic_partition: TopicPartition) -> Stored:
-        def of(name: str) -> Offset:
-            return self._stored[name].get(topic_partition, 0)
+        def of(name: str) -> Offset | None:
+            return self._stored[name].get(topic_partition)
 
-        return Stored(self._clean, of(RECOVERY_POINTS), of(LOG_STARTS), of(HIGH_WATERMARKS))
+        return Stored(
+            self._clean, of(RECOVERY_POINTS), of(LOG_STARTS) or 0, of(HIGH_WATERMARKS) or 0
+        )
+
+    def knows(self, topic_partition: TopicPartition) -> bool:
+        """Does the checkpoint of recovery points name it?"""
+        return topic_partition in self._written.get(RECOVERY_POINTS, self._stored[RECOVERY_POINTS])
 
     async def write_offsets(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
         """Replace a checkpoint, unless it says this already.  Raises OSError."""

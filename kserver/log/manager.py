@@ -247,6 +247,9 @@ class LogManager:
             self._wake_flusher.clear()
             due, self._flush_due = list(self._flush_due), {}
             await self._each(due, self._flush)
+            if not all(self._directory_of[one.directory].knows(one.topic_partition) for one in due):
+                # A crash must not take a new log for one whose checkpoint was lost.
+                await self._write(checkpoint.RECOVERY_POINTS)
 
     async def _flush(self, one: Log) -> None:
         # Its directory goes offline through `disk_failed`; a deleted log need not be flushed.

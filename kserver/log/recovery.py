@@ -104,7 +104,8 @@ class Stored(NamedTuple):
     """What the log directory's checkpoints say of a log, and how the broker was shut down."""
 
     clean: bool = False
-    recovery_point: Offset = 0
+    recovery_point: Offset | None = None
+    """None: no checkpoint names the log."""
     log_start_offset: Offset = 0
     high_watermark: Offset = 0
 
@@ -129,9 +130,10 @@ class Recovery:
         self._directory = directory
         self._config = config
         self._clean = stored.clean
-        self._recovery_point = stored.recovery_point
-        self._synced_below = _NO_LIMIT if stored.clean else stored.recovery_point
+        self._recovery_point = stored.recovery_point or 0
+        self._synced_below = _NO_LIMIT if stored.clean else self._recovery_point
         """What lies below this offset cannot have been torn by a crash."""
+        self._may_have_gaps = stored.recovery_point is None or "compact" in config.cleanup_policy
         self._log_start_offset = stored.log_start_offset
         self._now_ms = now_ms
         self._random = random
@@ -225,20 +227,18 @@ class Recovery:
     def _check_tail(self, segment: LogSegment, *, is_last: bool) -> None:
         """Does the file end with whole batches, below the next segment's base?"""
         last_offset = segment.base_offset - 1
-        end = segment.offsets.last().position
         try:
-            for position, header in segment.headers(end):
+            for _, header in segment.headers(segment.offsets.last().position):
                 last_offset = header.last_offset
-                end = position + header.size
+            if last_offset >= segment.end_offset:
+                raise segment.broken(segment.size)
         except StorageError as error:
-            raise self._corrupt(segment, end) from error
+            raise self._damage_in(segment) from error
         if is_last:
             segment.end_offset = last_offset + 1
             for _, header in segment.headers():
                 segment.first_timestamp = header.max_timestamp
                 break
-        elif last_offset >= segment.end_offset:
-            raise self._corrupt(segment, end)
 
     def _read_topic_id(self) -> UUID | None:
         path = f"{self._directory}/{checkpoint.PARTITION_METADATA}"
@@ -297,15 +297,15 @@ class Recovery:
     def _follows(self, segment: LogSegment, end: Offset) -> bool:
         """Does a suspect segment continue the log that ends at `end`?
 
-        The file before it may have lost its last batches, and whole ones just so.  Only compaction
-        leaves gaps.
+        The file before it may have lost its last batches, and whole ones just so.  A gap may also
+        be compaction's: where nothing is known of the log it is taken for that.
         """
         if segment.base_offset == end:
             return True
-        if segment.base_offset > end and "compact" in self._config.cleanup_policy:
+        if segment.base_offset > end and self._may_have_gaps:
             return True
         if end < self._recovery_point:
-            raise self._corrupt(segment, 0)
+            raise self._damage(segment, 0, end)
         log.warning("%s does not follow on offset %d: it is removed", segment.file.path, end)
         return False
 
@@ -335,7 +335,7 @@ class Recovery:
             if is_whole
             else self._synced_below
         ):
-            raise self._corrupt(segment, end)
+            raise self._damage(segment, end, segment.end_offset)
         if not is_whole:
             log.warning(
                 "%s is cut from %d to %d bytes: a crash tore the batch at offset %d",
@@ -350,15 +350,21 @@ class Recovery:
             segment.sync()
         return is_whole
 
-    def _corrupt(self, segment: LogSegment, position: int) -> DamagedLog:
+    def _damage_in(self, segment: LogSegment) -> DamagedLog:
+        position, offset = 0, segment.base_offset
+        for at, header in valid_batches(segment, offset, NO_EPOCH):
+            position, offset = at + header.size, header.last_offset + 1
+        return self._damage(segment, position, offset)
+
+    def _damage(self, segment: LogSegment, position: int, offset: Offset) -> DamagedLog:
         point = "a clean shutdown" if self._clean else f"the recovery point {self._recovery_point}"
         return DamagedLog(
-            f"{segment.file.path} is damaged at position {position}: no whole and valid batch"
-            f" follows, though what was there before {point} had reached the disk, so that no"
-            " crash can have torn it. Restore the file from a backup; or, where the partition has"
-            f" other replicas, remove the directory {self._directory}; or, to go on with the"
-            f" records before that position and lose the rest, remove the line of this partition"
-            f" from {checkpoint.RECOVERY_POINTS} and the file {CLEAN_SHUTDOWN} beside it"
+            f"{segment.file.path} is damaged at position {position}: no valid batch of offset"
+            f" {offset} or above follows, though what was there before {point} had reached the"
+            " disk, so that no crash can have torn it. Restore the file from a backup; or, where"
+            f" the partition has other replicas, remove the directory {self._directory}; or, to go"
+            f" on with the records before offset {offset} and lose the rest, make {offset} the"
+            f" offset of this partition in {checkpoint.RECOVERY_POINTS} and remove {CLEAN_SHUTDOWN}"
         )
 
     def _note_epoch(self, header: Header) -> None:
