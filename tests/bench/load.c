@@ -1,18 +1,20 @@
 /* A load generator for Kafka brokers: one thread, epoll, nothing between it and the socket.
  *
- *   load produce PORT TOPIC PARTITIONS CONNECTIONS IN_FLIGHT SECONDS BATCH_FILE
+ *   load produce PORT TOPIC PARTITIONS CONNECTIONS IN_FLIGHT SECONDS BATCH_FILE [MOST_BYTES]
  *   load fetch   PORT TOPIC PARTITIONS CONNECTIONS SECONDS MAX_BYTES
  *   load think   PORT TOPIC PARTITIONS CONNECTIONS IN_FLIGHT SECONDS BATCH_FILE RATE
  *
  * produce  sends the one record batch in BATCH_FILE over and over (Produce v8, acks=1), IN_FLIGHT
  *          requests at a time on each connection.  Connection c writes to partition c % PARTITIONS.
+ *          It ends early when MOST_BYTES are in the log.
  * fetch    reads partition c % PARTITIONS from offset 0 to the high watermark, again and again
  *          (Fetch v11, no session, min_bytes 1, max_wait 500 ms).
  * think    as produce, at RATE requests a second in all; a latency counts from when the request
  *          was due, so that a broker that stalls is charged for all it held up.
  *
  * One line of JSON on standard output: requests, errors, bytes of record batches, seconds, and
- * latencies in microseconds.  Exit 2 when any request was refused.
+ * latencies in microseconds.  Exit 1 when the broker is silent for PATIENCE_S, 2 when any request was
+ * refused.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -29,6 +31,7 @@
 
 enum { PRODUCE = 0, FETCH = 1, MAX_IN_FLIGHT = 1024, CORRELATION = 7 };
 enum { BATCH_HEADER = 61, BATCH_OVERHEAD = 12, LAST_OFFSET_DELTA_AT = 23 };
+enum { PATIENCE_S = 10 };
 
 typedef struct {
   int fd, partition, wants_write;
@@ -43,8 +46,9 @@ typedef struct {
 
 static const char *topic;
 static int fetching, partitions, in_flight = 1, max_bytes, poller;
-static double ends, interval, next_due;
-static uint64_t requests, errors, bytes;
+static double ends, interval, next_due, last_answer;
+static uint64_t requests, errors, bytes, most_bytes = UINT64_MAX;
+static size_t batch_size;
 
 static float *latencies;
 static size_t latency_count, latency_room;
@@ -118,6 +122,7 @@ static void encode_fetch(Connection *c) {
 static void take_produce(const uint8_t *answer) {
   /* correlation, topic count, name, partition count, partition, error */
   if (get(answer + 4 + 4 + 2 + strlen(topic) + 4 + 4, 2)) errors++;
+  else bytes += batch_size;
 }
 
 static void take_fetch(Connection *c, const uint8_t *p) {
@@ -145,10 +150,12 @@ static void take(Connection *c, const uint8_t *answer) {
     latency_room = latency_room ? 2 * latency_room : 1 << 16;
     latencies = realloc(latencies, latency_room * sizeof *latencies);
   }
-  latencies[latency_count++] = (float)((now() - c->due[c->answered++ % MAX_IN_FLIGHT]) * 1e6);
+  last_answer = now();
+  latencies[latency_count++] = (float)((last_answer - c->due[c->answered++ % MAX_IN_FLIGHT]) * 1e6);
   requests++;
   if (fetching) take_fetch(c, answer);
-  else take_produce(answer), bytes += c->request_size;
+  else take_produce(answer);
+  if (bytes >= most_bytes) ends = 0;
 }
 
 /* --- sockets ------------------------------------------------------------------------------- */
@@ -183,7 +190,7 @@ static void pump(Connection *c) {
     if (c->sent == c->request_size) {
       c->sent = 0;
     } else {
-      /* A request of which not a byte is out is still under way. */
+      /* A request of which not a byte is out has not begun. */
       if (!c->sent) { c->begun--; if (interval > 0) next_due -= interval; }
       want_write(c, 1);
       return;
@@ -252,14 +259,18 @@ static uint8_t *read_file(const char *path, size_t *size) {
 }
 
 int main(int count, char **words) {
-  if (count < 8) { fprintf(stderr, "usage: see the head of load.c\n"); return 1; }
-  fetching = !strcmp(words[1], "fetch");
+  const char *mode = count > 1 ? words[1] : "";
+  fetching = !strcmp(mode, "fetch");
+  int thinking = !strcmp(mode, "think");
+  if (count < (fetching ? 8 : thinking ? 10 : 9)) {
+    fprintf(stderr, "usage: see the head of load.c\n");
+    return 1;
+  }
   int port = atoi(words[2]), connections = atoi(words[5]);
   topic = words[3];
   partitions = atoi(words[4]);
   double seconds;
   uint8_t *batch = NULL;
-  size_t batch_size = 0;
   if (fetching) {
     seconds = atof(words[6]);
     max_bytes = atoi(words[7]);
@@ -267,8 +278,10 @@ int main(int count, char **words) {
     in_flight = atoi(words[6]);
     seconds = atof(words[7]);
     batch = read_file(words[8], &batch_size);
-    if (!strcmp(words[1], "think")) interval = 1 / atof(words[9]);
+    if (thinking) interval = 1 / atof(words[9]);
+    else if (count > 9) most_bytes = strtoull(words[9], NULL, 10);
   }
+  if (in_flight > MAX_IN_FLIGHT) { fprintf(stderr, "load: too many in flight\n"); return 1; }
   poller = epoll_create1(0);
   Connection *all = calloc((size_t)connections, sizeof *all);
   for (int i = 0; i < connections; i++) {
@@ -276,18 +289,21 @@ int main(int count, char **words) {
     if (fetching) all[i].request = malloc(512);
     else encode_produce(&all[i], batch, batch_size);
   }
-  double began = next_due = now();
+  double began = last_answer = next_due = now();
   ends = began + seconds;
   for (int i = 0; i < connections; i++) pump(&all[i]);
   for (struct epoll_event events[64];;) {
     unsigned waiting = 0;
     for (int i = 0; i < connections; i++) waiting += all[i].begun - all[i].answered;
-    if (!waiting && now() >= ends) break;
-    int n = epoll_wait(poller, events, 64, interval > 0 ? 0 : 5000);
-    if (n == 0 && interval <= 0 && now() > ends + 5) {
-      fprintf(stderr, "load: no answer for 5 s\n");
+    double t = now();
+    if (!waiting && t >= ends) break;
+    if (!waiting) last_answer = t;
+    if (t > last_answer + PATIENCE_S) {
+      fprintf(stderr, "load: no answer for %d s\n", PATIENCE_S);
       return 1;
     }
+    int n = epoll_wait(poller, events, 64, interval > 0 ? 0 : 1000);
+    if (n < 0 && errno != EINTR) die("epoll_wait");
     for (int i = 0; i < n; i++) {
       if (events[i].events & EPOLLIN) receive(events[i].data.ptr);
       if (events[i].events & EPOLLOUT) pump(events[i].data.ptr);

@@ -1,0 +1,89 @@
+"""Pure: what a figure is held to, and how many samples become one line of the table."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+Sample = Mapping[str, float]
+"""What one measurement of a row found: figures by name."""
+
+
+@dataclass(frozen=True)
+class Aim:
+    """A bound on our figure: absolute, or as a multiple of the rival's."""
+
+    bound: float
+    at_most: bool = False
+    times: bool = False
+
+    def met(self, ours: float, rival: float | None) -> bool | None:
+        """None where there is no rival's figure to hold it to."""
+        if self.times and not rival:
+            return None
+        value = ours / rival if self.times and rival else ours
+        return value <= self.bound if self.at_most else value >= self.bound
+
+    def __str__(self) -> str:
+        sign = "<=" if self.at_most else ">="
+        return f"{sign} {shown(self.bound)}{'x' if self.times else ''}"
+
+
+def at_least(bound: float) -> Aim:
+    return Aim(bound)
+
+
+def at_most(bound: float) -> Aim:
+    return Aim(bound, at_most=True)
+
+
+def at_least_times(bound: float) -> Aim:
+    return Aim(bound, times=True)
+
+
+def at_most_times(bound: float) -> Aim:
+    return Aim(bound, at_most=True, times=True)
+
+
+class Line(NamedTuple):
+    row: str
+    figure: str
+    ours: float
+    rival: float | None
+    aim: Aim | None
+
+    @property
+    def ratio(self) -> float | None:
+        return self.ours / self.rival if self.rival else None
+
+    @property
+    def is_short(self) -> bool:
+        return self.aim is not None and self.aim.met(self.ours, self.rival) is False
+
+
+def lines(
+    row: str,
+    aims: Mapping[str, Aim | None],
+    ours: Sequence[Sample],
+    rival: Sequence[Sample] = (),
+) -> list[Line]:
+    """One for each figure of the row, each the median over its rounds."""
+    return [
+        Line(row, figure, median(ours, figure), median(rival, figure) if rival else None, aim)
+        for figure, aim in aims.items()
+    ]
+
+
+def median(samples: Sequence[Sample], figure: str) -> float:
+    return statistics.median(sample[figure] for sample in samples)
+
+
+def shown(value: float | None) -> str:
+    """Three significant digits, never a power of ten: 2,521; 78.4; 0.38."""
+    if value is None:
+        return ""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) >= 0.001 or not value else f"{value:.5f}"

@@ -1,0 +1,140 @@
+"""The load generator (load.c): compiled once a run, with the batches that it sends."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from kserver.wire.batch import encode_batch
+from tests.bench.machine import BenchError
+from tests.bench.servers import Server
+
+SOURCE = Path(__file__).with_name("load.c")
+RECORDS = {"1": 1, "50": 50, "16k": 78, "64k": 314, "1m": 4980}
+"""How many records of MESSAGE_BYTES the batch of each name holds."""
+MESSAGE_BYTES = 200
+MOST_BYTES = 2 << 30
+"""Written in one measurement: less than what makes Linux hold writers back on 16 GB of memory."""
+FILL_S = 60
+
+
+class Outcome(NamedTuple):
+    """Of one run of the generator: latencies in microseconds, broker's and generator's CPU time."""
+
+    seconds: float
+    requests: int
+    bytes: int
+    p50_us: float
+    p99_us: float
+    broker_cpu_s: float
+
+    @property
+    def megabytes_s(self) -> float:
+        return self.bytes / self.seconds / 1e6
+
+    @property
+    def requests_s(self) -> float:
+        return self.requests / self.seconds
+
+    @property
+    def cpu_s_per_gb(self) -> float:
+        return self.broker_cpu_s / (self.bytes / 1e9)
+
+    @property
+    def cpu_us_per_request(self) -> float:
+        return self.broker_cpu_s / self.requests * 1e6
+
+
+@dataclass(frozen=True)
+class Load:
+    directory: Path
+    """Holds the program and the batches."""
+
+    @classmethod
+    def build(cls, directory: Path) -> Load:
+        try:
+            subprocess.run(["gcc", "-O2", "-o", str(directory / "load"), str(SOURCE)], check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise BenchError(
+                f"the load generator needs gcc (apt-get install gcc): {error}"
+            ) from error
+        for name, count in RECORDS.items():
+            (directory / name).write_bytes(batch(count))
+        return cls(directory)
+
+    def produce(
+        self,
+        server: Server,
+        topic: str,
+        batch: str,
+        *,
+        seconds: float,
+        connections: int = 1,
+        partitions: int = 1,
+        in_flight: int = 5,
+        most_bytes: int = MOST_BYTES,
+    ) -> Outcome:
+        path = self.directory / batch
+        words = [partitions, connections, in_flight, seconds, path, most_bytes]
+        return self._run(server, "produce", topic, *words)
+
+    def fetch(
+        self,
+        server: Server,
+        topic: str,
+        *,
+        seconds: float,
+        max_bytes: int,
+        connections: int = 1,
+        partitions: int = 1,
+    ) -> Outcome:
+        return self._run(server, "fetch", topic, partitions, connections, seconds, max_bytes)
+
+    def fill(self, server: Server, topic: str, partitions: int, size: int) -> None:
+        """Batches of 16 KB, `size` bytes in all, spread evenly."""
+        self.produce(
+            server,
+            topic,
+            "16k",
+            seconds=FILL_S,
+            connections=partitions,
+            partitions=partitions,
+            most_bytes=size,
+        )
+
+    def _run(self, server: Server, mode: str, topic: str, *words: object) -> Outcome:
+        before = server.cpu_s()
+        ran = subprocess.run(
+            [str(self.directory / "load"), mode, str(server.port), topic, *map(str, words)],
+            capture_output=True,
+            text=True,
+        )
+        used_s = server.cpu_s() - before
+        if ran.returncode:
+            raise BenchError(f"{mode} against {server.kind.name}: {ran.stderr or ran.stdout}")
+        return outcome(ran.stdout, used_s)
+
+
+def outcome(output: str, broker_cpu_s: float) -> Outcome:
+    """From the generator's line of JSON."""
+    found = json.loads(output)
+    return Outcome(
+        found["seconds"],
+        found["requests"],
+        found["bytes"],
+        found["p50_us"],
+        found["p99_us"],
+        broker_cpu_s,
+    )
+
+
+def batch(count: int) -> bytes:
+    """The same random values each time: nothing in them compresses."""
+    chance = random.Random(1)
+    now_ms = int(time.time() * 1000)
+    return encode_batch([(now_ms, None, chance.randbytes(MESSAGE_BYTES), ()) for _ in range(count)])

@@ -1,0 +1,97 @@
+"""Rounds: each row is measured at one broker and at once at the other, again and again."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from tests.bench.figures import Sample, shown
+from tests.bench.load import Load
+from tests.bench.rows import Row, Work
+from tests.bench.servers import APACHE, OURS, Kind, Server, running
+
+Samples = dict[str, list[Sample]]
+"""By the broker's name, one a round."""
+KINDS = (OURS, APACHE)
+
+
+@contextmanager
+def brokers(work: Work, *, needed: bool) -> Iterator[list[Server]]:
+    """One of each kind, started and warm where any row needs them."""
+    with ExitStack() as stack:
+        if not needed:
+            yield [Server(kind, work.directory / _folder(kind)) for kind in KINDS]
+            return
+        servers = [
+            stack.enter_context(running(kind, work.directory / _folder(kind))) for kind in KINDS
+        ]
+        for server in servers:
+            say(f"{server.kind.name}: {server.kind.warm_up_s:.0f} s of load to warm it up")
+            warm_up(work.load, server)
+        yield servers
+
+
+def warm_up(load: Load, server: Server) -> None:
+    """Each path that rows take, in turn."""
+    step_s = server.kind.warm_up_s / 10
+    ends = time.monotonic() + server.kind.warm_up_s
+    while time.monotonic() < ends:
+        with server.topic(4) as topic:
+            for batch, connections, in_flight in (("1m", 4, 5), ("16k", 4, 5), ("1", 8, 1)):
+                load.produce(
+                    server,
+                    topic,
+                    batch,
+                    seconds=step_s,
+                    connections=connections,
+                    partitions=4,
+                    in_flight=in_flight,
+                )
+            for max_bytes, connections in ((1 << 20, 1), (1 << 14, 8)):
+                load.fetch(
+                    server,
+                    topic,
+                    seconds=step_s,
+                    max_bytes=max_bytes,
+                    connections=connections,
+                    partitions=4,
+                )
+
+
+def measure(row: Row, work: Work, servers: Sequence[Server], rounds: int) -> Samples:
+    """Raises BenchError."""
+    compared = servers if row.has_rival else servers[:1]
+    found: Samples = {server.kind.name: [] for server in compared}
+    with ExitStack() as stack:
+        filled = {}
+        if row.fill_bytes:
+            for server in compared:
+                filled[server] = stack.enter_context(server.topic(row.partitions))
+                work.load.fill(server, filled[server], row.partitions, row.fill_bytes)
+            os.sync()  # nothing is left to write while it is read
+        for number in range(1, rounds + 1):
+            for server in compared:
+                sample = measure_once(row, work, server, filled.get(server))
+                found[server.kind.name].append(sample)
+                figures = ", ".join(f"{shown(sample[name])} {name}" for name in row.aims)
+                say(f"{row.name} {number}/{rounds} {server.kind.name}: {figures}")
+    return found
+
+
+def measure_once(row: Row, work: Work, server: Server, topic: str | None) -> Sample:
+    if topic is not None or not row.partitions:
+        return row.measure(work, server, topic or "")
+    with server.topic(row.partitions) as new:
+        return row.measure(work, server, new)
+
+
+def say(text: str) -> None:
+    """Progress, apart from the results."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _folder(kind: Kind) -> str:
+    return kind.name.lower().replace(" ", "-")

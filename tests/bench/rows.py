@@ -1,0 +1,264 @@
+"""What is measured: each row, the figures it gives, and what each is held to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench import clients, micro
+from tests.bench.figures import Aim, at_least, at_least_times, at_most, at_most_times
+from tests.bench.load import RECORDS, Load, Outcome, batch
+from tests.bench.servers import Server, running
+
+MB_S, CPU_GB = "MB/s", "broker CPU s/GB"
+REQUESTS_S, P50, P99 = "requests/s", "p50 us", "p99 us"
+CPU_REQUEST = "broker CPU us/request"
+MESSAGES_S = "messages/s"
+IDLE, LOADED = "MB idle", "MB loaded"
+START = "s to first answer"
+
+FILL_BYTES = 1 << 29
+IDLE_AFTER_S = 1
+
+
+@dataclass(frozen=True)
+class Work:
+    """What measurements are made with."""
+
+    load: Load
+    directory: Path
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    about: str
+    measure: Callable[[Work, Server, str], Mapping[str, float]]
+    aims: Mapping[str, Aim | None]
+    """Each figure that `measure` finds, in the table's order."""
+    partitions: int = 0
+    """Of the topic that it is given; 0 when it needs none, nor a running broker."""
+    fill_bytes: int = 0
+    """What is in that topic; it is made once for all rounds, else anew for each measurement."""
+    has_rival: bool = True
+
+
+def produce(name: str, about: str, batch: str, aims: Mapping[str, Aim | None], **shape: int) -> Row:
+    def measure(work: Work, server: Server, topic: str) -> Mapping[str, float]:
+        return every_figure(
+            work.load.produce(server, topic, batch, seconds=work.seconds, **shape), batch
+        )
+
+    return Row(name, about, measure, aims, partitions=shape.get("partitions", 1))
+
+
+def fetch(name: str, about: str, aims: Mapping[str, Aim | None], **shape: int) -> Row:
+    def measure(work: Work, server: Server, topic: str) -> Mapping[str, float]:
+        return every_figure(work.load.fetch(server, topic, seconds=work.seconds, **shape), "16k")
+
+    return Row(
+        name, about, measure, aims, partitions=shape.get("partitions", 1), fill_bytes=FILL_BYTES
+    )
+
+
+def every_figure(found: Outcome, batch: str) -> Mapping[str, float]:
+    return {
+        MB_S: found.megabytes_s,
+        CPU_GB: found.cpu_s_per_gb,
+        REQUESTS_S: found.requests_s,
+        MESSAGES_S: found.requests_s * RECORDS[batch],
+        P50: found.p50_us,
+        P99: found.p99_us,
+        CPU_REQUEST: found.cpu_us_per_request,
+    }
+
+
+def start(work: Work, server: Server, _: str) -> Mapping[str, float]:
+    """In a new directory each time; Apache's broker finds its storage formatted."""
+    fresh = Server(server.kind, work.directory / f"start-{time.monotonic_ns()}")
+    try:
+        return {START: fresh.start()}
+    finally:
+        fresh.stop()
+
+
+def memory(work: Work, server: Server, _: str) -> Mapping[str, float]:
+    """Of a new broker: a second after its start, and after it was written to as the rows do."""
+    with running(server.kind, work.directory / f"memory-{time.monotonic_ns()}") as fresh:
+        time.sleep(IDLE_AFTER_S)
+        idle = fresh.resident_mb()
+        with fresh.topic(4) as topic:
+            for batch, in_flight in (("1m", 5), ("64k", 5), ("16k", 5), ("1", 1)):
+                work.load.produce(
+                    fresh,
+                    topic,
+                    batch,
+                    seconds=work.seconds / 4,
+                    connections=8,
+                    partitions=4,
+                    in_flight=in_flight,
+                    most_bytes=1 << 29,
+                )
+            return {IDLE: idle, LOADED: fresh.resident_mb()}
+
+
+def confluent_produce(work: Work, server: Server, topic: str) -> Mapping[str, float]:
+    return {MESSAGES_S: clients.librdkafka_produce(server, topic, work.seconds)}
+
+
+def confluent_consume(work: Work, server: Server, topic: str) -> Mapping[str, float]:
+    return {MESSAGES_S: clients.librdkafka_consume(server, topic, FILLED_MESSAGES)}
+
+
+def java_produce(work: Work, server: Server, topic: str) -> Mapping[str, float]:
+    return {MESSAGES_S: clients.java_produce(server, topic, work.seconds)}
+
+
+def java_consume(work: Work, server: Server, topic: str) -> Mapping[str, float]:
+    return {MESSAGES_S: clients.java_consume(server, topic, FILLED_MESSAGES)}
+
+
+def in_process(work: Work, server: Server, _: str) -> Mapping[str, float]:
+    return micro.measure(work.directory, work.seconds)
+
+
+FILLED_MESSAGES = FILL_BYTES // len(batch(RECORDS["16k"])) * RECORDS["16k"]
+"""At least so many are in a topic of one partition that was filled."""
+
+ROWS = (
+    produce(
+        "produce-1m",
+        "produce, batches of 1 MB, one connection, 5 requests in flight",
+        "1m",
+        {MB_S: at_least_times(4), CPU_GB: at_most_times(0.2)},
+    ),
+    produce(
+        "produce-1m-4",
+        "the same on 4 connections to 4 partitions",
+        "1m",
+        {MB_S: at_least_times(2), CPU_GB: None},
+        connections=4,
+        partitions=4,
+    ),
+    produce(
+        "produce-64k",
+        "produce, batches of 64 KB, one connection, 5 requests in flight",
+        "64k",
+        {MB_S: at_least_times(2.5), CPU_GB: None},
+    ),
+    produce(
+        "produce-16k",
+        "produce, batches of 16 KB, one connection, 5 requests in flight",
+        "16k",
+        {MB_S: at_least_times(3.5), CPU_GB: None},
+    ),
+    produce(
+        "one-record-8",
+        "produce, one record of 200 bytes a request, 8 connections, each waits for its answer",
+        "1",
+        {
+            REQUESTS_S: at_least_times(1.2),
+            P50: None,
+            P99: at_most_times(1),
+            CPU_REQUEST: at_most_times(0.6),
+        },
+        connections=8,
+        in_flight=1,
+    ),
+    produce(
+        "one-record-1",
+        "the same on one connection",
+        "1",
+        {REQUESTS_S: None, P50: at_most_times(1.2), P99: at_most_times(1), CPU_REQUEST: None},
+        in_flight=1,
+    ),
+    fetch(
+        "fetch-1m",
+        "fetch up to 1 MB at a time out of the page cache, one connection",
+        {MB_S: at_least_times(1.3), CPU_GB: None},
+        max_bytes=1 << 20,
+        partitions=4,
+    ),
+    fetch(
+        "fetch-16k",
+        "fetch up to 16 KB at a time out of the page cache, 8 connections to 4 partitions",
+        {REQUESTS_S: at_least_times(1.6), P50: None, P99: None, CPU_REQUEST: None},
+        max_bytes=1 << 14,
+        connections=8,
+        partitions=4,
+    ),
+    produce(
+        "paper-1",
+        "the Kafka paper's producer: messages of 200 bytes, one a request, 64 requests in flight",
+        "1",
+        {MESSAGES_S: at_least(50_000), CPU_REQUEST: None},
+        in_flight=64,
+    ),
+    produce(
+        "paper-50",
+        "the same in batches of 50",
+        "50",
+        {MESSAGES_S: at_least(400_000), CPU_REQUEST: None},
+        in_flight=64,
+    ),
+    Row(
+        "confluent-produce",
+        "confluent-kafka's producer (librdkafka), messages of 200 bytes, no callbacks",
+        confluent_produce,
+        {MESSAGES_S: at_least_times(1)},
+        partitions=1,
+    ),
+    Row(
+        "confluent-consume",
+        "confluent-kafka's consumer on an assigned partition",
+        confluent_consume,
+        {MESSAGES_S: at_least_times(1)},
+        partitions=1,
+        fill_bytes=FILL_BYTES,
+    ),
+    Row(
+        "java-produce",
+        "Apache's kafka-producer-perf-test.sh, messages of 200 bytes, unthrottled, JVM warm",
+        java_produce,
+        {MESSAGES_S: at_least_times(1)},
+        partitions=1,
+    ),
+    Row(
+        "java-consume",
+        "Apache's Java consumer on an assigned partition, JVM warm",
+        java_consume,
+        {MESSAGES_S: None},
+        partitions=1,
+        fill_bytes=FILL_BYTES,
+    ),
+    Row(
+        "start",
+        "from the start of the process to its first answer, to ApiVersions",
+        start,
+        {START: at_most(0.4)},
+    ),
+    Row(
+        "memory",
+        "resident memory of a new broker, and after 8 connections wrote to it in every size",
+        memory,
+        {IDLE: at_most(60), LOADED: at_most(120)},
+    ),
+    Row(
+        "micro",
+        "single calls inside the process: the log with one record, the codec with 1 MB",
+        in_process,
+        dict.fromkeys(
+            (
+                "validate us",
+                "append us",
+                "read us",
+                "decode M records/s",
+                "encode M records/s",
+            )
+        ),
+        has_rival=False,
+    ),
+)

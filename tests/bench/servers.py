@@ -1,0 +1,208 @@
+"""The two brokers that are compared, as users start them: one process, defaults.
+
+What differs from the defaults: where they listen and keep their data, and that deleted files go
+after a second, so that one row's data does not crowd the next one's page cache.
+"""
+
+from __future__ import annotations
+
+import compileall
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import kcli
+import kserver
+from kserver.errors import ErrorCode
+from tests.bench.machine import BenchError, process_cpu_s, resident_mb
+from tests.support import apache_kafka
+from tests.support.brokers import create_topic, serves
+from tests.support.wire_client import WireClient, milliseconds
+
+APACHE_VERSION = "4.3.1"
+DELETE_DELAY = "log.segment.delete.delay.ms=1000"
+K = "import sys; from kcli.main import main; sys.exit(main())"
+"""The console script `k`."""
+
+POLL_S = 0.001
+START_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 60
+DELETE_TIMEOUT_S = 30
+LIST_OFFSETS, DELETE_TOPICS = 2, 20
+LATEST = -1
+API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+
+
+@dataclass(frozen=True)
+class Kind:
+    name: str
+    command: Callable[[Path, int], list[str]]
+    """Prepares a directory, and tells how to start a broker there on a port."""
+    warm_up_s: float
+    """How long load has to run before its speed is steady."""
+
+
+def _our_command(directory: Path, port: int) -> list[str]:
+    for package in (kserver, kcli):  # an installed package has its bytecode; a source tree may not
+        compileall.compile_dir(package.__path__[0], quiet=1)
+    settings = [f"log.dirs={directory / 'data'}", f"listeners=PLAINTEXT://127.0.0.1:{port}"]
+    words = [f"--override={setting}" for setting in (*settings, DELETE_DELAY)]
+    return [sys.executable, "-c", K, "server-start", *words]
+
+
+def _apache_command(directory: Path, port: int) -> list[str]:
+    subprocess.run(
+        [
+            *(sys.executable, apache_kafka.__file__, "server", APACHE_VERSION, "--prepare"),
+            *("--data", str(directory), "--port", str(port)),
+            *("--quorum", f"1@127.0.0.1:{free_port()}", "--override", DELETE_DELAY),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    script = "kafka-server-start"
+    return apache_kafka.java(
+        APACHE_VERSION,
+        script,
+        apache_kafka.CLASSES[script],
+        [str(directory / "server.properties")],
+        logs=directory / "logs",
+    )
+
+
+OURS = Kind("k", _our_command, warm_up_s=2)
+APACHE = Kind(f"Apache Kafka {APACHE_VERSION}", _apache_command, warm_up_s=20)
+
+
+class Server:
+    """A broker of one kind in a directory of its own."""
+
+    def __init__(self, kind: Kind, directory: Path) -> None:
+        self.kind = kind
+        self.directory = directory
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._topics = 0
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> float:
+        """Seconds from the start of the process to its first answer, to ApiVersions."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        try:
+            command = self.kind.command(self.directory, self.port)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise BenchError(f"{self.kind.name} cannot be prepared: {error}") from error
+        output = self.directory / "output.txt"
+        with open(output, "ab") as file:
+            began = time.perf_counter()
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=file, stderr=file
+            )
+        while not self._answers():
+            if self._process.poll() is not None or time.perf_counter() > began + START_TIMEOUT_S:
+                self.stop()
+                raise BenchError(f"{self.kind.name} did not start:\n{output.read_text()[-2000:]}")
+            time.sleep(POLL_S)
+        return time.perf_counter() - began
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), START_TIMEOUT_S) as connection:
+                connection.sendall(API_VERSIONS_V0)
+                return bool(connection.recv(4))
+        except OSError:
+            return False
+
+    def wait_until_it_serves(self) -> None:
+        """Apache's broker answers before it is a member of its cluster."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not serves(self.address):
+            if time.monotonic() > deadline:
+                raise BenchError(f"{self.kind.name} does not serve")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def cpu_s(self) -> float:
+        """What all its threads used up to now."""
+        return process_cpu_s(Path(f"/proc/{self.pid}/stat").read_text())
+
+    def resident_mb(self) -> float:
+        return resident_mb(Path(f"/proc/{self.pid}/status").read_text())
+
+    @contextmanager
+    def topic(self, partitions: int) -> Iterator[str]:
+        """A new topic, gone from the disk at the end."""
+        self._topics += 1
+        name = f"bench-{self._topics}"
+        try:
+            create_topic(self.address, name, partitions)
+        except AssertionError as error:
+            raise BenchError(f"{self.kind.name} made no topic: {error}") from error
+        try:
+            yield name
+        finally:
+            if self._process is not None and self._process.poll() is None:
+                self._delete(name)
+
+    def end_offset(self, topic: str) -> int:
+        """Of partition 0: how many messages a topic of one partition holds."""
+        asked = {"name": topic, "partitions": [{"partition_index": 0, "timestamp": LATEST}]}
+        with WireClient(self.address) as client:
+            (found,) = client.call(LIST_OFFSETS, 2, replica_id=-1, topics=[asked]).topics
+        return int(found.partitions[0].offset)
+
+    def _delete(self, name: str) -> None:
+        with WireClient(self.address) as client:
+            (gone,) = client.call(
+                DELETE_TOPICS, 5, topic_names=[name], timeout=milliseconds(30_000)
+            ).responses
+        if gone.error_code is not ErrorCode.none:
+            raise BenchError(f"{self.kind.name} did not delete {name}: {gone.error_message}")
+        deadline = time.monotonic() + DELETE_TIMEOUT_S
+        while any(entry.startswith(f"{name}-") for entry in os.listdir(self.directory / "data")):
+            if time.monotonic() > deadline:
+                raise BenchError(f"{self.kind.name} keeps the files of {name}")
+            time.sleep(0.05)
+
+
+@contextmanager
+def running(kind: Kind, directory: Path) -> Iterator[Server]:
+    server = Server(kind, directory)
+    try:
+        server.start()
+        server.wait_until_it_serves()
+        yield server
+    finally:
+        server.stop()
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
