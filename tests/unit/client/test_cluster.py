@@ -1,0 +1,313 @@
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from uuid import UUID
+
+import pytest
+
+from kcli.client.cluster import Cluster, To, addresses_of
+from kcli.client.config import AdminConfig
+from kcli.client.errors import ClusterUnreachable, TimedOut
+from kserver.errors import ConfigError, ErrorCode, KafkaError
+from kserver.model import TopicPartition
+from kserver.wire.versions import reply_to
+from tests.support.loop import SimLoop, simulate
+from tests.support.scripted_broker import METADATA, ScriptedBroker
+
+
+def metadata(*brokers: ScriptedBroker, controller: int = 0, topics=()):
+    """A handler that tells of these brokers and topics: (name, error, (leader, epoch)...)."""
+
+    def handler(request):
+        reply = reply_to(request)
+        return reply(
+            cluster_id="c",
+            controller_id=controller,
+            brokers=[reply.brokers(node_id=b.id, host=b.name, port=b.port) for b in brokers],
+            topics=[
+                reply.topics(
+                    name=name,
+                    topic_id=UUID(int=1),
+                    error_code=error,
+                    partitions=[
+                        reply.topics.partitions(
+                            partition_index=n,
+                            error_code=ErrorCode.none,
+                            leader_id=leader,
+                            leader_epoch=epoch,
+                            replica_nodes=(0,),
+                            isr_nodes=(0,),
+                        )
+                        for n, (leader, epoch) in enumerate(partitions)
+                    ],
+                )
+                for name, error, *partitions in topics
+            ],
+        )
+
+    return handler
+
+
+def cluster_of(*servers: str, **settings: str) -> Cluster:
+    given = {"bootstrap.servers": ",".join(servers)}
+    given |= {key.replace("_", "."): value for key, value in settings.items()}
+    return Cluster(AdminConfig.of(given), chance=random.Random(1))
+
+
+def run(scenario, *, brokers: int = 1):
+    async def main(loop: SimLoop):
+        started = [ScriptedBroker(loop, f"broker-{n}", id=n) for n in range(brokers)]
+        for broker in started:
+            broker.on(METADATA, metadata(*started))
+            await broker.start()
+        return await scenario(*started)
+
+    return simulate(main, 1)
+
+
+@pytest.mark.parametrize(
+    ("server", "address"),
+    [
+        ("localhost:9092", ("localhost", 9092)),
+        ("PLAINTEXT://b.example.com:1", ("b.example.com", 1)),
+        ("[::1]:9092", ("::1", 9092)),
+    ],
+)
+def test_servers_are_hosts_and_ports(server, address):
+    assert addresses_of([server]) == [address]
+
+
+@pytest.mark.parametrize("server", ["localhost", "localhost:", ":9092", "a:b", "a:99999", "a b:1"])
+def test_what_is_no_server_is_refused_by_name(server):
+    with pytest.raises(ConfigError, match=r"Invalid url in bootstrap\.servers: "):
+        addresses_of([server])
+
+
+def test_without_servers_there_is_nobody_to_ask():
+    with pytest.raises(ConfigError, match=r'Missing required configuration "bootstrap\.servers"'):
+        cluster_of()
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "sasl_plaintext"])
+def test_other_protocols_than_plaintext_are_refused(protocol):
+    with pytest.raises(ConfigError, match=rf"{protocol}.*security\.protocol.*only PLAINTEXT"):
+        cluster_of("a:1", security_protocol=protocol)
+
+
+def test_any_broker_is_one_that_answers():
+    async def scenario(broker):
+        cluster = cluster_of("nobody:1", "broker-0:9092")
+        peer = await cluster.peer()
+        assert str(peer) == "broker-0:9092"
+        assert await cluster.peer() is peer
+        await cluster.close()
+
+    run(scenario)
+
+
+def test_many_askers_share_one_connection():
+    async def scenario(broker):
+        cluster = cluster_of("broker-0:9092")
+        peers = await asyncio.gather(*(cluster.peer() for _ in range(10)))
+        assert len(set(map(id, peers))) == 1
+        assert len(broker.connections) == 1
+        await cluster.close()
+
+    run(scenario)
+
+
+def test_a_broker_and_the_controller_are_found_through_metadata():
+    async def scenario(*brokers):
+        for broker in brokers:
+            broker.on(METADATA, metadata(*brokers, controller=2))
+        cluster = cluster_of("broker-0:9092")
+        assert str(await cluster.peer(1)) == "broker-1:9092"
+        assert str(await cluster.peer(To.CONTROLLER)) == "broker-2:9092"
+        assert cluster.cluster_id == "c"
+        await cluster.close()
+
+    run(scenario, brokers=3)
+
+
+def test_a_broker_that_is_not_there_is_refused():
+    async def scenario(broker):
+        cluster = cluster_of("broker-0:9092")
+        with pytest.raises(KafkaError, match="no broker has the id 7") as caught:
+            await cluster.peer(7)
+        assert caught.value.code is ErrorCode.broker_not_available
+        await cluster.close()
+
+    run(scenario)
+
+
+def test_without_a_broker_the_call_is_named_when_its_time_is_over():
+    async def main(loop: SimLoop):
+        cluster = cluster_of("nobody:1")
+        with pytest.raises(ClusterUnreachable) as caught:
+            await cluster.retry("listTopics", cluster.deadline(5000), cluster.peer)
+        assert str(caught.value) == "Timed out waiting for a node assignment. Call: listTopics"
+        assert isinstance(caught.value.cause, ConnectionRefusedError)
+        assert loop.time() == pytest.approx(5, abs=0.01)
+
+    simulate(main, 1)
+
+
+def test_a_broker_that_answers_nothing_in_time_is_not_called_unreachable():
+    async def scenario(broker):
+        broker.on(METADATA, lambda request: None)
+        cluster = cluster_of("broker-0:9092")
+        with pytest.raises(TimedOut, match="listTopics was not answered in time"):
+            await cluster.retry("listTopics", cluster.deadline(5000), lambda: cluster.refresh(None))
+        await cluster.close()
+
+    run(scenario)
+
+
+def test_what_is_retriable_is_tried_again_until_the_deadline_and_then_told():
+    async def scenario(broker):
+        cluster = cluster_of("broker-0:9092")
+        tries = 0
+
+        async def attempt():
+            nonlocal tries
+            tries += 1
+            raise KafkaError(ErrorCode.leader_not_available, f"try {tries}")
+
+        with pytest.raises(KafkaError, match="try"):
+            await cluster.retry("x", cluster.deadline(3000), attempt)
+        # 100, 200, 400, 800, 1000 ms between them, each a fifth more or less.
+        assert 4 <= tries <= 7
+
+    run(scenario)
+
+
+def test_what_is_not_retriable_is_told_at_once():
+    async def scenario(broker):
+        cluster = cluster_of("broker-0:9092")
+
+        async def attempt():
+            raise KafkaError(ErrorCode.invalid_request)
+
+        with pytest.raises(KafkaError):
+            await cluster.retry("x", cluster.deadline(60_000), attempt)
+        assert asyncio.get_running_loop().time() < 1
+
+    run(scenario)
+
+
+def test_connection_attempts_to_a_dead_broker_back_off():
+    async def main(loop: SimLoop):
+        cluster = cluster_of("nobody:1")
+        times = []
+        for _ in range(8):
+            with pytest.raises(ConnectionRefusedError):
+                await cluster.peer()
+            times.append(loop.time())
+        gaps = [b - a for a, b in itertools.pairwise(times)]
+        assert 0.03 < gaps[0] < 0.07
+        assert all(0.75 < gap < 1.25 for gap in gaps[5:])
+
+    simulate(main, 1)
+
+
+def test_a_lost_connection_is_made_again():
+    async def scenario(broker):
+        cluster = cluster_of("broker-0:9092")
+        first = await cluster.peer()
+        broker.drop()
+        await first.closed
+        second = await cluster.peer()
+        assert second is not first
+        assert second.is_open
+        await cluster.close()
+
+    run(scenario)
+
+
+def test_when_no_known_broker_answers_the_bootstrap_servers_are_asked_again():
+    async def scenario(*brokers):
+        old, _ = brokers
+        cluster = cluster_of("broker-0:9092", "broker-1:9092")
+        old.on(METADATA, metadata(old))
+        await cluster.refresh(())
+        old.stop()
+        await asyncio.sleep(0.1)
+        assert str(await cluster.peer()) == "broker-1:9092"
+        await cluster.close()
+
+    run(scenario, brokers=2)
+
+
+def test_without_that_strategy_they_are_not():
+    async def scenario(*brokers):
+        old, _ = brokers
+        cluster = cluster_of("broker-0:9092", "broker-1:9092", metadata_recovery_strategy="none")
+        old.on(METADATA, metadata(old))
+        await cluster.refresh(())
+        old.stop()
+        await asyncio.sleep(0.1)
+        with pytest.raises(ConnectionRefusedError):
+            await cluster.peer()
+
+    run(scenario, brokers=2)
+
+
+def test_metadata_of_some_topics_leaves_the_others_and_all_replaces_them():
+    async def scenario(broker):
+        ok = ErrorCode.none
+        cluster = cluster_of("broker-0:9092")
+        broker.on(METADATA, metadata(broker, topics=[("a", ok, (0, 1))]))
+        await cluster.refresh(["a"])
+        broker.on(METADATA, metadata(broker, topics=[("b", ok, (-1, 1))]))
+        await cluster.refresh(["b"])
+        assert set(cluster.topics) == {"a", "b"}
+        assert cluster.partition(TopicPartition("a", 0)).leader == 0
+        assert cluster.partition(TopicPartition("b", 0)).leader is None
+        assert cluster.partition(TopicPartition("b", 1)) is None
+        await cluster.refresh(None)
+        assert set(cluster.topics) == {"b"}
+        await cluster.close()
+
+    run(scenario)
+
+
+def test_a_topic_that_is_refused_is_told_and_one_that_is_gone_forgotten():
+    async def scenario(broker):
+        cluster = cluster_of("broker-0:9092")
+        broker.on(METADATA, metadata(broker, topics=[("a", ErrorCode.none, (0, 1))]))
+        await cluster.refresh(["a"])
+        gone = ErrorCode.unknown_topic_or_partition
+        broker.on(METADATA, metadata(broker, topics=[("a", gone)]))
+        refused = await cluster.refresh(["a"])
+        assert refused["a"].code is gone
+        assert not cluster.topics
+        await cluster.close()
+
+    run(scenario)
+
+
+def test_a_broker_that_lags_does_not_lead_back_to_an_old_leader():
+    async def scenario(*brokers):
+        cluster = cluster_of("broker-0:9092")
+        ok = ErrorCode.none
+        for leader, epoch, expected in ((0, 5, 0), (1, 4, 0), (1, 6, 1)):
+            brokers[0].on(METADATA, metadata(*brokers, topics=[("a", ok, (leader, epoch))]))
+            await cluster.refresh(["a"])
+            assert cluster.partition(TopicPartition("a", 0)).leader == expected
+        await cluster.close()
+
+    run(scenario, brokers=2)
+
+
+def test_the_wish_to_create_topics_reaches_the_broker():
+    async def scenario(broker):
+        cluster = cluster_of("broker-0:9092")
+        await cluster.refresh(["a"])
+        await cluster.refresh(["a"], create=True)
+        asked = broker.asked(METADATA)
+        assert [r.allow_auto_topic_creation for r in asked] == [False, True]
+        await cluster.close()
+
+    run(scenario)
