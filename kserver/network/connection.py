@@ -10,8 +10,8 @@ shell moved 1.5 times the produce bytes on one connection and 1.4 times the fetc
               are joined; file ranges above JOIN_BELOW_BYTES go by sendfile behind a head that was
               sent with MSG_MORE (+20 % on 1 MB fetches)
     fairness  at most TURN_BYTES a turn, else one 50 MB fetch delays small requests by 18 ms
-    cold      a range that is not in the page cache is read by a thread first: sendfile would
-              block the loop for as long as the disk takes
+    cold      a range that is not in the page cache is read by a thread and sent from memory:
+              sendfile would block the loop for as long as the disk takes
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Connection:
         if conversation.out and not self._writing:
             self._send()
         if self._reading and not conversation.wants_input:
-            self._pause_or_resume()
+            self._go_on()
 
     def _woken(self) -> None:
         """Answers completed outside of a read, from a handler's task or a purgatory."""
@@ -150,10 +150,7 @@ class Connection:
 
     def _writable(self) -> None:
         self._send()
-        if not self._writing:
-            self._go_on()
-        elif not self._closed:
-            self._pause_or_resume()
+        self._go_on()
 
     def _send(self) -> None:
         """Send what can be sent this turn; afterwards `_writing` says whether some is left."""
@@ -246,7 +243,7 @@ class Connection:
         return sent
 
     def _warm(self, part: FileRange) -> None:
-        """Bring a cold range into the page cache by a thread, then go on sending."""
+        """Have a thread read the cold range that the queue begins with, then go on sending."""
         self._warming = True
         task = self._loop.create_task(self._disk.offload(part.read))
         task.add_done_callback(self._warmed)
@@ -258,6 +255,16 @@ class Connection:
         if error := task.exception():
             self.close(str(error))
             return
+        out, data = self._conversation.out, task.result()
+        cold = out.popleft()
+        assert isinstance(cold, FileRange)
+        if len(data) < min(cold.size, SENDFILE_BYTES):
+            self.close(SHORT_FILE)
+            return
+        # Sent from here, since the page cache may have lost it again by now.
+        if left := cold.size - len(data):
+            out.appendleft(FileRange(cold.file, cold.position + len(data), left))
+        out.appendleft(data)
         self._writable()
 
 

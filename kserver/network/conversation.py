@@ -106,6 +106,7 @@ class Conversation:
         "_buffers",
         "_dispatch",
         "_end",
+        "_held_back",
         "_large",
         "_large_end",
         "_large_view",
@@ -136,6 +137,7 @@ class Conversation:
         self._view = memoryview(self._buffer)
         self._start = 0
         self._end = 0
+        self._held_back = False
         self._large: bytearray | mmap | None = None
         self._large_view = memoryview(b"")
         self._large_end = 0
@@ -147,7 +149,11 @@ class Conversation:
 
     @property
     def wants_input(self) -> bool:
-        """Whether the shell should read on."""
+        """Whether the shell should read on: there is room, and no frame waits to be dispatched."""
+        return not self._held_back and self._may_dispatch
+
+    @property
+    def _may_dispatch(self) -> bool:
         return not (
             self.muted
             or self.closed
@@ -177,7 +183,8 @@ class Conversation:
 
     def sent(self) -> None:
         """The shell has sent some of `out`: go on with what was held back."""
-        if self._start < self._end and self.wants_input:
+        if self._held_back and self._may_dispatch:
+            self._held_back = False
             self._advance()
 
     def close(self) -> None:
@@ -192,7 +199,8 @@ class Conversation:
         """Dispatch the whole frames in the buffer, and make room for the rest of a partial one."""
         view = self._view
         while self._end - self._start >= 4:
-            if not self.wants_input:
+            if not self._may_dispatch:
+                self._held_back = True
                 return
             start = self._start
             (size,) = _LENGTH.unpack_from(view, start)
