@@ -247,7 +247,9 @@ class LogManager:
             self._wake_flusher.clear()
             due, self._flush_due = list(self._flush_due), {}
             await self._each(due, self._flush)
-            if not all(self._directory_of[one.directory].knows(one.topic_partition) for one in due):
+            # One that was deleted meanwhile is in no directory.
+            kept = [(self._directory_of.get(one.directory), one.topic_partition) for one in due]
+            if not all(directory is None or directory.knows(tp) for directory, tp in kept):
                 # A crash must not take a new log for one whose checkpoint was lost.
                 await self._write(checkpoint.RECOVERY_POINTS)
 
