@@ -5,8 +5,6 @@ Pure: bytes in, frames out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from kserver.errors import ProtocolError
 
 LENGTH_SIZE = 4
@@ -21,20 +19,23 @@ class FrameReader:
         self._limit_bytes = limit_bytes
         self._received = bytearray()
 
-    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
+    def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:
         """The frames that `data` completes, without their length.
 
         Raises ProtocolError for a length that is negative or over the limit, as soon as it is seen.
         """
-        self._received += data
+        received = self._received
+        received += data
+        frames: list[bytes] = []
         at = 0
-        while len(self._received) - at >= LENGTH_SIZE:
-            size = int.from_bytes(self._received[at : at + LENGTH_SIZE], signed=True)
+        while len(received) - at >= LENGTH_SIZE:
+            start = at + LENGTH_SIZE
+            size = int.from_bytes(received[at:start], signed=True)
             if not 0 <= size <= self._limit_bytes:
                 raise ProtocolError(f"a frame of {size} bytes")
-            end = at + LENGTH_SIZE + size
-            if end > len(self._received):
+            if len(received) - start < size:
                 break
-            yield bytes(self._received[at + LENGTH_SIZE : end])
-            at = end
-        del self._received[:at]
+            at = start + size
+            frames.append(bytes(received[start:at]))
+        del received[:at]
+        return frames
