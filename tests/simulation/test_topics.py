@@ -1,0 +1,119 @@
+"""Topics come and go under an unchanged broker that is killed at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+
+import pytest
+
+from kserver.errors import ErrorCode, StorageError
+from kserver.peer import Peer
+from kserver.process import COORDINATION
+from kserver.wire.versions import request
+from tests.simulation.test_broker import batch, create, fetch, produce, values_of
+from tests.support.loop import SimLoop, simulate
+from tests.support.simulated import DATA, SimulatedBroker
+
+SEEDS = range(8)
+DELETE_TOPICS = 20
+
+
+async def delete(peer: Peer, topic: str) -> ErrorCode:
+    answer = await peer.call(
+        request(DELETE_TOPICS, 5)(topic_names=[topic], timeout=datetime.timedelta(seconds=10))
+    )
+    return answer.responses[0].error_code
+
+
+async def made_anew(loop: SimLoop) -> None:
+    """What was written to a topic that was deleted is not in the one made anew."""
+    broker = SimulatedBroker(loop)
+    await broker.start()
+    peer = await broker.connect()
+    for round_ in range(4):
+        await create(peer, "t", 2)
+        for n in range(3):
+            await produce(peer, "t", n % 2, batch(broker.clock.now_ms(), b"%d" % round_))
+        if loop.random.random() < 0.5:
+            await (broker.kill() if loop.random.random() < 0.5 else broker.stop())
+            await broker.start()
+            peer = await broker.connect()
+        assert await values_of(peer, "t", 0) == [b"%d" % round_] * 2
+        assert await delete(peer, "t") is ErrorCode.none
+        assert await delete(peer, "t") is ErrorCode.unknown_topic_or_partition
+    await asyncio.sleep(120)
+    assert [name for name in broker.disk.list(DATA) if name.startswith("t-")] == []
+    await broker.stop()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_topic_made_anew_is_empty(seed):
+    simulate(made_anew, seed)
+
+
+async def killed_while_deleting(loop: SimLoop) -> None:
+    """Whole or gone: a topic is never half there after a kill."""
+    broker = SimulatedBroker(loop)
+    await broker.start()
+    peer = await broker.connect()
+    await create(peer, "t", 3)
+    for n in range(3):
+        await produce(peer, "t", n, batch(broker.clock.now_ms(), b"x"))
+    deleting = loop.create_task(delete(peer, "t"))
+    await asyncio.sleep(loop.random.expovariate(200))
+    await broker.kill()
+    await asyncio.wait((deleting,))
+    await broker.start()
+    peer = await broker.connect()
+    again = await delete(peer, "t")
+    answered = not deleting.exception()
+    assert again is ErrorCode.unknown_topic_or_partition or not answered
+    await create(peer, "t", 3)
+    assert await values_of(peer, "t", 1) == []
+    await broker.stop()
+    assert not broker.bugs
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_kill_leaves_a_topic_whole_or_gone(seed):
+    simulate(killed_while_deleting, seed)
+
+
+async def waiting_when_deleted(loop: SimLoop) -> None:
+    """Who waits for records of a topic that goes is told so, not left waiting."""
+
+    broker = SimulatedBroker(loop)
+    await broker.start()
+    peer, reader = await broker.connect(), await broker.connect("reader")
+    await create(peer, "t")
+    waiting = loop.create_task(fetch(reader, "t", 0, 0, max_wait_ms=600_000))
+    await asyncio.sleep(1)
+    began = loop.time()
+    await delete(peer, "t")
+    answer = await waiting
+    assert answer.error_code is ErrorCode.unknown_topic_or_partition
+    assert loop.time() - began < 1
+    await broker.stop()
+
+
+def test_a_deleted_topic_ends_the_wait_for_its_records():
+    simulate(waiting_when_deleted, 1)
+
+
+async def lost_coordination(loop: SimLoop) -> None:
+    """Records are not taken for another cluster's when the coordination store is lost."""
+    broker = SimulatedBroker(loop)
+    await broker.start()
+    peer = await broker.connect()
+    await create(peer, "t")
+    await produce(peer, "t", 0, batch(broker.clock.now_ms(), b"x"))
+    await broker.stop()
+    broker.disk.remove(f"{DATA}/{COORDINATION}")
+    with pytest.raises(StorageError, match=r"meta\.properties"):
+        await broker.start()
+    assert broker.disk.exists(f"{DATA}/t-0/00000000000000000000.log")
+
+
+def test_logs_of_another_cluster_are_refused_not_taken():
+    simulate(lost_coordination, 1)
