@@ -126,7 +126,8 @@ def handle_frame(
     parked = Parked(header, parts, fetching, limits, request.min_bytes)
     keys = [(one.topic, one.partition) for one in fetching.wanted]
     deadline_s = parts.loop.time() + request.max_wait_ms / 1000
-    parts.purgatory.wait(keys, parked.retry, deadline_s, parked.expired)
+    wait = parts.purgatory.wait(keys, parked.retry, deadline_s, parked.expired)
+    parked.pending.on_abandoned = wait.end
     return parked.pending
 
 

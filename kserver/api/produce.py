@@ -179,7 +179,7 @@ def _when_committed(
     if not ready():
         keys = [w.partition.topic_partition for w in waiting]
         deadline_s = parts.loop.time() + max(timeout_ms, 0) / 1000
-        parts.purgatory.wait(keys, ready, deadline_s, expired)
+        pending.on_abandoned = parts.purgatory.wait(keys, ready, deadline_s, expired).end
     return pending
 
 

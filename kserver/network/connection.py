@@ -80,11 +80,6 @@ class Connection:
         )
         loop.add_reader(self._fd, self._readable)
 
-    @property
-    def is_idle(self) -> bool:
-        """Nothing is being served or sent."""
-        return self._conversation.wants_input and not self._conversation.out
-
     def close(self, reason: str = "") -> None:
         if self._closed:
             return
@@ -115,7 +110,7 @@ class Connection:
             return
         if conversation.out and not self._writing:
             self._send()
-        if self._reading and not conversation.wants_input:
+        if conversation.held_back or not conversation.wants_input:
             self._go_on()
 
     def _woken(self) -> None:
@@ -149,6 +144,7 @@ class Connection:
             self._loop.remove_reader(self._fd)
 
     def _writable(self) -> None:
+        self.last_active_s = self._loop.time()
         self._send()
         self._go_on()
 

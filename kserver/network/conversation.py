@@ -12,8 +12,10 @@ transport (the simulated network; TLS later).
                or PENDING_LIMIT answers are awaited
     closed     nothing is dispatched, nothing is sent         never
 
-Only `open` reads from the socket, which is the backpressure: a client that does not read its
-answers, or sends faster than it is served, fills its own socket and no memory of ours.
+What arrives in another state than `open` waits in the receive buffer, and when that is full in the
+client's socket, which is the backpressure: a client that does not read its answers, or sends faster
+than it is served, takes no memory but that buffer.  Reading on until then is how one that leaves
+while an answer is awaited is noticed.
 
 A frame handed to `dispatch` is a view of the receive buffer and dies when `dispatch` returns: a
 handler copies what it keeps.  An answer is one of
@@ -53,12 +55,14 @@ class Pending:
     `exclusive` mutes the connection until it is: the next request is not looked at before.
     """
 
-    __slots__ = ("_wake", "answer", "exclusive", "ready")
+    __slots__ = ("_wake", "answer", "exclusive", "on_abandoned", "ready")
 
     def __init__(self, *, exclusive: bool) -> None:
         self.exclusive = exclusive
         self.ready = False
         self.answer: Parts | None = None
+        self.on_abandoned: Callable[[], None] | None = None
+        """Called when the connection ends first; nobody waits for the answer any more."""
         self._wake: Callable[[], None] | None = None
 
     def complete(self, answer: Parts | None) -> None:
@@ -69,6 +73,11 @@ class Pending:
 
     def when_ready(self, wake: Callable[[], None]) -> None:
         self._wake = wake
+
+    def abandon(self) -> None:
+        self._wake = None
+        if self.on_abandoned is not None and not self.ready:
+            self.on_abandoned()
 
 
 Answer: TypeAlias = Parts | Pending | None
@@ -106,7 +115,6 @@ class Conversation:
         "_buffers",
         "_dispatch",
         "_end",
-        "_held_back",
         "_large",
         "_large_end",
         "_large_view",
@@ -116,6 +124,7 @@ class Conversation:
         "_view",
         "_wake",
         "closed",
+        "held_back",
         "muted",
         "out",
         "out_bytes",
@@ -137,7 +146,6 @@ class Conversation:
         self._view = memoryview(self._buffer)
         self._start = 0
         self._end = 0
-        self._held_back = False
         self._large: bytearray | mmap | None = None
         self._large_view = memoryview(b"")
         self._large_end = 0
@@ -145,12 +153,16 @@ class Conversation:
         self.out: deque[Part] = deque()
         self.out_bytes = 0
         self.muted = False
+        self.held_back = False
+        """Frames are there that may not be dispatched yet."""
         self.closed = False
 
     @property
     def wants_input(self) -> bool:
-        """Whether the shell should read on: there is room, and no frame waits to be dispatched."""
-        return not self._held_back and self._may_dispatch
+        """Whether the shell should read on."""
+        if self._large is None:
+            return self._end < BUFFER_BYTES and not self.closed
+        return self._may_dispatch
 
     @property
     def _may_dispatch(self) -> bool:
@@ -183,13 +195,17 @@ class Conversation:
 
     def sent(self) -> None:
         """The shell has sent some of `out`: go on with what was held back."""
-        if self._held_back and self._may_dispatch:
-            self._held_back = False
+        if self.held_back and self._may_dispatch:
+            self.held_back = False
             self._advance()
 
     def close(self) -> None:
         self.closed = True
+        abandoned = list(self._pending)
         self._pending.clear()
+        for answer in abandoned:
+            if isinstance(answer, Pending):
+                answer.abandon()
         self.out.clear()
         self.out_bytes = 0
         self._large_view = memoryview(b"")
@@ -200,7 +216,7 @@ class Conversation:
         view = self._view
         while self._end - self._start >= 4:
             if not self._may_dispatch:
-                self._held_back = True
+                self.held_back = True
                 return
             start = self._start
             (size,) = _LENGTH.unpack_from(view, start)

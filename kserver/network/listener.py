@@ -31,9 +31,8 @@ SWEEPS_PER_IDLE_LIMIT = 10
 class AnyConnection(Protocol):
     address: str
     last_active_s: float
+    """The loop's time when bytes last came or, held up, went."""
 
-    @property
-    def is_idle(self) -> bool: ...
     def close(self, reason: str = "") -> None: ...
 
 
@@ -128,7 +127,10 @@ class Listeners:
         )
 
     async def run(self) -> None:
-        """Close what has been idle too long, for as long as the broker runs."""
+        """Close what has been idle too long, for as long as the broker runs.
+
+        As in Kafka, a request that waits for longer than `connections.max.idle.ms` does not count.
+        """
         loop = asyncio.get_running_loop()
         limit_s = self._limits.connections_max_idle_ms / 1000
         if limit_s <= 0:
@@ -137,7 +139,7 @@ class Listeners:
             await asyncio.sleep(limit_s / SWEEPS_PER_IDLE_LIMIT)
             oldest_s = loop.time() - limit_s
             for connection in list(self._connections):
-                if connection.last_active_s < oldest_s and connection.is_idle:
+                if connection.last_active_s < oldest_s:
                     connection.close("idle")
 
     def stop_accepting(self) -> None:

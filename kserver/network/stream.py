@@ -40,10 +40,6 @@ class StreamConnection(asyncio.BufferedProtocol):
         self.last_active_s = loop.time()
         self.address = ""
 
-    @property
-    def is_idle(self) -> bool:
-        return self._conversation.wants_input and not self._conversation.out
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
@@ -62,6 +58,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._conversation.close()
         if self._sender is not None:
             self._sender.cancel()
+            self._sender = None
         self._on_close(self, self._reason or (str(error) if error else ""))
 
     def close(self, reason: str = "") -> None:
@@ -85,6 +82,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._full = True
 
     def resume_writing(self) -> None:
+        self.last_active_s = self._loop.time()
         self._full = False
         self._send()
 

@@ -40,6 +40,8 @@ MAX_FRAME_BYTES = 8 << 20
 FILE_BYTES = 3 * SENDFILE_BYTES
 CONTENT = random.Random(0).randbytes(FILE_BYTES)
 REASON = "on purpose"
+NEVER = -1
+"""So many turns."""
 
 
 # What frames are answered with
@@ -159,6 +161,8 @@ class Server:
 
 
 def after_turns(turns, callback):
+    if turns == NEVER:
+        return
     if turns:
         asyncio.get_running_loop().call_soon(after_turns, turns - 1, callback)
     else:
@@ -403,15 +407,32 @@ def test_a_client_may_leave_at_any_time(shell, script, turns_first):
 
     async def main(shell):
         server = served(shell, script)
-        reader, writer = await shell.connect(server, 5_000)
+        _, writer = await shell.connect(server, 5_000)
         writer.write(framed([b"x"] * len(script)))
         await turns(turns_first)
         writer.transport.abort()
-        # Who waits for an answer notices the end when that is there.
-        await until(lambda: server.closed and all(pending.ready for pending in server.later))
+        await until(lambda: server.closed)
         await turns(20)
         assert len(server.closed) == 1
         await let_go(server)
+
+    shell.run(main)
+
+
+def test_a_client_that_leaves_while_an_answer_is_awaited_is_noticed(shell):
+    """It need not wait for what nobody may ever be told."""
+
+    async def main(shell):
+        abandoned = []
+        server = served(shell, [Later(NEVER, True, None)])
+        _, writer = await shell.connect(server)
+        writer.write(framed([b"x", b"held back"]))
+        await until(lambda: server.later)
+        server.later[0].on_abandoned = lambda: abandoned.append(1)
+        writer.close()
+        await until(lambda: server.closed)
+        assert abandoned == [1]
+        assert server.frames == [b"x"]
 
     shell.run(main)
 

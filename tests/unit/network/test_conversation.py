@@ -132,7 +132,6 @@ def test_an_exclusive_answer_mutes_until_it_completes():
     talk = Talk(lambda frame: parked if frame == b"fetch" else frame)
     talk.feed(framed(b"fetch", b"next"))
     assert talk.frames == [b"fetch"]
-    assert not talk.conversation.wants_input
     parked.complete(b"fetched")
     assert talk.woken == 1
     talk.conversation.sent()
@@ -141,12 +140,39 @@ def test_an_exclusive_answer_mutes_until_it_completes():
 
 def test_a_client_that_reads_no_answers_is_not_read_from():
     talk = Talk(lambda frame: bytes(OUT_LIMIT_BYTES // 4))
-    rest = talk.feed(framed(*[b"x"] * 10_000), step=500)
-    assert rest
+    rest = talk.feed(framed(*[b"x"] * BUFFER_BYTES), step=500)
+    assert len(rest) == 5 * BUFFER_BYTES - BUFFER_BYTES
     assert len(talk.frames) == 5
     talk.sent()
     talk.conversation.sent()
     assert len(talk.frames) == 10
+
+
+def test_while_an_answer_is_awaited_one_buffer_is_read_and_kept_for_later():
+    """Else nobody would notice that the client has left."""
+    parked = Pending(exclusive=True)
+    talk = Talk(lambda frame: parked if frame == b"fetch" else None)
+    rest = talk.feed(framed(b"fetch", *[b"next"] * BUFFER_BYTES))
+    assert len(rest) == 9 + 8 * BUFFER_BYTES - BUFFER_BYTES
+    assert talk.frames == [b"fetch"]
+    parked.complete(b"fetched")
+    talk.conversation.sent()
+    rest = talk.feed(rest)
+    assert not rest
+    assert talk.frames == [b"fetch"] + [b"next"] * BUFFER_BYTES
+
+
+def test_an_end_is_told_to_whoever_prepares_an_answer():
+    told = []
+    first, second = Pending(exclusive=False), Pending(exclusive=True)
+    first.on_abandoned = lambda: told.append("first")
+    second.on_abandoned = lambda: told.append("second")
+    talk = Talk(lambda frame: {b"1": first, b"2": second}[frame])
+    talk.feed(framed(b"1", b"2"))
+    first.complete(b"in time")
+    talk.conversation.close()
+    talk.conversation.close()
+    assert told == ["second"]
 
 
 def test_only_so_many_answers_are_awaited():
