@@ -282,6 +282,7 @@ class Fetcher:
             state.seek(end.offset, end.epoch)
         else:
             state.seek_by(reset)
+            self._work.set()
 
     def _fail(self, state: Assigned, error: Exception) -> None:
         state.error = error

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+
+import pytest
+
+from kcli.client.blocking import Blocking
+
+
+class Client:
+    """What any client of ours looks like from outside."""
+
+    limit = 7
+
+    def __init__(self, name: str, *, fails: bool = False) -> None:
+        self.name = name
+        self.fails = fails
+        self.closed = False
+        self.loop = asyncio.get_running_loop()
+
+    async def __aenter__(self) -> Client:
+        if self.fails:
+            raise ValueError("cannot start")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.closed = True
+
+    async def add(self, a: int, b: int = 0) -> int:
+        await asyncio.sleep(0)
+        return a + b
+
+    def where(self) -> str:
+        assert asyncio.get_running_loop() is self.loop
+        return threading.current_thread().name
+
+    async def later(self, error: Exception | None = None) -> asyncio.Future[str]:
+        future: asyncio.Future[str] = self.loop.create_future()
+        if error is None:
+            self.loop.call_soon(future.set_result, "done")
+        else:
+            self.loop.call_soon(future.set_exception, error)
+        return future
+
+
+def test_what_is_awaited_there_returns_here():
+    with Blocking(Client, "c") as client:
+        assert client.add(1, b=2) == 3
+        assert client.name == "c"
+        assert client.limit == 7
+
+
+def test_everything_runs_in_the_loops_thread():
+    with Blocking(Client, "c") as client:
+        assert client.where() == "k-client"
+        assert client.where() != threading.current_thread().name
+
+
+def test_a_future_can_be_waited_for_from_here():
+    with Blocking(Client, "c") as client:
+        later = client.later()
+        assert isinstance(later, concurrent.futures.Future)
+        assert later.result(10) == "done"
+        with pytest.raises(KeyError):
+            client.later(KeyError("k")).result(10)
+
+
+def test_work_on_the_client_itself_is_one_call():
+    async def work(client: Client) -> list[int]:
+        return [await client.add(n, n) for n in range(3)]
+
+    with Blocking(Client, "c") as client:
+        assert client.run(work) == [0, 2, 4]
+
+
+def test_errors_come_through_and_the_client_goes_on():
+    with Blocking(Client, "c") as client:
+        with pytest.raises(TypeError):
+            client.add()
+        with pytest.raises(AttributeError):
+            client.no_such_thing()
+        assert client.add(1) == 1
+
+
+def test_it_is_closed_at_the_end_and_its_thread_is_gone():
+    with Blocking(Client, "c") as client:
+        inner = client.run(lambda c: asyncio.sleep(0, c))
+        thread = client._thread
+    assert inner.closed
+    assert not thread.is_alive()
+    with pytest.raises(RuntimeError, match="outside of its with statement"):
+        client.add(1)
+
+
+def test_a_client_that_cannot_start_leaves_no_thread():
+    before = threading.active_count()
+    with pytest.raises(ValueError, match="cannot start"), Blocking(Client, "c", fails=True):
+        pass
+    assert threading.active_count() == before
