@@ -8,6 +8,7 @@ A test that fails against Apache's broker judges itself.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import signal
@@ -15,12 +16,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from kserver.errors import ErrorCode
-from kserver.wire.batch import RecordBatch, batches
+from kserver.wire.batch import NewRecord, RecordBatch, batches, encode_batch
 from tests.support import apache_kafka
 from tests.support.process import BrokerProcess
 from tests.support.tools import require
@@ -30,10 +31,11 @@ OURS = "k"
 KINDS = tuple(os.environ.get("BROKERS", OURS).split())
 """OURS, and versions of Apache Kafka."""
 
-LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS = 2, 3, 18, 19
+PRODUCE, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS = 0, 2, 3, 18, 19
 EARLIEST = -2
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60
+CHANGE_TIMEOUT_S = 30
 ASK_AGAIN_S = 0.05
 QUICK_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """For a JVM that lives for seconds."""
@@ -126,6 +128,17 @@ def running(
     return ApacheBroker(directory, kind, settings)
 
 
+@contextlib.contextmanager
+def unharmed(broker: BrokerProcess | ApacheBroker) -> Iterator[None]:
+    """Whatever is done meanwhile, our broker neither ends by itself nor logs an error."""
+    lines = broker.output if isinstance(broker, BrokerProcess) else []
+    before = len(lines)
+    yield
+    said = lines[before:]
+    assert not any(" ERROR " in line or "Traceback" in line for line in said), "".join(said)
+    assert broker.process is None or broker.process.poll() is None, "".join(said)
+
+
 def serves(address: str) -> bool:
     """Whether a broker answers there, and tells clients where it is."""
     try:
@@ -157,9 +170,33 @@ def create_topic(address: str, name: str, partitions: int = 1, **config: object)
     with WireClient(address) as client:
         (made,) = client.call(CREATE_TOPICS, 5, topics=[topic], timeout=milliseconds(30_000)).topics
         assert made.error_code is ErrorCode.none, (made.error_code, made.error_message)
-        while not _is_led(client, name, partitions):
-            time.sleep(ASK_AGAIN_S)  # Apache's brokers learn of it after the answer
+        until(lambda: _is_led(client, name, partitions))
     return name
+
+
+def append(
+    address: str, topic: str, records: Sequence[NewRecord], partition: int = 0, **fields: Any
+) -> int:
+    """Append one batch, without a client that is itself on trial; its first offset.
+
+    `fields` as encode_batch takes them.
+    """
+    data = {"index": partition, "records": encode_batch(records, **fields)}
+    topics = [{"name": topic, "partition_data": [data]}]
+    with WireClient(address) as client:
+        answer = client.call(PRODUCE, 8, acks=-1, timeout=milliseconds(30_000), topic_data=topics)
+    (appended,) = answer.responses[0].partition_responses
+    assert appended.error_code is ErrorCode.none, (appended.error_code, appended.error_message)
+    offset: int = appended.base_offset
+    return offset
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Apache's brokers learn of a change after the answer to it; ours have it by then."""
+    deadline = time.monotonic() + CHANGE_TIMEOUT_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(ASK_AGAIN_S)
 
 
 def _is_led(client: WireClient, name: str, partitions: int) -> bool:

@@ -46,6 +46,12 @@ def client(broker):
         yield client
 
 
+@pytest.fixture(autouse=True)
+def _unharmed(broker):
+    with brokers.unharmed(broker):
+        yield
+
+
 @pytest.fixture
 def name():
     """Of a topic that does not exist."""

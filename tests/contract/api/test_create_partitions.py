@@ -3,6 +3,7 @@ import pytest
 from kserver.api import create_partitions as module
 from kserver.errors import ErrorCode
 from tests.contract.api.calls import batch, fetch, partition_count, produce
+from tests.support.brokers import until
 from tests.support.wire_client import milliseconds
 
 KEY, VERSIONS = module.KEY, module.VERSIONS
@@ -29,7 +30,7 @@ def test_new_partitions_are_there_and_the_old_keep_their_records(client, topic, 
     assert grow(client, version, topic.name, 3, validate_only=True) is ErrorCode.none
     assert partition_count(client, topic.name) == 1
     assert grow(client, version, topic.name, 3) is ErrorCode.none
-    assert partition_count(client, topic.name) == 3
+    until(lambda: partition_count(client, topic.name) == 3)
     assert fetch(client, 12, topic, 0).high_watermark == 1
 
 

@@ -2,7 +2,8 @@ import pytest
 
 from kserver.api import create_topics as module
 from kserver.errors import ErrorCode
-from tests.contract.api.calls import METADATA, partition_count, topic_id
+from tests.contract.api.calls import METADATA, Topic, batch, partition_count, produce, topic_id
+from tests.support.brokers import until
 from tests.support.wire_client import milliseconds
 
 KEY, VERSIONS = module.KEY, module.VERSIONS
@@ -18,12 +19,21 @@ def create(client, version, *topics, validate_only=False):
 
 
 @every_version
-def test_a_topic_is_there_when_the_answer_comes(client, name, version):
+@pytest.mark.usefixtures("only_ours")
+def test_a_topic_can_be_written_to_when_the_answer_comes(client, name, version):
+    (made,) = create(client, version, {"name": name})
+    assert made.error_code is ErrorCode.none
+    topic = Topic(name, topic_id(client, name))
+    assert produce(client, 9, topic, batch(b"a")).base_offset == 0
+
+
+@every_version
+def test_a_topic_has_the_partitions_that_were_asked_for(client, name, version):
     (made,) = create(client, version, {"name": name, "num_partitions": 3})
     assert (made.name, made.error_code) == (name, ErrorCode.none)
     if version >= 5:
         assert (made.num_partitions, made.replication_factor) == (3, 1)
-    assert partition_count(client, name) == 3
+    until(lambda: partition_count(client, name) == 3)
     if version >= 7:
         assert made.topic_id == topic_id(client, name)
 
@@ -46,7 +56,7 @@ def test_minus_one_stands_for_the_brokers_defaults(client, name, version):
         client, version, {"name": name, "num_partitions": -1, "replication_factor": -1}
     )
     assert made.error_code is ErrorCode.none
-    assert partition_count(client, name) == 2
+    until(lambda: partition_count(client, name) == 2)
 
 
 @every_version
@@ -60,7 +70,7 @@ def test_replicas_may_be_assigned_by_hand(client, name, version):
     }
     (made,) = create(client, version, given)
     assert made.error_code is ErrorCode.none
-    assert partition_count(client, name) == 4
+    until(lambda: partition_count(client, name) == 4)
 
 
 @every_version

@@ -33,8 +33,7 @@ def test_a_deleted_topic_is_gone_and_its_name_free(broker, client, make_topic, v
         topic.name: ErrorCode.none,
         "missing": ErrorCode.unknown_topic_or_partition,
     }
-    while partition_count(client, topic.name) is not None:
-        pass  # Apache's brokers learn of it after the answer
+    brokers.until(lambda: partition_count(client, topic.name) is None)
     brokers.create_topic(broker.address, topic.name)
     assert topic_id(client, topic.name) != topic.id
     assert fetch(client, 12, topic, 0).high_watermark == 0

@@ -110,7 +110,6 @@ def test_the_brokers_own_configs_are_told(client, version):
         (TOPIC, "no/slash", ErrorCode.invalid_topic_exception),
         (BROKER, "77", ErrorCode.invalid_request),
         (BROKER, "one", ErrorCode.invalid_request),
-        (99, "x", ErrorCode.invalid_request),
     ],
 )
 def test_what_does_not_exist_is_refused_alone(client, topic, version, resource, name, code):
@@ -121,3 +120,8 @@ def test_what_does_not_exist_is_refused_alone(client, topic, version, resource, 
     results = client.call(KEY, version, resources=resources).results
     codes = {(r.resource_type, r.resource_name): r.error_code for r in results}
     assert codes == {(resource, name): code, (TOPIC, topic.name): ErrorCode.none}
+
+
+@every_version
+def test_an_unknown_kind_of_resource_is_refused(client, version):
+    assert describe(client, version, 99, "x").error_code is ErrorCode.invalid_request

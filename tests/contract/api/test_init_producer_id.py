@@ -3,6 +3,7 @@ import pytest
 from kserver.api import init_producer_id as module
 from kserver.errors import ErrorCode
 from tests.contract.api.calls import batch, produce
+from tests.support.brokers import until
 from tests.support.wire_client import WireClient, milliseconds
 
 KEY, VERSIONS = module.KEY, module.VERSIONS
@@ -12,6 +13,11 @@ every_version = pytest.mark.parametrize("version", VERSIONS)
 def ask(client, version, **fields):
     default = {"transactional_id": None, "transaction_timeout": milliseconds(60_000)}
     return client.call(KEY, version, **default | fields)
+
+
+@pytest.fixture(autouse=True)
+def _ids_are_given(client):
+    until(lambda: ask(client, 0).error_code is ErrorCode.none)
 
 
 @every_version

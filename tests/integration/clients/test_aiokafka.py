@@ -1,0 +1,19 @@
+"""aiokafka, for asyncio."""
+
+from kserver.errors import ErrorCode
+from tests.integration.clients.promises import ODD, Promises
+from tests.support.tools import require
+
+
+def open_client(address):
+    require("aiokafka")
+    from tests.integration.clients.aio import AioClient
+
+    return AioClient(address)
+
+
+class TestAiokafka(Promises):
+    # It takes no record that is null in key and value.
+    odd = tuple(r for r in ODD if r.key is not None or r.value is not None)
+    # It waits for a topic's metadata until it gives up.
+    invalid_topic_code = ErrorCode.unknown_topic_or_partition.value

@@ -1,0 +1,287 @@
+"""`k` and Apache's own scripts, of Kafka 4.3.1, against the same Apache brokers: the same answers.
+
+Compared is standard output, to the letter but for names, ids and times that a run makes up, and
+whether the command succeeded.  Where `k` differs on purpose its manual page says so, and here
+stands what it does instead.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from typing import NamedTuple
+
+import pytest
+
+from tests.support import apache_kafka
+from tests.support.brokers import QUICK_START, ApacheBroker
+from tests.support.process import BrokerProcess
+from tests.support.tools import require
+
+TOOLS = "4.3.1"
+BROKERS = ["4.3.1", "3.9.2"]
+K = [sys.executable, "-c", "import sys; from kcli.main import main; sys.exit(main())"]
+TIMEOUT_S = 120
+TOPIC_ID = re.compile(r"TopicId: [\w-]{22}")
+
+RECORDS = [
+    b"NO\tkey 1\tvalue 1",
+    b"h1:a,h2:NULL\tkey 2\tvalue 2",
+    b"NO\tNULL\tno key",
+    b"NO\tkey 3\tNULL",
+    "NO\tschlüssel\twert".encode(),
+    b"NO\t\t",
+]
+READER = ["parse.key=true", "parse.headers=true", "null.marker=NULL", "ignore.error=true"]
+SHOWN = ["timestamp", "partition", "offset", "delivery", "epoch", "headers", "key", "value"]
+
+
+class Outcome(NamedTuple):
+    status: int
+    out: bytes
+    err: bytes
+
+    @property
+    def lines(self) -> list[str]:
+        return TOPIC_ID.sub("TopicId: ID", self.out.decode(errors="replace")).splitlines()
+
+
+def run(command: list[str], input: bytes = b"", **environment: str) -> Outcome:
+    done = subprocess.run(
+        command,
+        input=input,
+        capture_output=True,
+        timeout=TIMEOUT_S,
+        env=os.environ | environment,
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def k(command: str, *words: str, input: bytes = b"") -> Outcome:
+    return run([*K, command, *words], input)
+
+
+def apache(command: str, *words: str, input: bytes = b"") -> Outcome:
+    script = [sys.executable, apache_kafka.__file__, "tool", TOOLS, f"kafka-{command}.sh"]
+    return run([*script, *words], input, KAFKA_JVM_PERFORMANCE_OPTS=QUICK_START)
+
+
+@pytest.fixture(scope="module", params=BROKERS)
+def broker(request, tmp_path_factory):
+    require("java")
+    directory = tmp_path_factory.mktemp(request.param)
+    settings = {"auto.create.topics.enable": "false", "num.partitions": 3}
+    with ApacheBroker(directory, request.param, settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server(broker):
+    words = ["--bootstrap-server", broker.address]
+    created = k("topics", *words, "--create", "--topic", "seen", "--config", "retention.ms=1000000")
+    assert created == (0, b"Created topic seen.\n", b"")
+    assert k("topics", *words, "--create", "--topic", "one", "--partitions", "1").status == 0
+    reader = [word for one in READER for word in ("--reader-property", one)]
+    lines = b"\n".join(RECORDS)
+    sent = k("console-producer", *words, "--topic", "one", *reader, input=lines)
+    assert sent == (0, b"", b"")
+    return words
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("topics", "--list"),
+        ("topics", "--list --exclude-internal --topic se.*,one"),
+        ("topics", "--describe"),
+        ("topics", "--describe --topic one"),
+        ("topics", "--describe --under-replicated-partitions"),
+        ("topics", "--describe --at-min-isr-partitions --topic seen"),
+        ("topics", "--describe --topics-with-overrides"),
+        ("topics", "--describe --topic missing"),
+        ("topics", "--describe --topic missing --if-exists"),
+        ("topics", "--describe --topic-id 2BmACECHRZOvuI04BXclGw"),
+        ("topics", "--create --topic seen"),
+        ("topics", "--create --topic seen --if-not-exists"),
+        ("topics", "--create --topic a.b/c"),
+        ("topics", "--create --topic new --replication-factor 2"),
+        ("topics", "--create --topic new --replica-assignment 1:1"),
+        ("topics", "--create --topic new --config retention.ms=abc"),
+        ("topics", "--create --topic new --config foo=bar"),
+        ("topics", "--alter --topic seen --partitions 3"),
+        ("topics", "--alter --topic seen --partitions 1"),
+        ("topics", "--delete --topic missing"),
+        ("get-offsets", ""),
+        ("get-offsets", "--topic one --time earliest"),
+        ("get-offsets", "--topic-partitions one,seen:1-,:0 --exclude-internal-topics"),
+        ("get-offsets", "--topic one --time max-timestamp"),
+        ("get-offsets", "--topic one --time 99999999999999"),
+        ("get-offsets", "--topic missing"),
+        ("get-offsets", "--time nonsense"),
+        ("broker-api-versions", ""),
+    ],
+)
+def test_answers_are_the_same(server, command, words):
+    ours, theirs = (run(command, *server, *words.split()) for run in (k, apache))
+    assert sorted(ours.lines) == sorted(theirs.lines)
+    assert ours.status == theirs.status
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--list --partitions 2",
+        "--create --topic a --if-exists",
+        "--describe --if-exists",
+        "--alter --topic a --partitions 3 --config a=b",
+        "--list --create --topic a",
+        "--create",
+        "--list --nonsense",
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_the_same_words(server, words):
+    ours, theirs = (run("topics", *server, *words.split()) for run in (k, apache))
+    assert (ours.status, theirs.status) == (2, 1)
+    assert (ours.out, theirs.out) == (b"", b"")
+    assert ours.err.splitlines()[0] == b"k topics: " + theirs.err.splitlines()[0]
+
+
+def test_a_topic_s_life_is_the_same(server):
+    def life(run, name):
+        steps = [
+            f"--create --topic {name} --partitions 2",
+            f"--describe --topic {name}",
+            f"--alter --topic {name} --partitions 4",
+            f"--describe --topic {name}",
+            f"--delete --topic {name}",
+        ]
+        done = [run("topics", *server, *step.split()) for step in steps]
+        return [(one.status, [line.replace(name, "T") for line in one.lines]) for one in done]
+
+    assert life(k, "our_s") == life(apache, "their_s")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--from-beginning --max-messages 6",
+        "--partition 0 --offset 2 --max-messages 2",
+        "--partition 0 --offset earliest --max-messages 1 --formatter-property print.key=true",
+        "--from-beginning --max-messages 6 --value-deserializer "
+        "org.apache.kafka.common.serialization.BytesDeserializer",
+        "--from-beginning --max-messages 6 --formatter "
+        "org.apache.kafka.tools.consumer.NoOpMessageFormatter",
+        "--from-beginning --max-messages 6 "
+        + " ".join(f"--formatter-property print.{name}=true" for name in SHOWN),
+        "--from-beginning --max-messages 6 --formatter-property print.key=true "
+        "--formatter-property key.separator=| --formatter-property null.literal=nothing "
+        "--formatter-property print.headers=true --formatter-property headers.separator=&",
+    ],
+)
+def test_records_are_printed_the_same(server, words):
+    words = ["--topic", "one", *words.split()]
+    ours, theirs = (run("console-consumer", *server, *words) for run in (k, apache))
+    assert ours.out == theirs.out
+    assert (ours.status, theirs.status) == (0, 0)
+    assert ours.err.splitlines()[-1] == theirs.err.splitlines()[-1]
+
+
+def test_a_timeout_is_a_normal_end(server):
+    words = ["--topic", "one", "--timeout-ms", "2000"]
+    ours, theirs = (run("console-consumer", *server, *words) for run in (k, apache))
+    assert (ours.status, ours.out) == (theirs.status, theirs.out) == (0, b"")
+    assert ours.err == b"Processed a total of 0 messages\n"
+
+
+@pytest.mark.parametrize("settings", [READER, READER[:1], ["null.marker=value 1"]])
+def test_lines_become_the_same_records(server, settings):
+    lines = b"\n".join([*RECORDS, b"carriage return\tat the end\r", b"last\t"])
+    reader = [word for one in settings for word in ("--reader-property", one)]
+    shown = [word for name in SHOWN[5:] for word in ("--formatter-property", f"print.{name}=true")]
+
+    def sent(run):
+        name = f"from-{run.__name__}-{READER.index(settings[0]) if settings[0] in READER else 9}"
+        name += f"-{len(settings)}"
+        words = [*server, "--create", "--topic", name, "--partitions", "1"]
+        assert k("topics", *words).status == 0
+        assert run("console-producer", *server, "--topic", name, *reader, input=lines).status == 0
+        words = [*server, "--topic", name, "--from-beginning", "--max-messages", "8", *shown]
+        return k("console-consumer", *words).out
+
+    assert sent(k) == sent(apache)
+
+
+def test_keys_go_to_the_same_partitions(server):
+    lines = b"".join(b"key-%d\t%d\n" % (n, n) for n in range(100))
+
+    def sent(run):
+        name = f"keys-{run.__name__}"
+        assert k("topics", *server, "--create", "--topic", name, "--partitions", "7").status == 0
+        words = ["--topic", name, "--reader-property", "parse.key=true"]
+        assert run("console-producer", *server, *words, input=lines).status == 0
+        return [line.partition(":")[2] for line in k("get-offsets", *server, "--topic", name).lines]
+
+    assert sent(k) == sent(apache)
+
+
+DUMPS = [
+    [],
+    ["--deep-iteration"],
+    ["--print-data-log"],
+    ["--print-data-log", "--skip-record-metadata"],
+    ["--verify-index-only"],
+]
+
+
+@pytest.mark.parametrize("words", DUMPS, ids=" ".join)
+def test_apaches_files_are_dumped_the_same(broker, server, words):
+    directory = broker.data / "one-0"
+    files = sorted(str(file) for file in directory.iterdir() if file.suffix in (".log", ".index"))
+    words = ["--files", ",".join(files), *words]
+    ours, theirs = (run("dump-log", *words) for run in (k, apache))
+    assert (ours.status, ours.out) == (theirs.status, theirs.out)
+
+
+def test_krafts_files_are_dumped_the_same(broker, server, tmp_path):
+    """Of a copy: the broker goes on to write."""
+    copy = tmp_path / "00000000000000000000.log"
+    original = broker.data / "__cluster_metadata-0" / copy.name
+    copy.write_bytes(original.read_bytes())
+    ours, theirs = (
+        run("dump-log", "--deep-iteration", "--files", str(copy)) for run in (k, apache)
+    )
+    assert (ours.status, ours.out) == (theirs.status, theirs.out)
+    assert b"LeaderChange: {" in ours.out
+
+
+@pytest.fixture(scope="module")
+def our_segments(tmp_path_factory):
+    """The files of a partition of our own broker: many segments, all codecs, closed in order."""
+    require("java")
+    with BrokerProcess(tmp_path_factory.mktemp("ours")) as running:
+        words = ["--bootstrap-server", running.address]
+        settings = ["segment.bytes=4096", "index.interval.bytes=100", "segment.index.bytes=2000"]
+        configs = [word for one in settings for word in ("--config", one)]
+        topic = ["--topic", "t", "--partitions", "1"]
+        assert k("topics", *words, "--create", *topic, *configs).status == 0
+        for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+            lines = b"".join(b"%s-%d\tvalue %d\n" % (codec.encode(), n, n) for n in range(500))
+            reader = ["--topic", "t", "--reader-property", "parse.key=true", "--batch-size", "2000"]
+            sent = k("console-producer", *words, *reader, "--compression-codec", codec, input=lines)
+            assert sent.status == 0
+    return running.data / "t-0"
+
+
+@pytest.mark.parametrize("words", DUMPS, ids=" ".join)
+def test_our_files_are_dumped_the_same(our_segments, words):
+    kinds = (".log", ".index", ".timeindex", ".snapshot")
+    files = sorted(str(file) for file in our_segments.iterdir() if file.suffix in kinds)
+    assert len(files) > 12
+    words = ["--files", ",".join(files), *words]
+    ours = k("dump-log", *words)
+    theirs = apache("dump-log", *words)
+    assert (ours.status, ours.out) == (theirs.status, theirs.out)
+    assert b"Mismatches" not in theirs.err
+    assert b"timestamp mismatch" not in theirs.err
