@@ -139,10 +139,10 @@ class LogDirectory:
             await asyncio.shield(self._writing[name])
         if self._written.get(name) == offsets:
             return
+        self._writing[name] = asyncio.get_running_loop().create_future()
         await asyncio.shield(self._write(name, dict(offsets)))
 
     async def _write(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
-        self._writing[name] = asyncio.get_running_loop().create_future()
         try:
             await self._disk.offload(
                 lambda: checkpoint.write_offsets(self._disk, self._file(name), offsets)

@@ -51,11 +51,13 @@ class Flusher:
         while self._running is not None:
             await asyncio.shield(self._running)
 
-    async def run(self, segments: Sequence[LogSegment], epochs: LeaderEpochCache) -> None:
-        """One round, when none runs; raises what `offload` raises."""
-        await asyncio.shield(self._round(segments, epochs))
-
-    async def _round(self, segments: Sequence[LogSegment], epochs: LeaderEpochCache) -> None:
+    async def run(
+        self,
+        segments: Sequence[LogSegment],
+        epochs: LeaderEpochCache,
+        synced: Callable[[], None],
+    ) -> None:
+        """One round, when none runs, and then `synced()`; raises what `offload` raises."""
         assert self._running is None
         self._running = asyncio.get_running_loop().create_future()
         files = [file for segment in segments for file in segment.unsynced()]
@@ -76,13 +78,23 @@ class Flusher:
             if names_changed:
                 self._sync_directories()
 
+        await asyncio.shield(self._finish(sync, segments, synced))
+
+    async def _finish(
+        self,
+        sync: Callable[[], None],
+        segments: Sequence[LogSegment],
+        synced: Callable[[], None],
+    ) -> None:
         try:
             await self._offload(sync)
+            synced()
             for segment in segments:
                 if segment.is_sealed:
                     segment.release()
         finally:
-            self._running.set_result(None)
+            if self._running is not None:
+                self._running.set_result(None)
             self._running = None
 
     def _sync_directories(self) -> None:

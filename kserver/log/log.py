@@ -376,13 +376,8 @@ class Log:
 
     async def offset_of_max_timestamp(self) -> TimestampedOffset | None:
         """The first record with the largest timestamp of all; None when no record has one."""
-        latest = max(self._segments, key=lambda segment: segment.max_timestamp)
-        timestamp = latest.max_timestamp
-        if timestamp < 0:
-            return None
-        segments = self._segments.snapshot()
-        start = max(self.log_start_offset, latest.base_offset)
-        return await self._offload(lambda: segments.first_at(timestamp, start))
+        segments, start = self._segments.snapshot(), self.log_start_offset
+        return await self._offload(lambda: segments.latest(start))
 
     # Flush
 
@@ -405,12 +400,15 @@ class Log:
         end, truncations = self.log_end_offset, self._truncations
         active = self._segments.active
         segments = self._segments.starting_at(self.recovery_point)
-        await self._flusher.run(segments, self.epochs)
-        if truncations == self._truncations:
-            if active is not self._segments.active:
-                # Sealed meanwhile: its indexes are on disk after the next round.
-                end = min(end, active.base_offset)
-            self.recovery_point = max(self.recovery_point, end)
+
+        def synced() -> None:
+            if truncations == self._truncations:
+                # Sealed meanwhile, its indexes are on disk only after the next round.
+                is_sealed = active is not self._segments.active
+                reached = min(end, active.base_offset) if is_sealed else end
+                self.recovery_point = max(self.recovery_point, reached)
+
+        await self._flusher.run(segments, self.epochs, synced)
 
     async def _offload(self, work: Callable[[], T]) -> T:
         try:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from kserver.log.segment import DELETED, Found, LogSegment
 from kserver.log.transaction_index import AbortedTransaction
-from kserver.model import LeaderEpoch, Offset
+from kserver.model import NO_TIMESTAMP, LeaderEpoch, Offset
 from kserver.wire.batch import RecordBatch
 from kserver.world.disk import Disk, FileRange
 
@@ -243,6 +243,24 @@ class Segments:
                         epoch = batch.leader_epoch
                         return TimestampedOffset(record.timestamp, record.offset, epoch)
         return None
+
+    def latest(self, start: Offset) -> TimestampedOffset | None:
+        """The first record from `start` on with the largest timestamp of all; None when no record
+        has one.  May wait for the disk.
+        """
+        latest = NO_TIMESTAMP
+        for segment in self.starting_at(start):
+            if segment.base_offset >= start:
+                latest = max(latest, segment.max_timestamp)
+            elif segment.max_timestamp > latest:
+                for at, header in segment.headers(segment.find(start).position):
+                    if header.base_offset >= start:
+                        latest = max(latest, header.max_timestamp)
+                        continue
+                    batch = RecordBatch(segment.file.read_at(at, header.size))
+                    times = (r.timestamp for r in batch.records() if r.offset >= start)
+                    latest = max([latest, *times])
+        return self.first_at(latest, start) if latest >= 0 else None
 
     def check(self, log_end_offset: Offset) -> None:
         """The invariants; for tests, it reads every header."""

@@ -1,0 +1,357 @@
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kserver.config.broker import BrokerConfig
+from kserver.config.topic import TopicConfig
+from kserver.errors import StorageError
+from kserver.log.log import Log
+from kserver.log.manager import LogManager
+from kserver.log.recovery import DamagedLog
+from kserver.model import TopicPartition
+from kserver.world import World
+from tests.support.clock import DAY_ONE_MS, SimClock
+from tests.support.disk import SimDisk
+from tests.support.logs import batch, read_all
+from tests.support.loop import SimLoop, simulate
+
+TOPIC_ID = UUID(int=5)
+
+
+class Host:
+    """A machine whose log manager can be started, stopped, killed and cut from power."""
+
+    def __init__(self, loop: SimLoop, *overrides: str, directories: str = "/logs", **topic: Any):
+        self.loop = loop
+        self.clock = SimClock(loop)
+        self.disk = SimDisk(loop.random, self.clock)
+        self.config = BrokerConfig.load(None, [f"log.dirs={directories}", *overrides])
+        self.topic = TopicConfig(**{"segment_index_bytes": 4096, **topic})
+        self.manager: LogManager
+        self.running: asyncio.Task[None]
+
+    async def start(self) -> LogManager:
+        world = World(self.clock, self.disk, None, self.loop.random)  # type: ignore[arg-type]
+        self.manager = LogManager(world, self.config)
+        await self.manager.lock()
+        self.manager.identify(0, "cluster")
+        await self.manager.open(lambda topic: self.topic)
+        self.running = self.loop.create_task(self.manager.run())
+        await asyncio.sleep(0)
+        return self.manager
+
+    async def stop(self) -> None:
+        await self.end_run()
+        await self.manager.close()
+        self.manager.unlock()
+
+    async def kill(self) -> None:
+        await self.end_run()
+        self.disk = self.disk.kill()
+
+    async def lose_power(self) -> None:
+        await self.end_run()
+        self.disk = self.disk.crash()
+
+    async def end_run(self) -> None:
+        self.running.cancel()
+        await asyncio.wait([self.running])
+
+    def create(self, partition: int = 0, topic: str = "t") -> Log:
+        return self.manager.create(TopicPartition(topic, partition), TOPIC_ID, self.topic)
+
+    def append(self, log: Log, batches: int = 1, **fields: Any) -> None:
+        for _ in range(batches):
+            log.append_as_leader(batch(**fields), 0, self.clock.now_ms())
+        log.update_high_watermark(log.log_end_offset)
+
+
+def run(
+    scenario: Callable[[Host], Awaitable[None]], *overrides: str, seed: int = 1, **options: Any
+) -> None:
+    async def main(loop: SimLoop) -> None:
+        await scenario(Host(loop, *overrides, **options))
+
+    simulate(main, seed)
+
+
+# Start and stop
+
+
+def test_after_a_clean_stop_nothing_is_scanned_and_all_is_there() -> None:
+    async def scenario(host: Host) -> None:
+        await host.start()
+        for partition in range(3):
+            host.append(host.create(partition), 20 + partition)
+        await host.stop()
+        await host.lose_power()
+        host.disk.counts.clear()
+        manager = await host.start()
+        assert host.disk.counts["read_at"] < 30
+        assert [(log.log_end_offset, log.topic_id) for log in manager.logs.values()] == [
+            (20, TOPIC_ID),
+            (21, TOPIC_ID),
+            (22, TOPIC_ID),
+        ]
+        for log in manager.logs.values():
+            assert log.high_watermark == log.recovery_point == log.log_end_offset
+            log.check()
+
+    run(scenario)
+
+
+def test_a_killed_broker_loses_nothing_and_one_without_power_only_what_was_not_flushed() -> None:
+    async def scenario(host: Host) -> None:
+        await host.start()
+        log = host.create()
+        host.append(log, 10)
+        await host.kill()
+        manager = await host.start()
+        log = manager.logs[TopicPartition("t", 0)]
+        assert len(read_all(log)) == 10
+        host.append(log, 5)
+        await log.flush()
+        host.append(log, 5)
+        await host.lose_power()
+        manager = await host.start()
+        log = manager.logs[TopicPartition("t", 0)]
+        log.check()
+        assert 15 <= len(read_all(log)) <= 20
+
+    for seed in range(10):
+        run(scenario, seed=seed)
+
+
+def test_the_log_start_survives() -> None:
+    async def scenario(host: Host) -> None:
+        await host.start()
+        log = host.create()
+        host.append(log, 10)
+        log.increment_log_start_offset(4)
+        await asyncio.sleep(61)
+        await host.kill()
+        manager = await host.start()
+        assert manager.logs[TopicPartition("t", 0)].log_start_offset == 4
+
+    run(scenario)
+
+
+def test_a_log_that_is_damaged_ends_the_start() -> None:
+    async def scenario(host: Host) -> None:
+        await host.start()
+        host.append(host.create(), 10)
+        await host.stop()
+        host.disk.open(f"/logs/t-0/{0:020d}.log").truncate(100)
+        host.disk = host.disk.kill()
+        with pytest.raises(DamagedLog, match=r"/logs/t-0/0+\.log is damaged at position 91"):
+            await host.start()
+
+    run(scenario)
+
+
+def test_the_same_partition_in_two_directories_ends_the_start() -> None:
+    async def scenario(host: Host) -> None:
+        await host.start()
+        host.append(host.create(), 1)
+        await host.stop()
+        host.disk = host.disk.kill()
+        host.disk.make_directories("/b/t-0")
+        with pytest.raises(DamagedLog, match="t-0 is in both"):
+            await host.start()
+
+    run(scenario, directories="/a,/b")
+
+
+def test_meta_properties_names_the_broker_before_anyone_else_does() -> None:
+    async def scenario(host: Host) -> None:
+        manager = await host.start()
+        assert manager.stored_broker_id is None
+        await host.stop()
+        manager = await host.start()
+        assert manager.stored_broker_id == 0
+        other = LogManager(manager._world, host.config)
+        with pytest.raises(StorageError, match="another broker"):
+            await other.lock()
+
+    run(scenario)
+
+
+# Directories
+
+
+def test_new_logs_go_where_the_fewest_are_and_not_into_cordoned_directories() -> None:
+    async def scenario(host: Host) -> None:
+        await host.start()
+        logs = [host.create(partition) for partition in range(6)]
+        assert [log.directory[:2] for log in logs] == ["/a", "/b", "/a", "/b", "/a", "/b"]
+
+    run(scenario, "cordoned.log.dirs=/c", directories="/a,/b,/c")
+
+
+def test_a_failed_directory_goes_offline_alone() -> None:
+    async def scenario(host: Host) -> None:
+        manager = await host.start()
+        first, second, third = (host.create(partition) for partition in range(3))
+        host.disk.fail("write_at", errno.EIO, path="/a/*")
+        with pytest.raises(StorageError, match="/a/t-0"):
+            host.append(first)
+        with pytest.raises(StorageError, match="/a"):
+            host.append(third)
+        host.append(second)
+        assert list(manager.logs) == [TopicPartition("t", 1)]
+        assert host.create(9).directory.startswith("/b")
+        await host.stop()
+        assert host.disk.exists("/b/.kafka_cleanshutdown")
+        assert not host.disk.exists("/a/.kafka_cleanshutdown")
+
+    run(scenario, directories="/a,/b")
+
+
+def test_when_the_last_directory_fails_run_ends() -> None:
+    async def scenario(host: Host) -> None:
+        await host.start()
+        log = host.create()
+        host.disk.fail("write_at", errno.EIO)
+        with pytest.raises(StorageError):
+            host.append(log)
+        with pytest.raises(StorageError, match="all log directories have failed"):
+            await host.running
+
+    run(scenario)
+
+
+# While it runs
+
+
+def test_a_new_log_is_named_in_the_checkpoint_at_once() -> None:
+    async def scenario(host: Host) -> None:
+        await host.start()
+        host.create()
+        await asyncio.sleep(1)
+        assert host.disk.read_file("/logs/recovery-point-offset-checkpoint") == b"0\n1\nt 0 0\n"
+
+    run(scenario)
+
+
+def test_a_sealed_segment_is_flushed_soon() -> None:
+    async def scenario(host: Host) -> None:
+        await host.start()
+        log = host.create()
+        host.append(log, 10)
+        assert log.recovery_point == 0
+        await asyncio.sleep(1)
+        assert log.recovery_point >= log.segments[-1].base_offset > 0
+
+    run(scenario, segment_bytes=300)
+
+
+def test_records_are_flushed_when_they_are_as_old_as_flush_ms() -> None:
+    async def scenario(host: Host) -> None:
+        await host.start()
+        log = host.create()
+        host.append(log)
+        await asyncio.sleep(3)
+        host.append(log)
+        await asyncio.sleep(0.3)
+        assert log.recovery_point == 1
+        await asyncio.sleep(1)
+        assert log.recovery_point == 2
+
+    run(scenario, flush_ms=500)
+
+
+def test_what_is_old_is_deleted_and_its_files_after_the_delay() -> None:
+    async def scenario(host: Host) -> None:
+        await host.start()
+        log = host.create()
+        host.append(log, 10, timestamp=DAY_ONE_MS)
+        first = f"/logs/t-0/{0:020d}.log"
+        await asyncio.sleep(301)
+        assert not host.disk.exists(first)
+        assert host.disk.exists(first + ".deleted")
+        await asyncio.sleep(61)
+        assert not host.disk.exists(first + ".deleted")
+        log.check()
+
+    run(scenario, segment_bytes=300, retention_ms=1000)
+
+
+def test_a_deleted_log_leaves_its_name_at_once_and_its_files_after_the_delay() -> None:
+    async def scenario(host: Host) -> None:
+        manager = await host.start()
+        log = host.create()
+        host.append(log, 3)
+        held = log.read(0, 1 << 20, up_to=3)
+        manager.delete(log.topic_partition)
+        assert manager.get(log.topic_partition) is None
+        with pytest.raises(StorageError, match="deleted"):
+            host.append(log)
+        again = host.create()
+        host.append(again, 1)
+        left = [name for name in host.disk.list("/logs") if name.endswith("-delete")]
+        assert len(left) == 1
+        await asyncio.sleep(61)
+        assert not [name for name in host.disk.list("/logs") if name.endswith("-delete")]
+        assert len(held.data.read()) > 0  # type: ignore[union-attr]
+        assert len(read_all(again)) == 1
+
+    run(scenario)
+
+
+def test_what_a_crash_left_of_a_deleted_log_is_removed_by_the_next_start() -> None:
+    async def scenario(host: Host) -> None:
+        manager = await host.start()
+        manager.delete(host.create().topic_partition)
+        await host.kill()
+        assert len([name for name in host.disk.list("/logs") if "delete" in name]) == 1
+        manager = await host.start()
+        assert not manager.logs
+        await asyncio.sleep(1)
+        assert not [name for name in host.disk.list("/logs") if "delete" in name]
+
+    run(scenario)
+
+
+def test_a_lowered_recovery_point_is_on_disk_before_the_cut() -> None:
+    async def scenario(host: Host) -> None:
+        manager = await host.start()
+        log = host.create()
+        host.append(log, 10)
+        await log.flush()
+        await asyncio.sleep(61)
+        await log.truncate_to(4)
+        await host.lose_power()
+        manager = await host.start()
+        assert manager.logs[TopicPartition("t", 0)].log_end_offset == 4
+
+    run(scenario)
+
+
+def test_a_topics_new_configuration_reaches_its_logs_alone() -> None:
+    async def scenario(host: Host) -> None:
+        manager = await host.start()
+        mine, other = host.create(topic="t"), host.create(topic="u")
+        manager.reconfigure("t", TopicConfig(retention_ms=5))
+        assert (mine.config.retention_ms, other.config.retention_ms) == (5, 604_800_000)
+
+    run(scenario)
+
+
+def test_producers_that_write_no_more_are_forgotten() -> None:
+    async def scenario(host: Host) -> None:
+        await host.start()
+        log = host.create()
+        fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+        host.append(log, timestamp=host.clock.now_ms(), **fields)
+        await asyncio.sleep(250)
+        assert 7 in log.producers.producers
+        await asyncio.sleep(900)
+        assert 7 not in log.producers.producers
+
+    run(scenario, "producer.id.expiration.ms=600000")
