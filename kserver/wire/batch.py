@@ -321,7 +321,9 @@ def _decode(
                 size = lengths[size + high * 128 - 128]
             else:
                 size, at = _long_length(data, at)
-            key = data[at : (at := at + size)]
+            stop = at + size
+            key = data[at:stop]
+            at = stop
 
         if (size := data[at]) == NULL:
             at += 1
@@ -335,7 +337,9 @@ def _decode(
                 size = lengths[size + high * 128 - 128]
             else:
                 size, at = _long_length(data, at)
-            value = data[at : (at := at + size)]
+            stop = at + size
+            value = data[at:stop]
+            at = stop
 
         if data[at] == 0:
             at += 1
@@ -375,7 +379,9 @@ def _decode_headers(
             size = lengths[size]
         else:
             size, at = _long_length(data, at)
-        raw = data[at : (at := at + size)]
+        stop = at + size
+        raw = data[at:stop]
+        at = stop
         if (name := names.get(raw)) is None:
             # As Java's clients do with names that are not UTF-8.
             name = names[raw] = raw.decode(errors="replace")
@@ -388,7 +394,9 @@ def _decode_headers(
                 size = lengths[size]
             else:
                 size, at = _long_length(data, at)
-            value = data[at : (at := at + size)]
+            stop = at + size
+            value = data[at:stop]
+            at = stop
         headers.append((name, value))
     return tuple(headers), at
 
