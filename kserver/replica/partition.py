@@ -72,7 +72,7 @@ class Partition:
                 )
         appended = log.append_as_leader(records, self.epoch, now_ms)
         if not log.config.flush_before_ack:
-            log.update_high_watermark(log.log_end_offset)
+            log.commit_all()
         return appended
 
     def flushed(self) -> None:
