@@ -131,7 +131,6 @@ class Producer:
         topic: str,
         value: bytes | None,
         key: bytes | None = None,
-        *,
         partition: int | None = None,
         timestamp: int | None = None,
         headers: Headers = (),
@@ -145,13 +144,7 @@ class Producer:
         on_delivery = functools.partial(_settle, outcome)
         deadline: float | None = None
         while not sender.accumulator.offer(
-            topic,
-            value,
-            key,
-            partition=partition,
-            timestamp=timestamp,
-            headers=headers,
-            on_delivery=on_delivery,
+            topic, value, key, partition, timestamp, headers, on_delivery
         ):
             if deadline is None:
                 deadline = self.cluster.deadline(self._config.max_block_ms)

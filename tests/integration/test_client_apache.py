@@ -328,13 +328,13 @@ def tool(version: str, *words: str, stdin: str = "") -> str:
 
 def test_what_javas_producer_writes_is_read_and_its_keys_go_where_ours_go(broker, topic):
     require("java")
-    lines = "".join(f"h:{n},key-{n},value-{n}\n" for n in range(50))
+    lines = "".join(f"h:{n}\tkey-{n},value-{n}\n" for n in range(50))
     tool(
         APACHE[0],
         "kafka-console-producer.sh",
         *("--bootstrap-server", broker.address, "--topic", topic),
         *("--reader-property", "parse.key=true", "--reader-property", "parse.headers=true"),
-        *("--reader-property", "key.separator=,", "--reader-property", "headers.delimiter=,"),
+        *("--reader-property", "key.separator=,"),
         *("--compression-codec", "lz4"),
         stdin=lines,
     )
@@ -350,16 +350,12 @@ def test_javas_consumer_reads_what_is_written_here(broker, topic):
     require("java")
 
     async def scenario() -> None:
-        async with Producer(ProducerConfig.of(bootstrap(broker))) as producer:
-            for n, codec in enumerate(Compression):
-                await producer.send(
-                    topic,
-                    codec.name.encode(),
-                    b"k",
-                    partition=0,
-                    timestamp=n,
-                    headers=[("h", b"x")],
-                )
+        headers = [("h", b"x")]
+        for codec in Compression:
+            config = ProducerConfig.of(bootstrap(broker, compression_type=codec.name))
+            async with Producer(config) as producer:
+                value = codec.name.encode()
+                await producer.send(topic, value, b"k", 0, timestamp=codec, headers=headers)
 
     asyncio.run(scenario())
     printed = tool(
@@ -371,7 +367,7 @@ def test_javas_consumer_reads_what_is_written_here(broker, topic):
         *("--formatter-property", "print.timestamp=true"),
     )
     assert printed.splitlines() == [
-        f"CreateTime:{n}\th:x\tk\t{codec.name}" for n, codec in enumerate(Compression)
+        f"CreateTime:{codec}\th:x\tk\t{codec.name}" for codec in Compression
     ]
 
 
@@ -391,10 +387,16 @@ async def transaction(peer: Peer, name: str, topic: str, values: list[bytes], co
         await peer.call(find(key=name, key_type=1))
     who = {"producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
     new = request(ADD_PARTITIONS_TO_TXN, 3)
-    topics = [new.topics(name=topic, partitions=(0,))]
+    topics = [new.v3_and_below_topics(name=topic, partitions=(0,))]
+    named = {
+        "v3_and_below_transactional_id": name,
+        "v3_and_below_producer_id": answer.producer_id,
+        "v3_and_below_producer_epoch": answer.producer_epoch,
+        "v3_and_below_topics": topics,
+    }
     while True:
-        added = await peer.call(new(transactional_id=name, topics=topics, **who))
-        code = added.results[0].results_by_partition[0].partition_error_code
+        added = await peer.call(new(**named))
+        code = added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
         if code is ErrorCode.none:
             break
         assert code.retriable
