@@ -53,6 +53,14 @@ def test_an_array_that_claims_more_than_there_is_is_refused(claim):
         codec.read_request(codec.RequestHeader(3, 12, 0, None), compact, 0)
 
 
+def test_null_is_refused_where_an_array_must_not_be_null():
+    """Metadata takes a null list of topics, for all of them, only from v1."""
+    null = memoryview(b"\xff\xff\xff\xff")
+    with pytest.raises(ProtocolError, match="null"):
+        codec.read_request(codec.RequestHeader(3, 0, 0, None), null, 0)
+    assert codec.read_request(codec.RequestHeader(3, 1, 0, None), null, 0).topics is None
+
+
 def test_the_claim_of_an_inner_array_is_checked_too():
     for cls in NESTED:
         body = written(cls)
