@@ -31,6 +31,8 @@ class BrokerProcess:
         self.address = ""
         self.process: subprocess.Popen[str] | None = None
         self.output: list[str] = []
+        """Lines of all its starts."""
+        self._listens = False
 
     @property
     def data(self) -> Path:
@@ -57,10 +59,11 @@ class BrokerProcess:
             text=True,
             env=os.environ | {"PYTHONUNBUFFERED": "1"},
         )
+        self._listens = False
         found = threading.Event()
         reader = threading.Thread(target=self._read, args=(self.process, found), daemon=True)
         reader.start()
-        if not found.wait(START_TIMEOUT_S) or not self.address:
+        if not found.wait(START_TIMEOUT_S) or not self._listens:
             self.kill()
             raise RuntimeError("the broker did not start:\n" + "".join(self.output))
         self.settings["listeners"] = f"PLAINTEXT://{self.address}"
@@ -72,6 +75,7 @@ class BrokerProcess:
             self.output.append(line)
             if match := LISTENING.search(line):
                 self.address = match[1]
+                self._listens = True
                 found.set()
         found.set()
 

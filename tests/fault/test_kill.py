@@ -1,0 +1,290 @@
+"""A broker that is killed, stopped and frozen while clients write and read.
+
+The long form of the first: `pytest tests/soak/soak_kill.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import shutil
+import signal
+import threading
+import time
+
+import pytest
+
+from kserver.errors import ErrorCode
+from kserver.log.checkpoint import RECOVERY_POINTS
+from kserver.log.recovery import CLEAN_SHUTDOWN
+from tests.contract.api.calls import METADATA, Topic, batch, fetch, produce, topic_id
+from tests.support import brokers, tools
+from tests.support.brokers import create_topic
+from tests.support.load import Load
+from tests.support.process import BrokerProcess
+from tests.support.wire_client import WireClient, milliseconds
+
+CREATE_TOPICS, DELETE_TOPICS = 19, 20
+PARTITIONS = 4
+START_LIMIT_S = 3.0
+SETTINGS = {
+    "log.flush.offset.checkpoint.interval.ms": 100,
+    "log.flush.start.offset.checkpoint.interval.ms": 100,
+    "replica.high.watermark.checkpoint.interval.ms": 100,
+}
+"""So that a kill finds checkpoints in the middle of what was written."""
+TOPICS = {
+    "rolls often": {"segment_bytes": 200_000, "index_interval_bytes": 500},
+    "flushes often": {"segment_bytes": 1 << 20, "flush_messages": 50},
+    "recompresses": {"compression_type": "zstd"},
+    "flushes before it answers": {"flush_before_ack": "true"},
+}
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with BrokerProcess(tmp_path, SETTINGS) as broker:
+        yield broker
+
+
+def loaded(broker, config="rolls often", seed=0):
+    topic = create_topic(broker.address, config.replace(" ", "-"), PARTITIONS, **TOPICS[config])
+    found = tools.find("confluent_kafka") is not None
+    return Load(broker.address, topic, PARTITIONS, seed=seed, librdkafka=found)
+
+
+async def off_the_loop(work, *values):
+    return await asyncio.to_thread(work, *values)
+
+
+async def kill_again_and_again(broker: BrokerProcess, load: Load, times: int, seed: int) -> None:
+    chance = random.Random(seed)
+    async with load:
+        for _ in range(times):
+            await load.progress()
+            await asyncio.sleep(chance.random() / 2)
+            await off_the_loop(broker.kill)
+            await off_the_loop(broker.start)
+            assert cpu_s(broker.pid) < START_LIMIT_S
+        await load.progress()
+    await load.check()
+
+
+def cpu_s(pid: int) -> float:
+    """What a process has used, which other load on the machine does not change."""
+    with open(f"/proc/{pid}/stat") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.parametrize("config", ["rolls often", "flushes before it answers"])
+def test_what_was_acknowledged_outlives_kills(broker, config):
+    asyncio.run(kill_again_and_again(broker, loaded(broker, config), times=3, seed=0))
+
+
+def test_a_kill_during_recovery_is_as_good_as_none(broker):
+    """The start that is killed must leave what the next one needs."""
+
+    async def scenario():
+        load = loaded(broker, "flushes often", seed=1)
+        async with load:
+            await load.progress()
+            await off_the_loop(broker.kill)
+            await off_the_loop(broker.start)
+            whole_start_s = cpu_s(broker.pid)
+            await load.progress()
+            await off_the_loop(broker.kill)
+            for part in (0.7, 0.75, 0.8, 0.85, 0.9, 0.95):
+                await off_the_loop(start_in_vain, broker, part * whole_start_s)
+            await off_the_loop(broker.start)
+            await load.progress()
+        await load.check()
+
+    asyncio.run(scenario())
+
+
+def start_in_vain(broker, cpu_limit_s):
+    """Start it, and kill it when it has used so much."""
+    before = broker.process
+
+    def start():
+        with contextlib.suppress(RuntimeError):
+            broker.start()
+
+    starting = threading.Thread(target=start)
+    starting.start()
+    while broker.process is before:
+        time.sleep(0.001)
+    while broker.process.poll() is None and cpu_s(broker.pid) < cpu_limit_s:
+        time.sleep(0.001)
+    broker.kill()
+    starting.join()
+
+
+def test_sigterm_under_load_is_a_clean_stop(broker):
+    async def scenario():
+        load = loaded(broker, "recompresses", seed=2)
+        async with load:
+            for _ in range(3):
+                await load.progress()
+                assert await off_the_loop(broker.stop) == 0
+                assert (broker.data / CLEAN_SHUTDOWN).exists()
+                await off_the_loop(broker.start)
+                assert not (broker.data / CLEAN_SHUTDOWN).exists()
+            await load.progress()
+        await load.check()
+        assert await off_the_loop(broker.stop) == 0
+        assert not any("is cut" in line for line in broker.output)
+
+    asyncio.run(scenario())
+
+
+def test_only_what_was_not_stopped_cleanly_is_checked(broker, tmp_path):
+    """Told by a broken record in the middle, which only who reads all of the file can find."""
+    topic = create_topic(broker.address, "t")
+    with WireClient(broker.address) as client:
+        wanted = Topic(topic, topic_id(client, topic))
+        for n in range(100):
+            produce(client, 9, wanted, batch(b"%d" % n * 20))
+    assert broker.stop() == 0
+    (segment,) = broker.data.glob("t-0/*.log")
+    flip(segment, segment.stat().st_size // 2)
+    with copied(broker, tmp_path / "clean") as trusting:
+        assert end_of(trusting, wanted) == 100
+    (broker.data / CLEAN_SHUTDOWN).unlink()
+    (broker.data / RECOVERY_POINTS).unlink()
+    with copied(broker, tmp_path / "unclean") as checking:
+        assert 0 < end_of(checking, wanted) < 100
+        assert any("is cut" in line and str(checking.data) in line for line in checking.output)
+
+
+def flip(path, position):
+    with open(path, "r+b") as file:
+        file.seek(position)
+        byte = file.read(1)[0]
+        file.seek(position)
+        file.write(bytes((byte ^ 0x10,)))
+
+
+def copied(broker, directory):
+    shutil.copytree(broker.data, directory / "data")
+    return BrokerProcess(directory, SETTINGS)
+
+
+def end_of(broker, topic):
+    with WireClient(broker.address) as client:
+        return fetch(client, 12, topic, 0).high_watermark
+
+
+def test_a_second_signal_ends_it_at_once(broker):
+    """Both wait while it is stopped, so it meets them together."""
+    broker.process.send_signal(signal.SIGSTOP)
+    broker.process.send_signal(signal.SIGTERM)
+    broker.process.send_signal(signal.SIGINT)
+    broker.process.send_signal(signal.SIGCONT)
+    assert broker.process.wait(10) in (128 + signal.SIGTERM, 128 + signal.SIGINT)
+    assert not (broker.data / CLEAN_SHUTDOWN).exists()
+    broker.start()
+
+
+def test_a_frozen_broker_goes_on_where_it_was(broker):
+    """Longer than its clients wait: they come again, and what they repeat is told apart."""
+
+    async def scenario():
+        load = loaded(broker, seed=3)
+        async with load:
+            for frozen_s in (0.2, 6.0):
+                await load.progress()
+                broker.process.send_signal(signal.SIGSTOP)
+                await asyncio.sleep(frozen_s)
+                broker.process.send_signal(signal.SIGCONT)
+            await load.progress()
+        await load.check()
+
+    asyncio.run(scenario())
+
+
+def test_topics_that_were_made_stay_and_those_that_were_deleted_do_not_return(broker):
+    """Told by the answers, however soon after them the broker is killed."""
+    chance = random.Random(4)
+    made, deleted, unsure = set(), set(), set()
+    names = brokers.names("topic")
+    for _ in range(4):
+        killing = threading.Timer(0.2 + chance.random() / 2, broker.kill)
+        killing.start()
+        with contextlib.suppress(OSError), WireClient(broker.address) as client:
+            while True:
+                name = next(names)
+                unsure.add(name)
+                create(client, name)
+                unsure.remove(name)
+                made.add(name)
+                if chance.random() < 0.5:
+                    name = chance.choice(sorted(made))
+                    made.remove(name)
+                    unsure.add(name)
+                    delete(client, name)
+                    unsure.remove(name)
+                    deleted.add(name)
+        killing.join()
+        broker.start()
+        with WireClient(broker.address) as client:
+            there = {topic.name for topic in client.call(METADATA, 9, topics=None).topics}
+            assert made <= there
+            assert not there & deleted
+            assert there <= made | unsure
+            for name in sorted(there)[-5:]:
+                topic = Topic(name, topic_id(client, name))
+                assert produce(client, 9, topic, batch(b"a")).error_code is ErrorCode.none
+            for name in sorted(deleted)[-5:]:
+                create(client, name)
+                deleted.remove(name)
+                made.add(name)
+                topic = Topic(name, topic_id(client, name))
+                assert fetch(client, 12, topic, 0).high_watermark == 0
+    assert made
+    directories = {path.name.rpartition("-")[0] for path in broker.data.glob("topic-*-0")}
+    assert made <= directories
+
+
+def create(client, name):
+    topics = [{"name": name, "num_partitions": 1, "replication_factor": 1}]
+    (answer,) = client.call(CREATE_TOPICS, 5, topics=topics, timeout=milliseconds(9000)).topics
+    assert answer.error_code is ErrorCode.none, answer
+
+
+def delete(client, name):
+    (answer,) = client.call(
+        DELETE_TOPICS, 5, topic_names=[name], timeout=milliseconds(9000)
+    ).responses
+    assert answer.error_code is ErrorCode.none, answer
+
+
+def start_refused(broker):
+    """What a start that fails says on standard error, one line."""
+    with pytest.raises(RuntimeError):
+        broker.start()
+    assert broker.process.returncode == 1
+    reasons = [line for line in broker.output if line.startswith("k server-start: ")]
+    assert len(reasons) == 1
+    assert not any("Traceback" in line for line in broker.output)
+    return reasons[0]
+
+
+def test_a_second_broker_in_the_same_directory_is_refused(broker, tmp_path):
+    second = BrokerProcess(tmp_path)
+    reason = start_refused(second)
+    assert str(broker.data) in reason
+    assert "used by another broker" in reason
+    assert broker.process.poll() is None
+    create_topic(broker.address, "still-served")
+
+
+def test_a_port_that_is_taken_is_named(broker, tmp_path):
+    second = BrokerProcess(tmp_path / "second", {"listeners": f"PLAINTEXT://{broker.address}"})
+    reason = start_refused(second)
+    assert broker.address in reason
+    assert "Address already in use" in reason
+    create_topic(broker.address, "still-served")
