@@ -9,7 +9,7 @@ Pure: no I/O, no await; time, chance and what must happen outside are handed in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -23,27 +23,33 @@ from kserver.wire.batch import HEADER_SIZE, Headers
 RECORD_OVERHEAD = 12
 HEADER_OVERHEAD = 4
 LEADER_DRAWS = 8
+LAST_TIMESTAMP_MS = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Sizes in bytes."""
+    """Sizes in bytes, times in seconds."""
 
     batch_size: int = 16384
     buffer_memory: int = 33554432
     max_request_size: int = 1048576
     ignore_keys: bool = False
     adaptive: bool = True
+    stuck_after: float = 0.0
+    """A lane whose oldest batch waits for so many seconds gets no more records without a key; 0:
+    never (partitioner.availability.timeout.ms).
+    """
 
 
 class _Topic:
-    __slots__ = ("lanes", "sticky", "sticky_bytes")
+    __slots__ = ("lanes", "sticky", "sticky_bytes", "used_at")
 
-    def __init__(self) -> None:
+    def __init__(self, now: float) -> None:
         self.lanes: list[Lane] = []
         self.sticky: Lane | None = None
         self.sticky_bytes = 0
         """How much went to the sticky lane in batches that are closed."""
+        self.used_at = now
 
 
 class Accumulator:
@@ -93,8 +99,10 @@ class Accumulator:
         lanes = (lane for topic in self._topics.values() for lane in topic.lanes)
         return [lane for lane in lanes if lane.leader == leader]
 
-    def topics(self) -> Iterator[str]:
-        return iter(self._topics)
+    def topics(self, since: float = 0.0) -> list[str]:
+        """Those that got a batch since then, or have one that is not finished."""
+        busy = {batch.lane.partition.topic for batch in self.incomplete}
+        return [name for name, t in self._topics.items() if t.used_at >= since or name in busy]
 
     def lanes(self, topic: str) -> Sequence[Lane]:
         found = self._topics.get(topic)
@@ -102,7 +110,9 @@ class Accumulator:
 
     def grow(self, topic: str, partitions: int) -> None:
         """The topic has so many partitions; fewer than before leave the lanes as they are."""
-        lanes = self._topics.setdefault(topic, _Topic()).lanes
+        if topic not in self._topics:
+            self._topics[topic] = _Topic(self._now())
+        lanes = self._topics[topic].lanes
         lanes += (
             Lane(TopicPartition(topic, p), self._rules) for p in range(len(lanes), partitions)
         )
@@ -121,10 +131,13 @@ class Accumulator:
     ) -> bool:
         """Take one record in; False while the topic is not known or the memory is full.
 
-        KafkaError for a record that is too large for any request, or a partition that is not there.
+        KafkaError for a record that is too large for any request, a negative timestamp, or a
+        partition that is not there.
         """
         if timestamp is None:
             timestamp = self.stamp_ms or self._stamp()
+        elif not 0 <= timestamp <= LAST_TIMESTAMP_MS:
+            raise KafkaError(ErrorCode.invalid_timestamp, f"Invalid timestamp: {timestamp}.")
         sticky = self._sticky
         if key is None and partition is None and value is not None and not headers:
             # Half of a producer's time goes by here: no call, and one look into the dictionary.
@@ -178,12 +191,16 @@ class Accumulator:
         return first if len(first.waiting) <= len(second.waiting) else second
 
     def _draw(self, lanes: list[Lane]) -> Lane:
-        """One with a leader, unless a few draws find none."""
+        """One that can be sent to, unless a few draws find none."""
         for _ in range(LEADER_DRAWS):
             lane = self._chance.choice(lanes)
-            if lane.leader is not None:
+            if lane.leader is not None and not self._is_stuck(lane):
                 break
         return lane
+
+    def _is_stuck(self, lane: Lane) -> bool:
+        limit = self._limits.stuck_after
+        return bool(limit and lane.waiting and self._now() - lane.waiting[0].created_at > limit)
 
     def _batch_for(
         self, topic: str, key: bytes | None, partition: int | None, size: int
@@ -220,6 +237,7 @@ class Accumulator:
             return None
         self._number += 1
         batch = lane.open = Batch(lane, self._number, self._now())
+        self._topics[lane.partition.topic].used_at = batch.created_at
         batch.reserved = reserved
         self.used_bytes += reserved
         self.incomplete[batch] = None

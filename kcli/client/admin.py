@@ -447,7 +447,9 @@ class Admin:
         return datetime.timedelta(milliseconds=self._config.request_timeout_ms)
 
     async def _retry(self, call: str, attempt: Callable[[], Awaitable[T]]) -> T:
-        return await self.cluster.retry(call, self._deadline(), attempt)
+        return await self.cluster.retry(
+            call, self._deadline(), attempt, retries=self._config.retries
+        )
 
     async def _by_controller(
         self,

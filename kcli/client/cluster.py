@@ -25,6 +25,7 @@ from uuid import UUID
 
 from kcli.client.config import ClientConfig
 from kcli.client.errors import ClusterUnreachable, TimedOut
+from kserver.config.setting import INT_MAX
 from kserver.errors import ConfigError, ErrorCode, KafkaError, ProtocolError
 from kserver.model import BrokerId, LeaderEpoch, TopicPartition
 from kserver.peer import Peer, PeerOptions
@@ -151,7 +152,14 @@ class Cluster:
     def deadline(self, timeout_ms: float) -> float:
         return asyncio.get_running_loop().time() + timeout_ms / 1000
 
-    async def retry(self, call: str, deadline: float, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def retry(
+        self,
+        call: str,
+        deadline: float,
+        attempt: Callable[[], Awaitable[T]],
+        *,
+        retries: int = INT_MAX,
+    ) -> T:
         """Repeat `attempt` until it succeeds, fails for good, or the deadline has passed.
 
         Repeated are failed connections and KafkaErrors whose code is retriable; the last of either
@@ -174,6 +182,8 @@ class Cluster:
                         _logger.debug("%s was refused: %s", call, error)
                         last = error
                     tries += 1
+                    if tries > retries:
+                        raise last
                     await self.pause(tries)
         except TimeoutError as error:
             if isinstance(last, KafkaError):

@@ -54,6 +54,7 @@ class ClientConfig(SecurityConfig):
         "client.dns.lookup",
         "use_all_dns_ips",
         one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
+        acts=Acts.SECURITY,
         doc="use_all_dns_ips, or the canonical name of each bootstrap host",
     )
     client_id: str = setting("client.id", "", doc="name in logs, quotas, metrics")
@@ -81,7 +82,7 @@ class ClientConfig(SecurityConfig):
         300000,
         at_least(0),
         type=Type.LONG,
-        doc="how long without metadata before bootstrapping again",
+        doc="how long without metadata before bootstrapping again; here that is at once",
     )
     metadata_recovery_strategy: str = setting(
         "metadata.recovery.strategy",

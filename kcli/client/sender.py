@@ -1,12 +1,10 @@
 """Sender: takes the accumulator's batches to their leaders, and settles what comes of them.
 
-An *outlet* is the way to one broker: the lanes that may have something for it, and how many
-requests are out.  Whatever changes that (a batch begins or fills, a linger ends, an answer comes,
-a connection opens) calls `_pump`, which sends until nothing is ready or enough is out.
+Whatever may let more be sent (a batch begins or fills, a linger ends, an answer comes, metadata
+names a leader) puts a lane into the outlet of its leader.
 
-Tasks: one for each outlet that connects when it has something to send, one that keeps metadata,
-one that fetches the producer id.  Timers: the oldest linger, the oldest delivery timeout, and the
-end of each failed lane's pause.
+Tasks: one for each outlet, one that keeps metadata, one that fetches the producer id.  Timers: the
+oldest linger, the oldest delivery timeout, and the end of each failed lane's pause.
 
 What an error does to a batch is said in `verdict.py`.
 """
@@ -20,7 +18,6 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from random import Random
-from uuid import UUID
 
 from kcli.client.accumulator import Accumulator, Limits
 from kcli.client.cluster import Cluster
@@ -28,36 +25,13 @@ from kcli.client.config import ProducerConfig
 from kcli.client.errors import ClientError, TimedOut
 from kcli.client.identity import fetch_producer_id
 from kcli.client.lane import Batch, Delivered, Lane, OnBatch, Rules
-from kcli.client.produce import (
-    BY_TOPIC_ID,
-    PRODUCE,
-    Part,
-    Produced,
-    read_answer,
-    request_body,
-)
+from kcli.client.outlet import Encoder, Outlet
+from kcli.client.produce import Produced
 from kcli.client.verdict import DOUBTFUL, NOT_LEADER, Verdict, judge
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
-from kserver.model import NO_PRODUCER_ID, BrokerId, Offset
-from kserver.peer import Peer
-from kserver.wire.batch import encode_batch
-from kserver.wire.compression import Compression
+from kserver.model import BrokerId, Offset
 
 _logger = logging.getLogger(__name__)
-
-
-class _Outlet:
-    __slots__ = ("in_flight", "node", "not_before", "peer", "ready", "scheduled", "task", "wake")
-
-    def __init__(self, node: BrokerId) -> None:
-        self.node = node
-        self.peer: Peer | None = None
-        self.ready: deque[Lane] = deque()
-        self.in_flight = 0
-        self.scheduled = False
-        self.not_before = 0.0
-        self.wake = asyncio.Event()
-        self.task: asyncio.Task[None] | None = None
 
 
 class Sender:
@@ -76,16 +50,8 @@ class Sender:
         self._cluster = cluster
         self._on_batch = on_batch
         self._loop = asyncio.get_running_loop()
-        self._acks = config.required_acks
-        self._max_in_flight = config.max_in_flight_requests_per_connection
         self._linger = config.linger_ms / 1000
-        self._codec = Compression[config.compression_type]
-        self._level: int | None = {
-            Compression.gzip: config.compression_gzip_level,
-            Compression.lz4: config.compression_lz4_level,
-            Compression.zstd: config.compression_zstd_level,
-        }.get(self._codec)
-        self._rules = Rules(config.enable_idempotence, self._max_in_flight)
+        self._rules = Rules(config.enable_idempotence, config.max_in_flight_requests_per_connection)
         self.accumulator = Accumulator(
             Limits(
                 batch_size=config.batch_size,
@@ -93,16 +59,18 @@ class Sender:
                 max_request_size=config.max_request_size,
                 ignore_keys=config.partitioner_ignore_keys,
                 adaptive=config.partitioner_adaptive_partitioning_enable,
+                stuck_after=config.partitioner_availability_timeout_ms / 1000,
             ),
             self._rules,
             now=self._loop.time,
             now_ms=now_ms,
             chance=chance,
             on_open=self._opened,
-            on_full=self._enqueue,
+            on_full=self.enqueue,
             on_stamp=self._stamped,
         )
-        self._outlets: dict[BrokerId, _Outlet] = {}
+        self._encoder = Encoder(config)
+        self._outlets: dict[BrokerId, Outlet] = {}
         self._lingering: deque[tuple[float, Batch]] = deque()
         self._linger_timer: asyncio.TimerHandle | None = None
         self._expiry_timer: asyncio.TimerHandle | None = None
@@ -125,7 +93,7 @@ class Sender:
                     self._id_needed.set()
                     tasks.create_task(self._keep_producer_id())
                 for outlet in self._outlets.values():
-                    self._start(outlet)
+                    tasks.create_task(outlet.run())
         finally:
             for timer in (self._linger_timer, self._expiry_timer):
                 if timer is not None:
@@ -149,7 +117,7 @@ class Sender:
                         raise error
                 else:
                     for lane in accumulator.due_all():
-                        self._enqueue(lane)
+                        self.enqueue(lane)
                     await self._change()
         except TimeoutError as error:
             limit_ms = config.max_block_ms
@@ -164,7 +132,7 @@ class Sender:
     async def flush(self) -> None:
         """Send all that waits, and wait until every batch begun before now has its outcome."""
         for lane in self.accumulator.due_all():
-            self._enqueue(lane)
+            self.enqueue(lane)
         outcomes = []
         for batch in self.accumulator.incomplete:
             outcome: asyncio.Future[None] = self._loop.create_future()
@@ -189,7 +157,7 @@ class Sender:
             return
         if self._linger == 0:
             batch.lane.due = True
-            self._enqueue(batch.lane)
+            self.enqueue(batch.lane)
         else:
             self._lingering.append((batch.created_at + self._linger, batch))
             if self._linger_timer is None:
@@ -200,30 +168,29 @@ class Sender:
     def _stamped(self) -> None:
         self._loop.call_soon(setattr, self.accumulator, "stamp_ms", 0)
 
-    def _enqueue(self, lane: Lane) -> None:
+    def enqueue(self, lane: Lane) -> None:
         """The lane may have something to send."""
         if lane.queued:
             return
         if lane.leader is None:
             self._stale.set()
             return
-        outlet = self._outlets.get(lane.leader)
-        if outlet is None:
-            outlet = self._outlets[lane.leader] = _Outlet(lane.leader)
-            self._start(outlet)
-        lane.queued = True
-        outlet.ready.append(lane)
-        self._schedule(outlet)
+        outlet = self._outlets.get(lane.leader) or self._open_outlet(lane.leader)
+        outlet.add(lane)
 
-    def _start(self, outlet: _Outlet) -> None:
-        if self._tasks is not None and outlet.task is None:
-            outlet.task = self._tasks.create_task(self._keep_connected(outlet))
-
-    def _schedule(self, outlet: _Outlet) -> None:
-        """Pump soon, once: what is offered in one go shall go out together."""
-        if not outlet.scheduled:
-            outlet.scheduled = True
-            self._loop.call_soon(self._pump, outlet)
+    def _open_outlet(self, node: BrokerId) -> Outlet:
+        outlet = self._outlets[node] = Outlet(
+            node,
+            self._config,
+            self._cluster,
+            self.accumulator,
+            self._rules,
+            self._encoder,
+            self,
+        )
+        if self._tasks is not None:
+            self._tasks.create_task(outlet.run())
+        return outlet
 
     # Timers
 
@@ -237,7 +204,7 @@ class Sender:
         while self._lingering and self._lingering[0][0] <= now:
             _, batch = self._lingering.popleft()
             if self.accumulator.due(batch):
-                self._enqueue(batch.lane)
+                self.enqueue(batch.lane)
         self._set_linger_timer()
 
     def _set_expiry_timer(self) -> None:
@@ -261,182 +228,9 @@ class Sender:
             self._finish(batch, error, -1, -1)
         self._set_expiry_timer()
 
-    # Out
+    # What the outlets tell
 
-    async def _keep_connected(self, outlet: _Outlet) -> None:
-        """Connect when there is something to send and no connection."""
-        tries = 0
-        while True:
-            await outlet.wake.wait()
-            outlet.wake.clear()
-            try:
-                peer = await self._cluster.peer(outlet.node)
-                if peer is not outlet.peer:
-                    outlet.peer = peer
-                    for lane in self.accumulator.led_by(outlet.node):
-                        lane.connected()
-                await peer.writable()
-                tries = 0
-            except (OSError, KafkaError, ProtocolError) as error:
-                _logger.debug("broker %d cannot be reached: %s", outlet.node, error)
-                tries += 1
-                self._stale.set()
-                self._release(outlet)
-                await self._cluster.pause(tries)
-            self._schedule(outlet)
-
-    def _release(self, outlet: _Outlet) -> None:
-        """Let the lanes go that have another leader by now."""
-        for _ in range(len(outlet.ready)):
-            lane = outlet.ready.popleft()
-            if lane.leader == outlet.node:
-                outlet.ready.append(lane)
-            else:
-                lane.queued = False
-                self._enqueue(lane)
-
-    def _pump(self, outlet: _Outlet) -> None:
-        outlet.scheduled = False
-        if not outlet.ready:
-            return
-        if self._rules.idempotent and self._rules.producer_id == NO_PRODUCER_ID:
-            self._id_needed.set()
-            return
-        now = self._loop.time()
-        if outlet.not_before > now:
-            outlet.scheduled = True
-            self._loop.call_at(outlet.not_before, self._pump, outlet)
-            return
-        while outlet.ready and outlet.in_flight < self._max_in_flight:
-            peer = outlet.peer
-            if peer is None or not peer.is_open or not peer.is_writable:
-                outlet.wake.set()
-                return
-            batches = self._drain(outlet, now)
-            if not batches:
-                return
-            self._send(outlet, peer, batches)
-
-    def _drain(self, outlet: _Outlet, now: float) -> list[Batch]:
-        """At most one batch of each ready lane, together within max.request.size."""
-        accumulator, ready = self.accumulator, outlet.ready
-        batches: list[Batch] = []
-        room = self._config.max_request_size
-        for _ in range(len(ready)):
-            lane = ready.popleft()
-            if lane.leader != outlet.node:
-                lane.queued = False
-                self._enqueue(lane)
-                continue
-            batch = lane.sendable(now)
-            if batch is None:
-                lane.queued = False
-                continue
-            if batches and batch.size > room:
-                ready.appendleft(lane)
-                break
-            accumulator.take(batch)
-            batches.append(batch)
-            room -= batch.size
-            if lane.waiting:
-                ready.append(lane)
-            else:
-                lane.queued = False
-        return batches
-
-    def _send(self, outlet: _Outlet, peer: Peer, batches: list[Batch]) -> None:
-        try:
-            version = peer.version(PRODUCE)
-        except KafkaError as error:
-            for batch in batches:
-                self._fail_batch(batch, error)
-            return
-        ids = {
-            name: known.id if (known := self._cluster.topics.get(name)) else None
-            for name in {batch.lane.partition.topic for batch in batches}
-        }
-        if version >= BY_TOPIC_ID and None in ids.values():
-            version = BY_TOPIC_ID - 1
-        asked: dict[tuple[str | UUID, int], Batch] = {}
-        parts = []
-        for batch in batches:
-            name, partition = batch.lane.partition
-            id = ids[name]
-            topic = id if version >= BY_TOPIC_ID and id is not None else name
-            asked[topic, partition] = batch
-            parts.append(Part(topic, partition, self._encode(batch)))
-        body = request_body(
-            version, parts, acks=self._acks, timeout_ms=self._config.request_timeout_ms
-        )
-        if self._acks == 0:
-            self._post(peer, version, body, batches)
-            return
-        try:
-            answer = peer.send(PRODUCE, version, body)
-        except (OSError, ProtocolError) as error:
-            self._lost(outlet, batches, error)
-            return
-        outlet.in_flight += 1
-        answer.add_done_callback(functools.partial(self._on_answer, outlet, asked, version))
-
-    def _post(self, peer: Peer, version: int, body: list[bytes], batches: list[Batch]) -> None:
-        """acks=0: what the socket took counts as delivered."""
-        try:
-            peer.post(PRODUCE, version, body)
-        except (OSError, ProtocolError) as error:
-            _logger.debug("records were lost with acks=0: %s", error)
-        for batch in batches:
-            batch.lane.answered(batch, appended=True)
-            if not batch.finished:
-                self._finish(batch, None, -1, -1)
-
-    def _encode(self, batch: Batch) -> bytes:
-        if batch.encoded is None:
-            lane = batch.lane
-            sequenced = batch.base_sequence >= 0
-            batch.encoded = encode_batch(
-                batch.records,
-                compression=self._codec,
-                level=self._level,
-                producer_id=lane.producer_id if sequenced else NO_PRODUCER_ID,
-                producer_epoch=lane.epoch if sequenced else -1,
-                base_sequence=batch.base_sequence,
-            )
-        return batch.encoded
-
-    # Answers
-
-    def _on_answer(
-        self,
-        outlet: _Outlet,
-        asked: dict[tuple[str | UUID, int], Batch],
-        version: int,
-        answer: asyncio.Future[memoryview],
-    ) -> None:
-        outlet.in_flight -= 1
-        if answer.cancelled():
-            return
-        try:
-            produced, throttle_ms = read_answer(version, answer.result())
-        except (OSError, ProtocolError) as error:
-            self._lost(outlet, list(asked.values()), error)
-            self._schedule(outlet)
-            return
-        if throttle_ms:
-            outlet.not_before = self._loop.time() + throttle_ms / 1000
-        missing = Produced(ErrorCode.network_exception, "the broker left it out", -1, -1, ())
-        for at, batch in asked.items():
-            self._settle_batch(batch, produced.get(at, missing))
-        self._pump(outlet)
-
-    def _lost(self, outlet: _Outlet, batches: list[Batch], error: Exception) -> None:
-        """The connection ended: nobody knows what came of these."""
-        _logger.debug("broker %d: %s", outlet.node, error)
-        lost = Produced(ErrorCode.network_exception, str(error), -1, -1, ())
-        for batch in batches:
-            self._settle_batch(batch, lost)
-
-    def _settle_batch(self, batch: Batch, produced: Produced) -> None:
+    def settle(self, batch: Batch, produced: Produced) -> None:
         lane, error = batch.lane, produced.error
         verdict = judge(error, batch, retries=self._config.retries)
         if verdict is Verdict.DELIVERED:
@@ -450,11 +244,17 @@ class Sender:
         elif verdict is Verdict.SPLIT:
             self.accumulator.split(batch)
         elif verdict is Verdict.FAILED:
-            self._fail_batch(batch, _refusal(produced))
+            self.fail_batch(batch, _refusal(produced))
         else:
             self._retry(batch, verdict, error)
         if lane.waiting or lane.due:
-            self._enqueue(lane)
+            self.enqueue(lane)
+
+    def metadata_is_stale(self) -> None:
+        self._stale.set()
+
+    def need_producer_id(self) -> None:
+        self._id_needed.set()
 
     def _retry(self, batch: Batch, verdict: Verdict, error: ErrorCode) -> None:
         lane = batch.lane
@@ -476,9 +276,9 @@ class Sender:
         # A timer may fire a clock tick early.
         if lane.not_before <= self._loop.time() + 0.001:
             lane.not_before = 0.0
-            self._enqueue(lane)
+            self.enqueue(lane)
 
-    def _fail_batch(self, batch: Batch, error: Exception) -> None:
+    def fail_batch(self, batch: Batch, error: Exception) -> None:
         batch.lane.answered(batch, appended=False)
         if not batch.finished:
             self._finish(batch, error, -1, -1)
@@ -534,7 +334,8 @@ class Sender:
             else:
                 await self._until_stale()
             self._stale.clear()
-            names = dict.fromkeys((*self.accumulator.topics(), *self._wanted))
+            since = self._loop.time() - self._config.metadata_max_idle_ms / 1000
+            names = dict.fromkeys((*self.accumulator.topics(since), *self._wanted))
             if not names:
                 continue
             try:
@@ -568,7 +369,7 @@ class Sender:
                 lane.lead(partition.leader)
                 if lane.waiting or lane.due:
                     complete = complete and lane.leader is not None
-                    self._enqueue(lane)
+                    self.enqueue(lane)
             self._wanted.pop(name, None)
         self._wake_waiters()
         return complete
@@ -585,7 +386,7 @@ class Sender:
             self._id_needed.clear()
             self._rules.producer_id, self._rules.producer_epoch = identity
             for outlet in self._outlets.values():
-                self._schedule(outlet)
+                outlet.schedule()
 
 
 def _settle(future: asyncio.Future[None]) -> None:

@@ -16,6 +16,7 @@ import inspect
 import struct
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 from kserver.errors import ErrorCode
 from kserver.peer import versions_of
@@ -129,3 +130,36 @@ class _Connection(asyncio.Protocol):
 def frame(correlation_id: int, body: bytes) -> bytes:
     """An answer by hand: length, correlation id, body."""
     return struct.pack(">ii", 4 + len(body), correlation_id) + body
+
+
+def metadata(*brokers: ScriptedBroker, controller: int = 0, topics=()):
+    """A handler that tells of these brokers and topics: (name, error, (leader, epoch)...)."""
+
+    def handler(request):
+        reply = reply_to(request)
+        return reply(
+            cluster_id="c",
+            controller_id=controller,
+            brokers=[reply.brokers(node_id=b.id, host=b.name, port=b.port) for b in brokers],
+            topics=[
+                reply.topics(
+                    name=name,
+                    topic_id=UUID(int=1),
+                    error_code=error,
+                    partitions=[
+                        reply.topics.partitions(
+                            partition_index=n,
+                            error_code=ErrorCode.none,
+                            leader_id=leader,
+                            leader_epoch=epoch,
+                            replica_nodes=(0,),
+                            isr_nodes=(0,),
+                        )
+                        for n, (leader, epoch) in enumerate(partitions)
+                    ],
+                )
+                for name, error, *partitions in topics
+            ],
+        )
+
+    return handler

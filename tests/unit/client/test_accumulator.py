@@ -103,6 +103,28 @@ def test_records_without_a_key_avoid_partitions_without_a_leader():
     assert len(led) > 0.9 * len(bench.opened)
 
 
+def test_records_without_a_key_avoid_a_partition_that_is_stuck():
+    bench = Bench(partitions=2, batch_size=100, stuck_after=5.0, adaptive=False)
+    for _ in range(20):
+        bench.offer(partition=0)
+    bench.now = 10.0
+    before = len(bench.opened)
+    for _ in range(200):
+        bench.offer()
+    later = bench.opened[before:]
+    assert sum(batch.lane is bench.lane(1) for batch in later) > 0.9 * len(later)
+
+
+def test_topics_that_were_not_used_for_long_are_told_apart():
+    bench = Bench()
+    bench.accumulator.grow("u", 1)
+    bench.now = 10.0
+    bench.offer()
+    assert bench.accumulator.topics() == ["t", "u"]
+    assert bench.accumulator.topics(since=5.0) == ["t"]
+    assert bench.accumulator.topics(since=50.0) == ["t"], "it has a batch that is not finished"
+
+
 def test_the_time_is_read_once_a_turn_and_anew_for_each_batch():
     bench = Bench(batch_size=200)
     for _ in range(5):

@@ -26,8 +26,7 @@ from kserver.errors import ErrorCode, KafkaError
 from kserver.model import TopicPartition
 from kserver.wire.versions import reply_to
 from tests.support.loop import SimLoop, simulate
-from tests.support.scripted_broker import METADATA, ScriptedBroker
-from tests.unit.client.test_cluster import metadata
+from tests.support.scripted_broker import METADATA, ScriptedBroker, metadata
 
 
 def run(scenario, *, brokers: int = 1, **settings: str):
@@ -458,3 +457,19 @@ def test_nodes_and_what_each_offers():
         assert 99 not in await admin.api_versions(0)
 
     run(scenario, brokers=2)
+
+
+def test_the_number_of_tries_can_be_limited():
+    async def scenario(admin, broker):
+        def refuse(request):
+            reply = reply_to(request)
+            (topic,) = request.topics
+            code = ErrorCode.not_controller
+            return reply(topics=[reply.topics(name=topic.name, error_code=code)])
+
+        broker.on(CREATE_TOPICS, refuse)
+        with pytest.raises(KafkaError, match="not_controller"):
+            await admin.create_topics([NewTopic("a")])
+        assert len(broker.asked(CREATE_TOPICS)) == 3
+
+    run(scenario, retries="2")

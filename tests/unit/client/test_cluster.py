@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from uuid import UUID
 
 import pytest
 
@@ -12,42 +11,8 @@ from kcli.client.config import AdminConfig
 from kcli.client.errors import ClusterUnreachable, TimedOut
 from kserver.errors import ConfigError, ErrorCode, KafkaError
 from kserver.model import TopicPartition
-from kserver.wire.versions import reply_to
 from tests.support.loop import SimLoop, simulate
-from tests.support.scripted_broker import METADATA, ScriptedBroker
-
-
-def metadata(*brokers: ScriptedBroker, controller: int = 0, topics=()):
-    """A handler that tells of these brokers and topics: (name, error, (leader, epoch)...)."""
-
-    def handler(request):
-        reply = reply_to(request)
-        return reply(
-            cluster_id="c",
-            controller_id=controller,
-            brokers=[reply.brokers(node_id=b.id, host=b.name, port=b.port) for b in brokers],
-            topics=[
-                reply.topics(
-                    name=name,
-                    topic_id=UUID(int=1),
-                    error_code=error,
-                    partitions=[
-                        reply.topics.partitions(
-                            partition_index=n,
-                            error_code=ErrorCode.none,
-                            leader_id=leader,
-                            leader_epoch=epoch,
-                            replica_nodes=(0,),
-                            isr_nodes=(0,),
-                        )
-                        for n, (leader, epoch) in enumerate(partitions)
-                    ],
-                )
-                for name, error, *partitions in topics
-            ],
-        )
-
-    return handler
+from tests.support.scripted_broker import METADATA, ScriptedBroker, metadata
 
 
 def cluster_of(*servers: str, **settings: str) -> Cluster:

@@ -1,0 +1,284 @@
+"""Outlet: the way to one broker: its connection, and the lanes that may have something for it.
+
+`pump` sends until nothing is ready or enough is out; it is called whenever that may have changed.
+One task for each outlet connects when there is something to send and no connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections import deque
+from typing import Protocol, TypeAlias
+from uuid import UUID
+
+from kcli.client.accumulator import Accumulator
+from kcli.client.cluster import Cluster
+from kcli.client.config import ProducerConfig
+from kcli.client.lane import Batch, Lane, Rules
+from kcli.client.produce import (
+    BY_TOPIC_ID,
+    PRODUCE,
+    Part,
+    Produced,
+    read_answer,
+    request_body,
+)
+from kserver.errors import ErrorCode, KafkaError, ProtocolError
+from kserver.model import NO_PRODUCER_ID, BrokerId
+from kserver.peer import Peer
+from kserver.wire.batch import encode_batch
+from kserver.wire.compression import Compression
+
+Asked: TypeAlias = dict[tuple[str | UUID, int], Batch]
+
+_MISSING = Produced(ErrorCode.network_exception, "the broker left it out", -1, -1, ())
+_UNACKED = Produced(ErrorCode.none, "", -1, -1, ())
+
+_logger = logging.getLogger(__name__)
+
+
+class Encoder:
+    """Makes a batch's bytes, or gives those of an earlier try while they hold."""
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self._codec = Compression[config.compression_type]
+        levels = {
+            Compression.gzip: config.compression_gzip_level,
+            Compression.lz4: config.compression_lz4_level,
+            Compression.zstd: config.compression_zstd_level,
+        }
+        self._level = levels.get(self._codec)
+
+    def encode(self, batch: Batch) -> bytes:
+        if batch.encoded is None:
+            lane = batch.lane
+            sequenced = batch.base_sequence >= 0
+            batch.encoded = encode_batch(
+                batch.records,
+                compression=self._codec,
+                level=self._level,
+                producer_id=lane.producer_id if sequenced else NO_PRODUCER_ID,
+                producer_epoch=lane.epoch if sequenced else -1,
+                base_sequence=batch.base_sequence,
+            )
+        return batch.encoded
+
+
+class Events(Protocol):
+    """What an outlet tells the sender."""
+
+    def settle(self, batch: Batch, produced: Produced) -> None: ...
+
+    def fail_batch(self, batch: Batch, error: Exception) -> None: ...
+
+    def enqueue(self, lane: Lane) -> None:
+        """It has another leader by now."""
+
+    def metadata_is_stale(self) -> None: ...
+
+    def need_producer_id(self) -> None: ...
+
+
+class Outlet:
+    def __init__(
+        self,
+        node: BrokerId,
+        config: ProducerConfig,
+        cluster: Cluster,
+        accumulator: Accumulator,
+        rules: Rules,
+        encoder: Encoder,
+        events: Events,
+    ) -> None:
+        self._node = node
+        self._config = config
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._rules = rules
+        self._encoder = encoder
+        self._events = events
+        self._loop = asyncio.get_running_loop()
+        self._acks = config.required_acks
+        self._peer: Peer | None = None
+        self._ready: deque[Lane] = deque()
+        self._in_flight = 0
+        self._scheduled = False
+        self._not_before = 0.0
+        self._wake = asyncio.Event()
+
+    def add(self, lane: Lane) -> None:
+        """The lane may have something to send."""
+        lane.queued = True
+        self._ready.append(lane)
+        self.schedule()
+
+    def schedule(self) -> None:
+        """Pump soon, once: what is offered in one go shall go out together."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self.pump)
+
+    # The connection
+
+    async def run(self) -> None:
+        tries = 0
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                peer = await self._cluster.peer(self._node)
+                if peer is not self._peer:
+                    self._peer = peer
+                    for lane in self._accumulator.led_by(self._node):
+                        lane.connected()
+                await peer.writable()
+                tries = 0
+            except (OSError, KafkaError, ProtocolError) as error:
+                _logger.debug("broker %d cannot be reached: %s", self._node, error)
+                tries += 1
+                self._events.metadata_is_stale()
+                self._release()
+                await self._cluster.pause(tries)
+            self.schedule()
+
+    def _release(self) -> None:
+        """Let the lanes go that have another leader by now."""
+        for _ in range(len(self._ready)):
+            lane = self._ready.popleft()
+            if lane.leader == self._node:
+                self._ready.append(lane)
+            else:
+                self._let_go(lane)
+
+    def _let_go(self, lane: Lane) -> None:
+        lane.queued = False
+        self._events.enqueue(lane)
+
+    # Out
+
+    def pump(self) -> None:
+        self._scheduled = False
+        if not self._ready:
+            return
+        if self._rules.idempotent and self._rules.producer_id == NO_PRODUCER_ID:
+            self._events.need_producer_id()
+            return
+        now = self._loop.time()
+        if self._not_before > now:
+            self._scheduled = True
+            self._loop.call_at(self._not_before, self.pump)
+            return
+        while self._ready and self._in_flight < self._rules.max_in_flight:
+            peer = self._peer
+            if peer is None or not peer.is_open or not peer.is_writable:
+                self._wake.set()
+                return
+            batches = self._drain(now)
+            if not batches:
+                return
+            self._send(peer, batches)
+
+    def _drain(self, now: float) -> list[Batch]:
+        """At most one batch of each ready lane, together within max.request.size."""
+        ready = self._ready
+        batches: list[Batch] = []
+        room = self._config.max_request_size
+        for _ in range(len(ready)):
+            lane = ready.popleft()
+            if lane.leader != self._node:
+                self._let_go(lane)
+                continue
+            batch = lane.sendable(now)
+            if batch is None:
+                lane.queued = False
+                continue
+            if batches and batch.size > room:
+                ready.appendleft(lane)
+                break
+            self._accumulator.take(batch)
+            batches.append(batch)
+            room -= batch.size
+            if lane.waiting:
+                ready.append(lane)
+            else:
+                lane.queued = False
+        return batches
+
+    def _send(self, peer: Peer, batches: list[Batch]) -> None:
+        try:
+            version = self._version(peer, batches)
+        except KafkaError as error:
+            for batch in batches:
+                self._events.fail_batch(batch, error)
+            return
+        asked: Asked = {}
+        parts = []
+        for batch in batches:
+            name, partition = batch.lane.partition
+            id = self._topic_id(name)
+            topic = name if version < BY_TOPIC_ID or id is None else id
+            try:
+                parts.append(Part(topic, partition, self._encoder.encode(batch)))
+            except (TypeError, ValueError, AttributeError) as error:
+                # Something that is neither bytes nor None, or a header's name that is no text.
+                self._events.fail_batch(batch, error)
+                continue
+            asked[topic, partition] = batch
+        if parts:
+            self._ask(peer, version, parts, asked)
+
+    def _version(self, peer: Peer, batches: list[Batch]) -> int:
+        """The newest that both ends know, by name where the id of a topic is not known."""
+        version = peer.version(PRODUCE)
+        names = {batch.lane.partition.topic for batch in batches}
+        if version >= BY_TOPIC_ID and None in map(self._topic_id, names):
+            return peer.version(PRODUCE, BY_TOPIC_ID - 1)
+        return version
+
+    def _topic_id(self, name: str) -> UUID | None:
+        known = self._cluster.topics.get(name)
+        return None if known is None else known.id
+
+    def _ask(self, peer: Peer, version: int, parts: list[Part], asked: Asked) -> None:
+        timeout_ms = self._config.request_timeout_ms
+        body = request_body(version, parts, acks=self._acks, timeout_ms=timeout_ms)
+        try:
+            if self._acks == 0:
+                # Nothing is answered: what the socket took counts as delivered.
+                peer.post(PRODUCE, version, body)
+                for batch in asked.values():
+                    self._events.settle(batch, _UNACKED)
+                return
+            answer = peer.send(PRODUCE, version, body)
+        except (OSError, ProtocolError) as error:
+            self._lost(asked, error)
+            return
+        self._in_flight += 1
+        answer.add_done_callback(functools.partial(self._on_answer, asked, version))
+
+    # Answers
+
+    def _on_answer(self, asked: Asked, version: int, answer: asyncio.Future[memoryview]) -> None:
+        self._in_flight -= 1
+        if answer.cancelled():
+            return
+        try:
+            produced, throttle_ms = read_answer(version, answer.result())
+        except (OSError, ProtocolError) as error:
+            self._lost(asked, error)
+            self.schedule()
+            return
+        if throttle_ms:
+            self._not_before = self._loop.time() + throttle_ms / 1000
+        for at, batch in asked.items():
+            self._events.settle(batch, produced.get(at, _MISSING))
+        self.pump()
+
+    def _lost(self, asked: Asked, error: Exception) -> None:
+        """The connection ended: nobody knows what came of these."""
+        _logger.debug("broker %d: %s", self._node, error)
+        lost = Produced(ErrorCode.network_exception, str(error), -1, -1, ())
+        for batch in asked.values():
+            self._events.settle(batch, lost)

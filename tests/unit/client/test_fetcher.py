@@ -1,0 +1,248 @@
+"""What becomes of fetches that are refused, lost, late, or answered by another leader."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+
+import pytest
+
+from kcli.client.errors import LogTruncated
+from kcli.client.fetcher import FETCH, OFFSET_FOR_LEADER_EPOCH
+from kserver.errors import ErrorCode, KafkaError, ProtocolError
+from kserver.model import OffsetAndEpoch
+from kserver.wire.versions import reply_to
+from tests.support.consuming import MOST_BATCHES, OK, T0, T1, read, run
+from tests.support.scripted_broker import METADATA, metadata
+
+
+def test_the_next_fetch_is_out_before_the_last_is_read_but_no_further():
+    async def scenario(consumer, server):
+        for _ in range(10 * MOST_BATCHES):
+            server.logs[T0].append()
+        consumer.assign([T0])
+        await asyncio.sleep(1)
+        offsets = [r.topics[0].partitions[0].fetch_offset for r in server.fetches]
+        assert offsets == [0, MOST_BATCHES]
+        await consumer.poll(max_records=MOST_BATCHES + 1)
+        await asyncio.sleep(1)
+        offsets = [p.fetch_offset for r in server.fetches for t in r.topics for p in t.partitions]
+        assert offsets == [0, MOST_BATCHES, 2 * MOST_BATCHES]
+
+    run(scenario)
+
+
+def test_an_answer_to_a_fetch_from_before_a_seek_is_dropped():
+    async def scenario(consumer, server):
+        server.logs[T0].append(5)
+        consumer.assign([T0])
+        await consumer.position(T0)
+        await asyncio.sleep(0.0002)
+        await consumer.seek(T0, 3)
+        assert [r.offset for r in await read(consumer, 2)] == [3, 4]
+
+    run(scenario)
+
+
+def test_bytes_that_are_no_batch_are_a_protocol_error():
+    async def scenario(consumer, server):
+        log = server.logs[T0]
+        log.append()
+        log.batches[0] = (0, 1, b"\0" * 100)
+        consumer.assign([T0])
+        with pytest.raises(ProtocolError):
+            await consumer.poll(1000)
+
+    run(scenario)
+
+
+def test_a_refusal_of_one_partition_is_told_and_the_others_are_read():
+    async def scenario(consumer, server):
+        server.logs[T0].error = ErrorCode.topic_authorization_failed
+        server.logs[T1].append()
+        consumer.assign([T0, T1])
+        found = await read(consumer, 1)
+        assert found[0].partition == 1
+        with pytest.raises(KafkaError, match="fetching t-0") as caught:
+            await consumer.poll(1000)
+        assert caught.value.code is ErrorCode.topic_authorization_failed
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.offset_not_available,
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.fenced_leader_epoch,
+    ],
+)
+def test_a_leader_that_is_not_ready_is_asked_again(code):
+    async def scenario(consumer, server):
+        log = server.logs[T0]
+        log.append()
+        log.error = code
+        consumer.assign([T0])
+        assert await consumer.poll(500) == []
+        asked = len(server.fetches)
+        assert 2 < asked < 20, "not in a tight loop"
+        log.error = OK
+        assert len(await read(consumer, 1)) == 1
+
+    run(scenario)
+
+
+def test_a_broker_that_forgot_the_session_is_asked_in_full():
+    async def scenario(consumer, server):
+        server.logs[T0].append()
+        consumer.assign([T0])
+        await read(consumer, 1)
+        server.session = {}
+        server.session = None
+        server.logs[T0].append()
+        assert [r.offset for r in await read(consumer, 1)] == [1]
+
+    run(scenario, fetch_max_wait_ms="10")
+
+
+def test_a_lost_connection_loses_and_repeats_nothing():
+    async def scenario(consumer, server):
+        consumer.assign([T0])
+        found = []
+        for _ in range(5):
+            server.logs[T0].append(3)
+            found += await read(consumer, 2, max_records=2)
+            server.broker.drop()
+            server.session = None
+        found += await read(consumer, 15 - len(found))
+        assert [r.offset for r in found] == list(range(15))
+
+    run(scenario)
+
+
+def test_a_new_leader_is_asked_whether_it_has_what_was_read():
+    async def scenario(consumer, server):
+        log = server.logs[T0]
+        log.append(5)
+        consumer.assign([T0])
+        await read(consumer, 5)
+        log.divergence = (9, 1)
+        log.epoch = 2
+        server.lead()
+        log.error = ErrorCode.fenced_leader_epoch
+        await consumer.poll(200)
+        log.error = OK
+        log.append(1)
+        assert [r.offset for r in await read(consumer, 1)] == [5]
+        (asked, *_) = server.broker.asked(OFFSET_FOR_LEADER_EPOCH)
+        p = asked.topics[0].partitions[0]
+        assert (p.leader_epoch, p.current_leader_epoch) == (1, 2)
+
+    run(scenario)
+
+
+def truncated(divergence: tuple[int, int]):
+    """A reader at offset 5 of epoch 1, and a new leader whose log of that epoch ends at 3."""
+
+    async def scenario(consumer, server):
+        log = server.logs[T0]
+        log.append(3)
+        log.append(2)
+        consumer.assign([T0])
+        await consumer.seek(T0, 0)
+        await read(consumer, 5)
+        del log.batches[1]
+        log.end = 3
+        log.epoch = 2
+        log.divergence = divergence
+        log.append(4)
+        server.lead()
+        log.error = ErrorCode.fenced_leader_epoch
+        await consumer.poll(100)
+        log.error = OK
+        return await consumer.poll(5000)
+
+    return scenario
+
+
+def test_a_truncated_log_is_read_again_from_where_the_two_part():
+    assert [r.offset for r in run(truncated((3, 1)))] == [3, 4, 5, 6]
+
+
+def test_a_log_truncated_to_who_knows_where_is_reset():
+    assert run(truncated((-1, -1)))[0].offset == 0
+
+
+def test_without_a_reset_truncation_is_told():
+    with pytest.raises(LogTruncated, match="t-0 was truncated at offset 3, below position 5") as e:
+        run(truncated((3, 1)), auto_offset_reset="none")
+    assert e.value.diverged == OffsetAndEpoch(3, 1)
+    with pytest.raises(LogTruncated, match="at an unknown offset"):
+        run(truncated((-1, -1)), auto_offset_reset="none")
+
+
+def test_a_topic_that_may_not_be_seen_is_told():
+    async def scenario(consumer, server):
+        refused = ErrorCode.topic_authorization_failed
+        server.broker.on(METADATA, metadata(server.broker, topics=[("t", refused)]))
+        consumer.assign([T0])
+        with pytest.raises(KafkaError) as caught:
+            await consumer.poll(1000)
+        assert caught.value.code is refused
+
+    run(scenario)
+
+
+def test_a_topic_that_comes_later_is_waited_for():
+    async def scenario(consumer, server):
+        unknown = ErrorCode.unknown_topic_or_partition
+        server.logs[T0].append()
+        server.broker.on(METADATA, metadata(server.broker, topics=[("t", unknown)]))
+        consumer.assign([T0])
+        assert await consumer.poll(2000) == []
+        server.lead()
+        assert len(await read(consumer, 1)) == 1
+
+    run(scenario)
+
+
+def test_a_broker_that_throttles_is_left_alone_for_that_time():
+    async def scenario(consumer, server):
+        fetch = server.fetch
+
+        async def throttled(request):
+            answer = await fetch(request)
+            reply = reply_to(request)
+            return reply(
+                error_code=OK,
+                session_id=answer.session_id,
+                responses=answer.responses,
+                throttle_time=datetime.timedelta(seconds=3),
+            )
+
+        server.broker.on(FETCH, throttled)
+        server.logs[T0].append()
+        consumer.assign([T0])
+        await read(consumer, 1)
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        server.logs[T0].append()
+        await read(consumer, 1)
+        assert loop.time() - start == pytest.approx(3, abs=0.1)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("version", [4, 7, 11, 12, 13, 16])
+def test_every_version_of_fetch_will_do(version):
+    async def scenario(consumer, server):
+        server.sessions = version >= 7
+        server.broker.versions[FETCH] = (version, version)
+        server.logs[T0].append(3)
+        consumer.assign([T0])
+        assert len(await read(consumer, 3)) == 3
+        assert {r.__version__ for r in server.fetches} == {version}
+
+    run(scenario)
