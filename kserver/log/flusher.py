@@ -57,9 +57,9 @@ class Flusher:
         epochs: LeaderEpochCache,
         synced: Callable[[], None],
     ) -> None:
-        """One round, when none runs, and then `synced()`; raises what `offload` raises."""
+        """One round, when none runs, then `synced()`; raises what `offload` does, and OSError."""
         assert self._running is None
-        self._running = asyncio.get_running_loop().create_future()
+        # Opened here and now: later their names may be others.
         files = [file for segment in segments for file in segment.unsynced()]
         files += self._files
         names_changed = self.names_changed
@@ -78,24 +78,21 @@ class Flusher:
             if names_changed:
                 self._sync_directories()
 
-        await asyncio.shield(self._finish(sync, segments, synced))
+        self._running = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._finish(sync, synced, self._running))
 
     async def _finish(
         self,
         sync: Callable[[], None],
-        segments: Sequence[LogSegment],
         synced: Callable[[], None],
+        running: asyncio.Future[None],
     ) -> None:
         try:
             await self._offload(sync)
             synced()
-            for segment in segments:
-                if segment.is_sealed:
-                    segment.release()
         finally:
-            if self._running is not None:
-                self._running.set_result(None)
             self._running = None
+            running.set_result(None)
 
     def _sync_directories(self) -> None:
         self._disk.sync_directory(self._directory)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Housekeeping(Protocol):
-    """What a log asks of its holder; none of these waits."""
+    """What a log asks of its holder."""
 
     def flush_soon(self, log: Log) -> None:
         """More is unflushed than the log's configuration allows, or a segment was rolled."""

@@ -53,7 +53,6 @@ class EntryFile:
 
     __slots__ = (
         "_disk",
-        "_file",
         "_mapping",
         "capacity",
         "count",
@@ -75,12 +74,11 @@ class EntryFile:
         self.last = b""
         """The last entry, known without the mapping."""
         self._disk = disk
-        self._file: File | None = None
         self._mapping: Mapping | None = None
 
     def load(self) -> None:
         """Take the file as it is for sealed; FileNotFoundError, or StorageError for its size."""
-        file = self._disk.open(self.path)
+        file = self.open()
         size = file.size()
         self.count, rest = divmod(size, self.entry_size)
         if rest:
@@ -89,24 +87,21 @@ class EntryFile:
 
     def grow(self, capacity_bytes: int) -> None:
         """Make room for appends; the entries stay."""
-        if self._file is None:
-            self._file = self._disk.open(self.path, create=True)
         self.is_growing = True
         self.capacity = max(capacity_bytes // self.entry_size, self.count)
         size = self.capacity * self.entry_size
-        self._mapping = self._file.map(size) if size else None
+        file = self._disk.open(self.path, create=True)
+        self._mapping = file.map(size) if size else None
 
     def seal(self) -> None:
         """Trim the file to the entries; no more appends."""
-        if self._file is not None:
-            self._file.truncate(self.count * self.entry_size)
+        self.open().truncate(self.count * self.entry_size)
         self._mapping = None
         self.is_growing = False
         self.capacity = 0
 
     def append(self, entry: bytes) -> None:
         assert self.count < self.capacity
-        assert self._file is not None
         assert self._mapping is not None
         at = self.count * self.entry_size
         end = at + self.entry_size
@@ -115,7 +110,7 @@ class EntryFile:
             # Storing into a page that the disk has no room for kills the process (SIGBUS); writing
             # it first raises ENOSPC instead.
             room = self.capacity * self.entry_size - page
-            self._file.write_at(page, _NO_BYTES[:room])
+            self.open().write_at(page, _NO_BYTES[:room])
         self._mapping[at:end] = entry
         self.count += 1
         self.last = entry
@@ -155,21 +150,27 @@ class EntryFile:
             self.count = count
             self.last = self.entry(count - 1) if count else b""
 
+    def keep(self) -> None:
+        """Let the entries stay readable when the file gets another name or none."""
+        if self.count:
+            self.mapping()
+
     def mapping(self) -> Mapping:
-        if self._mapping is None:
-            self._mapping = (self._file or self._disk.open(self.path)).map(
-                self.count * self.entry_size
-            )
-        return self._mapping
+        mapping = self._mapping
+        if mapping is None:
+            try:
+                mapping = self.open().map(self.count * self.entry_size)
+            except FileNotFoundError:
+                # This is a thread, and the loop was faster with `keep` and the new name.
+                mapping = self._mapping
+                if mapping is None:
+                    raise
+            self._mapping = mapping
+        return mapping
 
     def open(self) -> File:
-        if self._file is None:
-            self._file = self._disk.open(self.path)
-        return self._file
-
-    def release(self) -> None:
-        """Give the descriptor back: the file is sealed and synced."""
-        self._file = None
+        """The file, for a moment: one for every index would be many descriptors."""
+        return self._disk.open(self.path)
 
     def check(self) -> None:
         entries = [self.entry(number) for number in range(self.count)]

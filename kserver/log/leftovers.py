@@ -21,9 +21,12 @@ from kserver.log.segment import (
     CLEANED,
     DELETED,
     LOG,
+    OFFSET_INDEX,
     SEGMENT_SUFFIXES,
     SNAPSHOT,
     SWAP,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
     Header,
     segment_path,
 )
@@ -33,6 +36,7 @@ from kserver.wire.batch import HEADER, HEADER_SIZE
 if TYPE_CHECKING:
     from kserver.world.disk import Disk
 
+INDEXES = (OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX)
 TEMPORARY = ".tmp"
 _NO_LIMIT: Offset = (1 << 63) - 1
 
@@ -63,12 +67,15 @@ def tidy(disk: Disk, directory: str) -> list[Offset]:
             swaps.append(name)
     if swaps:
         _finish_swap(disk, directory, swaps)
-    names = disk.list(directory)
+        names = disk.list(directory)
     bases = [base for name in names if (base := base_offset(name, LOG)) is not None]
+    known = set(bases)
     for name in names:
-        for suffix in SEGMENT_SUFFIXES:
+        if not name.endswith(INDEXES):
+            continue
+        for suffix in INDEXES:
             base = base_offset(name, suffix)
-            if base is not None and base not in bases:
+            if base is not None and base not in known:
                 disk.remove(f"{directory}/{name}")
     return bases
 

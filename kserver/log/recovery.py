@@ -63,6 +63,7 @@ from kserver.wire.batch import (
     CRC_START,
     HEADER,
     HEADER_SIZE,
+    LOG_OVERHEAD,
     MAGIC,
     ControlType,
     RecordBatch,
@@ -174,7 +175,8 @@ class Recovery:
             )
         first = self._segments[0].base_offset
         self._log_start_offset = max(self._log_start_offset, first)
-        self._segments[-1].activate(self._config)
+        if self._segments[-1].is_sealed:
+            self._segments[-1].activate(self._config)
         self._segments[-1].end_offset = log_end_offset
         self._epochs.truncate_from_end(log_end_offset)
         self._epochs.truncate_from_start(self._log_start_offset)
@@ -317,16 +319,18 @@ class Recovery:
         end = 0
         first = max(next_offset, segment.base_offset)
         for position, header in valid_batches(segment, first, self._verified_epoch):
-            self._note_epoch(header)
-            self._verified_epoch = header.leader_epoch
-            if header.last_offset >= stateful_from:
+            if header.leader_epoch != self._verified_epoch:
+                self._note_epoch(header)
+                self._verified_epoch = header.leader_epoch
+            if header.producer_id >= 0 and header.last_offset >= stateful_from:
                 done = note_producer(self._producers, segment, position, header)
                 if done is not None and done.is_aborted:
                     segment.aborted.append(aborted_transaction(done))
             if not position:
                 segment.first_timestamp = header.max_timestamp
-            segment.note(position, header.size, header.last_offset, header.max_timestamp)
-            end = position + header.size
+            size = header.size
+            segment.note(position, size, header.last_offset, header.max_timestamp)
+            end = position + size
         is_whole = end == segment.size
         is_last = segment is self._segments[-1]
         # A last file that ends with a whole batch may still lack records that were on disk once.
@@ -421,25 +425,28 @@ def valid_batches(
             chunk, start, at = memoryview(file.read_at(position, _CHUNK_BYTES)), position, 0
             if len(chunk) < HEADER_SIZE:
                 return
-        header = Header._make(HEADER.unpack_from(chunk, at))
-        end = position + header.size
-        if header.magic != MAGIC or header.size < HEADER_SIZE or end > size:
-            return
+        fields = HEADER.unpack_from(chunk, at)
+        base_offset, length, batch_epoch, magic, crc, _, delta = fields[:7]
+        last_offset = base_offset + delta
+        end = position + length + LOG_OVERHEAD
         if (
-            header.base_offset < next_offset
-            or header.last_offset_delta < 0
-            or header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
-            or header.leader_epoch < epoch
+            magic != MAGIC
+            or end - position < HEADER_SIZE
+            or end > size
+            or base_offset < next_offset
+            or delta < 0
+            or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+            or batch_epoch < epoch
         ):
             return
         if end - start > len(chunk):
-            needed = max(_CHUNK_BYTES, header.size)
+            needed = max(_CHUNK_BYTES, end - position)
             chunk, start, at = memoryview(file.read_at(position, needed)), position, 0
-        if crc32c(chunk[at + CRC_START : at + header.size]) != header.crc:
+        if crc32c(chunk[at + CRC_START : end - start]) != crc:
             return
-        yield position, header
-        epoch = header.leader_epoch
-        next_offset = header.last_offset + 1
+        yield position, Header._make(fields)
+        epoch = batch_epoch
+        next_offset = last_offset + 1
         position = end
 
 

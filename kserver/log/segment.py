@@ -389,10 +389,10 @@ class LogSegment:
             file.sync()
         self.aborted.sync()
 
-    def release(self) -> None:
-        """Give back the descriptors that a sealed and synced segment does not need."""
-        self.offsets.file.release()
-        self.times.file.release()
+    def keep(self) -> None:
+        """Let it stay readable when its files get other names, or none."""
+        self.offsets.file.keep()
+        self.times.file.keep()
 
     def files(self) -> list[str]:
         """The paths that exist, the producers' snapshot included."""

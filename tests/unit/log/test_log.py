@@ -425,6 +425,29 @@ def test_deleted_segments_wait_under_another_name_and_readers_keep_them() -> Non
     log.check()
 
 
+def test_a_search_that_runs_while_segments_are_deleted_ends_well() -> None:
+    async def scenario(loop: SimLoop) -> None:
+        disk = SimDisk(loop.random, SimClock(loop))
+        config = TopicConfig(segment_bytes=500, index_interval_bytes=100)
+        log = open_log(disk, config)
+        for number in range(40):
+            append(log, 1, timestamp=DAY_ONE_MS + number)
+        await log.close()
+        log = open_log(disk, config, Stored(clean=True, recovery_point=40))
+        log.update_high_watermark(40)
+        searches = [
+            loop.create_task(log.offset_for_timestamp(DAY_ONE_MS + number)) for number in range(40)
+        ]
+        await asyncio.sleep(0)
+        log.increment_log_start_offset(30)
+        assert log.delete_old_segments(DAY_ONE_MS) > 3
+        found = await asyncio.gather(*searches)
+        assert [one and one.offset for one in found] == list(range(40))
+        assert log.failure is None
+
+    simulate(scenario, seed=1)
+
+
 def test_when_all_is_old_the_log_rolls_and_ends_empty_where_it_ended() -> None:
     log = make_log(retention_ms=10)
     append(log, 1, 1)
