@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import resource
@@ -13,28 +14,33 @@ import pytest
 from kserver.world.disk import OsDisk
 
 
-@pytest.fixture
-def largest_file():
-    """No file may grow beyond this many bytes: a write over the limit is cut short at it."""
+@contextlib.contextmanager
+def largest_file(size: int):
+    """No file may grow beyond `size` bytes: a write over the limit is cut short at it.
+
+    Around the write alone: what the test runner itself writes is under the limit as well.
+    """
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-    yield 1000
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_a_write_cut_short_goes_on_until_it_fails(tmp_path, largest_file):
+def test_a_write_cut_short_goes_on_until_it_fails(tmp_path):
     file = OsDisk().open(str(tmp_path / "file"), create=True)
     file.write_at(0, bytes(900))
-    with pytest.raises(OSError) as caught:
+    with largest_file(1000), pytest.raises(OSError) as caught:
         file.write_at(900, b"x" * 200)
     assert caught.value.errno == errno.EFBIG
     assert file.read_at(900, 200) == b"x" * 100
 
 
-def test_a_replacement_that_fails_leaves_the_old_content_alone(tmp_path, largest_file):
+def test_a_replacement_that_fails_leaves_the_old_content_alone(tmp_path):
     disk, path = OsDisk(), str(tmp_path / "state")
     disk.replace_file(path, b"old")
-    with pytest.raises(OSError):
+    with largest_file(1000), pytest.raises(OSError):
         disk.replace_file(path, bytes(2000))
     assert disk.read_file(path) == b"old"
     assert disk.list(str(tmp_path)) == ["state"]
