@@ -84,6 +84,8 @@ class EntryFile:
         if rest:
             raise StorageError(f"{self.path}: size {size} is no multiple of {self.entry_size}")
         self.last = file.read_at(size - self.entry_size, self.entry_size) if size else b""
+        if size and not any(self.last):
+            raise StorageError(f"{self.path}: whoever filled it never got to its end")
 
     def grow(self, capacity_bytes: int) -> None:
         """Make room for appends; the entries stay."""

@@ -25,7 +25,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
-from kserver.errors import StorageError
+from kserver.errors import KafkaError, StorageError
 from kserver.log import checkpoint
 from kserver.log.directory import LogDirectory, parse_log_name
 from kserver.log.log import Log, LogHome
@@ -196,7 +196,10 @@ class LogManager:
     async def recovery_point_lowered(self, lowered: Log) -> None:
         directory = self._directory_of[lowered.directory]
         name = checkpoint.RECOVERY_POINTS
-        await directory.write_offsets(name, self._offsets(name, directory))
+        try:
+            await directory.write_offsets(name, self._offsets(name, directory))
+        except OSError as error:
+            raise self._fail(directory, error) from error
 
     def disk_failed(self, failed: Log, error: StorageError) -> None:
         directory = self._directory_of.get(failed.directory)
@@ -275,7 +278,8 @@ class LogManager:
     async def _delete_old(self) -> None:
         for one in list(self.logs.values()):
             now_ms = self._world.clock.now_ms()
-            with contextlib.suppress(StorageError):
+            # A log that is being truncated refuses; its turn comes again.
+            with contextlib.suppress(KafkaError, StorageError):
                 one.delete_old_segments(now_ms)
             one.producers.expire(now_ms)
             await asyncio.sleep(0)

@@ -27,10 +27,11 @@ on those before it and fit the segment, and its leader epoch is not below theirs
 file may show old batches again.
 
 The producers' state is the newest snapshot that is not above the first suspect segment, and then
-every batch after it.  Invariants: `check_directory`.  Kafka: LogLoader, LogSegment.recover,
-UnifiedLog.rebuildProducerState.
+every batch after it.  What comes of it satisfies `Log.check`.  Kafka: LogLoader,
+LogSegment.recover, UnifiedLog.rebuildProducerState.
 
-All of it waits for the disk: it runs in a thread, on files that no one else has open.
+All of it waits for the disk: it runs in a thread, on files that no one else has open.  A run that
+is interrupted, or ends with StorageError, leaves what the next one starts from as well.
 """
 
 from __future__ import annotations
@@ -339,6 +340,8 @@ class Recovery:
             if is_whole
             else self._synced_below
         ):
+            # The next start must not take them for whole.
+            segment.remove_indexes()
             raise self._damage(segment, end, segment.end_offset)
         if not is_whole:
             log.warning(

@@ -389,6 +389,10 @@ class LogSegment:
             file.sync()
         self.aborted.sync()
 
+    def remove_indexes(self) -> None:
+        for suffix in (OFFSET_INDEX, TIME_INDEX):
+            self.disk.remove(self.path(suffix))
+
     def keep(self) -> None:
         """Let it stay readable when its files get other names, or none."""
         self.offsets.file.keep()

@@ -332,6 +332,36 @@ def test_a_lowered_recovery_point_is_on_disk_before_the_cut() -> None:
     run(scenario)
 
 
+def test_a_log_that_is_being_truncated_is_left_out_of_the_deletion() -> None:
+    async def scenario(host: Host) -> None:
+        await host.start()
+        log = host.create()
+        host.append(log, 5)
+        for _ in range(100):
+            host.append(log)
+            await log.truncate_to(5)
+        assert not host.running.done()
+        assert log.log_end_offset == 5
+
+    run(scenario, "log.retention.check.interval.ms=1")
+
+
+def test_a_cut_whose_recovery_point_cannot_be_written_fails_with_the_disk() -> None:
+    async def scenario(host: Host) -> None:
+        await host.start()
+        log = host.create()
+        host.append(log, 10)
+        await log.flush()
+        await asyncio.sleep(61)
+        host.disk.fail("replace_file", errno.EIO)
+        with pytest.raises(StorageError, match="/logs"):
+            await log.truncate_to(4)
+        with pytest.raises(StorageError):
+            await host.running
+
+    run(scenario)
+
+
 def test_a_topics_new_configuration_reaches_its_logs_alone() -> None:
     async def scenario(host: Host) -> None:
         manager = await host.start()

@@ -203,6 +203,29 @@ def test_an_index_that_is_missing_or_cut_is_written_anew(suffix: str, clean: boo
     simulate(scenario, seed=1)
 
 
+def test_a_rebuild_that_was_interrupted_is_done_again() -> None:
+    disk = make_disk()
+    config = TopicConfig(segment_bytes=1000, index_interval_bytes=100)
+    append(open_log(disk, config), *[1] * 50)
+    path = f"{DIRECTORY}/{0:020d}.index"
+    whole = disk.read_file(path)
+    disk.open(path).truncate(8)
+    disk.open(path).truncate(10_000)
+    open_log(disk, config, Stored(recovery_point=50)).check()
+    assert disk.read_file(path) == whole
+
+
+def test_a_start_that_ends_with_damage_leaves_no_half_index() -> None:
+    disk = make_disk()
+    config = TopicConfig(segment_bytes=1000, index_interval_bytes=100)
+    append(open_log(disk, config), *[1] * 50)
+    disk.remove(f"{DIRECTORY}/{0:020d}.index")
+    disk.open(FIRST).write_at(5 * len(batch()) + 20, b"damage")
+    for stored in (Stored(clean=True, recovery_point=50), Stored(recovery_point=50)):
+        with pytest.raises(DamagedLog, match=f"position {5 * len(batch())}"):
+            open_log(disk, config, stored)
+
+
 @pytest.mark.parametrize("content", [None, b"0\n2\n0 0\n", b"0\n1\n3 1", b""])
 def test_epochs_come_from_the_batches_where_their_file_is_torn_or_missing(
     content: bytes | None,
