@@ -33,9 +33,10 @@ KINDS = tuple(os.environ.get("BROKERS", OURS).split())
 
 PRODUCE, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS = 0, 2, 3, 18, 19
 EARLIEST = -2
-START_TIMEOUT_S = 60
+START_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 60
 CHANGE_TIMEOUT_S = 30
+SHOWN_CHARACTERS = 5000
 ASK_AGAIN_S = 0.05
 QUICK_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """For a JVM that lives for seconds."""
@@ -93,7 +94,8 @@ class ApacheBroker:
         while not serves(self.address):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
-                raise RuntimeError("the broker did not start:\n" + output.read_text())
+                last = output.read_text()[-SHOWN_CHARACTERS:]
+                raise RuntimeError(f"the broker did not start:\n{last}")
             time.sleep(ASK_AGAIN_S)  # it has no way to tell us
         return self
 

@@ -20,6 +20,7 @@ from tests.integration.clients.client import (
     LATEST,
     LINGER_MS,
     MAX_REQUEST_BYTES,
+    PATIENCE_S,
     Record,
     Refused,
 )
@@ -43,7 +44,7 @@ class AioClient:
     def __init__(self, address: str) -> None:
         self._runner = asyncio.Runner()
         self._address = address
-        self._producers: dict[tuple[str, bool], AIOKafkaProducer] = {}
+        self._producers: dict[tuple[str, bool, int], AIOKafkaProducer] = {}
         self._consumer: AIOKafkaConsumer | None = None
         self._admin: AIOKafkaAdminClient | None = None
 
@@ -58,13 +59,20 @@ class AioClient:
         *,
         codec: str = "none",
         idempotent: bool = False,
+        patience_s: int = PATIENCE_S,
     ) -> list[int]:
-        return self._run(self._produce(topic, records, codec, idempotent))
+        return self._run(self._produce(topic, records, codec, idempotent, patience_s))
 
     async def _produce(
-        self, topic: str, records: Sequence[Record], codec: str, idempotent: bool
+        self,
+        topic: str,
+        records: Sequence[Record],
+        codec: str,
+        idempotent: bool,
+        patience_s: int,
     ) -> list[int]:
-        if (codec, idempotent) not in self._producers:
+        key = (codec, idempotent, patience_s)
+        if key not in self._producers:
             producer = AIOKafkaProducer(
                 bootstrap_servers=self._address,
                 compression_type=None if codec == "none" else codec,
@@ -73,11 +81,11 @@ class AioClient:
                 max_batch_size=MAX_REQUEST_BYTES,
                 max_request_size=MAX_REQUEST_BYTES,
                 retry_backoff_ms=RETRY_BACKOFF_MS,
-                request_timeout_ms=3000,
+                request_timeout_ms=1000 * patience_s,
             )
             await producer.start()
-            self._producers[codec, idempotent] = producer
-        producer = self._producers[codec, idempotent]
+            self._producers[key] = producer
+        producer = self._producers[key]
         sending = [
             await producer.send(
                 topic,

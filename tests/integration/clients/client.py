@@ -16,6 +16,7 @@ EARLIEST, LATEST = -2, -1
 """Times that `offsets` understands beside milliseconds."""
 
 CONSUME_TIMEOUT_S = 30
+PATIENCE_S = 20
 MAX_REQUEST_BYTES = 8 << 20
 """More than any broker here takes: the broker is to refuse, not the client."""
 BATCH_BYTES = 1 << 20
@@ -51,8 +52,12 @@ class Client(Protocol):
         *,
         codec: str = "none",
         idempotent: bool = False,
+        patience_s: int = PATIENCE_S,
     ) -> list[int]:
-        """Offsets of the records, which go out as one batch a partition; raises Refused."""
+        """Offsets of the records, which go out as one batch a partition; raises Refused.
+
+        A client that looks for a missing topic again and again gives up after `patience_s`.
+        """
 
     def consume(self, topic: str, starts: Mapping[int, int], count: int) -> list[Record]:
         """`count` records of assigned partitions, from an offset each; raises Refused, or

@@ -34,6 +34,7 @@ from tests.integration.clients.client import (
     LATEST,
     LINGER_MS,
     MAX_REQUEST_BYTES,
+    PATIENCE_S,
     Record,
     Refused,
 )
@@ -58,7 +59,7 @@ class ConfluentClient:
         self._consumer = functools.cache(self._open_consumer)
         self._admin = AdminClient(self._servers)
 
-    def _open_producer(self, codec: str, idempotent: bool) -> Producer:
+    def _open_producer(self, codec: str, idempotent: bool, patience_s: int) -> Producer:
         return Producer(
             self._servers
             | {
@@ -67,7 +68,7 @@ class ConfluentClient:
                 "linger.ms": LINGER_MS,
                 "batch.size": BATCH_BYTES,
                 "message.max.bytes": MAX_REQUEST_BYTES,
-                "topic.metadata.propagation.max.ms": 1000,
+                "topic.metadata.propagation.max.ms": 1000 * patience_s,
                 "topic.metadata.refresh.fast.interval.ms": 20,
             }
         )
@@ -90,8 +91,9 @@ class ConfluentClient:
         *,
         codec: str = "none",
         idempotent: bool = False,
+        patience_s: int = PATIENCE_S,
     ) -> list[int]:
-        producer = self._producer(codec, idempotent)
+        producer = self._producer(codec, idempotent, patience_s)
         reports: dict[int, tuple[Any, Message]] = {}
 
         def report(index: int) -> Callable[[Any, Message], None]:

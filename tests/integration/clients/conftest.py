@@ -1,8 +1,12 @@
 """The brokers that the clients are tried against; `tests.support.brokers` says which."""
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from tests.support import brokers
+from tests.support.tools import require
 
 pytest.register_assert_rewrite("tests.integration.clients.promises")
 
@@ -42,15 +46,24 @@ def name():
 
 
 @pytest.fixture(scope="module")
-def client(request, broker):
-    """The client of this module, at the broker."""
-    client = request.module.open_client(broker.address)
+def client(open_client, broker):
+    """The client of this module, as its `open_client` makes one for an address."""
+    client = open_client(broker.address)
     yield client
     client.close()
 
 
 @pytest.fixture(scope="module")
-def strict_client(request, strict_broker):
-    client = request.module.open_client(strict_broker.address)
+def strict_client(open_client, strict_broker):
+    client = open_client(strict_broker.address)
     yield client
     client.close()
+
+
+@pytest.fixture(scope="session")
+def go_programs(tmp_path_factory):
+    """The directory of the programs that drive Go's clients."""
+    directory = tmp_path_factory.mktemp("go")
+    command = [require("go"), "build", "-o", f"{directory}/", "./sarama", "./franz"]
+    subprocess.run(command, cwd=Path(__file__).with_name("go"), check=True)
+    return directory

@@ -20,6 +20,7 @@ from tests.integration.clients.client import (
     LATEST,
     LINGER_MS,
     MAX_REQUEST_BYTES,
+    PATIENCE_S,
     Record,
     Refused,
 )
@@ -38,7 +39,7 @@ def refusals() -> Iterator[None]:
 class KafkaPythonClient:
     def __init__(self, address: str) -> None:
         self._address = address
-        self._producers: dict[tuple[str, bool], KafkaProducer] = {}
+        self._producers: dict[tuple[str, bool, int], KafkaProducer] = {}
 
     @functools.cached_property
     def _admin(self) -> KafkaAdminClient:
@@ -54,19 +55,20 @@ class KafkaPythonClient:
             reconnect_backoff_max_ms=200,
         )
 
-    def _producer(self, codec: str, idempotent: bool) -> KafkaProducer:
-        if (codec, idempotent) not in self._producers:
-            self._producers[codec, idempotent] = KafkaProducer(
+    def _producer(self, codec: str, idempotent: bool, patience_s: int) -> KafkaProducer:
+        key = (codec, idempotent, patience_s)
+        if key not in self._producers:
+            self._producers[key] = KafkaProducer(
                 bootstrap_servers=self._address,
                 compression_type=None if codec == "none" else codec,
                 enable_idempotence=idempotent,
                 linger_ms=LINGER_MS,
                 batch_size=BATCH_BYTES,
                 max_request_size=MAX_REQUEST_BYTES,
-                max_block_ms=3000,
+                max_block_ms=1000 * patience_s,
                 reconnect_backoff_max_ms=200,
             )
-        return self._producers[codec, idempotent]
+        return self._producers[key]
 
     def produce(
         self,
@@ -75,8 +77,9 @@ class KafkaPythonClient:
         *,
         codec: str = "none",
         idempotent: bool = False,
+        patience_s: int = PATIENCE_S,
     ) -> list[int]:
-        producer = self._producer(codec, idempotent)
+        producer = self._producer(codec, idempotent, patience_s)
         with refusals():
             futures = [
                 producer.send(

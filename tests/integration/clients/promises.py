@@ -128,13 +128,13 @@ class Produces:
 
     def test_no_topic_is_made_where_the_broker_forbids_it(self, strict_client, strict_broker, name):
         with pytest.raises(Refused) as refused:
-            strict_client.produce(name, [Record(b"a")])
+            strict_client.produce(name, [Record(b"a")], patience_s=1)
         assert refused.value.code == self.unknown_topic_code
         assert not list(strict_broker.data.glob(f"{name}-*"))
 
     def test_an_invalid_topic_name_is_refused_and_never_made(self, client, broker, name):
         with pytest.raises(Refused) as refused:
-            client.produce(f"{name} with spaces", [Record(b"a")])
+            client.produce(f"{name} with spaces", [Record(b"a")], patience_s=1)
         assert refused.value.code == self.invalid_topic_code
         assert not list(broker.data.glob(f"{name}*"))
 

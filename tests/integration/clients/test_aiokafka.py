@@ -1,15 +1,18 @@
 """aiokafka, for asyncio."""
 
+import pytest
+
 from kserver.errors import ErrorCode
 from tests.integration.clients.promises import ODD, Promises
 from tests.support.tools import require
 
 
-def open_client(address):
+@pytest.fixture(scope="module")
+def open_client():
     require("aiokafka")
     from tests.integration.clients.aio import AioClient
 
-    return AioClient(address)
+    return AioClient
 
 
 class TestAiokafka(Promises):

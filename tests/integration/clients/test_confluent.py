@@ -1,14 +1,17 @@
 """confluent-kafka, the client of librdkafka that most Python programs use."""
 
+import pytest
+
 from tests.integration.clients.promises import Promises
 from tests.support.tools import require
 
 
-def open_client(address):
+@pytest.fixture(scope="module")
+def open_client():
     require("confluent_kafka")
     from tests.integration.clients.confluent import ConfluentClient
 
-    return ConfluentClient(address)
+    return ConfluentClient
 
 
 class TestConfluent(Promises):

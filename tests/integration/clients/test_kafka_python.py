@@ -1,15 +1,18 @@
 """kafka-python, the protocol in plain Python."""
 
+import pytest
+
 from kserver.errors import ErrorCode
 from tests.integration.clients.promises import ODD, Promises
 from tests.support.tools import require
 
 
-def open_client(address):
+@pytest.fixture(scope="module")
+def open_client():
     require("kafka")
     from tests.integration.clients.kafka_python import KafkaPythonClient
 
-    return KafkaPythonClient(address)
+    return KafkaPythonClient
 
 
 class TestKafkaPython(Promises):
