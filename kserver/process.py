@@ -12,6 +12,7 @@ import gc
 import logging
 import os
 import random
+import resource
 import signal
 import sys
 from collections.abc import Sequence
@@ -59,6 +60,9 @@ def real_world(config: BrokerConfig) -> World:
 
 def run(config: BrokerConfig) -> int:
     """Serve until a signal; the exit status."""
+    # Three descriptors a partition and one a connection soon pass the usual soft limit of 1,024.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     logging.basicConfig(
         level=logging.INFO,
         stream=sys.stdout,

@@ -88,9 +88,12 @@ class ReplicaManager:
             # A log of a topic that was deleted and made anew while this broker was away.
             self._logs.delete(key)
             found = None
-        hosted = Partition(
-            key, topic.id, found or self._logs.create(key, topic.id, config), self._broker_id
-        )
+        if found is None:
+            found = self._logs.create(key, topic.id, config)
+        elif found.topic_id is None:
+            # A crash had torn partition.metadata.
+            found.write_topic_id(topic.id)
+        hosted = Partition(key, topic.id, found, self._broker_id)
         self.partitions[key] = hosted
         return hosted
 

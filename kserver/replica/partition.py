@@ -79,9 +79,12 @@ class Partition:
         self.log.update_high_watermark(max(self.log.high_watermark, self.committable))
 
     def check_leader(self, current_leader_epoch: LeaderEpoch) -> None:
-        """Raises KafkaError unless this broker leads in just that epoch (KIP-320); -1: any."""
+        """Raises KafkaError unless this broker leads in just that epoch (KIP-320; -1: any), from a
+        disk that works: what a failed one shows may be gone at the next start."""
         if not self.is_leader:
             raise KafkaError(ErrorCode.not_leader_or_follower)
+        if self.log.failure is not None:
+            raise KafkaError(ErrorCode.kafka_storage_error)
         if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.epoch:
             raise KafkaError(
                 ErrorCode.fenced_leader_epoch
