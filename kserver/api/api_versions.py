@@ -2,6 +2,8 @@
 
 Behaviour:
 - Lists the APIs of the table with the versions that are built, never one that is not finished.
+- Produce alone is listed from v0, though v0-v2 are not served: librdkafka 2.0 sends uncompressed
+  what its user wants in gzip, snappy or lz4 where v0 is missing (KAFKA-18659).
 - A version that is not known is answered, not refused: UNSUPPORTED_VERSION in a v0 body that
   lists ApiVersions' own range, so that the client can begin again (KIP-511; kafka-python and
   KoP's users were cut off where a broker disconnected).
@@ -27,6 +29,10 @@ from kserver.wire.codec import RequestHeader, read_request, write_response
 from kserver.wire.versions import reply_to
 
 KEY, VERSIONS = 18, range(0, 5)
+
+PRODUCE = 0
+LISTED_FROM = {PRODUCE: 0}
+"""Where the list begins with versions that are not served."""
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 _V0 = struct.Struct(">iihihhh")
@@ -67,7 +73,7 @@ def _answer(request: Any, header: RequestHeader, session: Session) -> Any:
         api_keys=[
             reply.api_keys(
                 api_key=key,
-                min_version=versions.start,
+                min_version=LISTED_FROM.get(key, versions.start),
                 max_version=versions.stop - 1,
             )
             for key, versions in session.served.items()
