@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -261,6 +263,35 @@ def test_what_was_read_before_a_signal_is_sent(k, topic):
 
 def _unread_bytes(pipe) -> int:
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def test_on_a_terminal_nothing_in_a_record_is_obeyed(k, topic):
+    k("console-producer", "--topic", topic, input=b"\x1b[2Jred\x07\n")
+    words = [*K, "console-consumer", "--topic", topic, "--from-beginning", "--max-messages", "1"]
+    shown = _on_a_terminal(words, b"", k.environment)
+    assert b"\\x1b[2Jred\\x07\r\n" in shown
+    assert b"\x1b" not in shown
+
+
+def test_on_a_terminal_a_line_is_asked_for(k, topic):
+    shown = _on_a_terminal([*K, "console-producer", "--topic", topic], b"a\nb\n\x04", k.environment)
+    assert shown.count(b">") == 3
+    assert consumed(k, topic) == [b"a", b"b"]
+
+
+def _on_a_terminal(words, typed, environment) -> bytes:
+    """What a command shows on a terminal of its own, where this is typed."""
+    ours, its = pty.openpty()
+    with subprocess.Popen(words, stdin=its, stdout=its, stderr=its, env=environment) as running:
+        os.close(its)
+        os.write(ours, typed)
+        shown = b""
+        with contextlib.suppress(OSError):  # EIO: the other side is closed
+            while data := os.read(ours, 4096):
+                shown += data
+        os.close(ours)
+        assert running.wait(TIMEOUT_S) == 0
+    return shown
 
 
 def test_timeout_limits_a_command_that_would_not_end(k, topic):

@@ -17,6 +17,6 @@ def open_client():
 
 class TestAiokafka(Promises):
     # It takes no record that is null in key and value.
-    odd = tuple(r for r in ODD if r.key is not None or r.value is not None)
+    sendable = tuple(r for r in ODD if r.key is not None or r.value is not None)
     # It waits for a topic's metadata until it gives up.
     invalid_topic_code = ErrorCode.unknown_topic_or_partition.value

@@ -17,7 +17,7 @@ def open_client():
 
 class TestKafkaPython(Promises):
     # It takes neither a record that is null in key and value, nor a null in a header.
-    odd = tuple(
+    sendable = tuple(
         r
         for r in ODD
         if not (r.key is None and r.value is None) and None not in dict(r.headers).values()

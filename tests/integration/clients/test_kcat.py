@@ -1,0 +1,33 @@
+"""kcat, the shell's way to librdkafka; Debian's is of 2021."""
+
+import pytest
+
+from tests.integration.clients.kcat import KcatClient
+from tests.integration.clients.promises import ODD, Consumes, Produces, Survives
+from tests.support.brokers import create_topic
+
+
+@pytest.fixture(scope="module")
+def open_client():
+    return KcatClient
+
+
+class TestKcat(Produces, Consumes, Survives):
+    # On its command line a header is text, and never null.
+    # To it a key that is empty, or has a zero byte, is no key.
+    sendable = tuple(
+        r
+        for r in ODD
+        if r.key != b""
+        and b"\0" not in (r.key or b"")
+        and all(value and value.isascii() for _, value in r.headers)
+    )
+    # It has no option for them.
+    test_a_producers_timestamps_reach_the_log = None
+    # It would be a hundred processes.
+    test_a_hundred_partitions_take_a_record_each = None
+
+    def test_topics_and_partitions_are_listed(self, client, broker, name):
+        topic = create_topic(broker.address, name, partitions=3)
+        assert topic in client.topics()
+        assert client.partitions(topic) == 3
