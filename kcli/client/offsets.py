@@ -56,7 +56,7 @@ async def list_offsets(
 
     async def attempt() -> None:
         pending = {p: spec for p, spec in specs.items() if p not in found}
-        refused = await cluster.refresh(stale & {p.topic for p in pending})
+        refused = await cluster.refresh(sorted(stale & {p.topic for p in pending}))
         stale.clear()
         by_leader: dict[BrokerId, dict[TopicPartition, int]] = defaultdict(dict)
         last: Exception | None = None

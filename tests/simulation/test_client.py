@@ -70,7 +70,7 @@ async def trouble(loop: SimLoop, broker: SimulatedBroker, until: asyncio.Event) 
                 await broker.start()
 
 
-async def idempotent(loop: SimLoop) -> None:
+async def idempotent(loop: SimLoop) -> str:
     broker = await started(loop)
     settings = BOOTSTRAP | {
         "batch.size": "200",
@@ -102,6 +102,7 @@ async def idempotent(loop: SimLoop) -> None:
             assert found[partition][offset] == value
     await broker.stop()
     assert not broker.bugs
+    return loop.trace.digest
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -148,3 +149,7 @@ async def reading(loop: SimLoop) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_reader_sees_each_record_once_and_in_order_whatever_breaks(seed):
     simulate(reading, seed)
+
+
+def test_one_seed_gives_one_trace():
+    assert simulate(idempotent, 1) == simulate(idempotent, 1)
