@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import random
 
 import pytest
 
+from kcli.client.config import ConsumerConfig
+from kcli.client.consumer import Consumer
 from kcli.client.errors import LogTruncated
 from kcli.client.fetcher import FETCH, OFFSET_FOR_LEADER_EPOCH
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import OffsetAndEpoch
 from kserver.wire.versions import reply_to
-from tests.support.consuming import MOST_BATCHES, OK, T0, T1, read, run
+from tests.support.consuming import MOST_BATCHES, OK, T0, T1, Server, read, run
+from tests.support.loop import SimLoop, simulate
 from tests.support.scripted_broker import METADATA, metadata
 
 
@@ -246,3 +250,40 @@ def test_every_version_of_fetch_will_do(version):
         assert {r.__version__ for r in server.fetches} == {version}
 
     run(scenario)
+
+
+def test_a_leader_that_moved_is_followed_without_gap_or_repetition():
+    async def main(loop: SimLoop):
+        servers = [Server(loop, f"broker-{n}", n) for n in range(2)]
+        logs = servers[1].logs = servers[0].logs
+        leader = servers[0]
+
+        def leading(request):
+            both = [(leader.broker.id, log.epoch) for log in logs.values()]
+            return metadata(*(s.broker for s in servers), topics=[("t", OK, *both)])(request)
+
+        for server in servers:
+            server.broker.on(METADATA, leading)
+            await server.broker.start()
+        settings = {"bootstrap.servers": "broker-0:9092", "auto.offset.reset": "earliest"}
+        found = []
+        async with Consumer(ConsumerConfig.of(settings), chance=random.Random(1)) as consumer:
+            consumer.assign([T0, T1])
+            for step in range(6):
+                for log in logs.values():
+                    log.append(4)
+                found += await read(consumer, 5)
+                for log in logs.values():
+                    log.error = ErrorCode.not_leader_or_follower
+                    log.epoch += 1
+                    log.divergence = (log.end, log.epoch - 1)
+                await consumer.poll(150)
+                leader = servers[(step + 1) % 2]
+                for log in logs.values():
+                    log.error = OK
+            found += await read(consumer, 48 - len(found))
+        for partition in (0, 1):
+            assert [r.offset for r in found if r.partition == partition] == list(range(24))
+        assert all(server.fetches for server in servers)
+
+    simulate(main, 1)
