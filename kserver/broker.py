@@ -129,11 +129,14 @@ class Broker:
                 else:
                     for endpoint in bound:
                         await listeners.open_stream(endpoint)
-                ready()
-                await stop.wait()
-                log.info("shutting down")
-                listeners.close()
-                purgatory.close()
+                try:
+                    ready()
+                    await stop.wait()
+                    log.info("shutting down")
+                finally:
+                    # A part that failed ends the tasks that serve requests: let no more in.
+                    listeners.close()
+                    purgatory.close()
                 for task in running:
                     task.cancel()
 
