@@ -1,12 +1,9 @@
 """The brokers that the clients are tried against; `tests.support.brokers` says which."""
 
-import subprocess
-from pathlib import Path
-
 import pytest
 
+from tests.integration.clients.catalogue import Catalogue
 from tests.support import brokers
-from tests.support.tools import require
 
 pytest.register_assert_rewrite("tests.integration.clients.promises")
 
@@ -45,25 +42,19 @@ def name():
     return next(NAMES)
 
 
-@pytest.fixture(scope="module")
-def client(open_client, broker):
-    """The client of this module, as its `open_client` makes one for an address."""
-    client = open_client(broker.address)
-    yield client
-    client.close()
-
-
-@pytest.fixture(scope="module")
-def strict_client(open_client, strict_broker):
-    client = open_client(strict_broker.address)
-    yield client
-    client.close()
-
-
 @pytest.fixture(scope="session")
-def go_programs(tmp_path_factory):
-    """The directory of the programs that drive Go's clients."""
-    directory = tmp_path_factory.mktemp("go")
-    command = [require("go"), "build", "-o", f"{directory}/", "./sarama", "./franz"]
-    subprocess.run(command, cwd=Path(__file__).with_name("go"), check=True)
-    return directory
+def catalogue(tmp_path_factory):
+    catalogue = Catalogue(tmp_path_factory.mktemp("programs"))
+    yield catalogue
+    catalogue.close()
+
+
+@pytest.fixture
+def client(request, catalogue, broker):
+    """The client that this class of tests is about."""
+    return catalogue.open(request.cls.client_name, broker.address)
+
+
+@pytest.fixture
+def strict_client(request, catalogue, strict_broker):
+    return catalogue.open(request.cls.client_name, strict_broker.address)

@@ -18,7 +18,6 @@ from tests.integration.clients.client import (
     Record,
     Refused,
 )
-from tests.support.tools import require
 
 RECORD_END, KEY_END = "\\x1e\\x1e", "\\x1f\\x1f"
 """Neither stands in any record here."""
@@ -36,8 +35,8 @@ TIMESTAMP_TYPES = {"create": "create", "logappend": "append"}
 
 
 class KcatClient:
-    def __init__(self, address: str) -> None:
-        self._command = [require("kcat"), "-b", address]
+    def __init__(self, program: str, address: str) -> None:
+        self._command = [program, "-b", address]
 
     def _run(self, *words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         command = [*self._command, *words]

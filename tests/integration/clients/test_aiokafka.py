@@ -1,21 +1,11 @@
 """aiokafka, for asyncio."""
 
-import pytest
-
 from kserver.errors import ErrorCode
 from tests.integration.clients.promises import ODD, Promises
-from tests.support.tools import require
-
-
-@pytest.fixture(scope="module")
-def open_client():
-    require("aiokafka")
-    from tests.integration.clients.aio import AioClient
-
-    return AioClient
 
 
 class TestAiokafka(Promises):
+    client_name = "aiokafka"
     # It takes no record that is null in key and value.
     sendable = tuple(r for r in ODD if r.key is not None or r.value is not None)
     # It waits for a topic's metadata until it gives up.

@@ -1,21 +1,11 @@
 """kafka-python, the protocol in plain Python."""
 
-import pytest
-
 from kserver.errors import ErrorCode
 from tests.integration.clients.promises import ODD, Promises
-from tests.support.tools import require
-
-
-@pytest.fixture(scope="module")
-def open_client():
-    require("kafka")
-    from tests.integration.clients.kafka_python import KafkaPythonClient
-
-    return KafkaPythonClient
 
 
 class TestKafkaPython(Promises):
+    client_name = "kafka-python"
     # It takes neither a record that is null in key and value, nor a null in a header.
     sendable = tuple(
         r

@@ -1,11 +1,6 @@
 """kafkajs, the client of most Node programs."""
 
-import functools
-import subprocess
 import time
-from pathlib import Path
-
-import pytest
 
 from tests.integration.clients.client import EARLIEST, LATEST, Record
 from tests.integration.clients.promises import (
@@ -16,29 +11,11 @@ from tests.integration.clients.promises import (
     write,
     written,
 )
-from tests.integration.clients.steps import Program, SteppedClient
 from tests.support.brokers import create_topic
-from tests.support.tools import require
-
-DIRECTORY = Path(__file__).with_name("node")
-
-
-@pytest.fixture(scope="module")
-def open_client():
-    node = require("node")
-    lock, installed = (
-        DIRECTORY / "package-lock.json",
-        DIRECTORY / "node_modules" / ".package-lock.json",
-    )
-    if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
-        command = [require("npm"), "ci", "--no-audit", "--no-fund"]
-        subprocess.run(command, cwd=DIRECTORY, check=True)
-    program = Program([node, "client.mjs"], cwd=DIRECTORY)
-    yield functools.partial(SteppedClient, program)
-    program.close()
 
 
 class TestKafkajs(Produces, Administers, Survives):
+    client_name = "kafkajs"
     # The codecs that need no compiler.
     codecs = ("none", "gzip", "snappy")
     # Its headers are a map from names to texts or bytes, which it does not keep in order.

@@ -1,18 +1,11 @@
 """kcat, the shell's way to librdkafka; Debian's is of 2021."""
 
-import pytest
-
-from tests.integration.clients.kcat import KcatClient
 from tests.integration.clients.promises import ODD, Consumes, Produces, Survives
 from tests.support.brokers import create_topic
 
 
-@pytest.fixture(scope="module")
-def open_client():
-    return KcatClient
-
-
 class TestKcat(Produces, Consumes, Survives):
+    client_name = "kcat"
     # On its command line a header is text, and never null.
     # To it a key that is empty, or has a zero byte, is no key, and nothing at all is no record.
     sendable = tuple(
