@@ -109,8 +109,9 @@ def _end(name: str, error: Exception) -> int:
     if isinstance(error, TimeoutError):
         complain(f"{name}: {error}")
         return TIMED_OUT
-    if isinstance(error, OSError) and error.filename is not None:
-        complain(f"{name}: {error.filename}: {error.strerror}")
+    if isinstance(error, OSError):
+        named = error.filename is not None
+        complain(f"{name}: {error.filename}: {error.strerror}" if named else f"{name}: {error}")
         return FAILED
 
     from kcli import running
