@@ -21,7 +21,7 @@ import asyncio
 import functools
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -121,6 +121,15 @@ class Producer:
         never be sent.
         """
         return self._running().accumulator.offer
+
+    def try_send_all(
+        self, topic: str, values: Sequence[bytes], timestamp: int | None = None
+    ) -> int:
+        """As `try_send` for each of many values, without keys, in a tenth of its time.
+
+        How many were taken, from the first on; `ready` waits for room for the rest.
+        """
+        return self._running().accumulator.offer_all(topic, values, timestamp)
 
     async def ready(self, topic: str) -> None:
         """Wait until `try_send` may succeed.  TimedOut after max.block.ms."""

@@ -115,6 +115,9 @@ class Sender:
                     if isinstance(error, KafkaError) and not error.code.retriable:
                         self._wanted.pop(topic, None)
                         raise error
+                elif accumulator.has_room:
+                    # Time for what is offered to go out: a caller may never wait otherwise.
+                    await asyncio.sleep(0)
                 else:
                     for lane in accumulator.due_all():
                         self.enqueue(lane)

@@ -3,6 +3,8 @@ from __future__ import annotations
 import functools
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kcli.client.lane import RecordMetadata
 from kserver.errors import ErrorCode, KafkaError
@@ -123,6 +125,22 @@ def test_topics_that_were_not_used_for_long_are_told_apart():
     assert bench.accumulator.topics() == ["t", "u"]
     assert bench.accumulator.topics(since=5.0) == ["t"]
     assert bench.accumulator.topics(since=50.0) == ["t"], "it has a batch that is not finished"
+
+
+@given(
+    st.lists(st.binary(max_size=300), max_size=40),
+    st.integers(1, 3),
+    st.sampled_from([250, 1000, 1 << 20]),
+)
+def test_many_values_are_taken_as_they_would_be_one_by_one(values, partitions, memory):
+    one, many = (Bench(partitions, batch_size=200, buffer_memory=memory) for _ in range(2))
+    taken = 0
+    while taken < len(values) and one.offer(values[taken]):
+        taken += 1
+    assert many.accumulator.offer_all("t", values) == taken
+    assert [b.records for b in many.opened] == [b.records for b in one.opened]
+    assert [b.size for b in many.opened] == [b.size for b in one.opened]
+    assert many.full == [many.lane(lane.partition.partition) for lane in one.full]
 
 
 def test_the_time_is_read_once_a_turn_and_anew_for_each_batch():

@@ -225,8 +225,10 @@ def test_try_send_takes_what_it_can_and_says_when_it_cannot():
         await producer.ready("t")
         assert producer.try_send("t", b"1", on_delivery=told)
         assert producer.try_send("t", b"2")
+        await producer.ready("t")
         await producer.flush()
         assert heard == [(None, RecordMetadata("t", 0, 0, 1234))]
+        assert asyncio.get_running_loop().time() < 1, "there was room all the time"
 
     run(scenario)
 
@@ -242,6 +244,20 @@ def test_a_callback_that_fails_does_not_stop_the_sending(caplog):
 
     run(scenario)
     assert "the user's own" in caplog.text
+
+
+def test_many_values_can_be_sent_at_once():
+    async def scenario(producer, broker, topic):
+        values = [b"%d" % n for n in range(500)]
+        assert producer.try_send_all("t", values) == 0
+        sent = 0
+        while sent < len(values):
+            await producer.ready("t")
+            sent += producer.try_send_all("t", values[sent:])
+        await producer.flush()
+        assert topic.values() == values
+
+    run(scenario, batch_size="300", buffer_memory="1000")
 
 
 @pytest.mark.parametrize("timestamp", [-1, 1 << 63])
