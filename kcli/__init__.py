@@ -1,1 +1,15 @@
-"""The command `k` and the client library beneath it."""
+"""The command `k` and the client library beneath it.
+
+Where is ...?
+
+    every command, exit statuses               main.py
+    one command: options, words, differences   commands/<name>.py
+    how words are read, --help                 command.py
+    options that commands share                options.py
+    the event loop, --timeout, refusals        running.py
+    stdout, stderr, what a terminal is sent    output.py
+    the manual pages                           manual.py
+    lines in, records out; and back            sending.py, line_reader.py; reading.py, formatters.py
+    a broker's files as text                   segment_files.py, old_messages.py, control_records.py
+    producer, consumer, admin                  client/
+"""
