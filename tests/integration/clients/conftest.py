@@ -30,6 +30,13 @@ def strict_broker(kind, tmp_path_factory):
         yield broker
 
 
+@pytest.fixture(scope="session")
+def mortal_broker(kind, tmp_path_factory):
+    """Of few topics, so that it is soon up again."""
+    with brokers.running(kind, tmp_path_factory.mktemp("mortal"), SETTINGS) as broker:
+        yield broker
+
+
 @pytest.fixture(autouse=True)
 def _unharmed(broker):
     with brokers.unharmed(broker):
@@ -58,3 +65,8 @@ def client(request, catalogue, broker):
 @pytest.fixture
 def strict_client(request, catalogue, strict_broker):
     return catalogue.open(request.cls.client_name, strict_broker.address)
+
+
+@pytest.fixture
+def mortal_client(request, catalogue, mortal_broker):
+    return catalogue.open(request.cls.client_name, mortal_broker.address)

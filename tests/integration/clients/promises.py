@@ -232,8 +232,9 @@ class Consumes:
 
 class Survives:
     def test_a_restart_and_a_crash_between_batches_lose_and_double_nothing(
-        self, client, broker, name
+        self, mortal_client, mortal_broker, name
     ):
+        client, broker = mortal_client, mortal_broker
         topics = {
             create_topic(broker.address, f"{name}-plain"): False,
             create_topic(broker.address, f"{name}-idempotent"): True,
