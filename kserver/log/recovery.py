@@ -318,8 +318,13 @@ class Recovery:
         if segment.base_offset >= stateful_from:
             self._write_snapshot(segment.base_offset)
         end = 0
-        first = max(next_offset, segment.base_offset)
+        expected = first = max(next_offset, segment.base_offset)
+        no_gaps_below = 0 if self._may_have_gaps or self._clean else self._recovery_point
         for position, header in valid_batches(segment, first, self._verified_epoch):
+            if expected < min(header.base_offset, no_gaps_below):
+                # The CRC does not cover a batch's offset, and a wrong one would hide what follows.
+                break
+            expected = header.last_offset + 1
             if header.leader_epoch != self._verified_epoch:
                 self._note_epoch(header)
                 self._verified_epoch = header.leader_epoch
