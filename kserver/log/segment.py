@@ -199,6 +199,10 @@ class LogSegment:
                 f"{self.offsets.file.path} points to {self.offsets.last().position}, behind the"
                 f" end of {self.file.path} at {self.size}"
             )
+        for index in (self.offsets, self.times):
+            # Kafka: AbstractIndex.sanityCheck.
+            if index.last().offset < self.base_offset:
+                raise StorageError(f"{index.file.path} ends with an offset below its first")
         self.max_timestamp, self.offset_of_max_timestamp = self.times.last()
         self.unindexed_bytes = self.size - self.offsets.last().position
 

@@ -7,7 +7,7 @@ import pytest
 
 from kserver.config.topic import TopicConfig
 from kserver.errors import StorageError
-from kserver.log.segment import LogSegment
+from kserver.log.segment import OFFSET_INDEX, TIME_INDEX, LogSegment, segment_path
 from kserver.log.validator import Origin, Validated, validate
 from tests.support.clock import DAY_ONE_MS, StillClock
 from tests.support.disk import SimDisk
@@ -138,6 +138,18 @@ def test_a_sealed_segment_is_loaded_as_it_was() -> None:
     again.check()
     assert again.size == segment.size
     assert (again.max_timestamp, again.offset_of_max_timestamp) == (DAY_ONE_MS + 90, BASE + 9)
+
+
+@pytest.mark.parametrize("suffix", [OFFSET_INDEX, TIME_INDEX])
+def test_an_index_of_ones_is_refused(suffix: str) -> None:
+    disk = make_disk()
+    segment = make_segment(disk, index_interval_bytes=0)
+    fill(segment, 3)
+    segment.seal()
+    path = segment_path("", BASE, suffix)
+    disk.replace_file(path, b"\xff" * len(disk.read_file(path)))
+    with pytest.raises(StorageError, match="below its first"):
+        LogSegment(disk, "", BASE, TopicConfig(), DAY_ONE_MS).load()
 
 
 def test_an_index_that_points_behind_the_records_is_refused() -> None:
