@@ -16,6 +16,7 @@ ProtocolError when the bytes made no sense, KafkaError when no version suits bot
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
 import struct
 from collections import deque
@@ -50,6 +51,7 @@ _REQUEST_HEAD = struct.Struct(">ihhih")
 _ANSWER_HEAD = struct.Struct(">ih")
 
 
+@functools.cache
 def versions_of(api_key: int) -> tuple[int, int]:
     """The lowest and highest version of an API that kio has messages for; (0, -1) for none."""
     known = schema_name_map.get(api_key_map.get(api_key, ""), {})

@@ -91,6 +91,8 @@ class Accumulator:
         self._on_stamp = on_stamp
         self._topics: dict[str, _Topic] = {}
         self._sticky: dict[str, Batch] = {}
+        self._filling: dict[Lane, None] = {}
+        """The lanes with an open batch."""
         self._number = 0
         self._refused_bytes = self._batch_size
 
@@ -281,6 +283,7 @@ class Accumulator:
         batch.reserved = reserved
         self.used_bytes += reserved
         self.incomplete[batch] = None
+        self._filling[lane] = None
         self._on_open(batch)
         return batch
 
@@ -290,6 +293,7 @@ class Accumulator:
         assert batch is not None
         lane.open = None
         lane.due = False
+        del self._filling[lane]
         lane.waiting.append(batch)
         self.stamp_ms = 0
         name = lane.partition.topic
@@ -311,12 +315,11 @@ class Accumulator:
         return True
 
     def due_all(self) -> list[Lane]:
-        """All that waits may be taken: a flush, or the memory is full.  The lanes that have any."""
-        lanes = []
-        for batch in self.incomplete:
-            if self.due(batch) or batch.lane.waiting:
-                lanes.append(batch.lane)
-        return list(dict.fromkeys(lanes))
+        """All that waits may be taken: a flush, or the memory is full.  The lanes to look at."""
+        lanes = list(self._filling)
+        for lane in lanes:
+            lane.due = True
+        return lanes
 
     def take(self, batch: Batch) -> None:
         """What its lane says is sendable is in flight now."""

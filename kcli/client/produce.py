@@ -86,11 +86,80 @@ def _topic(topic: str | UUID, flexible: bool) -> bytes:
 
 class ProduceAnswer(NamedTuple):
     produced: dict[tuple[str | UUID, int], Produced]
-    throttle_ms: int
+    throttle_ms: float
 
 
 def read_answer(version: int, frame: memoryview) -> ProduceAnswer:
     """By topic (name or id, as it was asked) and partition."""
+    try:
+        answer = _read_plain(version, frame)
+    except (struct.error, IndexError, ValueError):
+        answer = None
+    return answer or _read_any(version, frame)
+
+
+_FIXED = struct.Struct(">ihqqq")
+_FIXED_BEFORE_V5 = struct.Struct(">ihqq")
+
+
+def _read_plain(version: int, frame: memoryview) -> ProduceAnswer | None:
+    """The usual answer, by hand in a tenth of kio's time; None where it is another: one with
+    messages, refused records, tagged fields, or long counts.
+    """
+    flexible = version >= FIRST_FLEXIBLE
+    fixed = _FIXED if version >= 5 else _FIXED_BEFORE_V5
+    # Where nothing is refused: no record errors, no message, no tagged fields.
+    rest = b"\x01\0\0" if flexible else b"\0\0\0\0\xff\xff" if version >= 8 else b""
+    at = 5 if flexible else 4
+    if flexible and frame[4]:
+        return None
+    produced: dict[tuple[str | UUID, int], Produced] = {}
+    topics, at = _read_length(frame, at, flexible)
+    for _ in range(topics):
+        topic: str | UUID
+        if version >= BY_TOPIC_ID:
+            topic = UUID(bytes=bytes(frame[at : at + 16]))
+            at += 16
+        elif flexible:
+            if frame[at] >= 0x80:
+                return None
+            end = at + frame[at]
+            topic = str(frame[at + 1 : end], "utf-8")
+            at = end
+        else:
+            end = at + 2 + int.from_bytes(frame[at : at + 2])
+            topic = str(frame[at + 2 : end], "utf-8")
+            at = end
+        partitions, at = _read_length(frame, at, flexible)
+        for _ in range(partitions):
+            index, code, offset, append_time = fixed.unpack_from(frame, at)[:4]
+            at += fixed.size
+            if frame[at : at + len(rest)] != rest:
+                return None
+            at += len(rest)
+            produced[topic, index] = Produced(ErrorCode(code), "", offset, append_time, ())
+        if flexible:
+            if frame[at]:
+                return None
+            at += 1
+    (throttle_ms,) = _COUNT.unpack_from(frame, at)
+    whole = at + 4 + flexible == len(frame) and not (flexible and frame[at + 4])
+    return ProduceAnswer(produced, throttle_ms) if whole and produced else None
+
+
+def _read_length(frame: memoryview, at: int, flexible: bool) -> tuple[int, int]:
+    """A count below 127 and the position after it; ValueError for others."""
+    if flexible:
+        count, at = frame[at] - 1, at + 1
+    else:
+        (count,) = _COUNT.unpack_from(frame, at)
+        at += 4
+    if not 0 <= count < 127:
+        raise ValueError(count)
+    return count, at
+
+
+def _read_any(version: int, frame: memoryview) -> ProduceAnswer:
     _, answer = codec.read_response(PRODUCE, version, frame)
     produced: dict[tuple[str | UUID, int], Produced] = {}
     for topic in answer.responses:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import datetime
 import struct
 from uuid import UUID
@@ -8,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcli.client.produce import BY_TOPIC_ID, Part, Produced, read_answer, request_body
+from kcli.client.produce import (
+    BY_TOPIC_ID,
+    Part,
+    Produced,
+    _read_any,
+    read_answer,
+    request_body,
+)
 from kserver.errors import ErrorCode, ProtocolError
 from kserver.peer import versions_of
 from kserver.wire import codec
@@ -113,6 +121,56 @@ def test_answers_are_read_in_every_version(version):
 
 
 ZERO = datetime.timedelta(0)
+
+
+NINE = datetime.datetime.fromtimestamp(9, datetime.UTC)
+NAMES = ["a", "b", "c" * 200]
+partition_answers = st.fixed_dictionaries(
+    {
+        "index": st.integers(0, 500),
+        "error_code": st.sampled_from([ErrorCode.none, ErrorCode.none, ErrorCode.invalid_record]),
+        "base_offset": st.integers(-1, 1 << 62),
+        "log_append_time": st.sampled_from([None, NINE]),
+        "error_message": st.sampled_from([None, None, None, "", "why"]),
+        "leader": st.sampled_from([None, None, 5]),
+    }
+)
+
+
+@given(
+    st.sampled_from(VERSIONS),
+    st.dictionaries(st.sampled_from(NAMES), st.lists(partition_answers, max_size=3)),
+    st.integers(0, 5000),
+)
+def test_the_short_way_and_kios_read_the_same(version, topics, throttle_ms):
+    new = reply_to(codec.request_type(PRODUCE, version)(acks=1, timeout=ZERO, topic_data=()))
+
+    def partition(leader=None, **fields):
+        build = new.responses.partition_responses
+        if leader is not None:
+            fields["current_leader"] = build.current_leader(leader_id=leader, leader_epoch=1)
+        return build(**fields)
+
+    answer = new(
+        responses=[
+            new.responses(
+                name=name,
+                topic_id=UUID(int=len(name)),
+                partition_responses=[partition(**p) for p in of],
+            )
+            for name, of in topics.items()
+        ],
+        throttle_time=datetime.timedelta(milliseconds=throttle_ms),
+    )
+    frame = memoryview(codec.write_response(PRODUCE, version, 5, answer))[4:]
+    if any(topics.values()):
+        assert read_answer(version, frame) == _read_any(version, frame)
+
+
+@given(st.sampled_from(VERSIONS), st.binary(max_size=80))
+def test_noise_is_a_protocol_error_or_an_answer(version, noise):
+    with contextlib.suppress(ProtocolError):
+        read_answer(version, memoryview(noise))
 
 
 def test_an_answer_about_nothing_is_a_protocol_error():
