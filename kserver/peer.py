@@ -101,7 +101,7 @@ class Peer(asyncio.BufferedProtocol):
         self._options = options
         self._client_id = options.client_id.encode()
         self._loop = asyncio.get_running_loop()
-        bytearray(KEPT_BYTES)
+        bytes(KEPT_BYTES)
         self.closed = self._loop.create_future()
         self._transport: asyncio.Transport | None = None
         self._calls: deque[_Call] = deque()
