@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from operator import length_hint
+from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from kcli import input
 from kcli.client.errors import ClientError
-from kcli.client.producer import wall_clock_ms
 from kcli.line_reader import LineReader, LineSplitter, Unreadable
 from kcli.output import complain, prompt
 from kcli.running import reason
@@ -20,34 +19,45 @@ if TYPE_CHECKING:
     from kcli.client.config import ProducerConfig
     from kcli.client.producer import Delivered, Producer
 
+LINES_AT_ONCE = 2000
+RECORD_OVERHEAD = 128
+"""No record adds so many bytes to its value in a request."""
+
 
 class Sending:
     """One run: what was read, and what became of it."""
 
-    def __init__(self, topic: str, reader: LineReader, sync: bool) -> None:
+    def __init__(
+        self, topic: str, reader: LineReader, config: ProducerConfig, *, sync: bool = False
+    ) -> None:
         self.failed = False
-        self._read = 0
-        self._lost: Counter[str] = Counter()
         self._topic = topic
         self._reader = reader
+        self._config = config
         self._sync = sync
+        self._read = 0
+        """How many lines were read, with those in hand."""
+        self._at = 0
+        """How many of those in hand were sent or given up."""
+        self._lost: Counter[str] = Counter()
 
-    async def all_of_stdin(self, config: ProducerConfig) -> None:
+    async def all_of_stdin(self) -> None:
         """Until the end of the input, or until nothing more can be sent."""
         from kcli.client.producer import Producer
 
-        splitter = LineSplitter(2 * config.max_request_size)
+        splitter = LineSplitter(2 * self._config.max_request_size)
         prompts = sys.stdin.isatty() and sys.stdout.isatty()
-        async with Producer(config, on_batch=self._told) as producer:
+        async with Producer(self._config, on_batch=self._told) as producer:
             prompt(1 if prompts else 0)
             async for chunk in input.chunks(sys.stdin.fileno()):
                 lines = splitter.feed(chunk)
-                if not await self._go_on(producer, lines):
+                if not await self._sent(producer, lines):
                     return
                 prompt(len(lines) if prompts else 0)
-            await self._go_on(producer, splitter.end())
+            await self._sent(producer, splitter.end())
 
     def report(self) -> None:
+        """Say what was not delivered, if anything."""
         lost = self._lost.total()
         if lost:
             reasons = "; ".join(self._lost)
@@ -55,53 +65,64 @@ class Sending:
                 f"k console-producer: {lost} of {self._read} records were not delivered: {reasons}"
             )
 
-    async def _go_on(self, producer: Producer, lines: Sequence[bytes]) -> bool:
+    async def _sent(self, producer: Producer, lines: Sequence[bytes]) -> bool:
         """Send the lines; whether there is any use in reading more."""
         self._read += len(lines)
-        ahead = iter(lines)
+        self._at = 0
         if self._sync:
             send = self._send_one_by_one
         else:
-            send = self._send_values if self._reader.is_plain else self._send_records
-        while True:
+            send = self._send_values if self._is_easy(lines) else self._send_records
+        while self._at < len(lines):
             try:
-                await send(producer, ahead)
-                return True
+                await send(producer, lines)
             except Unreadable as error:
-                self._read -= 1 + length_hint(ahead)
+                self._read -= len(lines) - self._at
                 self.failed = True
                 complain(f"k console-producer: {error}")
                 return False
-            except KafkaError as error:
-                if self._sync or error.code != ErrorCode.message_too_large:
-                    self._lose(1 + length_hint(ahead), error)
+            except (KafkaError, ClientError) as error:
+                too_large = (
+                    isinstance(error, KafkaError) and error.code == ErrorCode.message_too_large
+                )
+                if self._sync or not too_large:
+                    self._lose(len(lines) - self._at, error)
                     return False
                 self._lose(1, error)
-            except ClientError as error:
-                self._lose(1 + length_hint(ahead), error)
-                return False
+                self._at += 1
+        return True
 
-    async def _send_values(self, producer: Producer, ahead: Iterator[bytes]) -> None:
-        """What takes the time when a file is sent: nothing is done here that need not be."""
-        offer, topic, now_ms = producer.try_send, self._topic, wall_clock_ms()
-        for line in ahead:
-            while not offer(topic, line, timestamp=now_ms):
+    def _is_easy(self, lines: Sequence[bytes]) -> bool:
+        """Whether each line is a value, and none too large to be sent."""
+        longest = max(map(len, lines), default=0)
+        fits = longest + RECORD_OVERHEAD <= self._config.max_request_size
+        return self._reader.is_plain and fits
+
+    async def _send_values(self, producer: Producer, lines: Sequence[bytes]) -> None:
+        while self._at < len(lines):
+            some = lines[self._at : self._at + LINES_AT_ONCE]
+            taken = producer.try_send_all(self._topic, some)
+            self._at += taken
+            if taken < len(some):
+                await producer.ready(self._topic)
+
+    async def _send_records(self, producer: Producer, lines: Sequence[bytes]) -> None:
+        offer, read, topic = producer.try_send, self._reader.read, self._topic
+        before = self._read - len(lines)
+        for line in islice(lines, self._at, None):
+            value, key, headers = read(line, before + self._at + 1)
+            while not offer(topic, value, key, headers=headers):
                 await producer.ready(topic)
+            self._at += 1
 
-    async def _send_records(self, producer: Producer, ahead: Iterator[bytes]) -> None:
-        offer, topic, now_ms = producer.try_send, self._topic, wall_clock_ms()
-        read = self._reader.read
-        for number, line in enumerate(ahead, self._read - length_hint(ahead) + 1):
-            value, key, headers = read(line, number)
-            while not offer(topic, value, key, headers=headers, timestamp=now_ms):
-                await producer.ready(topic)
-
-    async def _send_one_by_one(self, producer: Producer, ahead: Iterator[bytes]) -> None:
-        for number, line in enumerate(ahead, self._read - length_hint(ahead) + 1):
-            value, key, headers = self._reader.read(line, number)
+    async def _send_one_by_one(self, producer: Producer, lines: Sequence[bytes]) -> None:
+        before = self._read - len(lines)
+        for line in islice(lines, self._at, None):
+            value, key, headers = self._reader.read(line, before + self._at + 1)
             sent = await producer.send(self._topic, value, key, headers=headers)
             await producer.flush()
             await sent
+            self._at += 1
 
     def _told(self, delivered: Delivered) -> None:
         if delivered.error is not None and not self._sync:

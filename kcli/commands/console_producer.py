@@ -186,9 +186,9 @@ def console_producer(given: SimpleNamespace) -> int:
         reader = LineReader(_reader_properties(given))
     except Unreadable as error:
         raise Refused(str(error)) from None
-    sending = Sending(given.topic, reader, given.sync)
+    sending = Sending(given.topic, reader, config, sync=given.sync)
     try:
-        run(sending.all_of_stdin(config), None)
+        run(sending.all_of_stdin(), None)
     finally:
         sending.report()
     return 1 if sending.failed else 0
