@@ -7,7 +7,8 @@ Behaviour:
 - A time look-up reads the log off the loop.
 
 Errors: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH,
-UNKNOWN_LEADER_EPOCH, INVALID_REQUEST (a partition named twice), KAFKA_STORAGE_ERROR.
+UNKNOWN_LEADER_EPOCH, INVALID_REQUEST (a partition named twice), KAFKA_STORAGE_ERROR,
+CORRUPT_MESSAGE (a batch that a time may lie in cannot be read).
 
 Versions:
 - v2 isolation level; v4 leader epochs (KIP-320); v6 flexible; v7 max timestamp (-3, KIP-734)

@@ -21,10 +21,12 @@ from collections.abc import Collection, Iterator, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.log.segment import DELETED, Found, LogSegment
 from kserver.log.transaction_index import AbortedTransaction
 from kserver.model import NO_TIMESTAMP, LeaderEpoch, Offset
-from kserver.wire.batch import RecordBatch
+from kserver.wire.batch import Record, RecordBatch
+from kserver.wire.compression import Oversized
 from kserver.world.disk import Disk, FileRange
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 _KEPT_PLACES = 64
 """How many offsets are remembered: a few for each reader."""
 _HEADER_BYTES = 61
+_UNFOLDED_BYTES = 32 << 20
+"""Of one batch, when its records are looked through; several threads may be at it."""
 
 Place: TypeAlias = tuple[LogSegment, int]
 
@@ -239,8 +243,8 @@ class Segments:
                 if header.max_timestamp < timestamp or header.last_offset < start:
                     continue
                 batch = RecordBatch(segment.file.read_at(at, header.size))
-                for record in batch.records():
-                    if record.timestamp >= timestamp and record.offset >= start:
+                for record in _records(batch, start):
+                    if record.timestamp >= timestamp:
                         epoch = batch.leader_epoch
                         return TimestampedOffset(record.timestamp, record.offset, epoch)
         return None
@@ -259,8 +263,8 @@ class Segments:
                         latest = max(latest, header.max_timestamp)
                         continue
                     batch = RecordBatch(segment.file.read_at(at, header.size))
-                    times = (r.timestamp for r in batch.records() if r.offset >= start)
-                    latest = max([latest, *times])
+                    for record in _records(batch, start):
+                        latest = max(latest, record.timestamp)
         return self.first_at(latest, start) if latest >= 0 else None
 
     def check(self, log_end_offset: Offset) -> None:
@@ -283,3 +287,21 @@ def roll_jitter_ms(config: TopicConfig, random: Random) -> int:
     """How much earlier than `segment.ms` a new segment is rolled."""
     limit = min(config.segment_jitter_ms, config.segment_ms)
     return random.randrange(limit) if limit > 0 else 0
+
+
+def _records(batch: RecordBatch, start: Offset) -> Iterator[Record]:
+    """Those from `start` on of a batch that a client may have filled with anything.
+
+    Where it unfolds to too much to be looked through, one stands for all of them, with the largest
+    timestamp: what is asked for does not come before it.  KafkaError where it cannot be read.
+    """
+    try:
+        for part in batch.records_by_parts(batch.unfolded(_UNFOLDED_BYTES)):
+            for record in part:
+                if record.offset >= start:
+                    yield record
+    except Oversized:
+        yield Record(max(batch.base_offset, start), batch.max_timestamp, None, None)
+    except ProtocolError as error:
+        text = f"the batch at offset {batch.base_offset} cannot be read: {error}"
+        raise KafkaError(ErrorCode.corrupt_message, text) from error

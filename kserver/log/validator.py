@@ -16,6 +16,7 @@ Pure: bytes in, the same bytes out with offset and leader epoch patched in place
     timestamp type CreateTime, timestamps within the bounds     INVALID_TIMESTAMP
     every record has a key (compacted topics)                   INVALID_RECORD
     records decode, offset deltas 0, 1, 2 ... (when walked)     INVALID_RECORD
+    they unfold to <= 16 x max.message.bytes (when walked)      MESSAGE_TOO_LARGE
 
 The header alone decides for most batches.  The records are walked when the header cannot tell
 (compacted topic, a timestamp out of bounds, base timestamp above the maximum), when they must be
@@ -25,7 +26,8 @@ timestamp that a walk finds wrong is corrected, as in Kafka.
 Sequences are judged by log/producer_state, segment.bytes by log/log.  Kafka: ProduceRequest
 (validateRecords), UnifiedLog (analyzeAndValidateRecords), LogValidator.  Stricter than Kafka,
 which takes these: trailing bytes, unused attribute bits and the delete horizon, a producer id
-without an epoch, negative timestamps, and the type LogAppendTime sent to a CreateTime topic.
+without an epoch, negative timestamps, the type LogAppendTime sent to a CreateTime topic, and what
+unfolds to very much: Kafka streams it, here it is in memory.
 Kinder: an unknown codec is UNKNOWN_SERVER_ERROR in Kafka.
 """
 
@@ -48,12 +50,10 @@ from kserver.wire.batch import (
     LOG_OVERHEAD,
     MAGIC,
     TRANSACTIONAL,
-    Record,
     RecordBatch,
-    encode_batch,
 )
 from kserver.wire.checksum import crc32c
-from kserver.wire.compression import Compression
+from kserver.wire.compression import Compression, Oversized, compress
 
 if TYPE_CHECKING:
     from kserver.config.topic import TopicConfig
@@ -119,6 +119,11 @@ _LAST_CODEC = max(Compression)
 _ALLOWED_BITS = COMPRESSION_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
 _TARGETS = {"uncompressed": 0} | {codec.name: codec.value for codec in Compression if codec}
 """compression.type to the codec's id; "producer" keeps whatever came."""
+
+_UNFOLDED_TIMES, _UNFOLDED_BYTES = 16, 1 << 20
+"""What a batch may unfold to: so many times max.message.bytes, or so much where that is less."""
+_MAX_RECORD_ERRORS = 100
+"""How many refused records an answer names."""
 
 _OFFSET_LENGTH_EPOCH = struct.Struct(">qii")
 _MAGIC_AT = 16
@@ -218,15 +223,16 @@ def validate(
         )
         or config.validate_records == "full"
     ):
-        walked = _walk(records, config, now_ms, compacted=compacted)
-        latest = max(record.timestamp for record in walked)
+        unfolded = _unfolded(records, config)
+        latest = _walk(records, unfolded, config, now_ms, compacted=compacted)
         if rebuild:
-            records = _rebuilt(records, walked, config)
+            attributes = attributes & ~COMPRESSION_MASK | _TARGETS[target]
+            max_timestamp = latest
+            records = _rebuilt(records, unfolded, config)
             size = len(records)
             if size > config.max_message_bytes:
                 raise _too_large(size, config)
-            attributes = attributes & ~COMPRESSION_MASK | _TARGETS[target]
-            max_timestamp = latest
+            _stamp_time(records, attributes, max_timestamp)
         elif create_time and latest != max_timestamp:
             max_timestamp = latest
             _stamp_time(records, attributes, max_timestamp)
@@ -319,61 +325,79 @@ def validate_replicated(records: memoryview, next_offset: Offset) -> Validated:
     return Validated(records[:position], batches, NO_TIMESTAMP)
 
 
+def _unfolded(records: memoryview, config: TopicConfig) -> bytes:
+    """The records' bytes, decompressed; MESSAGE_TOO_LARGE beyond what the broker will hold, which
+    makes Java's producer send the batch again in two."""
+    limit = max(_UNFOLDED_BYTES, _UNFOLDED_TIMES * config.max_message_bytes)
+    batch = RecordBatch(records)
+    try:
+        return batch.unfolded(limit)
+    except Oversized as error:
+        raise KafkaError(
+            ErrorCode.message_too_large,
+            f"The record batch unfolds to more than {limit} bytes, which is the most for a "
+            f"max.message.bytes of {config.max_message_bytes} where records are looked at",
+        ) from error
+
+
 def _walk(
-    records: memoryview, config: TopicConfig, now_ms: int, *, compacted: bool
-) -> list[Record]:
-    """Every record, decoded and judged; InvalidRecords names those that are refused.
+    records: memoryview, unfolded: bytes, config: TopicConfig, now_ms: int, *, compacted: bool
+) -> int:
+    """Judge every record; the largest timestamp.  InvalidRecords names those that are refused.
 
     Decoding sees to it that there are as many records as the header says and no byte more.  Since
     offset deltas rise, and end at the count less one, they are 0, 1, 2 ...
     """
-    try:
-        walked = RecordBatch(records).records()
-    except ProtocolError as error:
-        raise _invalid(f"The records of the batch cannot be read: {error}") from error
     create_time = config.message_timestamp_type == "CreateTime"
     earliest = max(now_ms - config.message_timestamp_before_max_ms, 0)
     latest = now_ms + config.message_timestamp_after_max_ms
-    errors = []
-    bad_timestamps = 0
-    for index, (_, timestamp, key, _, _) in enumerate(walked):
-        if compacted and key is None:
-            errors.append(RecordError(index, "Compacted topic cannot accept message without key"))
-        elif create_time and timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
-            bad_timestamps += 1
-            errors.append(
-                RecordError(index, f"Timestamp {timestamp} is not in [{earliest}, {latest}]")
-            )
+    largest = NO_TIMESTAMP
+    errors: list[RecordError] = []
+    bad_keys = bad_timestamps = index = 0
+    try:
+        for part in RecordBatch(records).records_by_parts(unfolded):
+            for _, timestamp, key, _, _ in part:
+                if timestamp > largest:
+                    largest = timestamp
+                if compacted and key is None:
+                    bad_keys += 1
+                    text = "Compacted topic cannot accept message without key"
+                elif (
+                    create_time
+                    and timestamp != NO_TIMESTAMP
+                    and not (earliest <= timestamp <= latest)
+                ):
+                    bad_timestamps += 1
+                    text = f"Timestamp {timestamp} is not in [{earliest}, {latest}]"
+                else:
+                    index += 1
+                    continue
+                if len(errors) < _MAX_RECORD_ERRORS:
+                    errors.append(RecordError(index, text))
+                index += 1
+    except ProtocolError as error:
+        raise _invalid(f"The records of the batch cannot be read: {error}") from error
     if bad_timestamps:
         raise InvalidRecords(
             ErrorCode.invalid_timestamp,
             "One or more records have been rejected due to invalid timestamp",
             tuple(errors),
         )
-    if errors:
+    if bad_keys:
         raise InvalidRecords(
             ErrorCode.invalid_record,
-            f"One or more records have been rejected due to {len(errors)} record errors",
+            f"One or more records have been rejected due to {bad_keys} record errors",
             tuple(errors),
         )
-    return walked
+    return largest
 
 
-def _rebuilt(records: memoryview, walked: Sequence[Record], config: TopicConfig) -> memoryview:
-    """The batch once more, its records compressed as the topic wants them."""
-    batch = RecordBatch(records)
+def _rebuilt(records: memoryview, unfolded: bytes, config: TopicConfig) -> memoryview:
+    """The batch once more, its records compressed as the topic wants them; the header says so only
+    once it is stamped."""
     codec = Compression(_TARGETS[config.compression_type])
-    rebuilt = encode_batch(
-        [record[1:] for record in walked],
-        compression=codec,
-        level=_level(codec, config),
-        producer_id=batch.producer_id,
-        producer_epoch=batch.producer_epoch,
-        base_sequence=batch.base_sequence,
-        transactional=batch.is_transactional,
-        control=batch.is_control,
-    )
-    return memoryview(bytearray(rebuilt))
+    body = compress(codec, unfolded, _level(codec, config))
+    return memoryview(bytearray(records[:HEADER_SIZE]) + body)
 
 
 def _level(codec: Compression, config: TopicConfig) -> int | None:

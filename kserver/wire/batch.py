@@ -202,11 +202,37 @@ class RecordBatch:
         Raises ProtocolError where they are not what the header says, and
         KafkaError(corrupt_message) where they cannot be decompressed to `limit_bytes`.
         """
-        data = decompress(self.compression, self.buffer[HEADER_SIZE:], limit_bytes)
+        return self._decoded(self.unfolded(limit_bytes), self.count)
+
+    def unfolded(self, limit_bytes: int = MAX_RECORDS_BYTES) -> bytes:
+        """The records' bytes, decompressed.  KafkaError(corrupt_message) as for `records`."""
+        return decompress(self.compression, self.buffer[HEADER_SIZE:], limit_bytes)
+
+    def records_by_parts(self, unfolded: bytes, most: int = 4096) -> Iterator[list[Record]]:
+        """The same records, at most so many at a time, since all that may be in few bytes could
+        fill the memory.  ProtocolError as for `records`."""
+        left, at, last_offset = self.count, 0, -1
+        while left > 0:
+            start, taken = at, 0
+            # A part of a megabyte is full.
+            while taken < min(left, most) and at - start <= 1 << 20 and at < len(unfolded):
+                size, at = _long_length(unfolded, at)
+                at += size
+                taken += 1
+            left -= taken
+            records = self._decoded(unfolded[start:at], taken)
+            if not records or records[0].offset <= last_offset:
+                raise ProtocolError("records that are missing, or whose offsets do not ascend")
+            last_offset = records[-1].offset
+            yield records
+        if left or at != len(unfolded):
+            raise ProtocolError("the last record does not end where the batch does")
+
+    def _decoded(self, data: bytes, count: int) -> list[Record]:
         try:
             return _decode(
                 data,
-                self.count,
+                count,
                 self.base_offset,
                 self.last_offset_delta,
                 self.base_timestamp,

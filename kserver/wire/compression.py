@@ -51,7 +51,8 @@ def compress(codec: Compression, data: bytes | memoryview, level: int | None = N
 
 
 def decompress(codec: Compression, data: bytes | memoryview, limit_bytes: int) -> bytes:
-    """Raises KafkaError(corrupt_message) for garbage, a torn end, or more than `limit_bytes`."""
+    """Raises KafkaError(corrupt_message) for garbage and a torn end, as Oversized for more than
+    `limit_bytes`."""
     match codec:
         case Compression.none:
             return bytes(data)
@@ -73,6 +74,15 @@ _CHUNK_BYTES = 32 * 1024
 _JAVAS_FAST_LZ4_LEVEL = 9
 _ZSTD_GROWTH = 8
 _ZSTD_LEVEL = 3
+
+
+class Oversized(KafkaError):
+    """Data that unfolds to more than the limit: maybe a bomb, maybe just much alike."""
+
+
+def _oversized(name: str, limit_bytes: int) -> Oversized:
+    text = f"{name} data that unfolds to more than {limit_bytes} bytes"
+    return Oversized(ErrorCode.corrupt_message, text)
 
 
 def _corrupt(text: str) -> KafkaError:
@@ -130,7 +140,7 @@ def _decompress_stream(
             raise _corrupt(f"broken {name} data: {error}") from error
         left -= len(part)
         if left < 0:
-            raise _corrupt(f"{name} data that unfolds to more than {limit_bytes} bytes")
+            raise _oversized(name, limit_bytes)
         parts.append(part)
         at += len(chunk) - len(member.unused_data or b"")
     if not member.eof:
@@ -182,7 +192,7 @@ def _decompress_block(block: memoryview, limit_bytes: int) -> bytes:
     cramjam = _cramjam()
     try:
         if cramjam.snappy.decompress_raw_len(block) > limit_bytes:
-            raise _corrupt("snappy data that unfolds to too many bytes")
+            raise _oversized("snappy", limit_bytes)
         return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as error:
         raise _corrupt(f"broken snappy data: {error}") from error
@@ -203,5 +213,5 @@ def _decompress_zstd(data: memoryview, limit_bytes: int) -> bytes:
             if "write whole buffer" not in str(error):
                 raise _corrupt(f"broken zstd data: {error}") from error
         if size == limit_bytes:
-            raise _corrupt(f"zstd data that unfolds to more than {limit_bytes} bytes")
+            raise _oversized("zstd", limit_bytes)
         size = min(limit_bytes, size * _ZSTD_GROWTH)

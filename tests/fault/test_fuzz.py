@@ -21,7 +21,8 @@ from kserver.api.table import SERVED
 from kserver.errors import ErrorCode
 from kserver.peer import Peer
 from kserver.wire.batch import batches
-from kserver.wire.codec import read_response
+from kserver.wire.codec import read_response, write_request
+from kserver.wire.versions import request
 from tests.simulation.test_broker import batch, create, fetch, produce
 from tests.support import hostile
 from tests.support.hostile import Known
@@ -40,7 +41,7 @@ HANG_S = 20
 """Of real time, for one request."""
 CANARY_ID = -77
 CANARY = struct.pack(">ihhih", 10, 18, 0, CANARY_ID, -1)
-PRODUCE, FETCH = 0, 1
+PRODUCE, FETCH, LIST_OFFSETS = 0, 1, 2
 CONTROL = "control"
 """A topic whose name the attacker does not know."""
 TOPICS: dict[str, dict[str, object]] = {
@@ -285,9 +286,19 @@ def test_a_spoilt_batch_is_refused_or_can_be_read_and_recovered(seed):
         assert len(acked) == 2 * len(TOPICS)
         for (topic, partition), last in acked.items():
             assert await read_through(peer, topic, partition) > last
+            for timestamp in (-3, -2, -1, 0, 1_700_000_000_001, 2**63 - 1):
+                await attack.send(list_offset(topic, partition, timestamp))
+        assert attack.closed == 0
         await attack.broker.stop()
 
     simulate(scenario, seed)
+
+
+def list_offset(topic: str, partition: int, timestamp: int) -> bytes:
+    build = request(LIST_OFFSETS, 7)
+    wanted = build.topics.partitions(partition_index=partition, timestamp=timestamp)
+    topics = [build.topics(name=topic, partitions=[wanted])]
+    return write_request(build(replica_id=-1, topics=topics), 1, None)[4:]
 
 
 async def read_through(peer: Peer, topic: str, partition: int) -> int:
@@ -305,3 +316,25 @@ async def read_through(peer: Peer, topic: str, partition: int) -> int:
             if topic in ("walked", "compacted"):
                 assert len(one.records()) == one.count
             offset = one.next_offset
+
+
+def test_records_that_nobody_can_read_are_told_apart_where_they_must_be_read():
+    """They are let in where the header alone is judged; looking up a time reads them."""
+
+    async def scenario(loop: SimLoop) -> None:
+        attack = await under_attack(loop)
+        peer = await attack.broker.connect()
+        now_ms = attack.broker.clock.now_ms()
+        good = bytearray(batch(now_ms, b"value"))
+        for garbage in (b"\xff" * 12, b"\0" * 12, b"\x10" * 12):
+            bad = hostile.with_right_crc(bytes(good[:61]) + garbage)
+            bad = hostile.with_right_crc(bad[:8] + struct.pack(">i", len(bad) - 12) + bad[12:])
+            assert (await produce(peer, "plain", 0, bad)).error_code is ErrorCode.none
+        peer.close()
+        for timestamp in (-3, 0, now_ms):
+            await attack.send(list_offset("plain", 0, timestamp))
+        assert attack.closed == 0
+        await attack.check()
+        await attack.broker.stop()
+
+    simulate(scenario, 0)

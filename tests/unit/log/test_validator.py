@@ -499,3 +499,21 @@ def test_compressing_twice_is_not_taken_for_records():
     body = compress(Compression.gzip, compress(Compression.gzip, encode_records(ONE)))
     records = forged(body=body, attributes=Compression.gzip)
     assert refused(records, FULL).code is ErrorCode.invalid_record
+
+
+@pytest.mark.parametrize("codec", [Compression.gzip, Compression.lz4, Compression.zstd])
+@pytest.mark.parametrize("config", [FULL, replace(DEFAULTS, compression_type="uncompressed")])
+def test_a_batch_that_unfolds_to_too_much_to_look_at_is_too_large(codec, config):
+    """Java's producer then sends it again in two."""
+    small = replace(config, max_message_bytes=200_000)
+    sent = produced([(NOW, b"k", bytes(16 * 200_000), ())], compression=codec)
+    error = refused(sent, small)
+    assert error.code is ErrorCode.message_too_large
+    assert "unfolds" in error.message
+    accepted(sent, replace(small, max_message_bytes=1 << 23))
+
+
+def test_an_answer_names_only_so_many_refused_records():
+    error = refused(produced([(NOW, None, b"v", ())] * 5000), compacted=True)
+    assert "5000 record errors" in error.message
+    assert [one.batch_index for one in error.record_errors] == list(range(100))
