@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -24,6 +25,9 @@ from tests.integration.clients.client import (
     Record,
     Refused,
 )
+
+# While a broker restarts, each try to reach it is a line.
+logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 T = TypeVar("T")
 UNKNOWN_SERVER_ERROR = -1

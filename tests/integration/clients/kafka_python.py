@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -24,6 +25,9 @@ from tests.integration.clients.client import (
     Record,
     Refused,
 )
+
+# While a broker restarts, each try to reach it is a line.
+logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 REQUEST_TIMED_OUT = 7
 
