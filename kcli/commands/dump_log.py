@@ -156,6 +156,9 @@ def _lines(
             yield from files.log_lines(full, _mapped(path), printing, given.max_bytes, problems)
         case "index" | "timeindex":
             base, entries = int(stem), bytes(_mapped(path))
+            if suffix == "index" and not entries:
+                yield f"{path} is empty."
+                return
             if given.index_sanity_check:
                 insane = files.insane_index if suffix == "index" else files.insane_time_index
                 if (reason := insane(full, entries, base)) is not None:
@@ -168,8 +171,6 @@ def _lines(
                 yield from files.time_index_lines(
                     full, entries, base, index, log, given.verify_index_only, problems
                 )
-            elif not entries:
-                yield f"{path} is empty."
             else:
                 size = given.max_message_size
                 yield from files.index_lines(
