@@ -31,7 +31,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable
-from mmap import mmap
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import TypeAlias
 
 from kserver.errors import ProtocolError
@@ -44,9 +44,6 @@ _LENGTH = struct.Struct(">i")
 BUFFER_BYTES = 64 * 1024
 OUT_LIMIT_BYTES = 1 << 20
 PENDING_LIMIT = 128
-LAZY_ABOVE_BYTES = 4 << 20
-"""A frame above this is received into anonymous memory that the kernel provides page by page, so
-that a length field claims addresses, and only bytes that arrive claim memory."""
 
 
 class Pending:
@@ -84,26 +81,36 @@ Answer: TypeAlias = Parts | Pending | None
 Dispatch: TypeAlias = Callable[[memoryview], Answer]
 
 
+def _memory(size: int) -> mmap:
+    """Memory that the kernel provides page by page: who opens a connection, or claims a length,
+    gets addresses, and only bytes that arrive take room.  ProtocolError where there is none."""
+    try:
+        return mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+    except OSError as error:
+        raise ProtocolError(f"no memory for a request of {size} bytes: {error}") from error
+
+
 class Buffers:
-    """Receive buffers for frames between BUFFER_BYTES and LAZY_ABOVE_BYTES, kept for reuse."""
+    """Receive buffers for frames above BUFFER_BYTES.  Some are kept for reuse: to get and give back
+    the pages of 1 MB takes longer than to receive it."""
 
     SIZE_BYTES = 1 << 20
     KEPT = 8
+    KEPT_SIZE_BYTES = 4 << 20
 
     def __init__(self) -> None:
-        self._free: list[bytearray] = []
+        self._free: list[mmap] = []
 
-    def borrow(self, size: int) -> bytearray | mmap:
-        if size > LAZY_ABOVE_BYTES:
-            return mmap(-1, size)
+    def borrow(self, size: int) -> mmap:
+        """Raises ProtocolError."""
         for at, buffer in enumerate(self._free):
             if len(buffer) >= size:
                 return self._free.pop(at)
         # An eighth of slack: batches of "1 MB" come in requests a little larger.
-        return bytearray(max(size, self.SIZE_BYTES + (self.SIZE_BYTES >> 3)))
+        return _memory(max(size, self.SIZE_BYTES + (self.SIZE_BYTES >> 3)))
 
-    def give_back(self, buffer: bytearray | mmap) -> None:
-        if isinstance(buffer, bytearray) and len(self._free) < self.KEPT:
+    def give_back(self, buffer: mmap) -> None:
+        if len(buffer) <= self.KEPT_SIZE_BYTES and len(self._free) < self.KEPT:
             self._free.append(buffer)
 
 
@@ -111,7 +118,6 @@ class Conversation:
     """See the module's table.  `wake` is called when an answer completed outside `received`."""
 
     __slots__ = (
-        "_buffer",
         "_buffers",
         "_dispatch",
         "_end",
@@ -142,11 +148,10 @@ class Conversation:
         self._max_frame_bytes = max_frame_bytes
         self._buffers = buffers
         self._wake = wake
-        self._buffer = bytearray(BUFFER_BYTES)
-        self._view = memoryview(self._buffer)
+        self._view = memoryview(_memory(BUFFER_BYTES))
         self._start = 0
         self._end = 0
-        self._large: bytearray | mmap | None = None
+        self._large: mmap | None = None
         self._large_view = memoryview(b"")
         self._large_end = 0
         self._pending: deque[Pending | Parts] = deque()

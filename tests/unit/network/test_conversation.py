@@ -1,5 +1,6 @@
 """Bytes in, frames to dispatch, answers out in order."""
 
+import resource
 import struct
 
 import pytest
@@ -9,7 +10,6 @@ from hypothesis import strategies as st
 from kserver.errors import ProtocolError
 from kserver.network.conversation import (
     BUFFER_BYTES,
-    LAZY_ABOVE_BYTES,
     OUT_LIMIT_BYTES,
     PENDING_LIMIT,
     Buffers,
@@ -77,20 +77,31 @@ def test_a_length_outside_the_limit_closes_the_connection(size):
         talk.feed(struct.pack(">i", size))
 
 
-def test_a_claimed_length_takes_no_memory_until_bytes_arrive():
-    import resource
-
-    def resident_pages():
+@pytest.mark.parametrize("claimed", [90 << 20, 3 << 20, BUFFER_BYTES])
+def test_a_claimed_length_takes_no_memory_until_bytes_arrive(claimed):
+    def resident_bytes():
         with open("/proc/self/statm") as statm:
-            return int(statm.read().split()[1])
+            return int(statm.read().split()[1]) * resource.getpagesize()
 
-    page = resource.getpagesize()
-    talks = [Talk() for _ in range(8)]
-    before = resident_pages()
+    before = resident_bytes()
+    talks = [Talk() for _ in range(100)]
     for talk in talks:
-        talk.feed(struct.pack(">i", 90 << 20) + b"x" * 100)
-    assert (resident_pages() - before) * page < 16 << 20
-    assert LAZY_ABOVE_BYTES < 90 << 20
+        talk.feed(struct.pack(">i", claimed) + b"x" * 100)
+    assert resident_bytes() - before < 4 << 20
+
+
+def test_a_claim_that_no_memory_is_left_for_closes_the_connection():
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    with open("/proc/self/statm") as statm:
+        used_bytes = int(statm.read().split()[0]) * resource.getpagesize()
+    first, second = Talk(), Talk()
+    resource.setrlimit(resource.RLIMIT_AS, (used_bytes + (150 << 20), limits[1]))
+    try:
+        first.feed(struct.pack(">i", 90 << 20))
+        with pytest.raises(ProtocolError, match="no memory"):
+            second.feed(struct.pack(">i", 90 << 20))
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
 def test_a_large_buffer_is_lent_again():
