@@ -1,0 +1,30 @@
+"""The simulations over many more seeds; the note of a failure names its seed."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.simulation import test_broker, test_topics
+from tests.support.loop import simulate
+
+SEEDS = int(os.environ.get("SEEDS", "500"))
+SCENARIOS = (
+    test_broker.power_cuts,
+    test_broker.unflushed_is_unseen,
+    test_broker.idempotence,
+    test_topics.made_anew,
+    test_topics.killed_while_deleting,
+)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_every_seed_holds(scenario):
+    for seed in range(1000, 1000 + SEEDS):
+        simulate(scenario, seed)
+
+
+def test_one_seed_gives_one_trace():
+    for seed in range(1000, 1000 + SEEDS // 10):
+        assert simulate(test_broker.some_load, seed) == simulate(test_broker.some_load, seed)
