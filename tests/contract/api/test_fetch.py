@@ -24,6 +24,25 @@ PRODUCE_VERSION = 9
 NEWEST_BY_NAME = FIRST_WITH_TOPIC_IDS - 1
 
 
+JAVA_KNOWS = {
+    ErrorCode.none,
+    ErrorCode.unknown_server_error,
+    ErrorCode.offset_out_of_range,
+    ErrorCode.corrupt_message,
+    ErrorCode.unknown_topic_or_partition,
+    ErrorCode.not_leader_or_follower,
+    ErrorCode.replica_not_available,
+    ErrorCode.topic_authorization_failed,
+    ErrorCode.kafka_storage_error,
+    ErrorCode.fenced_leader_epoch,
+    ErrorCode.unknown_leader_epoch,
+    ErrorCode.offset_not_available,
+    ErrorCode.unknown_topic_id,
+    ErrorCode.inconsistent_topic_id,
+}
+"""Errors of a partition that Java's consumer can handle; any other ends its poll."""
+
+
 def versions_since(first):
     return pytest.mark.parametrize("version", [v for v in VERSIONS if v >= first])
 
@@ -126,6 +145,29 @@ def test_an_unknown_partition_is_named_as_unknown(client, topic, version):
 def test_the_zero_topic_id_is_unknown(client, version):
     answer = fetch(client, version, Topic("", uuid.UUID(int=0)), 0)
     assert answer.error_code is ErrorCode.unknown_topic_id
+
+
+@every_version
+def test_no_refusal_is_one_that_java_does_not_know(client, topic, version):
+    produce(client, PRODUCE_VERSION, topic, batch(b"a"))
+    unknown = Topic("missing", uuid.uuid4())
+    told = [
+        fetch(client, version, unknown, 0),
+        fetch_from(client, version, topic, {-1: 0})[-1],
+        fetch(client, version, topic, 99),
+        fetch(client, version, topic, 0, current_leader_epoch=99),
+        fetch(client, version, topic, 0, max_bytes=-1),
+        fetch(client, version, topic, 0, partition_max_bytes=-1),
+        fetch(client, version, topic, 0, isolation_level=7),
+    ]
+    assert {answer.error_code for answer in told} <= JAVA_KNOWS
+
+
+@every_version
+def test_who_wants_no_bytes_does_not_wait(client, topic, version):
+    began = time.monotonic()
+    assert fetch(client, version, topic, 0, min_bytes=0, max_wait_ms=20_000).records == b""
+    assert time.monotonic() - began < 10
 
 
 @every_version
