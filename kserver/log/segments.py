@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _KEPT_PLACES = 64
 """How many offsets are remembered: a few for each reader."""
 _HEADER_BYTES = 61
-_UNFOLDED_BYTES = 32 << 20
+_UNFOLDED_BYTES = 16 << 20
 """Of one batch, when its records are looked through; several threads may be at it."""
 
 Place: TypeAlias = tuple[LogSegment, int]

@@ -41,7 +41,7 @@ class WireClient:
     def send(self, api_key: int, version: int, /, **fields: Any) -> int:
         """Send only; returns the correlation id."""
         self._correlation_id += 1
-        request = _build(versions.request(api_key, version), fields)
+        request = build(versions.request(api_key, version), fields)
         self.send_bytes(write_request(request, self._correlation_id, self._client_id))
         return self._correlation_id
 
@@ -89,13 +89,14 @@ def milliseconds(number: int) -> datetime.timedelta:
     return datetime.timedelta(milliseconds=number)
 
 
-def _build(shape: Any, fields: Mapping[str, Any]) -> Any:
+def build(shape: Any, fields: Mapping[str, Any]) -> Any:
+    """The entity of a shape, of fields in which nested entities are dicts."""
     return shape(**{name: _value(getattr(shape, name), value) for name, value in fields.items()})
 
 
 def _value(shape: Any, value: Any) -> Any:
     if isinstance(value, Mapping):
-        return _build(shape, value)
+        return build(shape, value)
     if isinstance(value, list | tuple):
         return tuple(_value(shape, one) for one in value)
     return value
