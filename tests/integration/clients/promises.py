@@ -125,7 +125,7 @@ class Produces:
     def test_a_missing_topic_is_made_for_a_producer(self, client, broker, name):
         assert client.produce(name, [Record(b"a")]) == [0]
         assert [r.value for r in written(broker, name)] == [b"a"]
-        assert (broker.data / f"{name}-2").is_dir()
+        until(lambda: (broker.data / f"{name}-2").is_dir())
 
     def test_no_topic_is_made_where_the_broker_forbids_it(self, strict_client, strict_broker, name):
         with pytest.raises(Refused) as refused:
