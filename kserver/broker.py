@@ -2,8 +2,8 @@
 
     start   log directory locked, addresses bound, coordination reached, registered, the
             controller's image read, logs recovered, partitions hosted, clients let in
-    stop    clients kept out, parked requests ended, logs flushed and marked clean, coordination
-            left, the lock released
+    stop    clients kept out, what was taken answered, parked requests ended, logs flushed and
+            marked clean, coordination left, the lock released
 
 Nobody is let in before everything that he may ask for is there.
 """
@@ -133,6 +133,7 @@ class Broker:
                     ready()
                     await stop.wait()
                     log.info("shutting down")
+                    await listeners.finish()
                 finally:
                     # A part that failed ends the tasks that serve requests: let no more in.
                     listeners.close()

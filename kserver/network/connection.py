@@ -28,6 +28,7 @@ from kserver.world.disk import Disk, FileRange
 JOIN_BELOW_BYTES = 8 * 1024
 SENDFILE_BYTES = 256 * 1024
 TURN_BYTES = 512 * 1024
+SHUTDOWN = "shutdown"
 SHORT_FILE = "the log file is shorter than the answer promised"
 
 
@@ -80,6 +81,11 @@ class Connection:
         )
         loop.add_reader(self._fd, self._readable)
 
+    def finish(self) -> None:
+        """Answer what was taken, take no more, then close."""
+        self._conversation.finishing = True
+        self._go_on()
+
     def close(self, reason: str = "") -> None:
         if self._closed:
             return
@@ -130,6 +136,8 @@ class Connection:
             return
         if self._conversation.out and not self._writing:
             self._send()
+        if self._conversation.is_finished:
+            self.close(SHUTDOWN)
         if not self._closed:
             self._pause_or_resume()
 

@@ -10,6 +10,8 @@ transport (the simulated network; TLS later).
                fetch, a request that runs as a task)
     full       more than OUT_LIMIT_BYTES wait to be sent,     the shell has sent them
                or PENDING_LIMIT answers are awaited
+    finishing  the broker stops: what was taken is still      all of it is answered, but for an
+               answered, nothing more is dispatched           exclusive answer
     closed     nothing is dispatched, nothing is sent         never
 
 What arrives in another state than `open` waits in the receive buffer, and when that is full in the
@@ -130,6 +132,7 @@ class Conversation:
         "_view",
         "_wake",
         "closed",
+        "finishing",
         "held_back",
         "muted",
         "out",
@@ -160,6 +163,7 @@ class Conversation:
         self.muted = False
         self.held_back = False
         """Frames are there that may not be dispatched yet."""
+        self.finishing = False
         self.closed = False
 
     @property
@@ -174,6 +178,7 @@ class Conversation:
         return not (
             self.muted
             or self.closed
+            or self.finishing
             or self.out_bytes > OUT_LIMIT_BYTES
             or len(self._pending) >= PENDING_LIMIT
         )
@@ -203,6 +208,15 @@ class Conversation:
         if self.held_back and self._may_dispatch:
             self.held_back = False
             self._advance()
+
+    @property
+    def is_finished(self) -> bool:
+        """`finishing` is set, and has been reached."""
+        return (
+            self.finishing
+            and not self.out
+            and all(isinstance(one, Pending) and one.exclusive for one in self._pending)
+        )
 
     def close(self) -> None:
         self.closed = True

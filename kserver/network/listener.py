@@ -8,6 +8,7 @@ once, before a byte of it is read.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import socket
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kserver.model import Endpoint
-from kserver.network.connection import Connection
+from kserver.network.connection import SHUTDOWN, Connection
 from kserver.network.conversation import Buffers, Dispatch
 from kserver.network.stream import StreamConnection
 from kserver.world.disk import Disk
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 
 ACCEPTED_A_TURN = 64
 SWEEPS_PER_IDLE_LIMIT = 10
+FINISH_LIMIT_S = 2.0
 
 
 class AnyConnection(Protocol):
@@ -33,6 +35,7 @@ class AnyConnection(Protocol):
     last_active_s: float
     """The loop's time when bytes last came or, held up, went."""
 
+    def finish(self) -> None: ...
     def close(self, reason: str = "") -> None: ...
 
 
@@ -66,6 +69,8 @@ class Listeners:
         # Dicts, for their order: what leaves here must not depend on hashes.
         self._connections: dict[AnyConnection, None] = {}
         self._by_address: Counter[str] = Counter()
+        self._empty: asyncio.Event | None = None
+        """Set by the last connection to go, once they are asked to."""
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -152,10 +157,26 @@ class Listeners:
             server.close()
         self._servers.clear()
 
+    async def finish(self) -> None:
+        """Take nothing more, and answer what was taken, within FINISH_LIMIT_S.
+
+        An idempotent producer sends again what was not answered, and a broker that starts knows
+        only the last batch of each: one before that it could not tell from one out of order.
+        """
+        self.stop_accepting()
+        self._empty = asyncio.Event()
+        for connection in list(self._connections):
+            connection.finish()
+        if self._connections:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FINISH_LIMIT_S):
+                    await self._empty.wait()
+        self.close()
+
     def close(self) -> None:
         self.stop_accepting()
         for connection in list(self._connections):
-            connection.close("shutdown")
+            connection.close(SHUTDOWN)
 
     def _accept(
         self, loop: asyncio.AbstractEventLoop, listening: socket.socket, endpoint: Endpoint
@@ -239,7 +260,9 @@ class Listeners:
         self._by_address[connection.address] -= 1
         if not self._by_address[connection.address]:
             del self._by_address[connection.address]
-        if reason and reason not in ("idle", "shutdown"):
+        if not self._connections and self._empty is not None:
+            self._empty.set()
+        if reason and reason not in ("idle", SHUTDOWN):
             log.info("connection from %s closed: %s", connection.address, reason)
 
 

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from kserver.errors import ProtocolError
+from kserver.network.connection import SHUTDOWN
 from kserver.network.conversation import Buffers, Conversation, Dispatch
 from kserver.world.disk import Disk, FileRange
 
@@ -61,6 +62,11 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._sender = None
         self._on_close(self, self._reason or (str(error) if error else ""))
 
+    def finish(self) -> None:
+        """Answer what was taken, take no more, then close."""
+        self._conversation.finishing = True
+        self._send()
+
     def close(self, reason: str = "") -> None:
         self._reason = self._reason or reason
         self._conversation.close()
@@ -107,6 +113,11 @@ class StreamConnection(asyncio.BufferedProtocol):
                 return
             if len(conversation.out) == before:
                 break
+        if conversation.is_finished and self._sender is None:
+            self._reason = self._reason or SHUTDOWN
+            conversation.close()
+            # What the transport still holds goes out first.
+            self._transport.close()
         self._pause_or_resume()
 
     async def _send_range(self, part: FileRange) -> None:

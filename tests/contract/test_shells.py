@@ -481,6 +481,26 @@ def test_the_broker_may_close_at_any_time(shell):
     shell.run(main)
 
 
+def test_a_broker_that_stops_answers_what_it_has_taken(shell):
+    """But not what is held back behind it, and it waits for no exclusive answer."""
+
+    async def main(shell):
+        script = [Later(40, False, COLD), COLD, Later(20, False, None), Later(NEVER, True, COLD)]
+        server = served(shell, script)
+        reader, writer = await shell.connect(server, 5_000)
+        writer.write(framed([b"taken"] * 4 + [b"held back"] * 3))
+        await until(lambda: len(server.frames) == 4)
+        server.connection.finish()
+        writer.write(framed([b"late"]))
+        assert await read_rest(reader) == content_of(COLD, 0) + content_of(COLD, 1)
+        await until(lambda: server.closed)
+        assert server.closed == ["shutdown"]
+        assert server.frames == [b"taken"] * 4
+        writer.close()
+
+    shell.run(main)
+
+
 async def read_rest(reader):
     received = bytearray()
     try:

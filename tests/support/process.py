@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 LISTENING = re.compile(r"listening on PLAINTEXT://(\S+)")
+STARTED = re.compile(r"\[KafkaServer id=\d+\] started")
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60
 
@@ -32,7 +33,7 @@ class BrokerProcess:
         self.process: subprocess.Popen[str] | None = None
         self.output: list[str] = []
         """Lines of all its starts."""
-        self._listens = False
+        self._started = False
 
     @property
     def data(self) -> Path:
@@ -48,7 +49,7 @@ class BrokerProcess:
         return int(self.address.rpartition(":")[2])
 
     def start(self) -> BrokerProcess:
-        """Returns once it listens; raises RuntimeError with its output when it does not."""
+        """Returns once it says that it started; RuntimeError with its output when it does not."""
         self.directory.mkdir(parents=True, exist_ok=True)
         overrides = [w for k, v in self.settings.items() for w in ("--override", f"{k}={v}")]
         self.process = subprocess.Popen(
@@ -59,11 +60,11 @@ class BrokerProcess:
             text=True,
             env=os.environ | {"PYTHONUNBUFFERED": "1"},
         )
-        self._listens = False
+        self._started = False
         found = threading.Event()
         reader = threading.Thread(target=self._read, args=(self.process, found), daemon=True)
         reader.start()
-        if not found.wait(START_TIMEOUT_S) or not self._listens:
+        if not found.wait(START_TIMEOUT_S) or not self._started:
             self.kill()
             raise RuntimeError("the broker did not start:\n" + "".join(self.output))
         self.settings["listeners"] = f"PLAINTEXT://{self.address}"
@@ -75,7 +76,8 @@ class BrokerProcess:
             self.output.append(line)
             if match := LISTENING.search(line):
                 self.address = match[1]
-                self._listens = True
+            elif STARTED.search(line):
+                self._started = True
                 found.set()
         found.set()
 
