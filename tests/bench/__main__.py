@@ -20,8 +20,10 @@ from tests.bench.machine import (
     BUSY_BETWEEN_ROWS,
     BenchError,
     busy_share,
+    cpu_times_now,
     describe,
     disturbances,
+    stolen,
 )
 from tests.bench.rounds import KINDS, Samples, brokers, measure, say
 from tests.bench.rows import ROWS, Row, Work
@@ -68,17 +70,23 @@ def run(
     """The samples of each row, and why the others have none; `warnings` grow meanwhile."""
     samples: dict[str, Samples] = {}
     failed: dict[str, str] = {}
+    stolen_shares: dict[str, float] = {}
     with brokers(work, needed=any(row.partitions for row in rows)) as servers:
         for row in rows:
             busy = busy_share()
             if busy > BUSY_BETWEEN_ROWS:
                 warnings.append(f"the cores were {busy:.0%} busy before {row.name}")
                 say(f"warning: {warnings[-1]}")
+            before = cpu_times_now()
             try:
                 samples[row.name] = measure(row, work, servers, rounds)
             except (BenchError, OSError) as error:  # OSError: a broker that died, a full disk
                 failed[row.name] = str(error)
                 say(f"{row.name} failed: {error}")
+            stolen_shares[row.name] = cpu_times_now().since(before).stolen_share
+    for warning in stolen(stolen_shares):
+        warnings.append(warning)
+        say(f"warning: {warning}")
     return samples, failed
 
 

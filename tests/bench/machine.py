@@ -7,13 +7,16 @@ import platform
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 BUSY = 0.05
 """Share of all cores; above it the machine is not quiet."""
 BUSY_BETWEEN_ROWS = 0.2
 """The same while two brokers run and tidy up."""
+STOLEN = 0.02
+"""Share of all cores that other virtual machines took; above it figures are too low."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -52,11 +55,23 @@ def disturbances() -> list[str]:
 
 def busy_share(interval_s: float = 1) -> float:
     """Of all cores' time, over an interval in which this process sleeps."""
-    before = cpu_times(Path("/proc/stat").read_text())
+    before = cpu_times_now()
     time.sleep(interval_s)
-    after = cpu_times(Path("/proc/stat").read_text())
-    idle, total = (b - a for a, b in zip(before, after, strict=True))
-    return 1 - idle / total if total else 0.0
+    return cpu_times_now().since(before).busy_share
+
+
+def cpu_times_now() -> CpuTimes:
+    return cpu_times(Path("/proc/stat").read_text())
+
+
+def stolen(shares: Mapping[str, float]) -> list[str]:
+    """The disturbance that other virtual machines were, from what they took during each row."""
+    found = {name: share for name, share in shares.items() if share > STOLEN}
+    if not found:
+        return []
+    worst = max(found, key=lambda name: found[name])
+    rows = "1 row" if len(found) == 1 else f"{len(found)} of {len(shares)} rows"
+    return [f"other machines took CPU time during {rows}, {found[worst]:.0%} during {worst}"]
 
 
 def _other_brokers() -> Iterator[int]:
@@ -77,10 +92,29 @@ def is_broker(words: list[str]) -> bool:
     )
 
 
-def cpu_times(stat: str) -> tuple[int, int]:
-    """Idle and all ticks of all cores, from the text of /proc/stat."""
+class CpuTimes(NamedTuple):
+    """Ticks of all cores; what the hypervisor gave to other machines (steal) is among `all`."""
+
+    idle: int
+    stolen: int
+    all: int
+
+    def since(self, before: CpuTimes) -> CpuTimes:
+        return CpuTimes(*(b - a for a, b in zip(before, self, strict=True)))
+
+    @property
+    def busy_share(self) -> float:
+        return 1 - self.idle / self.all if self.all else 0.0
+
+    @property
+    def stolen_share(self) -> float:
+        return self.stolen / self.all if self.all else 0.0
+
+
+def cpu_times(stat: str) -> CpuTimes:
+    """From the text of /proc/stat."""
     ticks = [int(word) for word in stat.split("\n", 1)[0].split()[1:9]]
-    return ticks[3] + ticks[4], sum(ticks)
+    return CpuTimes(ticks[3] + ticks[4], ticks[7], sum(ticks))
 
 
 def process_cpu_s(stat: str) -> float:
