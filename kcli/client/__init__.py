@@ -1,6 +1,9 @@
 """A Kafka client: producer, consumer, admin; asyncio inside, a blocking face over it.
 
+    from kcli.client import Consumer, Producer
+
     config, security, settings    what each can be told, and Kafka's defaults
+    old_names                     what Kafka 0.8 called it
     errors                        what a client raises of its own
     cluster                       brokers, leaders, connections; trying again until a deadline
     admin, offsets                topics, configurations, offsets, brokers
@@ -19,5 +22,49 @@
     blocking                      all of it for plain threads
 
 Within Kafka's protocol it knows of kserver's wire, peer, config, model and errors, and nothing of
-its broker.
+its broker.  What is named in `__all__` is imported when it is first used.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kcli.client.admin import Admin
+    from kcli.client.blocking import Blocking
+    from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
+    from kcli.client.consumer import Consumer
+    from kcli.client.producer import Producer
+    from kserver.errors import KafkaError
+    from kserver.model import TopicPartition
+
+__all__ = [
+    "Admin",
+    "AdminConfig",
+    "Blocking",
+    "Consumer",
+    "ConsumerConfig",
+    "KafkaError",
+    "Producer",
+    "ProducerConfig",
+    "TopicPartition",
+]
+
+_HOMES = {
+    "Admin": "kcli.client.admin",
+    "AdminConfig": "kcli.client.config",
+    "Blocking": "kcli.client.blocking",
+    "Consumer": "kcli.client.consumer",
+    "ConsumerConfig": "kcli.client.config",
+    "KafkaError": "kserver.errors",
+    "Producer": "kcli.client.producer",
+    "ProducerConfig": "kcli.client.config",
+    "TopicPartition": "kserver.model",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

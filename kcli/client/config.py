@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+from kcli.client.old_names import CONSUMER_NAMES, PRODUCER_NAMES, Names
 from kcli.client.security import SecurityConfig
 from kcli.client.settings import any_case_of
 from kserver.config.setting import (
@@ -160,6 +161,7 @@ class ClientConfig(SecurityConfig):
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class ProducerConfig(ClientConfig):
+    _old_names: ClassVar[Names] = PRODUCER_NAMES
     acks: str = setting("acks", "all", one_of("all", "-1", "0", "1"), doc="0, 1 or all (-1)")
     batch_size: int = setting(
         "batch.size", 16384, at_least(0), doc="bytes of one partition's batch"
@@ -309,6 +311,7 @@ class ProducerConfig(ClientConfig):
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class ConsumerConfig(ClientConfig):
+    _old_names: ClassVar[Names] = CONSUMER_NAMES
     allow_auto_create_topics: bool = setting(
         "allow.auto.create.topics", True, doc="asking for a topic's metadata may create it"
     )

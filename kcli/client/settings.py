@@ -1,16 +1,17 @@
-"""What the clients' configurations have in common: a table of settings, and the values given.
-
-Pure: no I/O, no clock, no await.
-"""
+"""What the clients' configurations have in common: a table of settings, and the values given."""
 
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
+from kcli.client.old_names import CLIENT_NAMES, Names, modern
 from kserver.config.setting import Check, settings_of
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -22,7 +23,8 @@ class Settings:
     """
 
     warnings: tuple[str, ...] = ()
-    """What was given and is not known, a line each."""
+    """What was given and is not known, or has another name today, a line each."""
+    _old_names: ClassVar[Names] = CLIENT_NAMES
 
     def __init__(self, **values: Any) -> None:
         for name, value in values.items():
@@ -39,13 +41,27 @@ class Settings:
         return name in self.__dict__
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> Self:
-        """Read texts by key.  ConfigError for a value that cannot be taken; unknown keys warn."""
+    def of(cls, given: Mapping[str, object]) -> Self:
+        """Read values by key: texts as in a file of properties, or what `str` makes such texts of.
+
+        ConfigError for a value that cannot be taken; unknown keys and Kafka 0.8's warn.
+        """
         table: type = cls
         known = settings_of(table)
-        values = {s.attribute: s.parse(given[k]) for k, s in known.items() if k in given}
-        warnings = tuple(_unknown(key, list(known)) for key in given if key not in known)
-        return cls(**cls._derived(values), warnings=warnings)
+        now, warnings = modern({key: str(value) for key, value in given.items()}, cls._old_names)
+        values = {s.attribute: s.parse(now[k]) for k, s in known.items() if k in now}
+        warnings += (_unknown(key, list(known)) for key in now if key not in known)
+        return cls(**cls._derived(values), warnings=tuple(warnings))
+
+    @classmethod
+    def taken(cls, given: Self | Mapping[str, object]) -> Self:
+        """What is ready as it is, anything else read, its warnings logged."""
+        if not isinstance(given, Mapping):
+            return given
+        config = cls.of(given)
+        for warning in config.warnings:
+            _logger.warning(warning)
+        return config
 
     @classmethod
     def _derived(cls, values: dict[str, Any]) -> dict[str, Any]:

@@ -109,3 +109,16 @@ def test_the_delivery_timeout_leaves_room_for_a_linger_and_a_request():
 
 def test_settings_without_a_table_are_empty():
     assert not settings_of(Settings)
+
+
+def test_values_need_not_be_texts():
+    config = ConsumerConfig.of({"check.crcs": False, "max.poll.records": 7})
+    assert (config.check_crcs, config.max_poll_records) == (False, 7)
+
+
+def test_a_mapping_is_taken_for_a_configuration_and_its_warnings_are_logged(caplog):
+    ready = AdminConfig.of({"retries": "3", "xyzzy": "1"})
+    assert AdminConfig.taken(ready) is ready
+    assert not caplog.text
+    assert AdminConfig.taken({"retries": 3, "xyzzy": 1}).retries == 3
+    assert "xyzzy is not a known setting" in caplog.text

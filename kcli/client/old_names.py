@@ -1,0 +1,119 @@
+"""The names that Kafka 0.8 had for what its clients are told today.
+
+Pure: tables; texts in, texts and warnings out.
+
+Such a name is taken, with a warning that says what it is called now; where today's name is given
+too, that one holds.  What 0.8 counted in other units, or left to ZooKeeper, does nothing.
+
+Source: the configuration of Kafka 0.8.2's documentation, for the Scala clients and for the first
+releases of Java's producer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
+
+_SAME: Mapping[str, str] = MappingProxyType({})
+
+
+class Now(NamedTuple):
+    """Today's keys, and what became of those values that are written otherwise."""
+
+    keys: tuple[str, ...]
+    values: Mapping[str, str] = _SAME
+
+
+class Gone(NamedTuple):
+    """No key of today means the same; what to do instead."""
+
+    instead: str
+
+
+Names: TypeAlias = Mapping[str, Now | Gone]
+
+_WITHOUT_LIMIT = {"-1": str(2**63 - 1)}
+_JAVA = "org.apache.kafka.common.serialization."
+_ENCODERS = {
+    "kafka.serializer.DefaultEncoder": _JAVA + "ByteArraySerializer",
+    "kafka.serializer.StringEncoder": _JAVA + "StringSerializer",
+}
+_OF_GROUPS = Gone("groups no longer need ZooKeeper, and neither does this key")
+
+CLIENT_NAMES: Names = {"metadata.broker.list": Now(("bootstrap.servers",))}
+PRODUCER_NAMES: Names = {
+    **CLIENT_NAMES,
+    "request.required.acks": Now(("acks",)),
+    "queue.buffering.max.ms": Now(("linger.ms",)),
+    "producer.type": Now(("linger.ms",), {"sync": "0", "async": "5000"}),
+    "compression.codec": Now(("compression.type",), {"0": "none", "1": "gzip", "2": "snappy"}),
+    "compressed.topics": Gone("compression.type holds for all topics of a producer"),
+    "message.send.max.retries": Now(("retries",)),
+    "topic.metadata.refresh.interval.ms": Now(("metadata.max.age.ms",), _WITHOUT_LIMIT),
+    "queue.buffering.max.messages": Gone("buffer.memory says how many bytes may wait"),
+    "queue.enqueue.timeout.ms": Now(("max.block.ms",), _WITHOUT_LIMIT),
+    "batch.num.messages": Gone("batch.size says how many bytes go together"),
+    "key.serializer.class": Now(("key.serializer",), _ENCODERS),
+    "serializer.class": Now(("value.serializer", "key.serializer"), _ENCODERS),
+    "metadata.fetch.timeout.ms": Now(("max.block.ms",)),
+    "timeout.ms": Now(("request.timeout.ms",)),
+    "block.on.buffer.full": Gone("max.block.ms says how long send may wait for memory"),
+}
+CONSUMER_NAMES: Names = {
+    **CLIENT_NAMES,
+    "auto.commit.enable": Now(("enable.auto.commit",)),
+    "fetch.message.max.bytes": Now(("max.partition.fetch.bytes",)),
+    "fetch.wait.max.ms": Now(("fetch.max.wait.ms",)),
+    "refresh.leader.backoff.ms": Now(("retry.backoff.ms",)),
+    "socket.receive.buffer.bytes": Now(("receive.buffer.bytes",)),
+    "socket.timeout.ms": Now(("request.timeout.ms",)),
+    "consumer.timeout.ms": Gone("poll has a timeout of its own"),
+    "queued.max.message.chunks": Gone("fetch.max.bytes says how much is fetched ahead"),
+    "num.consumer.fetchers": Gone("each broker that is read from has a fetcher"),
+    "zookeeper.connect": Gone("bootstrap.servers says where the brokers are"),
+    "consumer.id": _OF_GROUPS,
+    "dual.commit.enabled": _OF_GROUPS,
+    "offsets.storage": _OF_GROUPS,
+    "offsets.channel.backoff.ms": _OF_GROUPS,
+    "offsets.channel.socket.timeout.ms": _OF_GROUPS,
+    "offsets.commit.max.retries": _OF_GROUPS,
+    "rebalance.backoff.ms": _OF_GROUPS,
+    "rebalance.max.retries": _OF_GROUPS,
+    "zookeeper.connection.timeout.ms": _OF_GROUPS,
+    "zookeeper.session.timeout.ms": _OF_GROUPS,
+    "zookeeper.sync.time.ms": _OF_GROUPS,
+}
+
+OLD_VALUES: Mapping[tuple[str, str], str] = {
+    ("auto.offset.reset", "smallest"): "earliest",
+    ("auto.offset.reset", "largest"): "latest",
+}
+"""Keys that kept their names while some of their values did not."""
+
+
+def modern(given: Mapping[str, str], names: Names) -> tuple[dict[str, str], list[str]]:
+    """The same settings under the names of today, and a warning for each that was renamed."""
+    now = {key: OLD_VALUES.get((key, value), value) for key, value in given.items()}
+    warnings = [
+        f"{key}={given[key]} is of Kafka 0.8, and {key}={value} today"
+        for key, value in now.items()
+        if value != given[key]
+    ]
+    # In the table's order: of two old names for one thing the first holds.
+    for old, meaning in names.items():
+        if old not in now:
+            continue
+        value = now.pop(old)
+        if isinstance(meaning, Gone):
+            warnings.append(f"{old} is a setting of Kafka 0.8 and does nothing: {meaning.instead}")
+            continue
+        value = meaning.values.get(value, value)
+        warnings += (
+            f"{old} is a name of Kafka 0.8 and passed over: {key} is given too"
+            if key in now
+            else f"{old} is a name of Kafka 0.8: say {key}={value}"
+            for key in meaning.keys
+        )
+        now = dict.fromkeys(meaning.keys, value) | now
+    return now, warnings
