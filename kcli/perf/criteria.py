@@ -1,0 +1,104 @@
+"""Criteria: what --fail-if says, and whether a run meets it.
+
+Pure: texts and numbers in, verdicts out.
+
+    p99>+10%          more than a tenth above the baseline
+    records_per_s<-5%       more than a twentieth below it
+    p99>50ms  max>1.5s      above a time; a plain number is in the metric's own unit
+    records_per_s<100000    below a number
+    p99>+10%,avg>20ms       any of several
+
+A metric is the name of a field of -o; `_ms` may be left out, and p99.9 is p999_ms.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+_CRITERION = re.compile(
+    r"\s*(?P<metric>[a-z][a-z0-9_.]*)\s*(?P<side>[<>])\s*"
+    r"(?P<sign>[+-]?)(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>%|us|ms|s|)\s*"
+)
+_UNIT_MS = {"us": 0.001, "ms": 1.0, "s": 1000.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """Fails a run whose metric is above (">") or below ("<") the bound: a number, or a share of the
+    baseline: 0.1 for +10%.
+    """
+
+    text: str
+    metric: str
+    side: str
+    bound: float
+    is_relative: bool
+
+    def limit(self, baseline: float) -> float:
+        return baseline * (1 + self.bound) if self.is_relative else self.bound
+
+    def finding(self, now: float, baseline: float) -> str | None:
+        """Why the run fails, None where it does not; `baseline` counts for a relative bound."""
+        limit = self.limit(baseline)
+        if math.isnan(now):
+            return f"{self.text}: {self.metric} has no value, as nothing was measured"
+        if not (now > limit if self.side == ">" else now < limit):
+            return None
+        told = f"{self.text}: {self.metric} is {now:.10g} now"
+        if not self.is_relative:
+            return told
+        change = f", {now / baseline - 1:+.1%}" if baseline else ""
+        return f"{told}, baseline {baseline:.10g}{change}"
+
+
+def parse(text: str, metrics: Sequence[str]) -> list[Criterion]:
+    """The criteria in a text, with commas between them.  ValueError, for a person, for others."""
+    return [_criterion(part.strip(), metrics) for part in text.split(",")]
+
+
+def _criterion(text: str, metrics: Sequence[str]) -> Criterion:
+    match = _CRITERION.fullmatch(text)
+    if match is None:
+        raise ValueError(
+            f"'{text}' is not METRIC>BOUND or METRIC<BOUND, such as p99>+10% or p99>5ms"
+        )
+    metric = _metric(match["metric"], metrics)
+    number, sign, unit = float(match["number"]), match["sign"], match["unit"]
+    if unit == "%":
+        if not sign:
+            raise ValueError(
+                f"'{text}': say +{match['number']}% for so much above the baseline, "
+                f"-{match['number']}% for so much below it"
+            )
+        return Criterion(text, metric, match["side"], float(f"{sign}{number}") / 100, True)
+    if sign:
+        raise ValueError(f"'{text}': a bound with a sign is a share of the baseline, such as +10%")
+    if unit and not metric.endswith("_ms"):
+        raise ValueError(f"'{text}': {metric} is not a time")
+    return Criterion(text, metric, match["side"], number * _UNIT_MS.get(unit, 1.0), False)
+
+
+def _metric(name: str, metrics: Sequence[str]) -> str:
+    plain = name.replace(".", "")
+    for metric in metrics:
+        if plain in (metric, metric.removesuffix("_ms")):
+            return metric
+    known = ", ".join(metric.removesuffix("_ms") for metric in metrics)
+    raise ValueError(f"there is no metric '{name}'; metrics are {known}")
+
+
+def findings(
+    criteria: Sequence[Criterion], now: Mapping[str, float], baseline: Mapping[str, float]
+) -> list[str]:
+    """Why a run fails.  A relative criterion on a metric that the baseline lacks finds nothing."""
+    found = []
+    for one in criteria:
+        if one.is_relative and one.metric not in baseline:
+            continue
+        why = one.finding(now.get(one.metric, math.nan), baseline.get(one.metric, math.nan))
+        if why is not None:
+            found.append(why)
+    return found

@@ -1,0 +1,89 @@
+"""History: a line of JSON for each run of a performance test, and the baseline earlier ones make.
+
+Pure: texts and values.
+
+Runs compare when test and workload are the same: how many records of what size at which rate, with
+which properties of the client; topic, brokers and host may differ.  The baseline is the median, of
+each metric by itself, over the last few of those that failed no check: a bad night does not become
+the measure of the next.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+SCHEMA = "k.perf-test.run/1"
+
+# What says where and who, not how fast.
+_UNCOMPARED = ("bootstrap.servers", "client.id", "client.rack", "group.id")
+_UNCOMPARED_PREFIXES = ("ssl.", "sasl.")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`at` is the end in ISO 8601; `failed` are the findings of its checks."""
+
+    test: str
+    at: str
+    version: str
+    topic: str
+    servers: str
+    workload: Mapping[str, Any]
+    host: Mapping[str, Any]
+    results: Mapping[str, float]
+    failed: list[str] = field(default_factory=list)
+
+    def line(self) -> str:
+        return json.dumps({"schema": SCHEMA} | asdict(self)) + "\n"
+
+    def is_like(self, other: Run) -> bool:
+        return self.test == other.test and self.workload == other.workload
+
+
+def read(lines: Iterable[str]) -> tuple[list[Run], int]:
+    """The runs, and how many lines are none of this version: torn by a full disk, or others'."""
+    runs, others = [], 0
+    for line in lines:
+        run = _run(line)
+        if run is not None:
+            runs.append(run)
+        elif line.strip():
+            others += 1
+    return runs, others
+
+
+def _run(line: str) -> Run | None:
+    try:
+        found = json.loads(line)
+        if found.pop("schema") != SCHEMA:
+            return None
+        run = Run(**found)
+        numbers = all(isinstance(value, int | float) for value in run.results.values())
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return run if numbers else None
+
+
+def baseline(runs: Sequence[Run], like: Run, last: int) -> tuple[dict[str, float], int]:
+    """The median of each metric over the last of those that are like this one and failed no check,
+    and over how many.
+    """
+    chosen = [run for run in runs if run.is_like(like) and not run.failed][-last:]
+    values: dict[str, list[float]] = {}
+    for run in chosen:
+        for metric, value in run.results.items():
+            values.setdefault(metric, []).append(value)
+    return {metric: statistics.median(of) for metric, of in values.items()}, len(chosen)
+
+
+def comparable(properties: Mapping[str, str]) -> dict[str, str]:
+    """The client's properties that say how it works; no passwords, no addresses, sorted."""
+    return {
+        key: value
+        for key, value in sorted(properties.items())
+        if key not in _UNCOMPARED and not key.startswith(_UNCOMPARED_PREFIXES)
+    }

@@ -1,0 +1,68 @@
+"""Payloads: the values of the records that a performance test sends.
+
+Pure: chance is handed in.  `take(first, count)` gives the values of the records from `first` on, at
+least one and at most `count`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from random import Random
+from typing import Protocol
+
+POOL_BYTES = 4 << 20
+"""Far more than a batch, so that no compression meets a value again."""
+
+_TO_LETTER = bytes(ord("A") + byte * 26 // 256 for byte in range(256))
+
+
+class Payloads(Protocol):
+    def take(self, first: int, count: int) -> Sequence[bytes]: ...
+
+
+def letters(size: int, chance: Random) -> bytes:
+    """So many random upper-case letters."""
+    return chance.randbytes(size).translate(_TO_LETTER)
+
+
+class Letters:
+    """Values of one size, made once: to make each anew would cost more than to send it."""
+
+    def __init__(self, size: int, count: int, chance: Random) -> None:
+        different = max(2, min(count, POOL_BYTES // size))
+        made = letters(different * size, chance)
+        self._pool = [made[at : at + size] for at in range(0, len(made), size)]
+
+    def take(self, first: int, count: int) -> Sequence[bytes]:
+        at = first % len(self._pool)
+        return self._pool[at : at + count]
+
+
+class OfFile:
+    """Each a random one of those given."""
+
+    def __init__(self, values: Sequence[bytes], chance: Random) -> None:
+        self._values = values
+        self._chance = chance
+
+    def take(self, first: int, count: int) -> Sequence[bytes]:
+        return self._chance.choices(self._values, k=count)
+
+
+class Counting:
+    """Each the number of its record, in decimal."""
+
+    def take(self, first: int, count: int) -> Sequence[bytes]:
+        return [b"%d" % number for number in range(first, first + count)]
+
+
+def split(text: str, delimiter: str) -> list[bytes]:
+    """The parts between matches of a pattern, without empty ones at the end: Java's split.
+
+    Raises re.error for a pattern that is none.
+    """
+    parts = re.split(delimiter, text)
+    while len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    return [part.encode() for part in parts]

@@ -1,0 +1,114 @@
+"""Schedule: when each record is due, and from the timestamp that it was given, when it was due.
+
+Pure: times are seconds since the start, timestamps milliseconds of the wall clock.
+
+A latency counts from the time when a record was due, not from when it could at last be sent: else
+a broker that stalls for a second would make one record late, and not the thousand that would have
+been sent meanwhile (coordinated omission).
+
+A record carries the millisecond in which it is due as its timestamp, and a batch's outcome brings
+it back: nothing is kept for a record.  At up to 1000 a second `due_at` is exact; of the records of
+one millisecond it gives the middle, half a millisecond off at most.
+
+The first `warmup` records have earlier timestamps than all others, which have `steady_ms` or later,
+by a millisecond too late if need be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Protocol
+
+
+class Schedule(Protocol):
+    @property
+    def steady_ms(self) -> float: ...
+
+    def due(self, elapsed_s: float) -> float:
+        """How many records are due by then."""
+
+    def time_of(self, index: int) -> float:
+        """When a record is due, the first being 0."""
+
+    def runs(self, first: int, end: int, elapsed_s: float) -> Iterator[tuple[int, int]]:
+        """The records from `first` to before `end`: a timestamp, and how many have it."""
+
+    def due_at(self, timestamp_ms: int) -> float:
+        """When the records with this timestamp were due."""
+
+
+class Fixed:
+    """So many records a second, evenly, the first at `start_ms`."""
+
+    def __init__(self, rate: float, start_ms: int, warmup: int = 0) -> None:
+        self.rate = rate
+        self.start_ms = start_ms
+        self._warmup = warmup
+        self.steady_ms = start_ms + (self._ms(warmup - 1) + 1 if warmup else 0)
+
+    def due(self, elapsed_s: float) -> float:
+        return int(elapsed_s * self.rate) + 1
+
+    def time_of(self, index: int) -> float:
+        return index / self.rate
+
+    def runs(self, first: int, end: int, elapsed_s: float) -> Iterator[tuple[int, int]]:
+        while first < end:
+            ms = self._ms(first)
+            timestamp_ms = self.start_ms + ms
+            stop = min(end, self._end_of(ms))
+            if first < self._warmup:
+                stop = min(stop, self._warmup)
+            else:
+                timestamp_ms = max(timestamp_ms, self.steady_ms)
+            yield timestamp_ms, stop - first
+            first = stop
+
+    def due_at(self, timestamp_ms: int) -> float:
+        ms = timestamp_ms - self.start_ms
+        first, end = self._end_of(ms - 1), self._end_of(ms)
+        # None is due in a millisecond that only what follows on the warm-up was moved to.
+        return (first + end - 1) / 2 / self.rate if first < end else ms / 1000
+
+    def _ms(self, index: int) -> int:
+        return int(index * 1000 / self.rate)
+
+    def _end_of(self, ms: int) -> int:
+        """The first record that is due later than in this millisecond."""
+        index = max(0, math.ceil((ms + 1) * self.rate / 1000))
+        # Rounding may have led one too far, or not far enough.
+        while index and self._ms(index - 1) > ms:
+            index -= 1
+        while self._ms(index) <= ms:
+            index += 1
+        return index
+
+
+class Unlimited:
+    """As many as will go: a record is due when it is sent, known to half a millisecond."""
+
+    def __init__(self, start_ms: int, warmup: int = 0) -> None:
+        self.start_ms = start_ms
+        self._warmup = warmup
+        self.steady_ms: float = math.inf if warmup else start_ms
+
+    def due(self, elapsed_s: float) -> float:
+        return math.inf
+
+    def time_of(self, index: int) -> float:
+        return 0.0
+
+    def runs(self, first: int, end: int, elapsed_s: float) -> Iterator[tuple[int, int]]:
+        timestamp_ms = self.start_ms + int(elapsed_s * 1000)
+        if first < self._warmup:
+            stop = min(end, self._warmup)
+            yield timestamp_ms, stop - first
+            first = stop
+            if first == self._warmup:
+                self.steady_ms = timestamp_ms + 1
+        if first < end:
+            yield max(timestamp_ms, int(self.steady_ms)), end - first
+
+    def due_at(self, timestamp_ms: int) -> float:
+        return (timestamp_ms - self.start_ms + 0.5) / 1000

@@ -1,0 +1,85 @@
+"""Tally: what was delivered in a time, and Kafka's lines about it.
+
+Pure: times are seconds of any clock that only goes forward.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from kcli.perf.histogram import Histogram
+
+MEBIBYTE = 1 << 20
+
+
+class Tally:
+    def __init__(self, since_s: float) -> None:
+        self.since_s = since_s
+        self.bytes = 0
+        self.latencies = Histogram()
+
+    def add(self, latency_us: int, records: int, size_bytes: int) -> None:
+        """So many records, together of this size, each after this time."""
+        self.latencies.add(latency_us, records)
+        self.bytes += size_bytes
+
+    def sum(self, now_s: float) -> Sum:
+        """What it comes to, in the time until now."""
+        latencies, elapsed_s = self.latencies, now_s - self.since_s
+        p50, p95, p99, p999 = (latencies.percentile_us(p) / 1000 for p in (0.5, 0.95, 0.99, 0.999))
+        return Sum(
+            latencies.count,
+            elapsed_s * 1000,
+            ratio(latencies.count, elapsed_s),
+            ratio(self.bytes / MEBIBYTE, elapsed_s),
+            latencies.mean_us / 1000,
+            latencies.most_us / 1000,
+            p50,
+            p95,
+            p99,
+            p999,
+        )
+
+
+class Sum(NamedTuple):
+    """Mebibytes are those of the values alone; latencies are in milliseconds."""
+
+    records: int
+    elapsed_ms: float
+    records_per_s: float
+    mib_per_s: float
+    avg_ms: float
+    max_ms: float
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    p999_ms: float
+
+    def window_line(self) -> str:
+        """As kafka-producer-perf-test.sh reports while it sends."""
+        return (
+            f"{self.records} records sent, {self.records_per_s:.1f} records/sec "
+            f"({self.mib_per_s:.2f} MB/sec), {number(self.avg_ms, 1)} ms avg latency, "
+            f"{self.max_ms:.1f} ms max latency."
+        )
+
+    def total_line(self, of: str = "") -> str:
+        """As it ends; `of` says which records, as " steady state" does."""
+        return (
+            f"{self.records}{of} records sent, {self.records_per_s:f} records/sec "
+            f"({self.mib_per_s:.2f} MB/sec), {number(self.avg_ms, 2)} ms avg latency, "
+            f"{self.max_ms:.2f} ms max latency, {int(self.p50_ms)} ms 50th, "
+            f"{int(self.p95_ms)} ms 95th, {int(self.p99_ms)} ms 99th, "
+            f"{int(self.p999_ms)} ms 99.9th."
+        )
+
+
+def ratio(amount: float, of: float) -> float:
+    """0 where there is nothing to divide by."""
+    return amount / of if of > 0 else 0.0
+
+
+def number(value: float, digits: int) -> str:
+    """As Java prints it: `NaN`."""
+    return "NaN" if math.isnan(value) else f"{value:.{digits}f}"
