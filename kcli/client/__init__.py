@@ -4,11 +4,15 @@
 
     config, security, settings    what each can be told, and Kafka's defaults
     old_names                     what Kafka 0.8 called it
+    named                         code that settings name: Kafka's classes, or Python's
+    serialization, interceptors   values to bytes and back; what sees every record
     errors                        what a client raises of its own
     cluster                       brokers, leaders, connections; trying again until a deadline
     admin, offsets                topics, configurations, offsets, brokers
+    descriptions                  what is told and asked there
 
     producer                      send, try_send, flush
+    intake                        a record's way through interceptors, serializers, partitioner
     accumulator, partitioner      records into batches, within a limit of memory
     lane                          one partition's batches: order, sequences, idempotence
     sender, outlet                batches to their leaders; timers, metadata, answers

@@ -1,6 +1,6 @@
 """Admin: topics, configurations, offsets and brokers, asked about and changed.
 
-    async with Admin(AdminConfig.of({"bootstrap.servers": "localhost:9092"})) as admin:
+    async with Admin({"bootstrap.servers": "localhost:9092"}) as admin:
         for topic in await admin.list_topics():
             print(topic.name)
 
@@ -14,25 +14,56 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from random import Random
-from types import MappingProxyType, TracebackType
-from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 from uuid import UUID
 
 from kcli.client import offsets
 from kcli.client.cluster import METADATA, Cluster, Node, To
 from kcli.client.config import AdminConfig
+from kcli.client.descriptions import (
+    ClusterDescription,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    CreatedTopic,
+    NewPartitions,
+    NewTopic,
+    PartitionDescription,
+    Reassignment,
+    ResourceType,
+    TopicDescription,
+    TopicListing,
+)
 from kcli.client.offsets import ListedOffset
 from kserver.errors import ErrorCode, KafkaError
-from kserver.model import BrokerId, LeaderEpoch, TopicPartition
+from kserver.model import BrokerId, TopicPartition
 from kserver.peer import Peer
 from kserver.wire import versions
 
+__all__ = [
+    "Admin",
+    "ClusterDescription",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigSource",
+    "ConfigSynonym",
+    "ConfigType",
+    "CreatedTopic",
+    "NewPartitions",
+    "NewTopic",
+    "PartitionDescription",
+    "Reassignment",
+    "ResourceType",
+    "TopicDescription",
+    "TopicListing",
+]
+
 T = TypeVar("T")
-K = TypeVar("K")
 
 CREATE_TOPICS = 19
 DELETE_TOPICS = 20
@@ -46,151 +77,13 @@ DESCRIBE_TOPIC_PARTITIONS = 75
 METADATA_BY_ID = 12
 
 
-class ResourceType(IntEnum):
-    """What can have a configuration (Kafka's ConfigResource.Type)."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
-
-
-class ConfigSource(IntEnum):
-    """Where a value stands (Kafka's DescribeConfigsResponse.ConfigSource)."""
-
-    UNKNOWN = 0
-    DYNAMIC_TOPIC_CONFIG = 1
-    DYNAMIC_BROKER_CONFIG = 2
-    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
-    STATIC_BROKER_CONFIG = 4
-    DEFAULT_CONFIG = 5
-    DYNAMIC_BROKER_LOGGER_CONFIG = 6
-    DYNAMIC_CLIENT_METRICS_CONFIG = 7
-    DYNAMIC_GROUP_CONFIG = 8
-    DYNAMIC_DEFAULT_CLIENT_METRICS_CONFIG = 9
-    DYNAMIC_DEFAULT_GROUP_CONFIG = 10
-
-    @classmethod
-    def _missing_(cls, value: object) -> ConfigSource:
-        """Sources of newer brokers than this list."""
-        return cls.UNKNOWN
-
-
-class ConfigType(IntEnum):
-    UNKNOWN = 0
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    SHORT = 4
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-    CLASS = 8
-    PASSWORD = 9
-
-    @classmethod
-    def _missing_(cls, value: object) -> ConfigType:
-        return cls.UNKNOWN
-
-
-ConfigResource: TypeAlias = tuple[ResourceType, str]
-
-
-class TopicListing(NamedTuple):
-    name: str
-    id: UUID | None
-    is_internal: bool
-
-
-class PartitionDescription(NamedTuple):
-    """`elr` and `last_known_elr` (KIP-966) are None where the broker does not tell."""
-
-    partition: int
-    leader: BrokerId | None
-    replicas: tuple[BrokerId, ...]
-    isr: tuple[BrokerId, ...]
-    elr: tuple[BrokerId, ...] | None = None
-    last_known_elr: tuple[BrokerId, ...] | None = None
-    leader_epoch: LeaderEpoch = -1
-
-
-class TopicDescription(NamedTuple):
-    name: str
-    id: UUID | None
-    is_internal: bool
-    partitions: tuple[PartitionDescription, ...]
-
-
-class NewTopic(NamedTuple):
-    """-1 takes the broker's default; `assignments` (replicas by partition) excludes both counts."""
-
-    name: str
-    partitions: int = -1
-    replication_factor: int = -1
-    assignments: Mapping[int, Sequence[BrokerId]] | None = None
-    config: Mapping[str, str | None] = MappingProxyType({})
-
-
-class CreatedTopic(NamedTuple):
-    """What the broker made of a NewTopic; -1 and None where it does not tell (before v5)."""
-
-    name: str
-    id: UUID | None
-    partitions: int
-    replication_factor: int
-    config: tuple[ConfigEntry, ...] | None
-
-
-@dataclass(frozen=True, slots=True)
-class NewPartitions:
-    """The topic shall have `count` in all; `assignments` holds the replicas of each added one."""
-
-    count: int
-    assignments: Sequence[Sequence[BrokerId]] | None = None
-
-
-class ConfigSynonym(NamedTuple):
-    name: str
-    value: str | None
-    source: ConfigSource
-
-
-class ConfigEntry(NamedTuple):
-    """One key; `value` is None for null and for what is sensitive."""
-
-    name: str
-    value: str | None
-    source: ConfigSource
-    is_sensitive: bool
-    is_read_only: bool
-    type: ConfigType = ConfigType.UNKNOWN
-    documentation: str | None = None
-    synonyms: tuple[ConfigSynonym, ...] = ()
-
-    @property
-    def is_default(self) -> bool:
-        return self.source is ConfigSource.DEFAULT_CONFIG
-
-
-class ClusterDescription(NamedTuple):
-    cluster_id: str | None
-    controller_id: BrokerId | None
-    brokers: list[Node]
-
-
-class Reassignment(NamedTuple):
-    """A partition on its way from some replicas to others (KIP-455)."""
-
-    replicas: tuple[BrokerId, ...]
-    adding: tuple[BrokerId, ...]
-    removing: tuple[BrokerId, ...]
-
-
 class Admin:
     """Open while the `async with` lasts; connections are made when first needed."""
 
-    def __init__(self, config: AdminConfig, *, chance: Random | None = None) -> None:
+    def __init__(
+        self, config: AdminConfig | Mapping[str, object], *, chance: Random | None = None
+    ) -> None:
+        config = AdminConfig.taken(config)
         self.cluster = Cluster(config, chance=chance)
         self._config = config
 

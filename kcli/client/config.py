@@ -6,7 +6,8 @@ Pure: tables, and the rules that hold between keys.
     config.linger_ms       20
     config.warnings        what was given and is unknown, a line each
 
-Serializers, interceptors and the like name Java classes: those keys are taken and do nothing.
+Serializers, interceptors and partitioners are named as Kafka's Java classes, where they have their
+like here (`serialization.py`, `partitioner.py`), else as package.module.name of Python code.
 Unlike Java's clients these leave socket buffers as the system has them unless told a size: the
 system grows them with the distance, and a fixed 64 KB halves the throughput on one machine.
 """
@@ -200,10 +201,10 @@ class ProducerConfig(ClientConfig):
         doc="no duplicates and no gaps; needs acks=all, retries, at most 5 requests in flight",
     )
     interceptor_classes: tuple[str, ...] = setting(
-        "interceptor.classes", (), acts=Acts.JAVA, doc="see and change records on their way"
+        "interceptor.classes", (), doc="see and change records on their way"
     )
     key_serializer: str | None = setting(
-        "key.serializer", None, type=Type.CLASS, acts=Acts.JAVA, doc="turns keys into bytes"
+        "key.serializer", None, type=Type.CLASS, doc="turns keys into bytes"
     )
     linger_ms: int = setting(
         "linger.ms", 5, at_least(0), type=Type.LONG, doc="how long a batch waits for more records"
@@ -244,7 +245,6 @@ class ProducerConfig(ClientConfig):
         "partitioner.class",
         None,
         type=Type.CLASS,
-        acts=Acts.JAVA,
         doc="chooses partitions; unset: murmur2 of the key, else sticky",
     )
     partitioner_ignore_keys: bool = setting(
@@ -275,7 +275,7 @@ class ProducerConfig(ClientConfig):
         doc="enables transactions",
     )
     value_serializer: str | None = setting(
-        "value.serializer", None, type=Type.CLASS, acts=Acts.JAVA, doc="turns values into bytes"
+        "value.serializer", None, type=Type.CLASS, doc="turns values into bytes"
     )
 
     @classmethod
@@ -374,7 +374,7 @@ class ConsumerConfig(ClientConfig):
         "heartbeat.interval.ms", 3000, acts=Acts.GROUPS, doc="heartbeat period (classic)"
     )
     interceptor_classes: tuple[str, ...] = setting(
-        "interceptor.classes", (), acts=Acts.JAVA, doc="see and change records on their way"
+        "interceptor.classes", (), doc="see and change records on their way"
     )
     isolation_level: str = setting(
         "isolation.level",
@@ -383,7 +383,7 @@ class ConsumerConfig(ClientConfig):
         doc="read_committed hides aborted and undecided records",
     )
     key_deserializer: str | None = setting(
-        "key.deserializer", None, type=Type.CLASS, acts=Acts.JAVA, doc="turns bytes into keys"
+        "key.deserializer", None, type=Type.CLASS, doc="turns bytes into keys"
     )
     max_partition_fetch_bytes: int = setting(
         "max.partition.fetch.bytes",
@@ -426,7 +426,7 @@ class ConsumerConfig(ClientConfig):
         doc="batch_optimized or record_limit",
     )
     value_deserializer: str | None = setting(
-        "value.deserializer", None, type=Type.CLASS, acts=Acts.JAVA, doc="turns bytes into values"
+        "value.deserializer", None, type=Type.CLASS, doc="turns bytes into values"
     )
 
 

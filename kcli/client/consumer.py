@@ -1,14 +1,14 @@
 """Consumer: reads assigned partitions, from positions that the reader may set.
 
-    async with Consumer(ConsumerConfig.of({"bootstrap.servers": "localhost:9092"})) as consumer:
+    async with Consumer({"bootstrap.servers": "localhost:9092"}) as consumer:
         consumer.assign([TopicPartition("greetings", 0)])
         await consumer.seek_to_beginning()
         for record in await consumer.poll(1000):
             print(record.offset, record.value)
 
 A partition without a position starts where auto.offset.reset says.  `poll` gives single records,
-`poll_batches` the same by batch, which spares one object for each record.  Groups, and with them
-subscriptions and commits, are not here.
+`poll_batches` the same by batch, which spares one object for each record; it leaves out the
+deserializers and interceptors.  Groups, and with them subscriptions and commits, are not here.
 """
 
 from __future__ import annotations
@@ -17,49 +17,75 @@ import asyncio
 import random
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from kcli.client import offsets
 from kcli.client.chunk import FetchedBatch
 from kcli.client.cluster import Cluster, PartitionMetadata
 from kcli.client.config import ConsumerConfig
-from kcli.client.errors import ClientError, TimedOut
+from kcli.client.errors import ClientError, TimedOut, Undeserializable
 from kcli.client.fetcher import Fetcher
+from kcli.client.interceptors import ConsumerInterceptor, consumed
+from kcli.client.named import named
 from kcli.client.offsets import EARLIEST, LATEST, ListedOffset
+from kcli.client.serialization import DESERIALIZERS, Deserializer, as_it_is
 from kcli.client.subscription import Assigned, Subscription
 from kserver.errors import ConfigError, ErrorCode, KafkaError, ProtocolError
 from kserver.model import LeaderEpoch, Offset, TopicPartition
 from kserver.wire.batch import Record, TimestampType
 
-__all__ = ["Consumer", "ConsumerRecord", "FetchedBatch", "Record"]
+__all__ = ["Consumer", "ConsumerInterceptor", "ConsumerRecord", "FetchedBatch", "Record"]
 
 
 class ConsumerRecord(NamedTuple):
+    """Key and value are what the deserializers made of them: without any, bytes or None."""
+
     topic: str
     partition: int
     offset: Offset
     timestamp: int
     timestamp_type: TimestampType
-    key: bytes | None
-    value: bytes | None
+    key: Any
+    value: Any
     headers: tuple[tuple[str, bytes | None], ...]
     leader_epoch: LeaderEpoch
 
 
 class Consumer:
-    """Between `start` and `close`, for one reader.  `now_ms` tells what by_duration counts from."""
+    """Between `start` and `close`, for one reader.  `now_ms` tells what by_duration counts from.
+
+    Deserializers that are given here go before those that settings name.
+    """
 
     def __init__(
         self,
-        config: ConsumerConfig,
+        config: ConsumerConfig | Mapping[str, object],
         *,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         chance: random.Random | None = None,
     ) -> None:
+        config = ConsumerConfig.taken(config)
         self.cluster = Cluster(config, chance=chance, max_answer_bytes=_most_bytes(config))
         self._config = config
+
+        def deserializer(key: str, name: str | None) -> Deserializer:
+            return as_it_is if name is None else named(key, name, DESERIALIZERS)
+
+        self._read_key = key_deserializer or deserializer(
+            "key.deserializer", config.key_deserializer
+        )
+        self._read_value = value_deserializer or deserializer(
+            "value.deserializer", config.value_deserializer
+        )
+        self._interceptors = [
+            *(named("interceptor.classes", name, {}) for name in config.interceptor_classes),
+            *interceptors,
+        ]
         self._now_ms = now_ms
         self._reset = _reset_of(config.auto_offset_reset)
         self._subscription = Subscription()
@@ -167,24 +193,47 @@ class Consumer:
         """The next records, at most max.poll.records; waits for the first up to `timeout_ms`.
 
         Raises what stands at the position of a partition: NoOffset, LogTruncated, KafkaError
-        (authorization, an offset out of range without a reset, a wrong checksum), ProtocolError.
-        It does so at each call until that partition is sought elsewhere or assigned no more.
+        (authorization, an offset out of range without a reset, a wrong checksum), ProtocolError,
+        Undeserializable.  It does so at each call until that partition is sought elsewhere or
+        assigned no more.
         """
-        return [
-            ConsumerRecord(
-                batch.topic,
-                batch.partition,
-                offset,
-                timestamp,
-                batch.timestamp_type,
-                key,
-                value,
-                headers,
-                batch.leader_epoch,
-            )
-            for batch in await self.poll_batches(timeout_ms, max_records)
-            for offset, timestamp, key, value, headers in batch.records
-        ]
+        batches = await self.poll_batches(timeout_ms, max_records)
+        if self._read_key is as_it_is and self._read_value is as_it_is:
+            records = _records(batches)
+        else:
+            records = self._deserialized(_records(batches))
+        return consumed(records, self._interceptors) if self._interceptors else records
+
+    def _deserialized(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+        """Those before the first that cannot be; it is where its partition is read from next, and
+        raised when it comes first.
+        """
+        read_key, read_value = self._read_key, self._read_value
+        done: list[ConsumerRecord] = []
+        for record in records:
+            try:
+                done.append(
+                    record._replace(
+                        key=None if record.key is None else read_key(record.key),
+                        value=None if record.value is None else read_value(record.value),
+                    )
+                )
+            except Exception as error:
+                self._give_back(records[len(done) :])
+                if done:
+                    return done
+                partition = TopicPartition(record.topic, record.partition)
+                raise Undeserializable(partition, record.offset, error) from error
+        return done
+
+    def _give_back(self, records: Iterable[ConsumerRecord]) -> None:
+        """These were read and shall be read again."""
+        first: dict[TopicPartition, ConsumerRecord] = {}
+        for record in records:
+            first.setdefault(TopicPartition(record.topic, record.partition), record)
+        for partition, record in first.items():
+            self._assigned(partition).seek(record.offset)
+        self._changed()
 
     async def poll_batches(
         self, timeout_ms: float = 0, max_records: int | None = None
@@ -327,6 +376,24 @@ class Consumer:
         if self._fetcher is None:
             raise ClientError("the consumer is not started, or was closed")
         return self._fetcher
+
+
+def _records(batches: Iterable[FetchedBatch]) -> list[ConsumerRecord]:
+    return [
+        ConsumerRecord(
+            batch.topic,
+            batch.partition,
+            offset,
+            timestamp,
+            batch.timestamp_type,
+            key,
+            value,
+            headers,
+            batch.leader_epoch,
+        )
+        for batch in batches
+        for offset, timestamp, key, value, headers in batch.records
+    ]
 
 
 # An answer holds at least one batch, however large: so much beyond fetch.max.bytes is believed.

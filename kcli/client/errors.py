@@ -6,6 +6,7 @@ Exception
 |   +-- TimedOut           brokers answer, but not with what was waited for
 |   +-- NoOffset           a partition has no position and no rule gives it one
 |   +-- LogTruncated       the log lost records that the consumer had reached (KIP-320)
+|   +-- Undeserializable   a deserializer raised (KIP-334)
 +-- kserver.errors.KafkaError   a broker refused one item (a topic, a partition, a record)
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kserver.model import OffsetAndEpoch, TopicPartition
+from kserver.model import Offset, OffsetAndEpoch, TopicPartition
 
 
 class ClientError(Exception):
@@ -55,3 +56,14 @@ class LogTruncated(ClientError):
         self.diverged = diverged
         where = f"at offset {diverged.offset}" if diverged else "at an unknown offset"
         super().__init__(f"{partition} was truncated {where}, below position {position}")
+
+
+class Undeserializable(ClientError):
+    """A deserializer raised on a record; the cause is what it raised.  The consumer stands at the
+    record: seek to the next offset to pass it.
+    """
+
+    def __init__(self, partition: TopicPartition, offset: Offset, cause: Exception) -> None:
+        self.partition = partition
+        self.offset = offset
+        super().__init__(f"the record at offset {offset} of {partition}: {cause}")

@@ -6,12 +6,21 @@ A record with a key goes where Java's clients send it: murmur2 of the key, its s
 modulo the number of partitions (Kafka: BuiltInPartitioner, Utils.murmur2).  Records without a key
 stay with one partition for a batch's worth of bytes and then move on (KIP-794); that choice is the
 accumulator's, which knows the batches.
+
+partitioner.class puts another rule in the place of both: one of Kafka's by its Java name, or a
+function of one's own:
+
+    def by_customer(topic, key, partitions, available):
+        return int(key.split(b"-")[0]) % partitions
 """
 
 from __future__ import annotations
 
 import functools
 import struct
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 _SEED = 0x9747B28C
 _MULTIPLIER = 0x5BD1E995
@@ -39,3 +48,45 @@ def murmur2(data: bytes) -> int:
 
 def partition_for_key(key: bytes, partitions: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+class Partitioner(Protocol):
+    """`partitions` is how many the topic has, `available` holds those that have a leader, or all
+    while none has.  None leaves the record to the partition that those without keys go to now.
+    """
+
+    def __call__(
+        self, topic: str, key: bytes | None, partitions: int, available: Sequence[int], /
+    ) -> int | None: ...
+
+
+class RoundRobin:
+    """One after the other, whatever the key."""
+
+    def __init__(self) -> None:
+        self._sent: Counter[str] = Counter()
+
+    def __call__(
+        self, topic: str, key: bytes | None, partitions: int, available: Sequence[int], /
+    ) -> int:
+        self._sent[topic] += 1
+        return available[(self._sent[topic] - 1) % len(available)]
+
+
+def sticky(topic: str, key: bytes | None, partitions: int, available: Sequence[int], /) -> None:
+    """With the others for a batch's worth, whatever the key."""
+
+
+PACKAGE = "org.apache.kafka.clients.producer."
+DEFAULT = frozenset(
+    {
+        "DefaultPartitioner",
+        f"{PACKAGE}internals.DefaultPartitioner",
+        "kafka.producer.DefaultPartitioner",
+    }
+)
+"""What older configurations name to have what is done without any."""
+PARTITIONERS: Mapping[str, Partitioner | type[Partitioner]] = {
+    f"{PACKAGE}RoundRobinPartitioner": RoundRobin,
+    f"{PACKAGE}UniformStickyPartitioner": sticky,
+}

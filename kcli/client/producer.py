@@ -1,6 +1,6 @@
 """Producer: sends records, many at a time, each with its outcome.
 
-    async with Producer(ProducerConfig.of({"bootstrap.servers": "localhost:9092"})) as producer:
+    async with Producer({"bootstrap.servers": "localhost:9092"}) as producer:
         sent = await producer.send("greetings", b"hello", key=b"me")
         print((await sent).offset)
 
@@ -13,6 +13,11 @@ nothing at all, and `on_batch` hears of whole batches:
 
     while not producer.try_send(topic, value, on_delivery=told):
         await producer.ready(topic)
+
+Keys and values are bytes or None, unless serializers make them so; interceptors see every record,
+and a partitioner of one's own may choose where it goes:
+
+    Producer(config, value_serializer=lambda order: json.dumps(order).encode())
 """
 
 from __future__ import annotations
@@ -21,18 +26,31 @@ import asyncio
 import functools
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from kcli.client.cluster import Cluster
 from kcli.client.config import ProducerConfig
 from kcli.client.errors import ClientError
+from kcli.client.intake import Intake, Plugins
+from kcli.client.interceptors import ProducerInterceptor, ProducerRecord
 from kcli.client.lane import Delivered, OnBatch, OnDelivery, RecordMetadata
+from kcli.client.partitioner import Partitioner
 from kcli.client.sender import Sender
+from kcli.client.serialization import Serializer
 from kserver.wire.batch import Headers
 
-__all__ = ["Delivered", "Offer", "OnBatch", "OnDelivery", "Producer", "RecordMetadata"]
+__all__ = [
+    "Delivered",
+    "Offer",
+    "OnBatch",
+    "OnDelivery",
+    "Producer",
+    "ProducerInterceptor",
+    "ProducerRecord",
+    "RecordMetadata",
+]
 
 
 def wall_clock_ms() -> int:
@@ -43,8 +61,8 @@ class Offer(Protocol):
     def __call__(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
+        value: Any,
+        key: Any = None,
         partition: int | None = None,
         timestamp: int | None = None,
         headers: Headers = (),
@@ -55,18 +73,32 @@ class Offer(Protocol):
 class Producer:
     """Between `start` and `close`.  `now_ms` stamps records, `chance` spreads those without keys.
 
-    `on_batch` is called with each batch's outcome (Delivered), before the futures of its records.
+    `on_batch` is called with each batch's outcome (Delivered), after the futures of its records.
+    What is given here goes before what settings name: key.serializer, partitioner.class and so on.
     """
 
     def __init__(
         self,
-        config: ProducerConfig,
+        config: ProducerConfig | Mapping[str, object],
         *,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
         on_batch: OnBatch | None = None,
         now_ms: Callable[[], int] = wall_clock_ms,
         chance: random.Random | None = None,
     ) -> None:
+        config = ProducerConfig.taken(config)
         self._config = config
+        self._plugins = Plugins(
+            config,
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            partitioner=partitioner,
+            interceptors=interceptors,
+        )
+        self._intake: Intake | None = None
         self._chance = chance or random.Random()
         self._now_ms = now_ms
         self._on_batch = on_batch
@@ -82,7 +114,12 @@ class Producer:
             now_ms=self._now_ms,
             chance=self._chance,
             on_batch=self._on_batch,
+            ignore_keys=(
+                self._config.partitioner_ignore_keys or self._plugins.partitioner is not None
+            ),
         )
+        if self._plugins:
+            self._intake = Intake(self._sender.accumulator, self._plugins)
         self._task = asyncio.create_task(self._sender.run())
 
     async def close(self, timeout_ms: int | None = None) -> None:
@@ -120,16 +157,21 @@ class Producer:
         the key, else to chance; `timestamp` None stands for now.  KafkaError for a record that can
         never be sent.
         """
-        return self._running().accumulator.offer
+        sender = self._running()
+        return sender.accumulator.offer if self._intake is None else self._intake.offer
 
-    def try_send_all(
-        self, topic: str, values: Sequence[bytes], timestamp: int | None = None
-    ) -> int:
+    def try_send_all(self, topic: str, values: Sequence[Any], timestamp: int | None = None) -> int:
         """As `try_send` for each of many values, without keys, in a tenth of its time.
 
         How many were taken, from the first on; `ready` waits for room for the rest.
         """
-        return self._running().accumulator.offer_all(topic, values, timestamp)
+        sender = self._running()
+        if self._intake is None:
+            return sender.accumulator.offer_all(topic, values, timestamp)
+        for taken, value in enumerate(values):
+            if not self._intake.offer(topic, value, timestamp=timestamp):
+                return taken
+        return len(values)
 
     async def ready(self, topic: str) -> None:
         """Wait until `try_send` may succeed.  TimedOut after max.block.ms."""
@@ -138,8 +180,8 @@ class Producer:
     async def send(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
+        value: Any,
+        key: Any = None,
         partition: int | None = None,
         timestamp: int | None = None,
         headers: Headers = (),
@@ -151,6 +193,10 @@ class Producer:
         sender = self._running()
         outcome: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         on_delivery = functools.partial(_settle, outcome)
+        if self._intake is not None:
+            record = ProducerRecord(topic, value, key, partition, timestamp, headers)
+            await self._send(sender, self._intake, record, on_delivery)
+            return outcome
         deadline: float | None = None
         while not sender.accumulator.offer(
             topic, value, key, partition, timestamp, headers, on_delivery
@@ -159,6 +205,15 @@ class Producer:
                 deadline = self.cluster.deadline(self._config.max_block_ms)
             await sender.ready(topic, deadline)
         return outcome
+
+    async def _send(
+        self, sender: Sender, intake: Intake, record: ProducerRecord, on_delivery: OnDelivery
+    ) -> None:
+        record = intake.prepare(record)
+        deadline = self.cluster.deadline(self._config.max_block_ms)
+        while not intake.take(record, on_delivery):
+            with intake.interceptors.telling(record):
+                await sender.ready(record.topic, deadline)
 
     async def flush(self) -> None:
         """Send what waits now; back when all of it is delivered or has failed."""

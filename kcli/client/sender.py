@@ -45,6 +45,7 @@ class Sender:
         now_ms: Callable[[], int],
         chance: Random,
         on_batch: OnBatch | None = None,
+        ignore_keys: bool = False,
     ) -> None:
         self._config = config
         self._cluster = cluster
@@ -57,7 +58,7 @@ class Sender:
                 batch_size=config.batch_size,
                 buffer_memory=config.buffer_memory,
                 max_request_size=config.max_request_size,
-                ignore_keys=config.partitioner_ignore_keys,
+                ignore_keys=ignore_keys,
                 adaptive=config.partitioner_adaptive_partitioning_enable,
                 stuck_after=config.partitioner_availability_timeout_ms / 1000,
             ),

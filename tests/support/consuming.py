@@ -34,6 +34,7 @@ class Log:
         self.divergence: tuple[int, int] = (-1, -1)
 
     def append(self, count: int = 1, **fields) -> None:
+        """So many records of a batch: each value is its offset, each timestamp 1000 more."""
         records = [(1000 + self.end + n, None, b"%d" % (self.end + n), ()) for n in range(count)]
         data = encode_batch(records, base_offset=self.end, leader_epoch=self.epoch, **fields)
         self.batches.append((self.end, count, data))
@@ -150,13 +151,14 @@ class Server:
         return found
 
 
-def run(scenario, **settings: str):
+def run(scenario, *, plugins=None, **settings: str):
     async def main(loop: SimLoop):
         server = Server(loop)
         await server.broker.start()
         given = {"bootstrap.servers": "broker-0:9092", "auto.offset.reset": "earliest"}
         config = ConsumerConfig.of(given | {k.replace("_", "."): v for k, v in settings.items()})
-        consumer = Consumer(config, now_ms=lambda: 1005, chance=random.Random(1))
+        chance = random.Random(1)
+        consumer = Consumer(config, now_ms=lambda: 1005, chance=chance, **(plugins or {}))
         await consumer.start()
         try:
             return await scenario(consumer, server)

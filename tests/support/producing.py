@@ -65,7 +65,15 @@ def identity(request):
     return reply_to(request)(error_code=OK, producer_id=7, producer_epoch=0)
 
 
-def run(scenario, *, produce_versions=None, partitions: int = 1, on_batch=None, **settings: str):
+def run(
+    scenario,
+    *,
+    produce_versions=None,
+    partitions: int = 1,
+    on_batch=None,
+    plugins=None,
+    **settings: str,
+):
     async def main(loop: SimLoop):
         broker, topic = ScriptedBroker(loop, "broker-0"), Topic()
         leads = [(0, 1)] * partitions
@@ -75,7 +83,13 @@ def run(scenario, *, produce_versions=None, partitions: int = 1, on_batch=None, 
         await broker.start()
         given = {"bootstrap.servers": "broker-0:9092"}
         config = ProducerConfig.of(given | {k.replace("_", "."): v for k, v in settings.items()})
-        producer = Producer(config, now_ms=lambda: 1234, chance=random.Random(1), on_batch=on_batch)
+        producer = Producer(
+            config,
+            now_ms=lambda: 1234,
+            chance=random.Random(1),
+            on_batch=on_batch,
+            **(plugins or {}),
+        )
         await producer.start()
         try:
             return await scenario(producer, broker, topic)

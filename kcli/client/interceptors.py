@@ -1,0 +1,104 @@
+"""Interceptors: what sees, and may change, every record that is sent or read (KIP-42).
+
+    class Stamp(ProducerInterceptor):
+        def on_send(self, record):
+            return record._replace(headers=[*record.headers, ("host", b"a7")])
+
+    Producer(config, interceptors=[Stamp()])
+
+They act in their order, each on what the one before made.  One that raises is logged and passed
+over: it never stops a record.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+from kcli.client.lane import RecordMetadata
+from kserver.wire.batch import Headers
+
+if TYPE_CHECKING:
+    from kcli.client.consumer import ConsumerRecord
+
+T = TypeVar("T")
+
+_logger = logging.getLogger(__name__)
+
+
+class ProducerRecord(NamedTuple):
+    """A record on its way out; key and value are what the serializers take."""
+
+    topic: str
+    value: Any
+    key: Any = None
+    partition: int | None = None
+    timestamp: int | None = None
+    headers: Headers = ()
+
+
+class ProducerInterceptor(Protocol):
+    """Derive from it and override what is wanted."""
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        """Before keys and values become bytes, and a partition is chosen."""
+        return record
+
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
+        """The record is delivered, or has failed: then only the topic is sure to be told, the
+        partition is -1 if none was chosen.  In the sender's loop: be quick.
+        """
+
+
+class ConsumerInterceptor(Protocol):
+    def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+        """What `poll` is about to give; positions are past all of it."""
+        return records
+
+
+def _safely(step: Callable[..., T], *values: object, otherwise: T) -> T:
+    try:
+        return step(*values)
+    except Exception:
+        _logger.exception("an interceptor failed")
+        return otherwise
+
+
+class Sent:
+    """A producer's interceptors, as one."""
+
+    def __init__(self, interceptors: Sequence[ProducerInterceptor]) -> None:
+        self._interceptors = interceptors
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        for interceptor in self._interceptors:
+            record = _safely(interceptor.on_send, record, otherwise=record)
+        return record
+
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
+        for interceptor in self._interceptors:
+            _safely(interceptor.on_acknowledgement, metadata, error, otherwise=None)
+
+    @contextmanager
+    def telling(self, record: ProducerRecord) -> Iterator[None]:
+        """What is raised meanwhile is the record's outcome."""
+        try:
+            yield
+        except Exception as error:
+            self.on_acknowledgement(unsent(record), error)
+            raise
+
+
+def unsent(record: ProducerRecord) -> RecordMetadata:
+    partition = -1 if record.partition is None else record.partition
+    return RecordMetadata(record.topic, partition, -1, record.timestamp or -1)
+
+
+def consumed(
+    records: list[ConsumerRecord], interceptors: Sequence[ConsumerInterceptor]
+) -> list[ConsumerRecord]:
+    for interceptor in interceptors:
+        records = _safely(interceptor.on_consume, records, otherwise=records)
+    return records

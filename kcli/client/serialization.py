@@ -1,0 +1,69 @@
+"""Serializers and deserializers: from values to bytes, and back.
+
+Pure: values in, values out.
+
+Any function of one value will do: `lambda value: json.dumps(value).encode()`, `json.loads`.  Null
+passes both ways as None and is shown to none of them.  Kafka's own are known by their Java names,
+as key.serializer and the like have them: those of strings, numbers, booleans, UUIDs and bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+from uuid import UUID
+
+Serializer: TypeAlias = Callable[[Any], bytes | None]
+Deserializer: TypeAlias = Callable[[bytes], Any]
+
+PACKAGE = "org.apache.kafka.common.serialization."
+
+
+def as_it_is(data: Any) -> Any:
+    """Bytes are what records hold."""
+    return data
+
+
+def _boolean(data: bytes) -> bool:
+    if data not in (b"\0", b"\1"):
+        raise ValueError(f"{data!r} is neither true nor false")
+    return data == b"\1"
+
+
+def _nothing(data: object) -> None:
+    raise ValueError("only null can be void")
+
+
+def _uuid_to_bytes(id: UUID) -> bytes:
+    return str(id).encode()
+
+
+def _packing(format: str) -> tuple[Serializer, Deserializer]:
+    """Of a number; its size is checked by struct."""
+    packer = struct.Struct(format)
+    return packer.pack, lambda data: packer.unpack(data)[0]
+
+
+_KINDS: Mapping[str, tuple[Serializer, Deserializer]] = {
+    "ByteArray": (as_it_is, as_it_is),
+    "ByteBuffer": (as_it_is, as_it_is),
+    "Bytes": (as_it_is, as_it_is),
+    # Java's String replaces what is not UTF-8.
+    "String": (str.encode, lambda data: data.decode(errors="replace")),
+    "Short": _packing(">h"),
+    "Integer": _packing(">i"),
+    "Long": _packing(">q"),
+    "Float": _packing(">f"),
+    "Double": _packing(">d"),
+    "Boolean": (lambda value: b"\1" if value else b"\0", _boolean),
+    "UUID": (_uuid_to_bytes, lambda data: UUID(data.decode())),
+    "Void": (_nothing, _nothing),
+}
+
+SERIALIZERS: Mapping[str, Serializer] = {
+    f"{PACKAGE}{kind}Serializer": write for kind, (write, _) in _KINDS.items()
+}
+DESERIALIZERS: Mapping[str, Deserializer] = {
+    f"{PACKAGE}{kind}Deserializer": read for kind, (_, read) in _KINDS.items()
+}
