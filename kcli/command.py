@@ -75,7 +75,7 @@ class Option(click.Option):
     @property
     def word(self) -> str:
         """The name as Kafka's messages have it: `command-config`."""
-        return self.opts[0].lstrip("-")
+        return max(self.opts, key=len).lstrip("-")
 
 
 class Integer(click.ParamType):  # type: ignore[type-arg]

@@ -191,7 +191,7 @@ def _options(command: Command) -> Iterator[str]:
 
 
 def _title(option: click.Option) -> str:
-    name = rf"\fB{_literal(option.opts[0])}\fR"
+    name = ", ".join(rf"\fB{_literal(word)}\fR" for word in option.opts)
     if option.is_flag:
         return name
     assert option.metavar is not None

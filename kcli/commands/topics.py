@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from kcli.command import OLDER, Manual, command
+from kcli.listing import Rows, formatted, rows
 from kcli.options import (
     INT,
     SERVER_VARIABLE,
@@ -24,11 +25,12 @@ from kcli.options import (
 )
 from kcli.output import answer, complain
 from kcli.running import EXPECTED, admin_config, granted, raise_first, reason, run, status_of
-from kcli.topic_ids import topic_id
+from kcli.shapes import Field, Shape
+from kcli.topic_ids import id_text, topic_id
 from kcli.topic_lines import REPORTS, lines
 
 if TYPE_CHECKING:
-    from kcli.client.admin import Admin
+    from kcli.client.admin import Admin, TopicListing
 
 ACTIONS = ("list", "describe", "create", "alter", "delete")
 MAX_REPLICATION_FACTOR = 0x7FFF
@@ -61,6 +63,18 @@ MANUAL = Manual(
         "$K_BOOTSTRAP_SERVER, so that no command runs against another cluster than was meant.",
     ),
     see_also=("k-console-producer", "k-console-consumer", "k-get-offsets"),
+)
+
+
+LIST = Shape(
+    "k.topics.list",
+    1,
+    "A topic.",
+    (
+        Field("topic", "string", "Its name."),
+        Field("topic_id", "string or null", "Its id; null where the broker has none."),
+        Field("internal", "boolean", "Whether it holds the cluster's own records."),
+    ),
 )
 
 
@@ -128,6 +142,7 @@ MANUAL = Manual(
         "N",
         type=INT,
     ),
+    formatted(LIST),
     cluster,
     option("--delete-config", "Ignored, with a notice.", "KEY", section=OLDER),
     option("--zookeeper", "Ignored, with a notice.", "HOST:PORT,...", section=OLDER),
@@ -145,6 +160,10 @@ def topics(given: SimpleNamespace) -> int:
     by tabs.  With one of the filters for partitions the headings are left out.
     """
     _check(given)
+    if given.output is not None:
+        with rows(given, LIST) as out:
+            run(_act(given, out), given.timeout)
+        return out.status
     try:
         run(_act(given), given.timeout)
     except EXPECTED as error:
@@ -153,16 +172,25 @@ def topics(given: SimpleNamespace) -> int:
     return 0
 
 
-async def _act(given: SimpleNamespace) -> None:
+async def _act(given: SimpleNamespace, out: Rows | None = None) -> None:
     from kcli.client.admin import Admin
 
-    action = next(globals()[f"_{name}"] for name in ACTIONS if getattr(given, name))
     async with Admin(admin_config(given)) as admin:
-        await action(admin, given)
+        if given.list:
+            await _list(admin, given, out)
+        else:
+            action = next(globals()[f"_{name}"] for name in ACTIONS if getattr(given, name))
+            await action(admin, given)
 
 
-async def _list(admin: Admin, given: SimpleNamespace) -> None:
-    answer("\n".join(await _matching(admin, given)))
+async def _list(admin: Admin, given: SimpleNamespace, out: Rows | None) -> None:
+    topics = await _matching(admin, given)
+    if out is None:
+        answer("\n".join(topic.name for topic in topics))
+        return
+    for topic in topics:
+        id = id_text(topic.id) if topic.id else None
+        out.row(topic=topic.name, topic_id=id, internal=topic.is_internal)
 
 
 async def _create(admin: Admin, given: SimpleNamespace) -> None:
@@ -242,14 +270,14 @@ async def _describe(admin: Admin, given: SimpleNamespace) -> None:
             answer(line)
 
 
-async def _matching(admin: Admin, given: SimpleNamespace) -> list[str]:
+async def _matching(admin: Admin, given: SimpleNamespace) -> list[TopicListing]:
     wanted = (lambda _: True) if given.topic is None else name_filter(given.topic)
     listed = await admin.list_topics(include_internal=not given.exclude_internal)
-    return [topic.name for topic in listed if wanted(topic.name)]
+    return [topic for topic in listed if wanted(topic.name)]
 
 
 async def _existing(admin: Admin, given: SimpleNamespace) -> list[str]:
-    names = await _matching(admin, given)
+    names = [topic.name for topic in await _matching(admin, given)]
     if given.topic and not names and not given.if_exists:
         raise Refused(f"Topic '{given.topic}' does not exist as expected")
     return names
@@ -327,6 +355,7 @@ def _check(given: SimpleNamespace) -> None:
     _only_with(given, "if-exists", "alter", "delete", "describe")
     _only_with(given, "if-not-exists", "create")
     _only_with(given, "exclude-internal", "list", "describe")
+    _only_with(given, "output", "list")
 
 
 def _only_with(given: SimpleNamespace, name: str, *actions: str) -> None:

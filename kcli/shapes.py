@@ -1,0 +1,122 @@
+"""Shapes: what the rows of a command's -o hold, declared once, versioned and documented.
+
+    LIST = Shape("k.topics.list", 1, "A topic.", (Field("topic", "string", "Its name."),))
+
+A shape's fields may grow at their end; a field that goes or changes its meaning makes another
+version.  The manual pages, `k shapes` and the tests read the same declarations.
+
+Pure: declarations, and the JSON Schema they amount to.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+OR_NULL = " or null"
+_SCHEMAS: dict[str, dict[str, Any]] = {
+    "string": {"type": "string"},
+    "integer": {"type": "integer"},
+    "number": {"type": "number"},
+    "boolean": {"type": "boolean"},
+    "list of integer": {"type": "array", "items": {"type": "integer"}},
+    "list of string": {"type": "array", "items": {"type": "string"}},
+    "map of string": {"type": "object", "additionalProperties": {"type": ["string", "null"]}},
+}
+TYPES = tuple(_SCHEMAS)
+"""What a field may hold; each also with ` or null`."""
+
+# `schema` tells lines of -o jsonl apart; a plain `y` or `no` is a boolean to some readers of YAML.
+_RESERVED = {"schema", "y", "n", "yes", "no", "on", "off", "true", "false", "null"}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One value of a row: its name, one of TYPES, and a sentence on what it says."""
+
+    name: str
+    type: str
+    doc: str
+
+    def __post_init__(self) -> None:
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", self.name), self.name
+        assert self.name not in _RESERVED, self.name
+        assert self.plain_type in TYPES, self.type
+
+    @property
+    def plain_type(self) -> str:
+        return self.type.removesuffix(OR_NULL)
+
+    @property
+    def is_nullable(self) -> bool:
+        return self.type.endswith(OR_NULL)
+
+    @property
+    def is_number(self) -> bool:
+        return self.plain_type in ("integer", "number")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One kind of row; `doc` says what a row stands for."""
+
+    name: str
+    version: int
+    doc: str
+    fields: tuple[Field, ...]
+
+    @property
+    def id(self) -> str:
+        """`k.topics.list/1`: what documents call it."""
+        return f"{self.name}/{self.version}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(field.name for field in self.fields)
+
+
+ERROR = Shape(
+    "k.error",
+    1,
+    "What was refused or failed.",
+    (
+        Field("subject", "string or null", "What it is about; null where it is the whole command."),
+        Field(
+            "code",
+            "string",
+            "The protocol's name of the error, such as UNKNOWN_TOPIC_OR_PARTITION; else TIMED_OUT, "
+            "INTERRUPTED, INVALID, FILE, REFUSED, or a command's own.",
+        ),
+        Field("message", "string", "Why, for a person."),
+    ),
+)
+
+
+def schema(shape: Shape) -> dict[str, Any]:
+    """The JSON Schema (2020-12) of the document that -o json prints of such rows."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": shape.id,
+        "type": "object",
+        "properties": {
+            "schema": {"const": shape.id},
+            "items": {"type": "array", "items": _row(shape)},
+            "errors": {"type": "array", "items": _row(ERROR)},
+        },
+        "required": ["schema", "items", "errors"],
+    }
+
+
+def _row(shape: Shape) -> dict[str, Any]:
+    return {
+        "description": shape.doc,
+        "type": "object",
+        "properties": {f.name: _typed(f) | {"description": f.doc} for f in shape.fields},
+        "required": list(shape.names),
+    }
+
+
+def _typed(field: Field) -> dict[str, Any]:
+    plain = _SCHEMAS[field.plain_type]
+    return plain | {"type": [plain["type"], "null"]} if field.is_nullable else plain
