@@ -4,7 +4,7 @@ Pure: no I/O, no await; time, chance and what must happen outside are handed in.
 
     offer(record)      into the open batch of its lane: a list append, no bytes are made
     sendable(lane)     is the lane's affair; `take` closes the batch if it is the open one
-    finish(batch)      its outcome is told: its memory is free
+    finish(batch)      its outcome is told; its memory is free once it is not in flight either
 """
 
 from __future__ import annotations
@@ -351,11 +351,19 @@ class Accumulator:
         return part
 
     def finish(self, batch: Batch) -> None:
-        """Its outcome is told: its memory is free."""
+        """Its outcome is told.  Its memory is free too, unless it is in flight: then its answer
+        frees it, or the bytes of what a slow broker has yet to take would not count.
+        """
         assert not batch.finished
         batch.finished = True
         del self.incomplete[batch]
+        if batch not in batch.lane.in_flight:
+            self.free(batch)
+
+    def free(self, batch: Batch) -> None:
+        """It is finished, and neither waits nor is in flight."""
         self.used_bytes -= batch.reserved
+        batch.reserved = 0
 
     def give_up(self, batch: Batch) -> None:
         """It will not be sent, or not again; what is in flight stays so until its answer."""

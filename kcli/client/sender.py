@@ -235,15 +235,15 @@ class Sender:
     # What the outlets tell
 
     def settle(self, batch: Batch, produced: Produced) -> None:
-        lane, error = batch.lane, produced.error
+        lane, error, was_finished = batch.lane, produced.error, batch.finished
         verdict = judge(error, batch, retries=self._config.retries)
         if verdict is Verdict.DELIVERED:
             for known in lane.answered(batch, appended=True):
                 self._finish(known, None, -1, -1)
-            if not batch.finished:
+            if not was_finished:
                 offset = produced.offset if error == ErrorCode.none else -1
                 self._finish(batch, None, offset, produced.append_time)
-        elif batch.finished:
+        elif was_finished:
             lane.answered(batch, appended=None if error in DOUBTFUL else False)
         elif verdict is Verdict.SPLIT:
             self.accumulator.split(batch)
@@ -251,6 +251,9 @@ class Sender:
             self.fail_batch(batch, _refusal(produced))
         else:
             self._retry(batch, verdict, error)
+        if was_finished:
+            self.accumulator.free(batch)
+            self._wake_waiters()
         if lane.waiting or lane.due:
             self.enqueue(lane)
 

@@ -67,10 +67,12 @@ def test_a_batch_that_is_given_up_in_flight_is_told_once_and_settled_by_its_answ
     bench.offer()
     batch = bench.take()
     bench.accumulator.finish(batch)
-    assert bench.accumulator.used_bytes == 0
+    assert bench.accumulator.used_bytes == batch.reserved > 0
     assert not bench.accumulator.incomplete
-    bench.offer()
     bench.lane().answered(batch, appended=True)
+    bench.accumulator.free(batch)
+    assert bench.accumulator.used_bytes == 0
+    bench.offer()
     assert not bench.lane().broken
     assert bench.take().base_sequence == 1
 
@@ -218,13 +220,13 @@ class Run:
         assert told == list(range(self.sent)), "one outcome each"
 
     def settle(self, batch: Batch, outcome: str) -> None:
-        accumulator, lane = self.accumulator, batch.lane
+        accumulator, lane, was_finished = self.accumulator, batch.lane, batch.finished
         if outcome == "appended":
             for done in [*lane.answered(batch, appended=True), batch]:
                 if not done.finished:
                     accumulator.finish(done)
                     self.acked += values(done)
-        elif batch.finished:
+        elif was_finished:
             lane.answered(batch, appended=None if outcome == "unknown" else False)
         elif outcome == "split" and len(batch.records) > 1:
             accumulator.split(batch)
@@ -236,6 +238,8 @@ class Run:
         else:
             doubtful = batch.doubtful or outcome == "unknown"
             lane.put_back(batch, 0, doubtful=doubtful)
+        if was_finished:
+            accumulator.free(batch)
 
     def give_up(self, batch: Batch) -> None:
         self.accumulator.give_up(batch)

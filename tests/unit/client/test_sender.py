@@ -278,3 +278,31 @@ def test_a_request_is_no_larger_than_max_request_size():
         assert [len(r.topic_data[0].partition_data) for r in broker.asked(PRODUCE)] == [2, 2]
 
     run(scenario, partitions=4, max_request_size="1000")
+
+
+def test_a_batch_in_flight_keeps_its_memory_until_its_answer_though_it_expired():
+    async def scenario(producer, broker, topic):
+        loop = asyncio.get_running_loop()
+        await producer.ready("t")
+        start = loop.time()
+        topic.verdict = lambda batch: (
+            ErrorCode.not_enough_replicas if loop.time() < start + 1 else None
+        )
+        with pytest.raises(TimedOut, match="Expiring"):
+            await (await producer.send("t", b"v"))
+        asked_at = start + 1
+        assert not producer.try_send("t", b"w")
+        await producer.ready("t")
+        # The request timed out, and with its connection it is gone.
+        assert asked_at + 2 <= loop.time() < asked_at + 3
+        topic.verdict = lambda batch: OK
+        assert producer.try_send("t", b"w")
+
+    run(
+        scenario,
+        buffer_memory="300",
+        batch_size="300",
+        delivery_timeout_ms="2500",
+        request_timeout_ms="2000",
+        retry_backoff_max_ms="100",
+    )
