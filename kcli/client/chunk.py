@@ -6,6 +6,8 @@ The headers are read at once, so that the next fetch can be sent before anything
 `take` gives the records from the asked offset on, batch by batch: those before it (a fetch starts
 with the batch that contains the offset) and control batches are left out, with read_committed also
 what aborted transactions wrote (KIP-98).
+
+A batch of many records is decoded in parts: packed, a megabyte may hold more of them than memory.
 """
 
 from __future__ import annotations
@@ -24,6 +26,9 @@ from kserver.wire.batch import (
     batches,
     read_control_record,
 )
+
+WHOLE_RECORDS = 1 << 16
+"""Batches of more records are decoded in parts."""
 
 
 class Aborted(NamedTuple):
@@ -56,6 +61,7 @@ class Chunk:
         "_batches",
         "_check_crcs",
         "_partition",
+        "_parts",
         "_rest",
         "_rest_of",
         "end",
@@ -84,6 +90,8 @@ class Chunk:
             raise ProtocolError(f"a fetch of {partition} without one whole batch")
         self.end = max(offset, found[-1].next_offset) if found else offset
         self._batches: Iterator[RecordBatch] = iter(found)
+        self._parts: Iterator[list[Record]] = iter(())
+        """What is still to be decoded of `_rest_of`."""
         self._rest: list[Record] = []
         self._rest_of: RecordBatch | None = None
 
@@ -93,32 +101,40 @@ class Chunk:
         KafkaError for a checksum that is wrong, ProtocolError for records that make no sense.
         """
         while not self._rest:
-            batch = next(self._batches, None)
+            if (part := next(self._parts, None)) is not None:
+                self._rest = self._unread(part)
+                continue
+            if self._rest_of is not None:
+                self.position = max(self.position, self._rest_of.next_offset)
+            self._rest_of = batch = next(self._batches, None)
             if batch is None:
                 self.position = max(self.position, self.end)
                 return None
-            if batch.last_offset < self.position:
-                continue
-            self._rest = self._visible(batch)
-            self._rest_of = batch
-            if not self._rest:
-                self.position = batch.next_offset
+            if batch.last_offset >= self.position and self._is_visible(batch):
+                self._parts = _decoded(batch)
         batch, records = self._rest_of, self._rest
         assert batch is not None
-        if len(records) <= most:
-            self._rest = []
-            next_offset = batch.next_offset
-        else:
+        if len(records) > most:
             self._rest = records[most:]
             records = records[:most]
             next_offset = records[-1].offset + 1
+        else:
+            self._rest = []
+            in_parts = batch.count > WHOLE_RECORDS
+            next_offset = records[-1].offset + 1 if in_parts else batch.next_offset
         self.position = next_offset
         topic, partition = self._partition
         return FetchedBatch(
             topic, partition, records, batch.timestamp_type, batch.leader_epoch, next_offset
         )
 
-    def _visible(self, batch: RecordBatch) -> list[Record]:
+    def _unread(self, records: list[Record]) -> list[Record]:
+        if records and records[0].offset < self.position:
+            return [record for record in records if record.offset >= self.position]
+        return records
+
+    def _is_visible(self, batch: RecordBatch) -> bool:
+        """Whether its records are for the reader."""
         if self._check_crcs and not batch.is_valid_crc():
             raise KafkaError(
                 ErrorCode.corrupt_message,
@@ -132,15 +148,16 @@ class Chunk:
                 if batch.is_control:
                     self._end_of_transaction(batch)
                 elif batch.is_transactional:
-                    return []
-        if batch.is_control:
-            return []
-        records = batch.records()
-        if batch.base_offset < self.position:
-            return [record for record in records if record.offset >= self.position]
-        return records
+                    return False
+        return not batch.is_control
 
     def _end_of_transaction(self, batch: RecordBatch) -> None:
-        records = batch.records()
+        records = next(_decoded(batch), [])
         if records and read_control_record(records[0]).type is ControlType.abort:
             self._aborting.discard(batch.producer_id)
+
+
+def _decoded(batch: RecordBatch) -> Iterator[list[Record]]:
+    if batch.count <= WHOLE_RECORDS:
+        return iter((batch.records(),))
+    return batch.records_by_parts(batch.unfolded())

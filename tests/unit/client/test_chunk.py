@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcli.client.chunk import Aborted, Chunk
+from kcli.client.chunk import WHOLE_RECORDS, Aborted, Chunk
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import TopicPartition
 from kserver.wire.batch import TimestampType, encode_batch, end_transaction_marker
@@ -154,3 +156,28 @@ def test_a_later_transaction_of_the_same_producer_is_aborted_from_its_own_start(
 def test_what_the_producer_wrote_outside_of_transactions_is_kept():
     data = batch(0, producer_id=5, producer_epoch=0, base_sequence=0) + in_transaction(1, 5)
     assert all_of(Chunk(T, 0, data, aborted=[Aborted(0, 5)])) == [0]
+
+
+MANY = WHOLE_RECORDS + 5000
+
+
+@pytest.fixture(scope="module")
+def large() -> bytes:
+    return batch(0, MANY, compression=Compression.zstd)
+
+
+def test_a_batch_of_very_many_records_is_never_in_memory_as_a_whole(large):
+    tracemalloc.start()
+    try:
+        chunk = Chunk(T, 0, large)
+        found = chunk.take(10_000)
+        assert [r.value for r in found.records[:2]] == [b"0", b"1"]
+        assert tracemalloc.get_traced_memory()[1] < 100 * MANY, "a record takes some 200 bytes"
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("start", [0, 3, 5000, WHOLE_RECORDS, MANY - 1])
+def test_and_all_of_it_comes_once(large, start):
+    data = large + batch(MANY, 2)
+    assert all_of(Chunk(T, start, data), 3000) == list(range(start, MANY + 2))
