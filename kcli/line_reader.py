@@ -5,23 +5,25 @@ Pure: bytes in, records out.
 A line is the bytes up to a newline, of any kind and length; a carriage return before the newline
 belongs to it.  Bytes are never decoded, so that what is sent is what came in; only the names of
 headers are text.
+
+    timestamp TAB partition TAB headers TAB key TAB value
+
+The columns are those of Kafka's LineMessageReader (headers, key, value) and two of our own, as
+Kafka's console consumer prints them: `CreateTime:1700000000000` or the number alone, and
+`Partition:3` or the number alone.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 
+from kcli.encodings import Encoding, NotEncodable
+from kcli.incoming import Incoming, TooLarge, Unreadable
 
-class Unreadable(Exception):
-    """A line, or a setting of the reader, that makes no sense; the text says why."""
-
-
-class Line(NamedTuple):
-    value: bytes | None
-    key: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
+_TIMESTAMP = re.compile(rb"(?:(?:CreateTime|LogAppendTime):)?([0-9]{1,19})")
+_NO_TIMESTAMP = b"NO_TIMESTAMP"
+_PARTITION = re.compile(rb"(?:Partition:)?([0-9]{1,10})")
 
 
 class LineSplitter:
@@ -66,15 +68,24 @@ class LineSplitter:
 
 
 class LineReader:
-    """Kafka's LineMessageReader: `headers TAB key TAB value`, as far as they are asked for.
+    """Those columns of a line that are asked for; key and value in an encoding, if one is given.
 
     Raises Unreadable for separators that cannot be told apart.
     """
 
-    def __init__(self, properties: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        key_encoding: Encoding | None = None,
+        value_encoding: Encoding | None = None,
+    ) -> None:
         def separator(name: str, default: str) -> bytes:
             return properties.get(name, default).encode()
 
+        self._key_encoding = key_encoding
+        self._value_encoding = value_encoding
+        self._parses_timestamp = _is_true(properties, "parse.timestamp")
+        self._parses_partition = _is_true(properties, "parse.partition")
         self._parses_key = _is_true(properties, "parse.key")
         self._parses_headers = _is_true(properties, "parse.headers")
         self._ignores_errors = _is_true(properties, "ignore.error")
@@ -105,12 +116,30 @@ class LineReader:
     @property
     def is_plain(self) -> bool:
         """Whether each line is a value, as it is."""
-        return not (self._parses_key or self._parses_headers or self._null is not None)
+        return not (
+            self._parses_timestamp
+            or self._parses_partition
+            or self._parses_headers
+            or self._parses_key
+            or self._null is not None
+            or self._value_encoding is not None
+        )
 
-    def read(self, line: bytes, number: int) -> Line:
+    def read(self, line: bytes, number: int) -> Incoming:
         """One line, the `number`th of the input; Unreadable where a separator is missing."""
-        headers = key = None
+        headers = key = timestamp = partition = None
         at = 0
+        if self._parses_timestamp:
+            found = self._part(line, at, self._key_separator, "timestamp's separator", number)
+            if found is not None:
+                text, at = found
+                if text != _NO_TIMESTAMP:
+                    timestamp = _number(_TIMESTAMP, text, "timestamp", number)
+        if self._parses_partition:
+            found = self._part(line, at, self._key_separator, "partition's separator", number)
+            if found is not None:
+                text, at = found
+                partition = _number(_PARTITION, text, "partition", number)
         if self._parses_headers:
             found = self._part(line, at, self._headers_delimiter, "headers delimiter", number)
             if found is not None:
@@ -119,11 +148,16 @@ class LineReader:
             found = self._part(line, at, self._key_separator, "key separator", number)
             if found is not None:
                 key, at = found
-        return Line(
-            self._or_null(line[at:]),
-            None if key is None else self._or_null(key),
-            () if headers is None or headers == self._null else self._headers(headers, number),
-        )
+        try:
+            return Incoming(
+                self._decoded(line[at:], self._value_encoding),
+                None if key is None else self._decoded(key, self._key_encoding),
+                () if headers is None or headers == self._null else self._headers(headers, number),
+                partition,
+                timestamp,
+            )
+        except NotEncodable as error:
+            raise Unreadable(f"line {number}: {error}") from None
 
     def _part(
         self, line: bytes, at: int, separator: bytes, name: str, number: int
@@ -157,12 +191,47 @@ class LineReader:
             )
         return _text(key), self._or_null(value)
 
+    def _decoded(self, part: bytes, encoding: Encoding | None) -> bytes | None:
+        if part == self._null:
+            return None
+        return part if encoding is None else encoding.read(part)
+
     def _or_null(self, part: bytes) -> bytes | None:
         return None if part == self._null else part
 
 
+# So much more than its bytes a line may take: hex takes two for one.
+TEXT_GROWTH = 2
+
+
+class Lines:
+    """Lines as input: no more of one is held than shows that it is too long to be sent."""
+
+    unit = "line"
+
+    def __init__(self, reader: LineReader, max_request_bytes: int) -> None:
+        self._limit = TEXT_GROWTH * max_request_bytes
+        self._splitter = LineSplitter(self._limit)
+        self._reader = reader
+        self.is_plain = reader.is_plain
+        self.feed = self._splitter.feed
+        self.end = self._splitter.end
+
+    def read(self, piece: bytes, number: int) -> Incoming:
+        if len(piece) > self._limit:
+            raise TooLarge
+        return self._reader.read(piece, number)
+
+
 def _is_true(properties: Mapping[str, str], name: str) -> bool:
     return properties.get(name, "").strip().lower() == "true"
+
+
+def _number(pattern: re.Pattern[bytes], text: bytes, what: str, number: int) -> int:
+    found = pattern.fullmatch(text)
+    if found is None:
+        raise Unreadable(f"'{_text(text)}' on line number {number} is no {what}")
+    return int(found[1])
 
 
 def _text(data: bytes) -> str:

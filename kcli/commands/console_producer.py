@@ -1,11 +1,18 @@
-"""`k console-producer`: the lines of standard input as records."""
+"""`k console-producer`: standard input as records."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
+
+import click
 
 from kcli.command import OLDER, Manual, command
-from kcli.line_reader import LineReader, Unreadable
+from kcli.encodings import ENCODINGS, TEXT, UnknownEncoding, encoding
+from kcli.incoming import InputFormat, Unreadable
+from kcli.line_reader import LineReader, Lines
 from kcli.options import (
     CONNECTION,
     INT,
@@ -17,6 +24,7 @@ from kcli.options import (
     key_values,
     option,
     read_properties,
+    refuse,
     require,
     together,
 )
@@ -34,11 +42,33 @@ BATCH_BYTES = "65536"
 PRODUCER = "Producer"
 
 READER_PROPERTIES = (
-    "Properties of the reader: parse.key (false), key.separator (TAB), parse.headers (false), "
-    "headers.delimiter (TAB), headers.separator (a pattern: ,), headers.key.separator (:), "
-    "null.marker (none), ignore.error (false).  With both a line is "
+    "Properties of the reader of lines: parse.timestamp, parse.partition, parse.headers and "
+    "parse.key (all false), key.separator after each but the headers (TAB), headers.delimiter "
+    "after these (TAB), headers.separator (a pattern: ,), headers.key.separator (:), null.marker "
+    "(none), ignore.error (false).  With all a line is TIMESTAMP TAB PARTITION TAB "
     "HEADER:VALUE,HEADER:VALUE TAB KEY TAB VALUE.  Repeatable."
 )
+LINES = "lines"
+ENVELOPES = ("json", "jsonl", "msgpack")
+INPUT_FORMATS = (LINES, *ENVELOPES, *ENCODINGS)
+
+
+class Rate(click.ParamType):  # type: ignore[type-arg]
+    """Records a second: 1000, 1000/s, 90/m, 5/h."""
+
+    name = "rate"
+    seconds = {"": 1, "s": 1, "m": 60, "h": 3600}
+
+    def convert(self, value: Any, param: Any, ctx: click.Context | None) -> float:
+        number, _, unit = str(value).partition("/")
+        try:
+            per_second = float(number) / self.seconds[unit]
+        except (ValueError, KeyError):
+            per_second = math.nan
+        if not 0 < per_second < math.inf:
+            raise click.UsageError(f"'{value}' is no rate such as 1000, 1000/s, or 90/m", ctx)
+        return per_second
+
 
 MANUAL = Manual(
     kafka="kafka-console-producer.sh",
@@ -52,6 +82,14 @@ MANUAL = Manual(
         (
             "tail -f access.log | k console-producer --topic access --compression-codec zstd",
             "A stream of lines, compressed.",
+        ),
+        (
+            "k console-producer --topic copy --input-format json < orders.json",
+            "Whole records, as k console-consumer --output-format json prints them.",
+        ),
+        (
+            "k console-producer --topic orders --rate 100/s < orders.txt",
+            "A hundred records a second.",
         ),
     ),
     differences=(
@@ -71,7 +109,8 @@ MANUAL = Manual(
         "Lines are bytes, ended by a newline alone or after a carriage return: what is no UTF-8 is "
         "sent as it is, and a carriage return within a line is a part of it.",
         "A line longer than max.request.size counts as not delivered, without being held in "
-        "memory.",
+        "memory; which line it is is told.",
+        "A signal ends it with a line on standard error that says how many records were delivered.",
         "--line-reader takes no other class than its default.",
         "--timeout is Kafka's: milliseconds that a batch waits for more records.",
         "Older spellings are accepted without a warning.",
@@ -97,7 +136,23 @@ PRODUCER_OPTIONS = (
 
 @command(manual=MANUAL)
 @together(
-    option("--topic", "Where the records go.  Required.", "NAME"),
+    option(
+        "--topic",
+        "Where the records go.  Required but for envelopes that each name one.",
+        "NAME",
+    ),
+    option(
+        "--input-format",
+        f"{', '.join(INPUT_FORMATS)}.  Default: lines.  See above.",
+        "FORMAT",
+    ),
+    option(
+        "--key-encoding",
+        f"How a line writes its key: text (default), {', '.join(ENCODINGS)}.",
+        "ENCODING",
+    ),
+    option("--value-encoding", "How a line writes its value, likewise.", "ENCODING"),
+    option("--rate", "No more records than so many a second: N, N/s, N/m.", "N", type=Rate()),
     option("--sync", "Send one record at a time, and end at the first that fails."),
     option("--reader-property", READER_PROPERTIES, "KEY=VALUE", multiple=True),
     option("--reader-config", "A file of them; --reader-property wins.", "FILE"),
@@ -175,23 +230,67 @@ def console_producer(given: SimpleNamespace) -> int:
     take the records.  Records survive the restart of a broker.
 
     At the end of the input what is under way is waited for.
+
+    The input formats json (or jsonl) and msgpack are what k console-consumer prints by
+    --output-format: an object a line, or msgpack maps one after the other, with the fields topic,
+    partition, offset, timestamp, key, value and headers (a list of objects with key and value).
+    Each may be left out or null.  An offset is not read; --topic wins over the topic, and a
+    partition goes where it says.  Bytes are strings of UTF-8, or in JSON {"base64": "/wA="}.  What
+    kcat -J prints is read, too.
+
+    The formats hex, base64, short, integer and long stand for lines with keys and values so
+    encoded: the last three are 2, 4 and 8 bytes as a decimal number, as Kafka's serializers have
+    them.
     """
-    require(given, "topic")
     from kcli.client.config import ProducerConfig
 
+    format = _format(given)
     config = ProducerConfig.of(_producer_properties(given))
     for warning in config.warnings:
         complain(warning)
-    try:
-        reader = LineReader(_reader_properties(given))
-    except Unreadable as error:
-        raise Refused(str(error)) from None
-    sending = Sending(given.topic, reader, config, sync=given.sync)
+    sending = Sending(
+        given.topic,
+        format(config.max_request_size),
+        config,
+        sync=given.sync,
+        per_second=given.rate,
+    )
     try:
         run(sending.all_of_stdin(), None)
     finally:
         sending.report()
     return 1 if sending.failed else 0
+
+
+def _format(given: SimpleNamespace) -> Callable[[int], InputFormat]:
+    """What makes the reader of --input-format, once max.request.size is known."""
+    name = given.input_format or LINES
+    if name not in INPUT_FORMATS:
+        refuse(f"'{name}' is not an input format; formats are {', '.join(INPUT_FORMATS)}")
+    if name not in ENVELOPES:
+        require(given, "topic")
+        reader = _line_reader(given, name)
+        return lambda limit_bytes: Lines(reader, limit_bytes)
+    for unused in ("reader_property", "reader_config", "key_encoding", "value_encoding"):
+        if getattr(given, unused):
+            refuse(f"--{unused.replace('_', '-')} is for lines, and {name} has none")
+    from kcli.envelope_input import JsonLines, MsgpackMaps
+
+    return MsgpackMaps if name == "msgpack" else JsonLines
+
+
+def _line_reader(given: SimpleNamespace, name: str) -> LineReader:
+    default = TEXT if name == LINES else name
+    try:
+        return LineReader(
+            _reader_properties(given),
+            encoding(given.key_encoding or default),
+            encoding(given.value_encoding or default),
+        )
+    except UnknownEncoding as error:
+        refuse(str(error))
+    except Unreadable as error:
+        raise Refused(str(error)) from None
 
 
 def _reader_properties(given: SimpleNamespace) -> dict[str, str]:

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcli.line_reader import LineReader, LineSplitter, Unreadable
+from kcli.encodings import encoding
+from kcli.incoming import Incoming, TooLarge, Unreadable
+from kcli.line_reader import LineReader, Lines, LineSplitter
 
 BOTH = {"parse.key": "true", "parse.headers": "true"}
 
@@ -18,7 +20,7 @@ def split(chunks, limit=100):
 
 def read(line, **properties):
     named = {name.replace("_", "."): value for name, value in properties.items()}
-    return tuple(LineReader(named).read(line, 1))
+    return tuple(LineReader(named).read(line, 1)[:3])
 
 
 def refusal(line, **properties):
@@ -71,7 +73,7 @@ def test_a_key_ends_at_the_first_separator():
 
 
 def test_headers_come_first():
-    value, key, headers = LineReader(BOTH).read(b"h1:v1,h2:v:2\tk\tv", 1)
+    value, key, headers, *_ = LineReader(BOTH).read(b"h1:v1,h2:v:2\tk\tv", 1)
     assert (value, key, headers) == (b"v", b"k", (("h1", b"v1"), ("h2", b"v:2")))
 
 
@@ -141,3 +143,43 @@ def test_separators_that_cannot_be_told_apart_are_refused(properties, why):
     with pytest.raises(Unreadable) as caught:
         LineReader(properties)
     assert str(caught.value).startswith(why)
+
+
+@pytest.mark.parametrize(
+    ("line", "timestamp", "partition"),
+    [
+        (b"CreateTime:1700000000000\tPartition:3\tk\tv", 1700000000000, 3),
+        (b"LogAppendTime:17\tPartition:0\tk\tv", 17, 0),
+        (b"1700000000000\t12\tk\tv", 1700000000000, 12),
+        (b"NO_TIMESTAMP\t1\tk\tv", None, 1),
+    ],
+)
+def test_time_and_partition_come_first_as_kafkas_consumer_prints_them(line, timestamp, partition):
+    names = {f"parse.{name}": "true" for name in ("timestamp", "partition", "key")}
+    assert LineReader(names).read(line, 1) == Incoming(b"v", b"k", (), partition, timestamp)
+
+
+@pytest.mark.parametrize("text", [b"", b"x", b"-1", b"CreateTime:", b"1.5", b"9" * 20])
+@pytest.mark.parametrize("name", ["timestamp", "partition"])
+def test_what_is_no_time_or_partition_is_told_with_its_line(text, name):
+    reader = LineReader({f"parse.{name}": "true"})
+    with pytest.raises(Unreadable, match=f"on line number 7 is no {name}"):
+        reader.read(text + b"\tv", 7)
+
+
+def test_keys_and_values_may_be_encoded_but_a_null_is_not():
+    reader = LineReader(
+        {"parse.key": "true", "null.marker": "NULL"}, encoding("long"), encoding("hex")
+    )
+    assert reader.read(b"1\tff00", 1)[:2] == (b"\xff\x00", b"\0\0\0\0\0\0\0\1")
+    assert reader.read(b"NULL\tNULL", 1)[:2] == (None, None)
+    with pytest.raises(Unreadable, match="line 2: 'zz' is not hex"):
+        reader.read(b"1\tzz", 2)
+
+
+def test_a_line_of_which_the_end_was_not_kept_is_too_large():
+    lines = Lines(LineReader({"parse.key": "true"}), 100)
+    first, second = lines.feed(b"k\t" + b"x" * 1000 + b"\nk\tv\n")
+    with pytest.raises(TooLarge):
+        lines.read(first, 1)
+    assert lines.read(second, 2).value == b"v"

@@ -62,6 +62,14 @@ def test_brokers_come_from_the_option_or_its_older_spelling():
 
 
 @pytest.mark.parametrize(
+    ("rate", "per_second"), [("1000", 1000), ("1000/s", 1000), ("90/m", 1.5), ("0.5", 0.5)]
+)
+def test_a_rate_is_by_second_unless_it_says_otherwise(rate, per_second):
+    with console_producer.make_context("k", ["--rate", rate]) as context:
+        assert context.params["rate"] == per_second
+
+
+@pytest.mark.parametrize(
     ("words", "status", "why"),
     [
         ([], 2, 'Missing required argument "[topic]"'),
@@ -81,6 +89,17 @@ def test_brokers_come_from_the_option_or_its_older_spelling():
             2,
             "Options --property and --reader-property cannot be specified together.",
         ),
+        (["--topic", "t", "--input-format", "xml"], 2, "'xml' is not an input format; formats are"),
+        (["--topic", "t", "--key-encoding", "octal"], 2, "'octal' is not an encoding; encodings"),
+        (["--input-format", "hex"], 2, 'Missing required argument "[topic]"'),
+        (
+            ["--input-format", "json", "--property", "parse.key=true"],
+            2,
+            "--reader-property is for lines, and json has none",
+        ),
+        (["--topic", "t", "--rate", "fast"], 2, "'fast' is no rate such as 1000, 1000/s, or 90/m"),
+        (["--topic", "t", "--rate", "0"], 2, "'0' is no rate"),
+        (["--topic", "t", "--rate", "1/w"], 2, "'1/w' is no rate"),
         (["--topic", "t", "--request-required-acks", "7"], 1, "Invalid value 7 for configuration"),
         (["--topic", "t", "--bootstrap-server", "nohost"], 1, "Invalid url in bootstrap.servers"),
     ],
