@@ -1,13 +1,15 @@
-"""Topics as the lines that `k topics --describe` prints of them.
+"""Topics as the lines and rows that `k topics --describe` prints of them.
 
-Pure: values in, lines out.
+Pure: values in, lines or rows out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kcli.shapes import Field, Shape
 from kcli.topic_ids import id_text
 from kserver.model import BrokerId, TopicPartition
 
@@ -22,44 +24,162 @@ REPORTS = (
 )
 """What partitions may be filtered by."""
 
+TOPIC = Field("topic", "string", "Its topic.")
+TOPIC_ID = Field("topic_id", "string or null", "The topic's id; null where the broker has none.")
 
-def lines(
-    topic: TopicDescription,
-    entries: Sequence[ConfigEntry],
-    moves: Mapping[TopicPartition, Reassignment],
-    live: Collection[BrokerId],
-    reports: Collection[str] = (),
-    overrides_only: bool = False,
-) -> Iterator[str]:
-    """A heading and a line for each partition.
+DESCRIBE = Shape(
+    "k.topics.describe",
+    1,
+    "A partition.",
+    (
+        TOPIC,
+        TOPIC_ID,
+        Field("partition", "integer", "Its number."),
+        Field("leader", "integer or null", "The broker that leads it; null while none does."),
+        Field(
+            "leader_epoch",
+            "integer or null",
+            "How often leadership changed; null where the broker does not tell.",
+        ),
+        Field("replicas", "list of integer", "The brokers that hold it, the preferred one first."),
+        Field("isr", "list of integer", "Those in sync."),
+        Field("adding_replicas", "list of integer", "Those that a reassignment is adding."),
+        Field("removing_replicas", "list of integer", "Those that a reassignment is removing."),
+        Field(
+            "elr",
+            "list of integer or null",
+            "Replicas that may lead though out of sync (KIP-966); null where the broker does not "
+            "tell.",
+        ),
+        Field(
+            "last_known_elr",
+            "list of integer or null",
+            "The last of these that are known; null where the broker does not tell.",
+        ),
+        Field("under_replicated", "boolean", "Whether a replica is out of sync."),
+        Field(
+            "under_min_isr",
+            "boolean",
+            "Whether fewer replicas are in sync than min.insync.replicas, or no broker leads.",
+        ),
+        Field("at_min_isr", "boolean", "Whether exactly min.insync.replicas replicas are in sync."),
+        Field("unavailable", "boolean", "Whether no live broker leads."),
+    ),
+)
+OVERRIDES = Shape(
+    "k.topics.overrides",
+    1,
+    "A topic with settings of its own.",
+    (
+        Field("topic", "string", "Its name."),
+        TOPIC_ID,
+        Field("partition_count", "integer", "How many partitions it has."),
+        Field("replication_factor", "integer", "On how many brokers its first partition is."),
+        Field("configs", "map of string", "Its settings that are not Kafka's defaults."),
+    ),
+)
 
-    With `reports` only the lines of partitions for which one of them is true; with `overrides_only`
-    only the heading, and only of a topic with settings of its own.
+
+class Seen(NamedTuple):
+    """A partition, its reassignment under way, and which of REPORTS are true for it."""
+
+    partition: PartitionDescription
+    move: Reassignment | None
+    reports: dict[str, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A topic as a cluster has it: its configuration, its reassignments, the brokers alive.
+
+    With `reports` only the partitions for which one of them is true.
     """
-    own = [f"{entry.name}={_text(entry.value)}" for entry in entries if not entry.is_default]
-    if not reports and (own or not overrides_only):
-        first = topic.partitions[0]
-        move = moves.get(TopicPartition(topic.name, first.partition))
-        id = f"\tTopicId: {id_text(topic.id)}" if topic.id else ""
+
+    topic: TopicDescription
+    entries: Sequence[ConfigEntry]
+    moves: Mapping[TopicPartition, Reassignment]
+    live: Collection[BrokerId]
+    reports: Collection[str] = ()
+
+    @property
+    def overrides(self) -> dict[str, str | None]:
+        """Settings that are not Kafka's defaults."""
+        return {entry.name: entry.value for entry in self.entries if not entry.is_default}
+
+    @property
+    def replication_factor(self) -> int:
+        """That of its first partition."""
+        first = self.topic.partitions[0]
+        return _replication_factor(first, self._move(first))
+
+    def partitions(self) -> Iterator[Seen]:
+        values = {entry.name: entry.value for entry in self.entries}
+        least = int(values.get("min.insync.replicas") or 1)
+        for partition in self.topic.partitions:
+            move = self._move(partition)
+            in_sync = len(partition.isr)
+            true = {
+                "under-replicated-partitions": _replication_factor(partition, move) > in_sync,
+                "under-min-isr-partitions": partition.leader is None or in_sync < least,
+                "at-min-isr-partitions": in_sync == least,
+                "unavailable-partitions": partition.leader not in self.live,
+            }
+            if not self.reports or any(true[name] for name in self.reports):
+                yield Seen(partition, move, true)
+
+    def _move(self, partition: PartitionDescription) -> Reassignment | None:
+        return self.moves.get(TopicPartition(self.topic.name, partition.partition))
+
+
+def lines(view: View, overrides_only: bool = False) -> Iterator[str]:
+    """A heading and a line for each partition; with reports only the latter.
+
+    With `overrides_only` only the heading, and only of a topic with settings of its own.
+    """
+    if not view.reports and (view.overrides or not overrides_only):
+        own = (f"{name}={_text(value)}" for name, value in view.overrides.items())
+        id = f"\tTopicId: {id_text(view.topic.id)}" if view.topic.id else ""
         yield (
-            f"Topic: {topic.name}{id}\tPartitionCount: {len(topic.partitions)}"
-            f"\tReplicationFactor: {_replication_factor(first, move)}"
+            f"Topic: {view.topic.name}{id}\tPartitionCount: {len(view.topic.partitions)}"
+            f"\tReplicationFactor: {view.replication_factor}"
             f"\tConfigs: {','.join(own)}"
         )
-    if overrides_only:
-        return
-    least = next((int(e.value or 1) for e in entries if e.name == "min.insync.replicas"), 1)
-    for partition in topic.partitions:
-        move = moves.get(TopicPartition(topic.name, partition.partition))
-        in_sync = len(partition.isr)
-        shown = {
-            "under-replicated-partitions": _replication_factor(partition, move) > in_sync,
-            "under-min-isr-partitions": partition.leader is None or in_sync < least,
-            "at-min-isr-partitions": in_sync == least,
-            "unavailable-partitions": partition.leader not in live,
+    if not overrides_only:
+        for seen in view.partitions():
+            yield _partition_line(view.topic.name, seen.partition, seen.move)
+
+
+def rows(view: View) -> Iterator[dict[str, Any]]:
+    """A row of DESCRIBE for each partition."""
+    for partition, move, reports in view.partitions():
+        yield {
+            "topic": view.topic.name,
+            "topic_id": id_text(view.topic.id) if view.topic.id else None,
+            "partition": partition.partition,
+            "leader": partition.leader,
+            "leader_epoch": None if partition.leader_epoch < 0 else partition.leader_epoch,
+            "replicas": partition.replicas,
+            "isr": partition.isr,
+            "adding_replicas": move.adding if move else (),
+            "removing_replicas": move.removing if move else (),
+            "elr": partition.elr,
+            "last_known_elr": partition.last_known_elr,
+            "under_replicated": reports["under-replicated-partitions"],
+            "under_min_isr": reports["under-min-isr-partitions"],
+            "at_min_isr": reports["at-min-isr-partitions"],
+            "unavailable": reports["unavailable-partitions"],
         }
-        if not reports or any(shown[name] for name in reports):
-            yield _partition_line(topic.name, partition, move)
+
+
+def override_row(view: View) -> dict[str, Any]:
+    """The row of OVERRIDES."""
+    return {
+        "topic": view.topic.name,
+        "topic_id": id_text(view.topic.id) if view.topic.id else None,
+        "partition_count": len(view.topic.partitions),
+        "replication_factor": view.replication_factor,
+        "configs": view.overrides,
+    }
 
 
 def _partition_line(topic: str, partition: PartitionDescription, move: Reassignment | None) -> str:

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, NamedTuple
 
 from kcli.command import Manual, command
-from kcli.options import cluster
+from kcli.listing import Rows, formatted, rows
+from kcli.options import cluster, together
 from kcli.output import answer
 from kcli.running import EXPECTED, admin_config, reason, run
+from kcli.shapes import Field, Shape
+
+if TYPE_CHECKING:
+    from kcli.client.cluster import Node
 
 MANUAL = Manual(
     kafka="kafka-broker-api-versions.sh",
-    examples=(("k broker-api-versions", "What each broker of the cluster answers."),),
+    examples=(
+        ("k broker-api-versions", "What each broker of the cluster answers."),
+        (
+            "k broker-api-versions -o jsonl | jq 'select(.api == \"Fetch\") | .max_version'",
+            "The newest version of one request, for each broker.",
+        ),
+    ),
     differences=(
         "usable: is the highest version that both the broker and k know; Kafka's tool names what "
         "Java's client knows.",
@@ -28,42 +40,127 @@ NOT_FOR_CLIENTS = frozenset({4, 5, 6, 7, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70,
 GONE = {4: "LeaderAndIsr", 5: "StopReplica", 6: "UpdateMetadata", 7: "ControlledShutdown"}
 
 
+VERSIONS = Shape(
+    "k.broker-api-versions",
+    1,
+    "A request that a broker answers, or that a client knows.",
+    (
+        Field("broker", "integer", "The broker's id."),
+        Field("host", "string", "Where it is reached."),
+        Field("port", "integer", "And at which port."),
+        Field("rack", "string or null", "Its rack."),
+        Field("api_key", "integer", "The request's number."),
+        Field("api", "string or null", "Its name; null where k does not know it."),
+        Field("min_version", "integer or null", "The lowest version that the broker answers."),
+        Field("max_version", "integer or null", "The highest; both null where it answers none."),
+        Field("usable_version", "integer or null", "The highest that k can use, if any."),
+        Field(
+            "status",
+            "string",
+            "usable, unsupported (by the broker), unknown (to k), too-new or too-old (the broker).",
+        ),
+    ),
+)
+
+
+class Api(NamedTuple):
+    """A request: what the broker offers of it, and what k makes of that (`status` of VERSIONS)."""
+
+    key: int
+    name: str | None
+    offered: tuple[int, int] | None
+    usable: int | None
+    status: str
+
+
 @command(manual=MANUAL)
-@cluster
+@together(formatted(VERSIONS), cluster)
 def broker_api_versions(given: SimpleNamespace) -> int:
     """Prints, for each broker, the requests that it answers and their versions.
 
     usable: is the version that a client would use; UNSUPPORTED is a request that the broker does
     not answer, and UNKNOWN one that k does not know.
     """
+    if given.output is not None:
+        with rows(given, VERSIONS) as out:
+            run(_list_versions(given, out), given.timeout)
+        return out.status
     return run(_print_versions(given), given.timeout)
 
 
 async def _print_versions(given: SimpleNamespace) -> int:
+    status = 0
+    async for node, offered in _brokers(given):
+        name = (
+            f"{node.host}:{node.port} (id: {node.id} rack: {node.rack or 'null'} isFenced: false)"
+        )
+        if isinstance(offered, Exception):
+            answer(f"{name} -> ERROR: {reason(offered)}")
+            status = 1
+            continue
+        answer(f"{name} -> (")
+        answer(",\n".join(versions_lines(offered)))
+        answer(")")
+    return status
+
+
+async def _list_versions(given: SimpleNamespace, out: Rows) -> None:
+    async for node, offered in _brokers(given):
+        if isinstance(offered, Exception):
+            out.refused(str(node), offered)
+            continue
+        for api in apis(offered):
+            first, last = api.offered or (None, None)
+            out.row(
+                broker=node.id,
+                host=node.host,
+                port=node.port,
+                rack=node.rack,
+                api_key=api.key,
+                api=api.name,
+                min_version=first,
+                max_version=last,
+                usable_version=api.usable,
+                status=api.status,
+            )
+
+
+async def _brokers(
+    given: SimpleNamespace,
+) -> AsyncIterator[tuple[Node, Mapping[int, tuple[int, int]] | Exception]]:
+    """Each broker with what it offers, or why it does not say."""
     from kcli.client.admin import Admin
 
     limits = {"request_timeout_ms": PATIENCE_MS, "default_api_timeout_ms": PATIENCE_MS}
-    status = 0
     async with Admin(admin_config(given, **limits)) as admin:
         for node in await admin.nodes():
-            name = (
-                f"{node.host}:{node.port} (id: {node.id} rack: {node.rack or 'null'} "
-                "isFenced: false)"
-            )
             try:
                 offered = await admin.api_versions(node)
             except EXPECTED as error:
-                answer(f"{name} -> ERROR: {reason(error)}")
-                status = 1
-                continue
-            answer(f"{name} -> (")
-            answer(",\n".join(versions_lines(offered)))
-            answer(")")
-    return status
+                yield node, error
+            else:
+                yield node, offered
 
 
 def versions_lines(offered: Mapping[int, tuple[int, int]]) -> Iterator[str]:
     """A line for each request that the broker offers or a client knows, by key."""
+    for api in apis(offered):
+        if api.offered is None:
+            yield f"\t{api.name}({api.key}): UNSUPPORTED"
+            continue
+        first, last = api.offered
+        versions = str(first) if first == last else f"{first} to {last}"
+        if api.name is None:
+            yield f"\tUNKNOWN({api.key}): {versions}"
+        elif api.usable is None:
+            why = api.status.replace("-", " ")
+            yield f"\t{api.name}({api.key}): {versions} [unusable: node {why}]"
+        else:
+            yield f"\t{api.name}({api.key}): {versions} [usable: {api.usable}]"
+
+
+def apis(offered: Mapping[int, tuple[int, int]]) -> Iterator[Api]:
+    """Each request that the broker offers or a client knows, by key."""
     from kio.schema.index import api_key_map
 
     from kserver.wire import codec
@@ -71,22 +168,20 @@ def versions_lines(offered: Mapping[int, tuple[int, int]]) -> Iterator[str]:
     for_clients = api_key_map.keys() - NOT_FOR_CLIENTS
     for key in sorted(for_clients | offered.keys()):
         if key not in offered:
-            yield f"\t{codec.api_name(key)}({key}): UNSUPPORTED"
-            continue
-        first, last = offered[key]
-        versions = str(first) if first == last else f"{first} to {last}"
-        if key in GONE:
-            yield f"\t{GONE[key]}({key}): {versions} [unusable: node too new]"
+            yield Api(key, codec.api_name(key), None, None, "unsupported")
+        elif key in GONE:
+            yield Api(key, GONE[key], offered[key], None, "too-new")
         elif key not in api_key_map:
-            yield f"\tUNKNOWN({key}): {versions}"
+            yield Api(key, None, offered[key], None, "unknown")
         else:
-            ours = codec.versions_of(key)
-            yield f"\t{codec.api_name(key)}({key}): {versions} [{_use(first, last, *ours)}]"
+            usable, status = _use(*offered[key], *codec.versions_of(key))
+            yield Api(key, codec.api_name(key), offered[key], usable, status)
 
 
-def _use(first: int, last: int, our_first: int, our_last: int) -> str:
+def _use(first: int, last: int, our_first: int, our_last: int) -> tuple[int | None, str]:
+    """The version to use, and the status."""
     if last < our_first:
-        return "unusable: node too old"
+        return None, "too-old"
     if first > our_last:
-        return "unusable: node too new"
-    return f"usable: {min(last, our_last)}"
+        return None, "too-new"
+    return min(last, our_last), "usable"

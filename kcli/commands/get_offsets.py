@@ -8,14 +8,17 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcli.command import OLDER, Manual, command
+from kcli.listing import Rows, formatted, rows
 from kcli.options import Refused, cluster, name_filter, option, together
 from kcli.output import answer, complain
 from kcli.running import EXPECTED, admin_config, granted, reason, run, status_of
+from kcli.shapes import Field, Shape
 from kserver.errors import KafkaError
 from kserver.model import TopicPartition
 
 if TYPE_CHECKING:
     from kcli.client.admin import Admin
+    from kcli.client.offsets import ListedOffset
 
 TIMES = {
     "latest": -1,
@@ -50,6 +53,27 @@ MANUAL = Manual(
     see_also=("k-topics", "k-console-consumer"),
 )
 
+OFFSETS = Shape(
+    "k.get-offsets",
+    1,
+    "A partition and the offset that was asked for.",
+    (
+        Field("topic", "string", "Its topic."),
+        Field("partition", "integer", "Its number."),
+        Field("offset", "integer or null", "The offset; null where the partition has none such."),
+        Field(
+            "timestamp_ms",
+            "integer or null",
+            "The record's time in ms since 1970, where a time or max-timestamp was asked for.",
+        ),
+        Field(
+            "leader_epoch",
+            "integer or null",
+            "The epoch in which that record was written; null where the broker does not tell.",
+        ),
+    ),
+)
+
 
 class Rule(NamedTuple):
     """Partitions of these numbers in topics of these names."""
@@ -76,6 +100,7 @@ class Rule(NamedTuple):
         "TIME",
     ),
     option("--exclude-internal-topics", "Leave internal topics out."),
+    formatted(OFFSETS),
     cluster,
     option(
         "--broker-list",
@@ -93,8 +118,13 @@ def get_offsets(given: SimpleNamespace) -> int:
 
     Without --topic, --partitions and --topic-partitions all partitions are shown.  Lines are
     sorted as texts of topic and partition, so 10 stands before 2.  A partition that has no such
-    offset, as when no record is as young as the given time, is left out.
+    offset, as when no record is as young as the given time, is left out; with --output it is a row
+    whose offset is null.
     """
+    if given.output is not None:
+        with rows(given, OFFSETS) as out:
+            run(_list_offsets(given, out), given.timeout)
+        return out.status
     try:
         return run(_print_offsets(given), given.timeout)
     except EXPECTED as error:
@@ -103,18 +133,8 @@ def get_offsets(given: SimpleNamespace) -> int:
 
 
 async def _print_offsets(given: SimpleNamespace) -> int:
-    from kcli.client.admin import Admin
-
-    rules = _rules(given)
-    spec = _spec(given.time or "latest")
-    async with Admin(admin_config(given, client_id=CLIENT_ID)) as admin:
-        partitions = await _partitions(admin, given, rules)
-        if not partitions:
-            raise Refused("Could not match any topic-partitions with the specified filters")
-        found = await admin.list_offsets(dict.fromkeys(partitions, spec))
     status = 0
-    for partition in sorted(partitions, key=str):
-        listed = found[partition]
+    for partition, listed in await _offsets(given):
         if isinstance(listed, KafkaError):
             complain(
                 f"Skip getting offsets for topic-partition {partition} due to error: "
@@ -124,6 +144,35 @@ async def _print_offsets(given: SimpleNamespace) -> int:
         elif listed.offset >= 0:
             answer(f"{partition.topic}:{partition.partition}:{listed.offset}")
     return status
+
+
+async def _list_offsets(given: SimpleNamespace, out: Rows) -> None:
+    for partition, listed in await _offsets(given):
+        if isinstance(listed, KafkaError):
+            out.refused(str(partition), listed)
+            continue
+        out.row(
+            topic=partition.topic,
+            partition=partition.partition,
+            offset=None if listed.offset < 0 else listed.offset,
+            timestamp_ms=None if listed.timestamp < 0 else listed.timestamp,
+            leader_epoch=None if listed.leader_epoch < 0 else listed.leader_epoch,
+        )
+
+
+async def _offsets(
+    given: SimpleNamespace,
+) -> list[tuple[TopicPartition, ListedOffset | KafkaError]]:
+    from kcli.client.admin import Admin
+
+    rules = _rules(given)
+    spec = _spec(given.time or "latest")
+    async with Admin(admin_config(given, client_id=CLIENT_ID)) as admin:
+        partitions = await _partitions(admin, given, rules)
+        if not partitions:
+            raise Refused("Could not match any topic-partitions with the specified filters")
+        found = await admin.list_offsets(dict.fromkeys(partitions, spec))
+    return [(partition, found[partition]) for partition in sorted(partitions, key=str)]
 
 
 async def _partitions(

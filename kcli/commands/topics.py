@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from kcli import topic_lines
 from kcli.command import OLDER, Manual, command
 from kcli.listing import Rows, formatted, rows
 from kcli.options import (
@@ -26,13 +27,16 @@ from kcli.options import (
 from kcli.output import answer, complain
 from kcli.running import EXPECTED, admin_config, granted, raise_first, reason, run, status_of
 from kcli.shapes import Field, Shape
+from kcli.statuses import DONE, FOUND
 from kcli.topic_ids import id_text, topic_id
-from kcli.topic_lines import REPORTS, lines
+from kcli.topic_lines import DESCRIBE, OVERRIDES, REPORTS
 
 if TYPE_CHECKING:
-    from kcli.client.admin import Admin, TopicListing
+    from kcli.client.admin import Admin, TopicDescription, TopicListing
 
 ACTIONS = ("list", "describe", "create", "alter", "delete")
+UNHEALTHY = ("under-replicated-partitions", "under-min-isr-partitions", "unavailable-partitions")
+"""What --check looks for where it is not told."""
 MAX_REPLICATION_FACTOR = 0x7FFF
 PAGE_PARTITIONS = 2000
 COLLISION = (
@@ -50,6 +54,14 @@ MANUAL = Manual(
         ("k topics --create --topic orders --partitions 6", "A topic of six partitions."),
         ("k topics --list", "The names of all topics."),
         ("k topics --describe --topic 'orders|payments'", "Two topics; names are patterns."),
+        (
+            "k topics --describe --topic orders -o template='{topic} {partition} {leader}'",
+            "A line a partition, with three fields.",
+        ),
+        (
+            "k topics --describe --check || echo 'the cluster is not well'",
+            "What a monitor runs: the partitions that are not as they should be.",
+        ),
         ("k topics --alter --topic orders --partitions 12", "Grow a topic to twelve partitions."),
         ("k topics --delete --topic orders --if-exists", "Delete a topic if it is there."),
     ),
@@ -137,12 +149,18 @@ LIST = Shape(
         section=FILTERS,
     ),
     option(
+        "--check",
+        "End with status 3 where any partition is shown: one that the filters for partitions "
+        "find, or without any, one out of sync, under its minimum or without a live leader.",
+        section=FILTERS,
+    ),
+    option(
         "--partition-size-limit-per-response",
         f"How many partitions to ask for at once.  Default: {PAGE_PARTITIONS}.",
         "N",
         type=INT,
     ),
-    formatted(LIST),
+    formatted(LIST, DESCRIBE, OVERRIDES),
     cluster,
     option("--delete-config", "Ignored, with a notice.", "KEY", section=OLDER),
     option("--zookeeper", "Ignored, with a notice.", "HOST:PORT,...", section=OLDER),
@@ -161,26 +179,34 @@ def topics(given: SimpleNamespace) -> int:
     """
     _check(given)
     if given.output is not None:
-        with rows(given, LIST) as out:
-            run(_act(given, out), given.timeout)
-        return out.status
+        with rows(given, _shape(given)) as out:
+            return run(_act(given, out), given.timeout)
     try:
-        run(_act(given), given.timeout)
+        return run(_act(given), given.timeout)
     except EXPECTED as error:
         answer(f"Error while executing topic command : {reason(error)}")
         return status_of(error)
-    return 0
 
 
-async def _act(given: SimpleNamespace, out: Rows | None = None) -> None:
+def _shape(given: SimpleNamespace) -> Shape:
+    if given.list:
+        return LIST
+    return OVERRIDES if given.topics_with_overrides else DESCRIBE
+
+
+async def _act(given: SimpleNamespace, out: Rows | None = None) -> int:
     from kcli.client.admin import Admin
 
     async with Admin(admin_config(given)) as admin:
+        if given.describe:
+            found = await _describe(admin, given, out)
+            return FOUND if found and given.check else DONE
         if given.list:
             await _list(admin, given, out)
         else:
             action = next(globals()[f"_{name}"] for name in ACTIONS if getattr(given, name))
             await action(admin, given)
+    return DONE
 
 
 async def _list(admin: Admin, given: SimpleNamespace, out: Rows | None) -> None:
@@ -243,9 +269,24 @@ async def _delete(admin: Admin, given: SimpleNamespace) -> None:
     raise_first(await admin.delete_topics(await _existing(admin, given)))
 
 
-async def _describe(admin: Admin, given: SimpleNamespace) -> None:
-    from kcli.client.admin import ResourceType
+async def _describe(admin: Admin, given: SimpleNamespace, out: Rows | None) -> bool:
+    """Print, and return whether any partition was shown."""
+    found = False
+    async for view in _views(admin, given):
+        found = found or any(True for _ in view.partitions())
+        if out is None:
+            for line in topic_lines.lines(view, given.topics_with_overrides):
+                answer(line)
+        elif not given.topics_with_overrides:
+            for row in topic_lines.rows(view):
+                out.row(**row)
+        elif view.overrides:
+            out.row(**topic_lines.override_row(view))
+    return found
 
+
+async def _described(admin: Admin, given: SimpleNamespace) -> list[TopicDescription]:
+    """The topics that are asked for."""
     id = None if given.topic_id is None else topic_id(given.topic_id)
     if id:
         listed = await admin.list_topics(include_internal=not given.exclude_internal)
@@ -257,17 +298,24 @@ async def _describe(admin: Admin, given: SimpleNamespace) -> None:
         page = given.partition_size_limit_per_response or PAGE_PARTITIONS
         names = await _existing(admin, given)
         found = [*(await admin.describe_topics(names, page_size=page)).values()]
-    topics = [granted(topic) for topic in found]
+    return [granted(topic) for topic in found]
+
+
+async def _views(admin: Admin, given: SimpleNamespace) -> AsyncIterator[topic_lines.View]:
+    from kcli.client.admin import ResourceType
+
+    topics = await _described(admin, given)
     if not topics:
         return
-    configs = await admin.describe_configs([(ResourceType.TOPIC, t.name) for t in topics])
+    names = [(ResourceType.TOPIC, topic.name) for topic in topics]
+    configs = await admin.describe_configs(names)
     live = {node.id for node in (await admin.describe_cluster()).brokers}
     moves = await admin.list_reassignments()
     reports = [name for name in REPORTS if is_given(given, name)]
-    for topic in topics:
-        entries = granted(configs[ResourceType.TOPIC, topic.name])
-        for line in lines(topic, entries, moves, live, reports, given.topics_with_overrides):
-            answer(line)
+    if given.check and not reports:
+        reports = list(UNHEALTHY)
+    for topic, name in zip(topics, names, strict=True):
+        yield topic_lines.View(topic, granted(configs[name]), moves, live, reports)
 
 
 async def _matching(admin: Admin, given: SimpleNamespace) -> list[TopicListing]:
@@ -355,7 +403,9 @@ def _check(given: SimpleNamespace) -> None:
     _only_with(given, "if-exists", "alter", "delete", "describe")
     _only_with(given, "if-not-exists", "create")
     _only_with(given, "exclude-internal", "list", "describe")
-    _only_with(given, "output", "list")
+    _only_with(given, "output", "list", "describe")
+    _only_with(given, "check", "describe")
+    exclude(given, "check", ("topics-with-overrides",))
 
 
 def _only_with(given: SimpleNamespace, name: str, *actions: str) -> None:

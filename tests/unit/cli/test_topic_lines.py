@@ -20,9 +20,13 @@ def entry(name, value, source=ConfigSource.DEFAULT_CONFIG):
     return ConfigEntry(name, value, source, False, False)
 
 
-def lines(partitions, entries=(), moves=None, live=(1, 2, 3), id=ID, **filters):
+def view(partitions, entries=(), moves=None, live=(1, 2, 3), id=ID, reports=()):
     topic = TopicDescription("foo", id, False, tuple(partitions))
-    return list(topic_lines.lines(topic, entries, moves or {}, live, **filters))
+    return topic_lines.View(topic, entries, moves or {}, live, reports)
+
+
+def lines(*args, overrides_only=False, **filters):
+    return list(topic_lines.lines(view(*args, **filters), overrides_only))
 
 
 def test_a_topic_is_a_heading_and_a_line_for_each_partition():
