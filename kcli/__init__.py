@@ -10,6 +10,7 @@ Where is ...?
     stdout, stderr, what a terminal is sent    output.py
     the manual pages                           manual.py
     lines in, records out; and back            sending.py, line_reader.py; reading.py, formatters.py
+    kafka_broker, the fixture of pytest        pytest_plugin.py; its brokers: broker_nursery.py
     a broker's files as text                   segment_files.py, old_messages.py, control_records.py
     producer, consumer, admin                  client/
 """
