@@ -1,8 +1,15 @@
-"""What holds for every test, and what every run prints at its end: the tools it missed."""
+"""What holds for every test, and what every run prints at its end: the tools it missed.
+
+`pytest -n 2 --dist loadgroup` runs the suite in two processes: a file's tests stay in one of them,
+and where a directory's tests share brokers, the directory's do.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import hypothesis
+import pytest
 
 from tests.support import tools
 
@@ -11,8 +18,32 @@ hypothesis.settings.register_profile("k", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("k")
 
 
+TESTS = Path(__file__).parent
+SHARE_BROKERS = ("conformance", "contract/api", "integration/clients")
+ABSENT = "absent tools"
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        path = item.path.relative_to(TESTS)
+        directory = path.parent.as_posix()
+        group = directory if directory in SHARE_BROKERS else path.as_posix()
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
+def pytest_sessionfinish(session):
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output[ABSENT] = tools.absent
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    tools.absent.update(getattr(node, "workeroutput", {}).get(ABSENT, {}))
+
+
 def pytest_terminal_summary(terminalreporter):
     if tools.absent:
-        terminalreporter.section("absent tools")
+        terminalreporter.section(ABSENT)
         for tool, install in sorted(tools.absent.items()):
             terminalreporter.line(f"{tool}: {install}")

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Make ./.venv with all that the tests need from Python, and run them.
+# Make ./.venv with all that the tests need from Python, and run them in two processes.
 #
 #     sh tests/run.sh [PYTEST ARGUMENTS]
 #
@@ -16,4 +16,4 @@ if [ ! -x "$venv/bin/python" ]; then
     }
 fi
 "$venv/bin/pip" install --quiet --disable-pip-version-check -e '.[test]'
-exec "$venv/bin/python" -m pytest "$@"
+exec "$venv/bin/python" -m pytest -n 2 --dist loadgroup --no-loadscope-reorder "$@"
