@@ -34,6 +34,7 @@ Kinder: an unknown codec is UNKNOWN_SERVER_ERROR in Kafka.
 from __future__ import annotations
 
 import struct
+from builtins import memoryview  # mypyc looks a field's type up among the module's names
 from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
