@@ -26,7 +26,8 @@ from tests.bench.machine import (
     stolen,
 )
 from tests.bench.rounds import KINDS, Samples, brokers, measure, say
-from tests.bench.rows import ROWS, Row, Work
+from tests.bench.row import Row, Work
+from tests.bench.rows import ROWS
 
 README = Path(__file__).with_name("README.md")
 ROUNDS, SECONDS = 5, 3.0
@@ -37,7 +38,7 @@ def main(words: list[str]) -> int:
     known = {row.name: row for row in ROWS}
     if given.list:
         for row in ROWS:
-            print(f"{row.name:18} {row.about}")
+            print(f"{row.name:22} {row.about}")
         return 0
     rows = [known[name] for name in dict.fromkeys(given.rows)] or list(ROWS)
     warnings = disturbances()

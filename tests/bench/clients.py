@@ -1,4 +1,4 @@
-"""Real clients, each in a process of its own: librdkafka through Python, and Apache's Java clients.
+"""Real clients, each in a process of its own: those of Python (python/), and Apache's Java clients.
 
 Each returns messages of 200 bytes a second.
 """
@@ -6,34 +6,52 @@ Each returns messages of 200 bytes a second.
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.load import MESSAGE_BYTES
 from tests.bench.machine import BenchError
 from tests.bench.servers import APACHE_VERSION, Server
+from tests.bench.shapes import MESSAGE_BYTES
 from tests.support import apache_kafka
 from tests.support.tools import PACKAGES, find
 
-LIBRDKAFKA = Path(__file__).with_name("librdkafka.py")
+ROOT = Path(__file__).parents[2]
 CONSUME = Path(__file__).with_name("Consume.java")
 JAVA_WARM_UP = 500_000
 """Messages before the JVM of a producer is warm."""
 JAVA_MESSAGES_S = 500_000
 """About what a producer sends; how many it is given for a second's run."""
+TIMEOUT_S = 300
 RATE = re.compile(r"steady state records sent, ([\d.]+) records/sec")
 
 
-def librdkafka_produce(server: Server, topic: str, seconds: float) -> float:
-    sent, took_s = _librdkafka(server, "produce", topic, seconds)
-    _check_arrived(server, topic, sent)
+@dataclass(frozen=True)
+class Client:
+    """One of Python's: `module` is the end of its name in python/, `package` what it needs.
+
+    `paths` are searched before the tree's own: a compiled one.
+    """
+
+    name: str
+    module: str
+    package: str = ""
+    paths: tuple[Path, ...] = ()
+
+
+def python_produce(client: Client, server: Server, shape: str, seconds: float) -> float:
+    """Into a new topic."""
+    with server.topic(1) as topic:
+        sent, took_s = _python(client, server, "produce", topic, shape, seconds)
+        _check_arrived(server, topic, sent)
     return sent / took_s
 
 
-def librdkafka_consume(server: Server, topic: str, messages: int) -> float:
-    read, took_s = _librdkafka(server, "consume", topic, messages)
+def python_consume(client: Client, server: Server, topic: str, shape: str, messages: int) -> float:
+    read, took_s = _python(client, server, "consume", topic, shape, messages)
     return read / took_s
 
 
@@ -79,19 +97,28 @@ def _check_arrived(server: Server, topic: str, sent: int) -> None:
         raise BenchError(f"of {sent} messages {arrived} reached {server.kind.name}")
 
 
-def _librdkafka(server: Server, mode: str, topic: str, amount: float) -> tuple[int, float]:
-    if find("confluent_kafka") is None:
-        raise BenchError(PACKAGES["confluent_kafka"])
-    words = [mode, server.address, topic, str(amount)]
-    found = json.loads(_run(server, [sys.executable, "-m", "tests.bench.librdkafka", *words]))
+def _python(
+    client: Client, server: Server, mode: str, topic: str, shape: str, amount: float
+) -> tuple[int, float]:
+    if client.package and find(client.package) is None:
+        raise BenchError(PACKAGES[client.package])
+    # Without -P the working directory would come before all paths.
+    words = ["-P", "-m", "tests.bench.python", client.module, mode, server.address, topic, shape]
+    paths = os.pathsep.join(map(str, (*client.paths, ROOT)))
+    environment = os.environ | {"PYTHONPATH": paths}
+    found = json.loads(_run(server, [sys.executable, *words, str(amount)], environment))
     return found["messages"], found["seconds"]
 
 
-def _run(server: Server, command: list[str]) -> str:
+def _run(server: Server, command: list[str], environment: dict[str, str] | None = None) -> str:
     try:
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        ran = subprocess.run(
+            command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment
+        )
+    except OSError as error:
         raise BenchError(f"a client of {server.kind.name}: {error}") from error
+    except subprocess.TimeoutExpired as error:
+        raise BenchError(f"a client of {server.kind.name} did not end in {TIMEOUT_S} s") from error
     if ran.returncode:
         raise BenchError(f"a client of {server.kind.name}: {ran.stderr[-2000:] or ran.stdout}")
     return ran.stdout

@@ -13,14 +13,16 @@ Sample = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Aim:
-    """A bound on our figure: absolute, or as a multiple of the rival's."""
+    """A bound on our figure: absolute, or as a multiple of the rival's, or of another figure's."""
 
     bound: float
     at_most: bool = False
     times: bool = False
+    of: str = ""
+    """That other figure of the same row and broker."""
 
     def met(self, ours: float, rival: float | None) -> bool | None:
-        """None where there is no rival's figure to hold it to."""
+        """None where there is no rival's figure to hold it to; with `of`, that figure is it."""
         if self.times and not rival:
             return None
         value = ours / rival if self.times and rival else ours
@@ -28,7 +30,7 @@ class Aim:
 
     def __str__(self) -> str:
         sign = "<=" if self.at_most else ">="
-        return f"{sign} {shown(self.bound)}{'x' if self.times else ''}"
+        return f"{sign} {shown(self.bound)}{'x' if self.times else ''} {self.of}".rstrip()
 
 
 def at_least(bound: float) -> Aim:
@@ -43,6 +45,10 @@ def at_least_times(bound: float) -> Aim:
     return Aim(bound, times=True)
 
 
+def at_least_times_of(of: str, bound: float) -> Aim:
+    return Aim(bound, times=True, of=of)
+
+
 def at_most_times(bound: float) -> Aim:
     return Aim(bound, at_most=True, times=True)
 
@@ -53,14 +59,11 @@ class Line(NamedTuple):
     ours: float
     rival: float | None
     aim: Aim | None
+    is_short: bool
 
     @property
     def ratio(self) -> float | None:
         return self.ours / self.rival if self.rival else None
-
-    @property
-    def is_short(self) -> bool:
-        return self.aim is not None and self.aim.met(self.ours, self.rival) is False
 
 
 def lines(
@@ -69,11 +72,16 @@ def lines(
     ours: Sequence[Sample],
     rival: Sequence[Sample] = (),
 ) -> list[Line]:
-    """One for each figure of the row, each the median over its rounds."""
-    return [
-        Line(row, figure, median(ours, figure), median(rival, figure) if rival else None, aim)
-        for figure, aim in aims.items()
-    ]
+    """One for each figure of the row, each the median over its rounds; rivals may lack some."""
+    found = []
+    for figure, aim in aims.items():
+        value = median(ours, figure)
+        theirs = median(rival, figure) if rival and figure in rival[0] else None
+        is_short = False
+        if aim is not None:
+            is_short = aim.met(value, median(ours, aim.of) if aim.of else theirs) is False
+        found.append(Line(row, figure, value, theirs, aim, is_short))
+    return found
 
 
 def median(samples: Sequence[Sample], figure: str) -> float:

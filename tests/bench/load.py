@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kserver.wire.batch import encode_batch
+from kserver.wire.compression import Compression
 from tests.bench.machine import BenchError
 from tests.bench.servers import Server
+from tests.bench.shapes import MESSAGE_BYTES, SHAPES, Shape
 
 SOURCE = Path(__file__).with_name("load.c")
 RECORDS = {"1": 1, "50": 50, "16k": 78, "64k": 314, "1m": 4980}
 """How many records of MESSAGE_BYTES the batch of each name holds."""
-MESSAGE_BYTES = 200
 MOST_BYTES = 2 << 30
 """Written in one measurement: less than what makes Linux hold writers back on 16 GB of memory."""
 FILL_S = 60
@@ -65,6 +66,8 @@ class Load:
             ) from error
         for name, count in RECORDS.items():
             (directory / name).write_bytes(batch(count))
+        for name, shape in SHAPES.items():
+            (directory / name).write_bytes(shaped_batch(shape))
         return cls(directory)
 
     def produce(
@@ -95,12 +98,12 @@ class Load:
     ) -> Outcome:
         return self._run(server, "fetch", topic, partitions, connections, seconds, max_bytes)
 
-    def fill(self, server: Server, topic: str, partitions: int, size: int) -> None:
-        """Batches of 16 KB, `size` bytes in all, spread evenly."""
+    def fill(self, server: Server, topic: str, partitions: int, size: int, batch: str) -> None:
+        """The same batch until it is `size` bytes in all, spread evenly."""
         self.produce(
             server,
             topic,
-            "16k",
+            batch,
             seconds=FILL_S,
             connections=partitions,
             partitions=partitions,
@@ -138,3 +141,13 @@ def batch(count: int) -> bytes:
     chance = random.Random(1)
     now_ms = int(time.time() * 1000)
     return encode_batch([(now_ms, None, chance.randbytes(MESSAGE_BYTES), ()) for _ in range(count)])
+
+
+def shaped_batch(shape: Shape) -> bytes:
+    """As many as a batch of 16 KB holds when they are plain."""
+    now_ms = int(time.time() * 1000)
+    records = [
+        (now_ms, message.key, message.value, message.headers)
+        for message in shape.messages()[: RECORDS["16k"]]
+    ]
+    return encode_batch(records, compression=Compression[shape.compression])

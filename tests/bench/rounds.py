@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 
 from tests.bench.figures import Sample, shown
 from tests.bench.load import Load
-from tests.bench.rows import Row, Work
+from tests.bench.row import Row, Work
 from tests.bench.servers import APACHE, OURS, Kind, Server, running
 
 Samples = dict[str, list[Sample]]
@@ -70,13 +70,17 @@ def measure(row: Row, work: Work, servers: Sequence[Server], rounds: int) -> Sam
         if row.fill_bytes:
             for server in compared:
                 filled[server] = stack.enter_context(server.topic(row.partitions))
-                work.load.fill(server, filled[server], row.partitions, row.fill_bytes)
+                work.load.fill(
+                    server, filled[server], row.partitions, row.fill_bytes, row.fill_with
+                )
             os.sync()  # nothing is left to write while it is read
         for number in range(1, rounds + 1):
             for server in compared:
                 sample = measure_once(row, work, server, filled.get(server))
                 found[server.kind.name].append(sample)
-                figures = ", ".join(f"{shown(sample[name])} {name}" for name in row.aims)
+                figures = ", ".join(
+                    f"{shown(sample[name])} {name}" for name in row.aims if name in sample
+                )
                 say(f"{row.name} {number}/{rounds} {server.kind.name}: {figures}")
     return found
 

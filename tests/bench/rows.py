@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
 
-from tests.bench import clients, micro
+from tests.bench import client_rows, clients, command_rows, micro
 from tests.bench.figures import Aim, at_least, at_least_times, at_most, at_most_times
-from tests.bench.load import RECORDS, Load, Outcome, batch
+from tests.bench.load import RECORDS, Outcome, batch
+from tests.bench.row import FILL_BYTES, Row, Work
 from tests.bench.servers import Server, running
 
 MB_S, CPU_GB = "MB/s", "broker CPU s/GB"
@@ -19,31 +18,7 @@ MESSAGES_S = "messages/s"
 IDLE, LOADED = "MB idle", "MB loaded"
 START = "s to first answer"
 
-FILL_BYTES = 1 << 29
 IDLE_AFTER_S = 1
-
-
-@dataclass(frozen=True)
-class Work:
-    """What measurements are made with."""
-
-    load: Load
-    directory: Path
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Row:
-    name: str
-    about: str
-    measure: Callable[[Work, Server, str], Mapping[str, float]]
-    aims: Mapping[str, Aim | None]
-    """Each figure that `measure` finds, in the table's order."""
-    partitions: int = 0
-    """Of the topic that it is given; 0 when it needs none, nor a running broker."""
-    fill_bytes: int = 0
-    """What is in that topic; it is made once for all rounds, else anew for each measurement."""
-    has_rival: bool = True
 
 
 def produce(name: str, about: str, batch: str, aims: Mapping[str, Aim | None], **shape: int) -> Row:
@@ -103,14 +78,6 @@ def memory(work: Work, server: Server, _: str) -> Mapping[str, float]:
                     most_bytes=1 << 29,
                 )
             return {IDLE: idle, LOADED: fresh.resident_mb()}
-
-
-def confluent_produce(work: Work, server: Server, topic: str) -> Mapping[str, float]:
-    return {MESSAGES_S: clients.librdkafka_produce(server, topic, work.seconds)}
-
-
-def confluent_consume(work: Work, server: Server, topic: str) -> Mapping[str, float]:
-    return {MESSAGES_S: clients.librdkafka_consume(server, topic, FILLED_MESSAGES)}
 
 
 def java_produce(work: Work, server: Server, topic: str) -> Mapping[str, float]:
@@ -205,21 +172,6 @@ ROWS = (
         in_flight=64,
     ),
     Row(
-        "confluent-produce",
-        "confluent-kafka's producer (librdkafka), messages of 200 bytes, no callbacks",
-        confluent_produce,
-        {MESSAGES_S: at_least_times(1)},
-        partitions=1,
-    ),
-    Row(
-        "confluent-consume",
-        "confluent-kafka's consumer on an assigned partition",
-        confluent_consume,
-        {MESSAGES_S: at_least_times(1)},
-        partitions=1,
-        fill_bytes=FILL_BYTES,
-    ),
-    Row(
         "java-produce",
         "Apache's kafka-producer-perf-test.sh, messages of 200 bytes, unthrottled, JVM warm",
         java_produce,
@@ -234,6 +186,8 @@ ROWS = (
         partitions=1,
         fill_bytes=FILL_BYTES,
     ),
+    *client_rows.ROWS,
+    *command_rows.ROWS,
     Row(
         "start",
         "from the start of the process to its first answer, to ApiVersions",

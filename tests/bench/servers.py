@@ -50,9 +50,14 @@ class Kind:
     """How long load has to run before its speed is steady."""
 
 
-def _our_command(directory: Path, port: int) -> list[str]:
-    for package in (kserver, kcli):  # an installed package has its bytecode; a source tree may not
+def compile_packages() -> None:
+    """An installed package has its bytecode; a source tree may not."""
+    for package in (kserver, kcli):
         compileall.compile_dir(package.__path__[0], quiet=1)
+
+
+def _our_command(directory: Path, port: int) -> list[str]:
+    compile_packages()
     settings = [f"log.dirs={directory / 'data'}", f"listeners=PLAINTEXT://127.0.0.1:{port}"]
     words = [f"--override={setting}" for setting in (*settings, DELETE_DELAY)]
     return [sys.executable, "-c", K, "server-start", *words]
@@ -171,11 +176,7 @@ class Server:
                 self._delete(name)
 
     def end_offset(self, topic: str) -> int:
-        """Of partition 0: how many messages a topic of one partition holds."""
-        asked = {"name": topic, "partitions": [{"partition_index": 0, "timestamp": LATEST}]}
-        with WireClient(self.address) as client:
-            (found,) = client.call(LIST_OFFSETS, 2, replica_id=-1, topics=[asked]).topics
-        return int(found.partitions[0].offset)
+        return end_offset(self.address, topic)
 
     def _delete(self, name: str) -> None:
         with WireClient(self.address) as client:
@@ -189,6 +190,14 @@ class Server:
             if time.monotonic() > deadline:
                 raise BenchError(f"{self.kind.name} keeps the files of {name}")
             time.sleep(0.05)
+
+
+def end_offset(address: str, topic: str) -> int:
+    """Of partition 0: how many messages a topic of one partition holds."""
+    asked = {"name": topic, "partitions": [{"partition_index": 0, "timestamp": LATEST}]}
+    with WireClient(address) as client:
+        (found,) = client.call(LIST_OFFSETS, 2, replica_id=-1, topics=[asked]).topics
+    return int(found.partitions[0].offset)
 
 
 @contextmanager

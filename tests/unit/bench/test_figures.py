@@ -5,6 +5,7 @@ import pytest
 from tests.bench.figures import (
     at_least,
     at_least_times,
+    at_least_times_of,
     at_most,
     at_most_times,
     lines,
@@ -51,6 +52,19 @@ def test_without_a_rival_there_is_no_ratio_and_only_absolute_aims_can_be_missed(
     assert relative.rival is relative.ratio is None
     assert not relative.is_short
     assert absolute.is_short
+
+
+@pytest.mark.parametrize(("ours", "is_short"), [(30.0, False), (29.0, True)])
+def test_an_aim_may_hold_a_figure_to_another_one_of_ours(ours, is_short):
+    aims = {"a": at_least_times_of("b", 1.5), "b": None}
+    line, _ = lines("row", aims, [{"a": ours, "b": 20.0}], [{"a": 1.0, "b": 1.0}])
+    assert line.is_short is is_short
+    assert str(line.aim) == ">= 1.5x b"
+
+
+def test_a_figure_that_was_not_taken_of_the_rival_has_no_ratio():
+    _, line = lines("row", {"a": None, "b": None}, [{"a": 1.0, "b": 2.0}], [{"a": 1.0}])
+    assert (line.ours, line.rival, line.ratio) == (2, None, None)
 
 
 @pytest.mark.parametrize(

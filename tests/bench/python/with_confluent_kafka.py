@@ -1,54 +1,52 @@
-"""A process that uses confluent-kafka as its users do, on a topic of one partition.
-
-    python -m tests.bench.librdkafka produce ADDRESS TOPIC SECONDS
-    python -m tests.bench.librdkafka consume ADDRESS TOPIC MESSAGES
-
-Prints one line of JSON: messages and seconds.
-"""
+"""confluent-kafka (librdkafka), as fast as its users get it: no callback for what is delivered."""
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-MESSAGE_BYTES = 200
+from tests.bench.shapes import COUNT, Shape
+
 AT_ONCE = 10_000
-"""Messages between two looks at the clock, and in one call of consume."""
+"""Messages in one call of consume."""
 NO_MESSAGE_S = 10
 FLUSH_S = 60
 
 
-def produce(address: str, topic: str, seconds: float) -> tuple[int, float]:
-    """To the last acknowledgement, without callbacks: whoever calls counts what arrived."""
+def produce(address: str, topic: str, shape: Shape, seconds: float) -> tuple[int, float]:
     producer = Producer(
         {
             "bootstrap.servers": address,
+            "acks": shape.acks,
+            "batch.num.messages": shape.at_once or 10_000,
+            "compression.type": shape.compression,
             "queue.buffering.max.messages": 1_000_000,
             "delivery.report.only.error": True,
             "error_cb": _fail,
         }
     )
-    value = b"v" * MESSAGE_BYTES
+    messages = shape.messages()
     send, sent = producer.produce, 0
     began = time.perf_counter()
     while time.perf_counter() < began + seconds:
-        for _ in range(AT_ONCE):
+        for value, key, headers in messages:
             while True:
                 try:
-                    send(topic, value, partition=0)
+                    if headers:
+                        send(topic, value, key, headers=headers)
+                    else:
+                        send(topic, value, key)
                     break
                 except BufferError:
                     producer.poll(0.01)
-            sent += 1
+        sent += COUNT
     producer.flush(FLUSH_S)
     return sent, time.perf_counter() - began
 
 
 def consume(address: str, topic: str, messages: int) -> tuple[int, float]:
-    """From the first message to the last, finding the broker excluded."""
     consumer = Consumer(
         {
             "bootstrap.servers": address,
@@ -63,10 +61,15 @@ def consume(address: str, topic: str, messages: int) -> tuple[int, float]:
     began = time.perf_counter()
     read = 0
     while first + read < messages:
-        batch = consumer.consume(min(AT_ONCE, messages - first - read), NO_MESSAGE_S)
-        if not batch or any(message.error() for message in batch):
+        found = consumer.consume(min(AT_ONCE, messages - first - read), NO_MESSAGE_S)
+        if not found:
             sys.exit(f"stopped after {first + read} messages")
-        read += len(batch)
+        for message in found:
+            if message.error():
+                sys.exit(f"stopped after {first + read} messages: {message.error()}")
+            message.topic(), message.partition(), message.offset(), message.timestamp()
+            message.key(), message.value(), message.headers()
+        read += len(found)
     took = time.perf_counter() - began
     consumer.close()
     return read, took
@@ -74,12 +77,3 @@ def consume(address: str, topic: str, messages: int) -> tuple[int, float]:
 
 def _fail(error: object) -> None:
     sys.exit(f"librdkafka: {error}")
-
-
-if __name__ == "__main__":
-    mode, address, topic, amount = sys.argv[1:]
-    if mode == "produce":
-        messages, seconds = produce(address, topic, float(amount))
-    else:
-        messages, seconds = consume(address, topic, int(amount))
-    print(json.dumps({"messages": messages, "seconds": seconds}))

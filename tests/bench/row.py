@@ -1,0 +1,38 @@
+"""What one line of the comparison is: how it is measured, and what it is held to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench.figures import Aim
+from tests.bench.load import Load
+from tests.bench.servers import Server
+
+FILL_BYTES = 1 << 29
+
+
+@dataclass(frozen=True)
+class Work:
+    """What measurements are made with."""
+
+    load: Load
+    directory: Path
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    about: str
+    measure: Callable[[Work, Server, str], Mapping[str, float]]
+    aims: Mapping[str, Aim | None]
+    """Each figure that `measure` finds, in the table's order."""
+    partitions: int = 0
+    """Of the topic that it is given; 0 when it needs none, nor a running broker."""
+    fill_bytes: int = 0
+    """What is in that topic; it is made once for all rounds, else anew for each measurement."""
+    fill_with: str = "16k"
+    """The batch that is repeated in it."""
+    has_rival: bool = True

@@ -1,0 +1,56 @@
+"""What the messages of a row look like: values of 200 bytes, and what comes with them."""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+MESSAGE_BYTES = 200
+COUNT = 1000
+"""Different messages of a shape, sent round and round."""
+BATCH_BYTES = 1_000_000
+LINGER_MS = 5
+"""librdkafka's defaults, given to every client: Java's batches of 16 KB are not for Python."""
+
+
+class Message(NamedTuple):
+    value: bytes
+    key: bytes | None
+    headers: list[tuple[str, bytes]]
+
+
+class Shape(NamedTuple):
+    about: str
+    keyed: bool = False
+    headers: int = 0
+    compression: str = "none"
+    at_once: int = 0
+    """Records in a batch and so in a request; 0: as many as come together."""
+    acks: str = "all"
+
+    @property
+    def batch_bytes(self) -> int:
+        """`at_once` records and no more, as this project's client counts them."""
+        return 61 + self.at_once * (12 + MESSAGE_BYTES) if self.at_once else BATCH_BYTES
+
+    def messages(self) -> list[Message]:
+        """The same each time.  Values are hexadecimal digits: lz4 halves them, if barely."""
+        chance = random.Random(1)
+        return [
+            Message(
+                chance.randbytes(MESSAGE_BYTES // 2).hex().encode(),
+                b"key-%05d" % number if self.keyed else None,
+                [(f"header-{i}", b"content-%d" % i) for i in range(self.headers)],
+            )
+            for number in range(COUNT)
+        ]
+
+
+SHAPES = {
+    "plain": Shape("messages of 200 bytes"),
+    "keyed": Shape("the same with keys of 9 bytes, 1000 different ones", keyed=True),
+    "headers": Shape("the same with two headers", headers=2),
+    "lz4": Shape("the same, compressed with lz4", compression="lz4"),
+    "paper-1": Shape("the same, one a request, not acknowledged", at_once=1, acks="0"),
+    "paper-50": Shape("the same in batches of 50, not acknowledged", at_once=50, acks="0"),
+}
