@@ -7,11 +7,16 @@ configuration, in a record, in an error's text.  On a terminal such characters a
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from typing import TextIO
 
 # C0 and C1 control characters and DEL, but for tab and newline, which lay out our own lines.
 _VISIBLE = {c: f"\\x{c:02x}" for c in (*range(0x20), *range(0x7F, 0xA0)) if c not in (0x09, 0x0A)}
+
+_transient = ""
+"""What stands on the terminal of standard error until something takes its place."""
 
 
 def visible(text: str) -> str:
@@ -32,17 +37,34 @@ def prompt(lines: int) -> None:
 
 
 def complain(text: str) -> None:
-    """Print a notice or the reason of a failure."""
-    _write(sys.stderr, text + "\n")
+    """Print a notice or the reason of a failure; one that cannot be printed is no failure."""
+    with contextlib.suppress(OSError):
+        _write(sys.stderr, text + "\n")
+        sys.stderr.flush()
+
+
+def transient(text: str) -> None:
+    """Show a line on the terminal of standard error that the next line takes the place of; an empty
+    one takes it away.  Nothing where standard error is no terminal."""
+    global _transient
+    if (text or _transient) and sys.stderr.isatty():
+        _transient = text
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"\r\x1b[K{visible(text)[: max(columns - 1, 1)]}")
+            sys.stderr.flush()
 
 
 def _write(stream: TextIO, text: str) -> None:
+    if _transient:
+        transient("")
     stream.write(visible(text) if stream.isatty() else text)
 
 
 def answer_bytes(data: bytes) -> None:
     """Print bytes as they are, on a terminal without what it would obey; at once."""
     if sys.stdout.isatty():
+        transient("")
         sys.stdout.write(visible(data.decode(errors="replace")))
     else:
         sys.stdout.buffer.write(data)

@@ -69,6 +69,8 @@ def run(work: Coroutine[Any, Any, T], timeout_s: float | None) -> T:
 
 def reason(error: Exception) -> str:
     """Why, for a person: the broker's own text without the code's name."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
     return error_texts.text(error) if isinstance(error, KafkaError) else str(error)
 
 

@@ -1,24 +1,25 @@
-"""A broker's files as the lines that Kafka's dump-log prints of them.
+"""A broker's files as what stands in them, entry after entry.
 
     .log .checkpoint   batches, and with `deep` their records
     .index .timeindex  entries, checked against the log beside them
     .txnindex          aborted transactions
     .snapshot          producers
 
-Pure: bytes in, lines out; what does not fit together is collected in Problems.  Raises
-ProtocolError where the bytes make no sense.
+Pure: bytes in, entries out; what does not fit together is collected in Problems.  Raises
+ProtocolError where the bytes make no sense.  `segment_text` and `segment_rows` show entries.
 """
 
 from __future__ import annotations
 
 import bisect
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from kcli import control_records, old_messages
+from kcli import old_messages
 from kserver.errors import ProtocolError
-from kserver.log.producer_state import ProducerState
+from kserver.log.producer_state import Producer, ProducerState
 from kserver.wire.batch import LOG_OVERHEAD, Record, RecordBatch
 
 LEAST_HEADER = 17
@@ -27,6 +28,7 @@ LEAST_SIZE = 14
 """The least length field of any format version."""
 UNLIMITED = 0x7FFFFFFF
 NEVER = 1 << 62
+LAST_SEQUENCE = 0x7FFFFFFF
 
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
@@ -36,15 +38,68 @@ AnyBatch = RecordBatch | old_messages.OldBatch
 AnyRecord = Record | old_messages.OldRecord
 
 
+class BatchEntry(NamedTuple):
+    """A batch, where it begins in its file, and whether its CRC is right."""
+
+    position: int
+    batch: AnyBatch
+    is_valid: bool
+
+
+class RecordEntry(NamedTuple):
+    """A record of the batch that begins at `position`."""
+
+    position: int
+    batch: AnyBatch
+    record: AnyRecord
+
+
+class Junk(NamedTuple):
+    """Bytes after the last whole batch of a file."""
+
+    path: str
+    size: int
+
+
+class IndexEntry(NamedTuple):
+    offset: int
+    position: int
+
+
+class TimeEntry(NamedTuple):
+    timestamp: int
+    offset: int
+
+
+class AbortedEntry(NamedTuple):
+    version: int
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class ProducerEntry(NamedTuple):
+    id: int
+    producer: Producer
+
+
+Entry = BatchEntry | RecordEntry | Junk | IndexEntry | TimeEntry | AbortedEntry | ProducerEntry
+
+
 @dataclass(slots=True)
 class Problems:
-    """What was found to be wrong, by absolute path."""
+    """What was found to be wrong, by absolute path; pairs are what is and what should be."""
 
     mismatches: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     times: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     orders: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     missing: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     gaps: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    corrupt: dict[str, list[int]] = field(default_factory=dict)
+    """Positions of batches whose CRC is wrong."""
+    junk: dict[str, int] = field(default_factory=dict)
+    """How many bytes follow the last whole batch."""
 
     def lines(self) -> Iterator[str]:
         """Kafka's words for them."""
@@ -66,37 +121,47 @@ class Problems:
             yield f"Non-consecutive offsets in {path}"
             yield from (f"  {a} is followed by {b}" for a, b in pairs)
 
+    def named(self) -> Iterator[tuple[str, str, str]]:
+        """All of it: path, code, and what it is."""
+        for path, positions in self.corrupt.items():
+            for position in positions:
+                yield path, "CORRUPT_BATCH", f"the CRC of the batch at position {position} is wrong"
+        for path, count in self.junk.items():
+            yield path, "INVALID_BYTES", f"{count} bytes follow the last whole batch"
+        for code, text, found in (
+            ("OFFSET_GAP", "offset {} is followed by {}", self.gaps),
+            ("INDEX_MISMATCH", "index offset {}, log offset {}", self.mismatches),
+            ("TIMESTAMP_MISMATCH", "index timestamp {}, log timestamp {}", self.times),
+            ("TIMESTAMP_ORDER", "index timestamp {} after {}", self.orders),
+            ("OFFSET_NOT_FOUND", "index offset {}, found log offset {}", self.missing),
+        ):
+            for path, pairs in found.items():
+                for pair in pairs:
+                    yield path, code, text.format(*pair)
 
-@dataclass(frozen=True, slots=True)
-class Printing:
-    """How records are shown: their bytes as text by these decoders, or only their metadata."""
 
-    deep: bool = False
-    contents: bool = False
-    metadata: bool = True
-    key: Callable[[bytes], str] = lambda data: data.decode(errors="replace")
-    value: Callable[[bytes], str] = lambda data: data.decode(errors="replace")
-
-
-def log_lines(
-    path: str, data: memoryview, printing: Printing, limit_bytes: int, problems: Problems
-) -> Iterator[str]:
-    """A segment's batches, up to `limit_bytes` of the file."""
+def log_entries(
+    path: str, data: memoryview, deep: bool, limit_bytes: int, problems: Problems
+) -> Iterator[BatchEntry | RecordEntry | Junk]:
+    """A segment's batches, up to `limit_bytes` of the file; with `deep` each before its records."""
     read = data[:limit_bytes]
-    valid = 0
+    end = 0
     last_offset: int | None = None
     for position, batch in batches(read, path):
-        yield _batch_line(position, batch)
-        if printing.deep:
+        is_valid = batch.is_valid_crc()
+        if not is_valid:
+            problems.corrupt.setdefault(path, []).append(position)
+        yield BatchEntry(position, batch, is_valid)
+        if deep:
             for record in batch.records():
                 if last_offset is not None and record.offset != last_offset + 1:
                     problems.gaps.setdefault(path, []).append((last_offset, record.offset))
                 last_offset = record.offset
-                yield _record_line(batch, record, printing)
-        valid = position + batch.size
-    if valid < len(read) and limit_bytes == UNLIMITED:
-        name = path.rpartition("/")[2]
-        yield f"Found {len(read) - valid} invalid bytes at the end of {name}"
+                yield RecordEntry(position, batch, record)
+        end = position + batch.size
+    if end < len(read) and limit_bytes == UNLIMITED:
+        problems.junk[path] = len(read) - end
+        yield Junk(path, len(read) - end)
 
 
 def batches(data: memoryview, path: str, position: int = 0) -> Iterator[tuple[int, AnyBatch]]:
@@ -117,15 +182,14 @@ def batches(data: memoryview, path: str, position: int = 0) -> Iterator[tuple[in
         position += batch.size
 
 
-def index_lines(
+def index_entries(
     path: str,
     entries: bytes,
     base_offset: int,
     log: memoryview,
     max_message_bytes: int,
-    verify_only: bool,
     problems: Problems,
-) -> Iterator[str]:
+) -> Iterator[IndexEntry]:
     """An offset index; each entry must name the last offset of the batch at its position."""
     for number, (relative, position) in enumerate(_whole(_OFFSET_ENTRY, entries)):
         if relative == 0 and number > 0:
@@ -136,19 +200,17 @@ def index_lines(
         if batch is None or batch.last_offset != offset:
             found = -1 if batch is None else batch.last_offset
             problems.mismatches.setdefault(path, []).append((offset, found))
-        if not verify_only:
-            yield f"offset: {offset} position: {position}"
+        yield IndexEntry(offset, position)
 
 
-def time_index_lines(
+def time_index_entries(
     path: str,
     entries: bytes,
     base_offset: int,
     index: bytes,
     log: memoryview,
-    verify_only: bool,
     problems: Problems,
-) -> Iterator[str]:
+) -> Iterator[TimeEntry]:
     """A time index; each entry must name the last offset of a batch with that maximum timestamp."""
     positions = list(_whole(_OFFSET_ENTRY, index))
     growing = next((n for n, (relative, _) in enumerate(positions) if n and not relative), None)
@@ -171,8 +233,7 @@ def time_index_lines(
                 problems.times.setdefault(path, []).append((timestamp, newest))
             if previous >= timestamp:
                 problems.orders.setdefault(path, []).append((timestamp, previous))
-        if not verify_only:
-            yield f"timestamp: {timestamp} offset: {offset}"
+        yield TimeEntry(timestamp, offset)
         previous = timestamp
 
 
@@ -215,100 +276,30 @@ def insane_time_index(path: str, entries: bytes, base_offset: int) -> str | None
     return None
 
 
-def aborted_lines(entries: bytes) -> Iterator[str]:
-    for version, producer_id, first, last, stable in _whole(_ABORTED, entries):
-        yield (
-            f"version: {version} producerId: {producer_id} firstOffset: {first} "
-            f"lastOffset: {last} lastStableOffset: {stable}"
-        )
+def aborted_entries(entries: bytes) -> Iterator[AbortedEntry]:
+    return map(AbortedEntry._make, _whole(_ABORTED, entries))
 
 
-def producer_lines(path: str, snapshot: bytes) -> Iterator[str]:
+def producer_entries(path: str, snapshot: bytes) -> Iterator[ProducerEntry]:
     """Raises StorageError for a snapshot that is corrupt."""
     state = ProducerState(expiration_ms=NEVER)
     state.restore(snapshot, path, now_ms=0)
-    for producer_id, producer in state.producers.items():
-        line = (
-            f"producerId: {producer_id} producerEpoch: {producer.epoch} "
-            f"coordinatorEpoch: {producer.coordinator_epoch} "
-            f"currentTxnFirstOffset: {_optional(producer.transaction_start)} "
-            f"lastTimestamp: {producer.last_timestamp} "
-        )
-        for last in producer.batches[-1:]:
-            line += (
-                f"firstSequence: {last.first_sequence} lastSequence: {last.last_sequence} "
-                f"lastOffset: {last.last_offset} "
-                f"offsetDelta: {last.last_offset - last.first_offset} timestamp: {last.timestamp}"
-            )
-        yield line
+    return map(ProducerEntry._make, state.producers.items())
 
 
-def _whole(entry: struct.Struct, data: bytes) -> Iterator[tuple[int, ...]]:
-    return entry.iter_unpack(data[: len(data) // entry.size * entry.size])
-
-
-def _batch_line(position: int, batch: AnyBatch) -> str:
-    if isinstance(batch, RecordBatch):
-        horizon = batch.delete_horizon_ms
-        line = (
-            f"baseOffset: {batch.base_offset} lastOffset: {batch.last_offset} "
-            f"count: {batch.count} baseSequence: {batch.base_sequence} "
-            f"lastSequence: {batch.last_sequence} producerId: {batch.producer_id} "
-            f"producerEpoch: {batch.producer_epoch} partitionLeaderEpoch: {batch.leader_epoch} "
-            f"isTransactional: {_boolean(batch.is_transactional)} "
-            f"isControl: {_boolean(batch.is_control)} "
-            f"deleteHorizonMs: {_optional(-1 if horizon is None else horizon)}"
-        )
-    else:
-        line = f"offset: {batch.last_offset}"
-    return (
-        f"{line} position: {position} {_time_type(batch)}: {batch.max_timestamp} "
-        f"size: {batch.size} magic: {batch.magic} compresscodec: {batch.compression.name} "
-        f"crc: {batch.crc} isvalid: {_boolean(batch.is_valid_crc())}"
-    )
-
-
-def _record_line(batch: AnyBatch, record: AnyRecord, printing: Printing) -> str:
-    is_control = isinstance(batch, RecordBatch) and batch.is_control
-    line = ""
-    if printing.metadata:
-        line = (
-            f"| offset: {record.offset} {_time_type(batch)}: {record.timestamp} "
-            f"keySize: {_size(record.key)} valueSize: {_size(record.value)}"
-        )
-        if isinstance(record, Record):
-            assert isinstance(batch, RecordBatch)
-            sequence = batch.base_sequence
-            if sequence >= 0:
-                sequence = sequence + record.offset - batch.base_offset & 0x7FFFFFFF
-            names = ",".join(name for name, _ in record.headers)
-            line += f" sequence: {sequence} headerKeys: [{names}]"
-            if batch.is_control:
-                line += f" {control_records.text(record)}"
-        else:
-            line += f" isValid: {_boolean(record.is_valid_crc)} crc: {record.crc}"
-    if printing.contents and not is_control:
-        if record.key is not None:
-            line += f"{' ' if line else '| '}key: {printing.key(record.key)}"
-        if record.value is not None:
-            line += f"{' ' if line else '| '}payload: {printing.value(record.value)}"
-    return line
-
-
-def _time_type(batch: AnyBatch) -> str:
+def time_type(batch: AnyBatch) -> str:
+    """What a batch's timestamps are, in Kafka's words."""
     if batch.magic == 0:
         return "NoTimestampType"
     return "LogAppendTime" if batch.timestamp_type else "CreateTime"
 
 
-def _size(data: bytes | None) -> int:
-    return -1 if data is None else len(data)
+def sequence_of(batch: AnyBatch, record: AnyRecord) -> int:
+    """-1 where the producer is not idempotent."""
+    if not isinstance(batch, RecordBatch) or batch.base_sequence < 0:
+        return -1
+    return batch.base_sequence + record.offset - batch.base_offset & LAST_SEQUENCE
 
 
-def _boolean(value: bool) -> str:
-    return "true" if value else "false"
-
-
-def _optional(value: int) -> str:
-    """As Java prints an OptionalLong; negative stands for none."""
-    return "OptionalLong.empty" if value < 0 else f"OptionalLong[{value}]"
+def _whole(entry: struct.Struct, data: bytes) -> Iterator[tuple[int, ...]]:
+    return entry.iter_unpack(data[: len(data) // entry.size * entry.size])

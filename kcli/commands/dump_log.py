@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import mmap
 import os
+import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from kcli.command import Manual, command
-from kcli.options import INT, Refused, option, require, together
+from kcli.listing import formatted, rows
+from kcli.options import INT, Refused, exclude, option, refuse, require, together
 from kcli.output import answer, complain
+from kcli.progress import Progress
+from kcli.segment_shapes import ALL, shape_of
+from kcli.statuses import DONE, FAILED, FOUND
+from kserver.errors import KafkaError, ProtocolError, StorageError
 
 if TYPE_CHECKING:
-    from kcli.segment_files import Printing, Problems
+    from kcli.listing import Rows
+    from kcli.segment_files import Entry, Problems
+    from kcli.segment_text import Printing
+    from kcli.shapes import Shape
 
 DECODERS = {
     "--offsets-decoder": "the content of __consumer_offsets",
@@ -28,6 +38,8 @@ CLASSES: dict[str, Callable[[bytes], object]] = {
     "IntegerDecoder": lambda data: struct.unpack(">i", data)[0],
     "LongDecoder": lambda data: struct.unpack(">q", data)[0],
 }
+FAILURES = (OSError, Refused, KafkaError, ProtocolError, StorageError)
+"""What ends the reading of one file."""
 PACKAGES = ("org.apache.kafka.tools.api.", "kafka.serializer.", "")
 
 MANUAL = Manual(
@@ -42,6 +54,10 @@ MANUAL = Manual(
             "k dump-log --verify-index-only --files orders-0/00000000000000000000.index",
             "Whether an index agrees with its log; nothing is printed when it does.",
         ),
+        (
+            "k dump-log --check -o jsonl --files orders-0/00000000000000000000.log",
+            "A line of JSON for each batch; exit status 3 where one is corrupt.",
+        ),
     ),
     differences=(
         "--offsets-decoder, --transaction-log-decoder, --cluster-metadata-decoder, "
@@ -53,6 +69,9 @@ MANUAL = Manual(
         "status 1; the other files are still dumped.",
         "An index entry that points behind the end of its log is reported as a mismatch with log "
         "offset -1, where Kafka ends with an exception.",
+        "To --check, a batch with a wrong CRC and bytes after the last whole batch are problems "
+        "too.  It is meant for files that no broker is writing: the indexes of the last segment "
+        "hold zeros to grow into.",
         "A log that does not begin at offset 0 is not said to have a gap before its first record.",
     ),
 )
@@ -91,6 +110,8 @@ MANUAL = Manual(
         if_bare="StringDecoder",
     ),
     *(option(name, f"Show {what}.") for name, what in DECODERS.items()),
+    option("--check", "End with status 3 where anything that does not fit together is found."),
+    formatted(*ALL),
 )
 def dump_log(given: SimpleNamespace) -> int:
     """Decodes log, index and snapshot files of a broker, which need not run.
@@ -100,15 +121,18 @@ def dump_log(given: SimpleNamespace) -> int:
     transactions, .snapshot the state of producers.  Files are only read, never changed.
 
     What does not fit together, such as an index entry that points into the middle of a batch, is
-    listed on standard error after all files are dumped, and does not change the exit status.
+    listed on standard error after all files are dumped, and changes the exit status only with
+    --check.  With --output all files must be of one kind; rows are batches, or records where they
+    would be printed, or entries of an index.
     """
-    from kcli.segment_files import UNLIMITED, Printing, Problems
-    from kserver.errors import KafkaError, ProtocolError, StorageError
+    from kcli.segment_files import UNLIMITED, Problems
+    from kcli.segment_text import Printing
 
     require(given, "files")
     for name in DECODERS:
         if getattr(given, name.lstrip("-").replace("-", "_")):
             raise Refused(f"{name} is not supported yet: {DECODERS[name]} cannot be decoded")
+    exclude(given, "output", ("skip-record-metadata",))
     contents = bool(given.print_data_log or given.key_decoder_class or given.value_decoder_class)
     printing = Printing(
         deep=contents or given.deep_iteration,
@@ -119,78 +143,229 @@ def dump_log(given: SimpleNamespace) -> int:
     )
     given.max_bytes = UNLIMITED if given.max_bytes is None else given.max_bytes
     given.max_message_size = 5242880 if given.max_message_size is None else given.max_message_size
+    paths = given.files.rstrip(",").split(",")
     problems = Problems()
-    status = 0
-    for path in given.files.rstrip(",").split(","):
+    with Reading(paths) as reading:
+        if given.output is None:
+            status = _print_lines(paths, given, printing, problems, reading)
+        else:
+            with rows(given, _shape(paths, printing.deep)) as out:
+                _print_rows(paths, given, printing, problems, reading, out)
+            status = out.status
+    return FOUND if status == DONE and given.check and any(problems.named()) else status
+
+
+class Reading:
+    """How far the files are read: progress, and what an interrupted command says."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.sizes = {path: _size(path) for path in paths}
+        self.progress = Progress("bytes", sum(self.sizes.values()))
+        self.before = 0
+        self.path = ""
+        self.position = 0
+
+    def file(self, path: str) -> None:
+        self.before += self.sizes.get(self.path, 0)
+        self.path, self.position = path, 0
+
+    def at(self, position: int) -> None:
+        self.position = position
+        self.progress.at(self.before + position)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self.progress.end()
+        if isinstance(error, KeyboardInterrupt):
+            complain(
+                f"k dump-log: ended at byte {self.position} of {self.sizes[self.path]} of "
+                f"{self.path}"
+            )
+
+
+def _size(path: str) -> int:
+    """0 for what cannot be read, which is told when its turn comes."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def _shape(paths: Sequence[str], deep: bool) -> Shape:
+    shapes = {path: shape_of(_suffix(path), deep) for path in paths}
+    for path, shape in shapes.items():
+        if shape is None:
+            refuse(f"--output: {path} is of no kind that k dump-log knows")
+        if shape != shapes[paths[0]]:
+            refuse(f"--output: {paths[0]} and {path} are of two kinds, whose rows differ")
+    shape = shapes[paths[0]]
+    assert shape is not None
+    return shape
+
+
+def _suffix(path: str) -> str:
+    return os.path.basename(path).rpartition(".")[2]
+
+
+def _print_lines(
+    paths: Sequence[str],
+    given: SimpleNamespace,
+    printing: Printing,
+    problems: Problems,
+    reading: Reading,
+) -> int:
+    status = DONE
+    for path in paths:
         answer(f"Dumping {path}")
         try:
-            for line in _lines(path, given, printing, problems):
+            for line in _lines(path, given, printing, problems, reading):
                 answer(line)
-        except (OSError, KafkaError, ProtocolError, StorageError) as error:
+        except FAILURES as error:
             complain(f"k dump-log: {path}: {getattr(error, 'strerror', None) or error}")
-            status = 1
+            status = FAILED
     for line in problems.lines():
         complain(line)
     return status
+
+
+def _print_rows(
+    paths: Sequence[str],
+    given: SimpleNamespace,
+    printing: Printing,
+    problems: Problems,
+    reading: Reading,
+    out: Rows,
+) -> None:
+    from kcli.segment_rows import row
+
+    for path in paths:
+        try:
+            if given.index_sanity_check and _is_index(path):
+                _check_sanity(path)
+                continue
+            for entry in _entries(path, given, printing.deep, problems, reading):
+                values = None if _is_quiet(path, given) else row(entry, printing)
+                if values is not None:
+                    out.row(file=path, **values)
+        except FAILURES as error:
+            out.refused(path, error)
+    for path, code, text in problems.named():
+        out.problem(path, code, text)
 
 
 def _decoder(name: str | None) -> Callable[[bytes], str]:
     for package in PACKAGES:
         decode = CLASSES.get((name or "StringDecoder").removeprefix(package))
         if decode is not None:
-            return lambda data: str(decode(data))
+            return functools.partial(_decoded, decode)
     raise Refused(f"{name} is not a decoder that k has; it has {', '.join(CLASSES)}")
 
 
+def _decoded(decode: Callable[[bytes], object], data: bytes) -> str:
+    try:
+        return str(decode(data))
+    except struct.error:
+        raise Refused(f"{len(data)} bytes are no number of the decoder's size") from None
+
+
 def _lines(
-    path: str, given: SimpleNamespace, printing: Printing, problems: Problems
+    path: str,
+    given: SimpleNamespace,
+    printing: Printing,
+    problems: Problems,
+    reading: Reading,
 ) -> Iterator[str]:
+    from kcli.segment_text import line
+
+    suffix = _suffix(path)
+    if shape_of(suffix, printing.deep) is None:
+        complain(f"Ignoring unknown file {path}")
+        return
+    if suffix in ("log", "checkpoint"):
+        yield _log_heading(path, suffix)
+    if suffix == "index" and os.stat(path).st_size == 0:
+        yield f"{path} is empty."
+        return
+    if given.index_sanity_check and _is_index(path):
+        _check_sanity(path)
+        yield f"{path} passed sanity check."
+        return
+    for entry in _entries(path, given, printing.deep, problems, reading):
+        if not _is_quiet(path, given):
+            yield line(entry, printing)
+
+
+def _is_index(path: str) -> bool:
+    return _suffix(path) in ("index", "timeindex")
+
+
+def _is_quiet(path: str, given: SimpleNamespace) -> bool:
+    """Whether only what is wrong is shown."""
+    return bool(given.verify_index_only) and _is_index(path)
+
+
+def _check_sanity(path: str) -> None:
+    """Raises Refused for an index that a broker would build anew."""
     from kcli import segment_files as files
 
-    stem, _, suffix = os.path.basename(path).rpartition(".")
+    insane = files.insane_index if _suffix(path) == "index" else files.insane_time_index
+    reason = insane(os.path.abspath(path), bytes(_mapped(path)), _base_offset(path))
+    if reason is not None:
+        raise Refused(reason)
+
+
+def _entries(
+    path: str, given: SimpleNamespace, deep: bool, problems: Problems, reading: Reading
+) -> Iterator[Entry]:
+    """What stands in a file, the log beside it read for an index."""
+    from kcli import segment_files as files
+
     full = os.path.abspath(path)
     beside = os.path.join(os.path.dirname(full), os.path.basename(path).split(".")[0])
-    match suffix:
+    data = _mapped(path)
+    reading.file(path)
+    match _suffix(path):
         case "log" | "checkpoint":
-            yield _log_heading(path, stem, suffix)
-            yield from files.log_lines(full, _mapped(path), printing, given.max_bytes, problems)
-        case "index" | "timeindex":
-            base, entries = int(stem), bytes(_mapped(path))
-            if suffix == "index" and not entries:
-                yield f"{path} is empty."
-                return
-            if given.index_sanity_check:
-                insane = files.insane_index if suffix == "index" else files.insane_time_index
-                if (reason := insane(full, entries, base)) is not None:
-                    raise Refused(reason)
-                yield f"{path} passed sanity check."
-                return
+            for entry in files.log_entries(full, data, deep, given.max_bytes, problems):
+                if isinstance(entry, files.BatchEntry):
+                    reading.at(entry.position)
+                yield entry
+        case "index":
             log = _mapped(f"{beside}.log")
-            if suffix == "timeindex":
-                index = bytes(_mapped(f"{beside}.index"))
-                yield from files.time_index_lines(
-                    full, entries, base, index, log, given.verify_index_only, problems
-                )
-            else:
-                size = given.max_message_size
-                yield from files.index_lines(
-                    full, entries, base, log, size, given.verify_index_only, problems
-                )
+            base = _base_offset(path)
+            size = given.max_message_size
+            yield from files.index_entries(full, bytes(data), base, log, size, problems)
+        case "timeindex":
+            log = _mapped(f"{beside}.log")
+            base = _base_offset(path)
+            index = bytes(_mapped(f"{beside}.index"))
+            yield from files.time_index_entries(full, bytes(data), base, index, log, problems)
         case "txnindex":
-            yield from files.aborted_lines(bytes(_mapped(path)))
+            yield from files.aborted_entries(bytes(data))
         case "snapshot":
-            yield from files.producer_lines(path, bytes(_mapped(path)))
-        case _:
-            complain(f"Ignoring unknown file {path}")
+            yield from files.producer_entries(path, bytes(data))
 
 
-def _log_heading(path: str, stem: str, suffix: str) -> str:
+def _log_heading(path: str, suffix: str) -> str:
     if suffix == "log":
-        return f"Log starting offset: {int(stem.split('.')[0])}"
+        return f"Log starting offset: {_base_offset(path)}"
     if os.path.basename(path) == "bootstrap.checkpoint":
         return "KRaft bootstrap snapshot"
-    offset, _, epoch = stem.partition("-")
-    return f"Snapshot end offset: {int(offset)}, epoch: {int(epoch)}"
+    offset, _, epoch = os.path.basename(path).rpartition(".")[0].partition("-")
+    return f"Snapshot end offset: {_number(offset, path)}, epoch: {_number(epoch, path)}"
+
+
+def _base_offset(path: str) -> int:
+    """The first offset of a file, which its name is."""
+    return _number(os.path.basename(path).split(".")[0], path)
+
+
+def _number(text: str, path: str) -> int:
+    if re.fullmatch("[0-9]{1,20}", text):
+        return int(text)
+    raise Refused(f"{os.path.basename(path)} is not named after an offset")
 
 
 def _mapped(path: str) -> memoryview:

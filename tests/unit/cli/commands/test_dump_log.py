@@ -1,5 +1,7 @@
 """`k dump-log`: which file is read how, and what ends with which status."""
 
+import json
+
 import pytest
 
 from kcli.main import main
@@ -92,3 +94,65 @@ def test_files_are_needed(capsys):
     status, _, err = dump(capsys)
     assert status == 2
     assert err[0] == 'k dump-log: Missing required argument "[files]"'
+
+
+def test_rows_are_batches_or_the_records_in_them(log, capsys):
+    status, out, err = dump(capsys, "--files", log, "-o", "jsonl")
+    (batch,) = map(json.loads, out)
+    assert (status, err, batch["schema"]) == (0, [], "k.dump-log.batches/1")
+    assert (batch["file"], batch["base_offset"], batch["count"]) == (log, 5, 1)
+    assert (batch["valid"], batch["producer_id"]) == (True, None)
+    words = ["--key-decoder-class", "IntegerDecoder", "-o", "template={offset} {key} {value}"]
+    assert dump(capsys, "--files", log, *words) == (0, ["5 7 v"], [])
+
+
+def test_rows_are_of_one_kind(log, capsys):
+    status, out, err = dump(capsys, "--files", f"{log},x.index", "-o", "json")
+    assert (status, out) == (2, [])
+    assert f"{log} and x.index are of two kinds" in err[0]
+    status, out, err = dump(capsys, "--files", "meta.properties", "-o", "json")
+    assert (status, out) == (2, [])
+    assert "meta.properties is of no kind that k dump-log knows" in err[0]
+
+
+def test_a_check_ends_with_3_where_something_is_wrong(log, capsys, tmp_path):
+    path = tmp_path / log
+    assert dump(capsys, "--files", log, "--check")[0] == 0
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-2] + b"\xff" + whole[-1:])
+    assert dump(capsys, "--files", log)[0] == 0
+    assert dump(capsys, "--files", log, "--check")[0] == 3
+    status, out, _ = dump(capsys, "--files", log, "--check", "-o", "json")
+    assert status == 3
+    assert json.loads("\n".join(out))["errors"] == [
+        {
+            "subject": str(path),
+            "code": "CORRUPT_BATCH",
+            "message": "the CRC of the batch at position 0 is wrong",
+        }
+    ]
+    path.write_bytes(whole + b"junk")
+    assert dump(capsys, "--files", log, "--check")[0] == 3
+
+
+def test_what_cannot_be_read_is_in_the_document_beside_the_rest(log, capsys):
+    status, out, err = dump(capsys, "--files", f"{log},missing.log", "-o", "json")
+    document = json.loads("\n".join(out))
+    assert (status, len(document["items"]), len(err)) == (1, 1, 1)
+    assert document["errors"] == [
+        {"subject": "missing.log", "code": "FILE", "message": "No such file or directory"}
+    ]
+
+
+@pytest.mark.parametrize("name", ["abc.log", "abc.index", ".timeindex", "1-x.checkpoint"])
+def test_a_name_that_is_no_offset_is_refused(name, log, capsys, tmp_path):
+    (tmp_path / name).write_bytes((tmp_path / log).read_bytes())
+    status, _, err = dump(capsys, "--files", name)
+    assert status == 1
+    assert err[0].startswith(f"k dump-log: {name}: ")
+
+
+def test_bytes_that_are_no_number_are_refused(log, capsys):
+    status, out, err = dump(capsys, "--files", log, "--key-decoder-class", "LongDecoder")
+    assert (status, len(out)) == (1, 3)
+    assert err == [f"k dump-log: {log}: 4 bytes are no number of the decoder's size"]

@@ -1,0 +1,36 @@
+"""How far long work is, on the terminal of standard error; never in a log, a pipe or a mail.
+
+Where the answers themselves go to a terminal they say enough, and nothing is shown.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from kcli.output import transient
+
+FIRST_S = 1.0
+"""Work that is done by then needs no progress."""
+EVERY_S = 0.25
+
+
+class Progress:
+    """`at(done)` as often as one likes, and `end()`."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self.what = what
+        self.total = total
+        self.is_shown = sys.stderr.isatty() and not sys.stdout.isatty()
+        self.started = time.monotonic()
+        self.next = self.started + FIRST_S
+
+    def at(self, done: int) -> None:
+        if not self.is_shown or (now := time.monotonic()) < self.next:
+            return
+        self.next = now + EVERY_S
+        left_s = (now - self.started) * (self.total - done) / done if done else 0
+        transient(f"{done / self.total:4.0%} of {self.total:,} {self.what}, {left_s:.0f} s left")
+
+    def end(self) -> None:
+        transient("")
