@@ -40,8 +40,10 @@ class Criterion:
     def limit(self, baseline: float) -> float:
         return baseline * (1 + self.bound) if self.is_relative else self.bound
 
-    def finding(self, now: float, baseline: float) -> str | None:
-        """Why the run fails, None where it does not; `baseline` counts for a relative bound."""
+    def finding(self, now: float, baseline: float, of: str) -> str | None:
+        """Why the run fails, None where it does not; `baseline`, which is that `of` something,
+        counts for a relative bound.
+        """
         limit = self.limit(baseline)
         if math.isnan(now):
             return f"{self.text}: {self.metric} has no value, as nothing was measured"
@@ -50,8 +52,8 @@ class Criterion:
         told = f"{self.text}: {self.metric} is {now:.10g} now"
         if not self.is_relative:
             return told
-        change = f", {now / baseline - 1:+.1%}" if baseline else ""
-        return f"{told}, baseline {baseline:.10g}{change}"
+        change = f"{now / baseline - 1:+.1%} on " if baseline else ""
+        return f"{told}, {change}the baseline of {baseline:.10g} ({of})"
 
 
 def parse(text: str, metrics: Sequence[str]) -> list[Criterion]:
@@ -91,14 +93,20 @@ def _metric(name: str, metrics: Sequence[str]) -> str:
 
 
 def findings(
-    criteria: Sequence[Criterion], now: Mapping[str, float], baseline: Mapping[str, float]
+    criteria: Sequence[Criterion],
+    now: Mapping[str, float],
+    baseline: Mapping[str, float],
+    of: str = "",
 ) -> list[str]:
-    """Why a run fails.  A relative criterion on a metric that the baseline lacks finds nothing."""
+    """Why a run fails.  A relative criterion on a metric that the baseline lacks finds nothing;
+    `of` says in a finding where the baseline is from.
+    """
     found = []
     for one in criteria:
         if one.is_relative and one.metric not in baseline:
             continue
-        why = one.finding(now.get(one.metric, math.nan), baseline.get(one.metric, math.nan))
+        before = baseline.get(one.metric, math.nan)
+        why = one.finding(now.get(one.metric, math.nan), before, of)
         if why is not None:
             found.append(why)
     return found

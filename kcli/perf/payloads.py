@@ -18,6 +18,10 @@ _TO_LETTER = bytes(ord("A") + byte * 26 // 256 for byte in range(256))
 
 
 class Payloads(Protocol):
+    @property
+    def size(self) -> int | None:
+        """Bytes of each, None where they differ."""
+
     def take(self, first: int, count: int) -> Sequence[bytes]: ...
 
 
@@ -30,6 +34,7 @@ class Letters:
     """Values of one size, made once: to make each anew would cost more than to send it."""
 
     def __init__(self, size: int, count: int, chance: Random) -> None:
+        self.size = size
         different = max(2, min(count, POOL_BYTES // size))
         made = letters(different * size, chance)
         self._pool = [made[at : at + size] for at in range(0, len(made), size)]
@@ -42,6 +47,8 @@ class Letters:
 class OfFile:
     """Each a random one of those given."""
 
+    size = None
+
     def __init__(self, values: Sequence[bytes], chance: Random) -> None:
         self._values = values
         self._chance = chance
@@ -52,6 +59,8 @@ class OfFile:
 
 class Counting:
     """Each the number of its record, in decimal."""
+
+    size = None
 
     def take(self, first: int, count: int) -> Sequence[bytes]:
         return [b"%d" % number for number in range(first, first + count)]

@@ -17,7 +17,6 @@ by a millisecond too late if need be.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Protocol
 
 
@@ -31,8 +30,8 @@ class Schedule(Protocol):
     def time_of(self, index: int) -> float:
         """When a record is due, the first being 0."""
 
-    def runs(self, first: int, end: int, elapsed_s: float) -> Iterator[tuple[int, int]]:
-        """The records from `first` to before `end`: a timestamp, and how many have it."""
+    def run(self, first: int, end: int, elapsed_s: float) -> tuple[int, int]:
+        """The timestamp of record `first`, and how many before `end` have the same."""
 
     def due_at(self, timestamp_ms: int) -> float:
         """When the records with this timestamp were due."""
@@ -53,17 +52,12 @@ class Fixed:
     def time_of(self, index: int) -> float:
         return index / self.rate
 
-    def runs(self, first: int, end: int, elapsed_s: float) -> Iterator[tuple[int, int]]:
-        while first < end:
-            ms = self._ms(first)
-            timestamp_ms = self.start_ms + ms
-            stop = min(end, self._end_of(ms))
-            if first < self._warmup:
-                stop = min(stop, self._warmup)
-            else:
-                timestamp_ms = max(timestamp_ms, self.steady_ms)
-            yield timestamp_ms, stop - first
-            first = stop
+    def run(self, first: int, end: int, elapsed_s: float) -> tuple[int, int]:
+        ms = self._ms(first)
+        end = min(end, self._end_of(ms))
+        if first < self._warmup:
+            return self.start_ms + ms, min(end, self._warmup) - first
+        return max(self.start_ms + ms, self.steady_ms), end - first
 
     def due_at(self, timestamp_ms: int) -> float:
         ms = timestamp_ms - self.start_ms
@@ -91,6 +85,7 @@ class Unlimited:
     def __init__(self, start_ms: int, warmup: int = 0) -> None:
         self.start_ms = start_ms
         self._warmup = warmup
+        self._warm_ms = start_ms
         self.steady_ms: float = math.inf if warmup else start_ms
 
     def due(self, elapsed_s: float) -> float:
@@ -99,16 +94,14 @@ class Unlimited:
     def time_of(self, index: int) -> float:
         return 0.0
 
-    def runs(self, first: int, end: int, elapsed_s: float) -> Iterator[tuple[int, int]]:
+    def run(self, first: int, end: int, elapsed_s: float) -> tuple[int, int]:
         timestamp_ms = self.start_ms + int(elapsed_s * 1000)
         if first < self._warmup:
-            stop = min(end, self._warmup)
-            yield timestamp_ms, stop - first
-            first = stop
-            if first == self._warmup:
-                self.steady_ms = timestamp_ms + 1
-        if first < end:
-            yield max(timestamp_ms, int(self.steady_ms)), end - first
+            self._warm_ms = timestamp_ms
+            return timestamp_ms, min(end, self._warmup) - first
+        if self.steady_ms == math.inf:
+            self.steady_ms = self._warm_ms + 1
+        return max(timestamp_ms, int(self.steady_ms)), end - first
 
     def due_at(self, timestamp_ms: int) -> float:
         return (timestamp_ms - self.start_ms + 0.5) / 1000

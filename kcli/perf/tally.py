@@ -27,14 +27,15 @@ class Tally:
     def sum(self, now_s: float) -> Sum:
         """What it comes to, in the time until now."""
         latencies, elapsed_s = self.latencies, now_s - self.since_s
-        p50, p95, p99, p999 = (latencies.percentile_us(p) / 1000 for p in (0.5, 0.95, 0.99, 0.999))
+        unit = 1000 if latencies.count else math.nan
+        p50, p95, p99, p999 = (latencies.percentile_us(p) / unit for p in (0.5, 0.95, 0.99, 0.999))
         return Sum(
             latencies.count,
             elapsed_s * 1000,
             ratio(latencies.count, elapsed_s),
             ratio(self.bytes / MEBIBYTE, elapsed_s),
             latencies.mean_us / 1000,
-            latencies.most_us / 1000,
+            latencies.most_us / unit,
             p50,
             p95,
             p99,
@@ -43,7 +44,7 @@ class Tally:
 
 
 class Sum(NamedTuple):
-    """Mebibytes are those of the values alone; latencies are in milliseconds."""
+    """Mebibytes are those of the values alone; a latency is NaN where there was none."""
 
     records: int
     elapsed_ms: float
@@ -56,12 +57,16 @@ class Sum(NamedTuple):
     p99_ms: float
     p999_ms: float
 
+    def values(self) -> dict[str, float]:
+        """By name, to a thousandth."""
+        return {name: round(value, 3) for name, value in self._asdict().items()}
+
     def window_line(self) -> str:
         """As kafka-producer-perf-test.sh reports while it sends."""
         return (
             f"{self.records} records sent, {self.records_per_s:.1f} records/sec "
             f"({self.mib_per_s:.2f} MB/sec), {number(self.avg_ms, 1)} ms avg latency, "
-            f"{self.max_ms:.1f} ms max latency."
+            f"{_or_0(self.max_ms):.1f} ms max latency."
         )
 
     def total_line(self, of: str = "") -> str:
@@ -69,9 +74,9 @@ class Sum(NamedTuple):
         return (
             f"{self.records}{of} records sent, {self.records_per_s:f} records/sec "
             f"({self.mib_per_s:.2f} MB/sec), {number(self.avg_ms, 2)} ms avg latency, "
-            f"{self.max_ms:.2f} ms max latency, {int(self.p50_ms)} ms 50th, "
-            f"{int(self.p95_ms)} ms 95th, {int(self.p99_ms)} ms 99th, "
-            f"{int(self.p999_ms)} ms 99.9th."
+            f"{_or_0(self.max_ms):.2f} ms max latency, {whole(self.p50_ms)} ms 50th, "
+            f"{whole(self.p95_ms)} ms 95th, {whole(self.p99_ms)} ms 99th, "
+            f"{whole(self.p999_ms)} ms 99.9th."
         )
 
 
@@ -83,3 +88,12 @@ def ratio(amount: float, of: float) -> float:
 def number(value: float, digits: int) -> str:
     """As Java prints it: `NaN`."""
     return "NaN" if math.isnan(value) else f"{value:.{digits}f}"
+
+
+def whole(value: float) -> int:
+    """Without its fraction, as Kafka's percentiles are; 0 where there is no value."""
+    return int(_or_0(value))
+
+
+def _or_0(value: float) -> float:
+    return 0.0 if math.isnan(value) else value

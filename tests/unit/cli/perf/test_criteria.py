@@ -41,8 +41,9 @@ def test_a_run_fails_beyond_a_bound(text, now, fails):
 
 
 def test_a_finding_names_metric_now_and_baseline():
-    assert judge("p99>+10%", {"p99_ms": 15.25}, {"p99_ms": 10.0}) == [
-        "p99>+10%: p99_ms is 15.25 now, baseline 10, +52.5%"
+    criteria = parse("p99>+10%", METRICS)
+    assert findings(criteria, {"p99_ms": 15.25}, {"p99_ms": 10.0}, "1 run in perf.jsonl") == [
+        "p99>+10%: p99_ms is 15.25 now, +52.5% on the baseline of 10 (1 run in perf.jsonl)"
     ]
     assert judge("avg>2s", {"avg_ms": 2000.5}) == ["avg>2s: avg_ms is 2000.5 now"]
 
@@ -63,9 +64,8 @@ def test_without_a_baseline_a_share_of_it_finds_nothing():
 
 def test_from_a_baseline_of_nothing_all_is_more():
     assert judge("p99>+10%", {"p99_ms": 0.0}, {"p99_ms": 0.0}) == []
-    assert judge("p99>+10%", {"p99_ms": 0.1}, {"p99_ms": 0.0}) == [
-        "p99>+10%: p99_ms is 0.1 now, baseline 0"
-    ]
+    (found,) = judge("p99>+10%", {"p99_ms": 0.1}, {"p99_ms": 0.0})
+    assert found.startswith("p99>+10%: p99_ms is 0.1 now, the baseline of 0")
 
 
 @pytest.mark.parametrize(

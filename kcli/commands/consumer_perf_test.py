@@ -1,0 +1,323 @@
+"""`k consumer-perf-test`: reads records, and says how fast that went."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from kcli.command import OLDER, Manual, command
+from kcli.listing import Rows, formatted, rows
+from kcli.options import (
+    CONNECTION,
+    INT,
+    LONG,
+    Refused,
+    attribute_of,
+    bootstrap_server,
+    client_properties,
+    key_values,
+    name_filter,
+    option,
+    refuse,
+    together,
+)
+from kcli.output import answer, complain
+from kcli.perf import dates, judging
+from kcli.perf.consumed import DETAILED_HEADER, HEADER, Consumed
+from kcli.perf.consuming import Consuming, Wanted
+from kcli.running import run
+from kcli.shapes import Field, Shape
+
+if TYPE_CHECKING:
+    from kcli.client.config import ConsumerConfig
+
+CLIENT_ID = "perf-consumer-client"
+TIMEOUT_MS = 10_000
+REPORT_EVERY_MS = 5000
+FETCH_BYTES = 1 << 20
+SOCKET_BUFFER_BYTES = 2 << 20
+DATE_FORMAT = "yyyy-MM-dd HH:mm:ss:SSS"
+REPORT = "Report"
+NOT_METRICS = ("start_ms", "end_ms")
+METRICS = tuple(field for field in Consumed._fields if field not in NOT_METRICS)
+
+RUN = Shape(
+    "k.consumer-perf-test.run",
+    1,
+    "A reporting interval (window), or the whole run (total).",
+    (
+        Field("phase", "string", "window or total."),
+        Field("start_ms", "integer", "When it began, in ms since 1970."),
+        Field("end_ms", "integer", "When it ended."),
+        Field("records", "integer", "Records that were read in it."),
+        Field("mib", "number", "Their keys and values, in units of 1048576 bytes."),
+        Field("records_per_s", "number", "Records a second."),
+        Field("mib_per_s", "number", "1048576 bytes a second."),
+        Field("rebalance_ms", "integer", "How long it took to find the partitions."),
+        Field("fetch_ms", "integer", "The rest of the time."),
+        Field("fetch_records_per_s", "number", "Records a second of that."),
+        Field("fetch_mib_per_s", "number", "1048576 bytes a second of that."),
+    ),
+)
+
+MANUAL = Manual(
+    kafka="kafka-consumer-perf-test.sh",
+    examples=(
+        ("k consumer-perf-test --topic perf --num-records 1000000", "The oldest million."),
+        (
+            "k consumer-perf-test --topic perf --num-records 10000000 --show-detailed-stats",
+            "A line every five seconds.",
+        ),
+        (
+            "k consumer-perf-test --topic perf --num-records 1000000 --history read.jsonl \\\n"
+            "    --baseline read.jsonl --fail-if 'fetch_records_per_s<-10%'",
+            "Compared with the runs before.",
+        ),
+    ),
+    statuses=(judging.STATUS,),
+    differences=(
+        "All partitions are read, without joining a group; rebalance.time.ms is the time that it "
+        "took to find them.",
+        "--group is refused with exit status 1: consumer groups are not supported yet.  group.id "
+        "among the properties is ignored, as with Kafka's tool.",
+        "Properties win over the defaults of --fetch-size and --socket-buffer-size, and over "
+        "check.crcs=false.",
+        "A cluster that cannot be reached within --timeout ends with exit status 124; Kafka's tool "
+        "prints a line of zeros and ends with 0.  A topic without enough records ends with 0, as "
+        "with Kafka's tool: see --fail-if 'records<N'.",
+        "Rates over no time at all are 0.",
+        "--timeout is Kafka's: milliseconds without a record.",
+        "--print-metrics is refused with exit status 1: the client keeps no metrics.  -o prints "
+        "what is measured.",
+        "Older spellings are accepted without a warning; --threads and --num-fetch-threads are "
+        "ignored without one.",
+        *judging.DIFFERENCES,
+    ),
+    see_also=("k-perf-test", "k-producer-perf-test", "k-e2e-latency", "k-console-consumer"),
+)
+
+
+@command(manual=MANUAL)
+@together(
+    option("--topic", "The topic to read.", "NAME"),
+    option("--include", "All topics whose whole name matches.", "PATTERN"),
+    option("--num-records", "End after so many.  Required.", "N", type=LONG),
+    option("--from-latest", "Start with the records that come, not with the oldest."),
+    option(
+        "--timeout",
+        f"End when nothing came for so long.  Default: {TIMEOUT_MS}.",
+        "[MS]",
+        type=LONG,
+        if_bare=str(TIMEOUT_MS),
+    ),
+    option("--group", "Not supported yet.", "ID"),
+    option(
+        "--fetch-size",
+        f"Bytes of a partition in one answer.  Default: {FETCH_BYTES}.",
+        "BYTES",
+        type=INT,
+    ),
+    option(
+        "--socket-buffer-size",
+        f"Size of the socket's buffer.  Default: {SOCKET_BUFFER_BYTES}.",
+        "BYTES",
+        type=INT,
+    ),
+    option("--print-metrics", "Not supported: the client keeps no metrics.  See -o."),
+    option(
+        "--show-detailed-stats",
+        "A line for each reporting interval, and none in the end.",
+        section=REPORT,
+    ),
+    option(
+        "--reporting-interval",
+        f"How often, with --show-detailed-stats.  Default: {REPORT_EVERY_MS}.",
+        "MS",
+        type=LONG,
+        section=REPORT,
+    ),
+    option(
+        "--date-format",
+        "How to print times, as Java's SimpleDateFormat has it.  Default: yyyy-MM-dd HH:mm:ss:SSS.",
+        "PATTERN",
+        section=REPORT,
+    ),
+    option("--hide-header", "Leave the heading out.", section=REPORT),
+    formatted(RUN),
+    judging.OPTIONS,
+    bootstrap_server,
+    option(
+        "--command-config",
+        "A file of consumer properties; --command-property wins.",
+        "FILE",
+        section=CONNECTION,
+    ),
+    option(
+        "--command-property",
+        "Any consumer property.  Repeatable.",
+        "KEY=VALUE",
+        multiple=True,
+        section=CONNECTION,
+    ),
+    option(
+        "--messages",
+        "The same as --num-records.",
+        "N",
+        type=LONG,
+        instead="--num-records",
+        section=OLDER,
+    ),
+    option(
+        "--consumer.config",
+        "The same as --command-config.",
+        "FILE",
+        instead="--command-config",
+        section=OLDER,
+    ),
+    option(
+        "--broker-list",
+        "Ignored beside --bootstrap-server.",
+        "HOST:PORT,...",
+        instead="--bootstrap-server",
+        yields=True,
+        section=OLDER,
+    ),
+    option("--threads", "Ignored.", "N", section=OLDER),
+    option("--num-fetch-threads", "Ignored.", "N", section=OLDER),
+)
+def consumer_perf_test(given: SimpleNamespace) -> int:
+    """Reads records as fast as they come, and says how many a second that were.
+
+    The result is a line of numbers with commas between, under a heading that names them.
+    """
+    _check(given)
+    from kcli.client.config import ConsumerConfig
+
+    properties = _properties(given)
+    config = ConsumerConfig.of(properties)
+    for warning in config.warnings:
+        complain(warning)
+    subject = given.topic or given.include
+    workload = {"records": given.num_records, "from_latest": given.from_latest}
+    judge = judging.Judge(given, METRICS, judging.run_of("consumer", subject, properties, workload))
+    timeout_ms = TIMEOUT_MS if given.timeout is None else given.timeout
+    wanted = Wanted(
+        given.topic,
+        None if given.include is None else name_filter(given.include),
+        given.num_records,
+        timeout_ms / 1000,
+        (given.reporting_interval or REPORT_EVERY_MS) / 1000,
+    )
+    if given.output is None:
+        return _run(given, wanted, config, judge, None)
+    with rows(given, RUN) as out:
+        return _run(given, wanted, config, judge, out)
+
+
+def _run(
+    given: SimpleNamespace,
+    wanted: Wanted,
+    config: ConsumerConfig,
+    judge: judging.Judge,
+    out: Rows | None,
+) -> int:
+    from kcli.client.producer import wall_clock_ms
+
+    date = functools.partial(_date, given.date_format or DATE_FORMAT)
+    detailed = given.show_detailed_stats
+    if out is None and not given.hide_header:
+        answer(DETAILED_HEADER if detailed else HEADER)
+    on_window = functools.partial(_window, out, detailed, date)
+    consuming = Consuming(wanted, config, on_window, wall_clock_ms)
+    try:
+        run(consuming.all(), None)
+        if consuming.total.records < wanted.records:
+            _warn(wanted, out)
+    finally:
+        total = consuming.total
+        if out is not None:
+            out.row(phase="total", **total.values())
+        elif not detailed:
+            answer(total.total_line(date(total.start_ms), date(total.end_ms)))
+    return judge.conclude(total.values(), out)
+
+
+def _window(
+    out: Rows | None,
+    detailed: bool,
+    date: Callable[[int], str],
+    window: Consumed,
+    all_mib: float,
+    all_records: int,
+) -> None:
+    if out is not None:
+        out.row(phase="window", **window.values())
+    elif detailed:
+        answer(window.window_line(date(window.end_ms), all_mib, all_records))
+    sys.stdout.flush()
+
+
+def _warn(wanted: Wanted, out: Rows | None) -> None:
+    """Kafka's tool has this among the answers."""
+    why = (
+        "Exiting before consuming the expected number of records: timeout "
+        f"({wanted.patience_s * 1000:.0f} ms) exceeded. You can use the --timeout option to "
+        "increase the timeout."
+    )
+    if out is None:
+        answer(f"WARNING: {why}")
+    else:
+        out.problem(None, "TOO_FEW", why)
+
+
+def _date(pattern: str, time_ms: int) -> str:
+    return dates.formatted(datetime.fromtimestamp(time_ms / 1000, UTC).astimezone(), pattern)
+
+
+def _check(given: SimpleNamespace) -> None:
+    """The rules between options, most in Kafka's words."""
+    if given.num_records is None:
+        refuse('Missing required argument "[num-records]"')
+    if (given.topic is None) == (given.include is None):
+        refuse("Exactly one of the following arguments is required: [topic], [include]")
+    for name in ("num-records", "reporting-interval", "fetch-size"):
+        if (value := getattr(given, attribute_of(name))) is not None and value <= 0:
+            refuse(f"--{name} should be greater than zero.")
+    try:
+        _date(given.date_format or DATE_FORMAT, 0)
+    except ValueError as error:
+        refuse(f"--date-format {given.date_format}: {error}")
+    if given.group is not None:
+        raise Refused(
+            f"consumer groups are not supported yet, and so group {given.group} cannot be joined; "
+            "without a group, all partitions are read"
+        )
+    if given.print_metrics:
+        raise Refused(judging.NO_METRICS)
+
+
+def _properties(given: SimpleNamespace) -> dict[str, str]:
+    """What is given explicitly wins over --command-property, that over --command-config, and that
+    over what this test takes for its defaults.
+    """
+    properties = client_properties(
+        given,
+        client_id=CLIENT_ID,
+        check_crcs="false",
+        max_partition_fetch_bytes=str(FETCH_BYTES),
+        receive_buffer_bytes=str(SOCKET_BUFFER_BYTES),
+    )
+    properties |= key_values(given.command_property)
+    properties.pop("group.id", None)
+    properties["auto.offset.reset"] = "latest" if given.from_latest else "earliest"
+    if given.bootstrap_server is not None:
+        properties["bootstrap.servers"] = given.bootstrap_server
+    if given.fetch_size is not None:
+        properties["max.partition.fetch.bytes"] = str(given.fetch_size)
+    if given.socket_buffer_size is not None:
+        properties["receive.buffer.bytes"] = str(given.socket_buffer_size)
+    return properties

@@ -1,0 +1,358 @@
+"""`k producer-perf-test`: sends records of its own making, and says how fast that went."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import re
+import sys
+from random import Random
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import click
+
+from kcli.command import OLDER, Manual, command
+from kcli.listing import Rows, formatted, rows
+from kcli.options import (
+    CONNECTION,
+    INT,
+    LONG,
+    Refused,
+    attribute_of,
+    bootstrap_server,
+    client_properties,
+    is_given,
+    option,
+    refuse,
+    timeout,
+    together,
+)
+from kcli.output import answer, complain
+from kcli.perf import judging, payloads
+from kcli.perf.payloads import Payloads
+from kcli.perf.producing import Load, Producing
+from kcli.perf.tally import Sum
+from kcli.running import FAILED, run
+from kcli.shapes import Field, Shape
+
+if TYPE_CHECKING:
+    from kcli.client.config import ProducerConfig
+
+CLIENT_ID = "perf-producer-client"
+REPORT_EVERY_MS = 5000
+SEED = 0
+NO_TRANSACTIONS = (
+    "transactions are not supported yet; without --transactional-id, --transaction-duration-ms "
+    "and transactional.id records are sent outside of any"
+)
+PAYLOAD = "Payload"
+TRANSACTIONS = "Transactions"
+PAYLOADS = ("record-size", "payload-file", "payload-monotonic")
+METRICS = tuple(field for field in Sum._fields if field != "elapsed_ms")
+
+SUM = (
+    Field("records", "integer", "Records that were delivered."),
+    Field("elapsed_ms", "number", "How long that took."),
+    Field("records_per_s", "number", "Records a second."),
+    Field("mib_per_s", "number", "Their values, in units of 1048576 bytes a second."),
+    Field("avg_ms", "number or null", "The mean latency; null without records, as all latencies."),
+    Field("max_ms", "number or null", "The longest latency."),
+    Field("p50_ms", "number or null", "The median latency."),
+    Field("p95_ms", "number or null", "A latency that 95 % do not exceed."),
+    Field("p99_ms", "number or null", "A latency that 99 % do not exceed."),
+    Field("p999_ms", "number or null", "A latency that 99.9 % do not exceed."),
+)
+RUN = Shape(
+    "k.producer-perf-test.run",
+    1,
+    "A reporting interval (window), the whole run (total), or what followed on the warm-up "
+    "(steady).",
+    (
+        Field("phase", "string", "window, total or steady."),
+        Field("lost", "integer", "Records that were not delivered, since the start."),
+        *SUM,
+    ),
+)
+
+MANUAL = Manual(
+    kafka="kafka-producer-perf-test.sh",
+    examples=(
+        (
+            "k producer-perf-test --topic perf --num-records 1000000 --record-size 200 \\\n"
+            "    --throughput -1",
+            "As fast as it goes.",
+        ),
+        (
+            "k producer-perf-test --topic perf --num-records 60000 --record-size 200 \\\n"
+            "    --throughput 1000 --warmup-records 5000 --history perf.jsonl \\\n"
+            "    --baseline perf.jsonl --fail-if 'p99>+10%,records_per_s<-5%'",
+            "A minute at a fixed rate, compared with the runs before: a line for cron.",
+        ),
+        (
+            "k producer-perf-test --topic perf --num-records 100000 --payload-file orders.txt \\\n"
+            "    --throughput -1 --command-property compression.type=zstd linger.ms=20 -o json",
+            "Values from a file, compressed; the result as JSON.",
+        ),
+    ),
+    statuses=(
+        (1, "Refused, or at least one record was not delivered; standard error says why."),
+        judging.STATUS,
+    ),
+    differences=(
+        "At a fixed --throughput the latency of a record counts from the time when it was due, not "
+        "from when it could be sent: what a stalled broker keeps from being sent counts as late "
+        "(coordinated omission).  Latencies of Kafka's tool are shorter then.  Without a limit "
+        "records are due when they are sent, as with Kafka's tool.",
+        "A record's timestamp is the millisecond in which it is due.  Latencies are known to half "
+        "a millisecond, at up to 1000 records a second to the microsecond.",
+        "Percentiles are those of all records, from buckets of constant memory: off by less than "
+        "0.1 %.  Kafka's tool samples 500000 records.",
+        "The clock starts when the topic is known; with Kafka's tool the first latencies contain "
+        "the time to connect.",
+        "A record that was not delivered makes the exit status 1, each reason is told once; "
+        "Kafka's tool prints a trace for each and ends with 0.",
+        "When the topic is not there, or no room comes free, within max.block.ms, or a record is "
+        "larger than max.request.size, the command ends; Kafka's tool goes on with the next.",
+        "Random values are taken from 4 MiB of different ones.",
+        "--throughput 0 is refused; Kafka's tool sends one record and sleeps for ever.",
+        "A property may contain more than one =; it is split at the first.",
+        "--print-metrics is refused with exit status 1: the client keeps no metrics.  -o prints "
+        "what is measured.",
+        "--transactional-id, --transaction-duration-ms and transactional.id are refused with exit "
+        "status 1: transactions are not supported yet.",
+        "Older spellings are accepted without a warning.",
+        *judging.DIFFERENCES,
+    ),
+    see_also=("k-perf-test", "k-consumer-perf-test", "k-e2e-latency", "k-console-producer"),
+)
+
+
+@command(manual=MANUAL)
+@together(
+    click.argument("properties", nargs=-1, metavar="[KEY=VALUE]..."),
+    option("--topic", "Where the records go.  Required.", "NAME"),
+    option("--num-records", "How many.  Required.", "N", type=LONG),
+    option(
+        "--throughput",
+        "How many a second; a number below 0 for as many as will go.  Required.",
+        "RATE",
+    ),
+    option(
+        "--warmup-records",
+        "Sum up what follows on so many separately; with --fail-if and --history only that counts.",
+        "N",
+        type=LONG,
+    ),
+    option(
+        "--reporting-interval",
+        f"How often to print a line meanwhile.  Default: {REPORT_EVERY_MS}.",
+        "MS",
+        type=LONG,
+    ),
+    option("--print-metrics", "Not supported: the client keeps no metrics.  See -o."),
+    formatted(RUN),
+    option(
+        "--record-size", "Values of so many random letters.", "BYTES", type=INT, section=PAYLOAD
+    ),
+    option("--payload-file", "Values at random from this file.", "FILE", section=PAYLOAD),
+    option(
+        "--payload-delimiter",
+        "A pattern between the values in the file.  Default: \\n, a newline.",
+        "PATTERN",
+        section=PAYLOAD,
+    ),
+    option("--payload-monotonic", "Values that count from 0.", section=PAYLOAD),
+    judging.OPTIONS,
+    bootstrap_server,
+    option(
+        "--command-config",
+        "A file of producer properties; --command-property wins.",
+        "FILE",
+        section=CONNECTION,
+    ),
+    option(
+        "--command-property",
+        "Producer properties, one or more words.  Repeatable.",
+        "KEY=VALUE...",
+        multiple=True,
+        section=CONNECTION,
+    ),
+    timeout,
+    option("--transactional-id", "Not supported yet.", "ID", section=TRANSACTIONS),
+    option("--transaction-duration-ms", "Not supported yet.", "MS", section=TRANSACTIONS),
+    option(
+        "--producer.config",
+        "The same as --command-config.",
+        "FILE",
+        instead="--command-config",
+        section=OLDER,
+    ),
+    option(
+        "--producer-props",
+        "The same as --command-property.",
+        "KEY=VALUE...",
+        multiple=True,
+        instead="--command-property",
+        section=OLDER,
+    ),
+)
+def producer_perf_test(given: SimpleNamespace) -> int:
+    """Sends records of one's own making, as fast as they go or at a fixed rate, and says how many
+    a second were delivered, and how long each took.
+
+    Each reporting interval is a line, and so is the whole in the end, with percentiles.
+    """
+    _check(given)
+    from kcli.client.config import ProducerConfig
+
+    properties = _properties(given)
+    config = ProducerConfig.of(properties)
+    for warning in config.warnings:
+        complain(warning)
+    if config.transactional_id is not None:
+        raise Refused(NO_TRANSACTIONS)
+    rate = _rate(given.throughput)
+    workload = {
+        "records": given.num_records,
+        "records_per_s": rate,
+        "warmup_records": given.warmup_records,
+    } | {attribute_of(name): getattr(given, attribute_of(name)) for name in PAYLOADS}
+    judge = judging.Judge(
+        given, METRICS, judging.run_of("producer", given.topic, properties, workload)
+    )
+    load = Load(
+        given.topic,
+        given.num_records,
+        _payloads(given),
+        rate,
+        max(0, given.warmup_records or 0),
+        (given.reporting_interval or REPORT_EVERY_MS) / 1000,
+    )
+    if given.output is None:
+        return _run(given, load, config, judge, None)
+    with rows(given, RUN) as out:
+        return _run(given, load, config, judge, out)
+
+
+def _run(
+    given: SimpleNamespace,
+    load: Load,
+    config: ProducerConfig,
+    judge: judging.Judge,
+    out: Rows | None,
+) -> int:
+    producing = Producing(load, config, functools.partial(_window, out))
+    if load.warmup and out is None:
+        answer(
+            f"Warmup first {load.warmup} records. Steady state results will print after the "
+            "complete test summary."
+        )
+    try:
+        run(producing.all(), given.timeout)
+    finally:
+        if producing.has_begun:
+            _print_sums(producing, out)
+    failure = None
+    if lost := producing.lost.total():
+        failure = f"{lost} of {load.records} records were not delivered: " + "; ".join(
+            producing.lost
+        )
+        judging.tell(out, "NOT_DELIVERED", failure)
+    status = judge.conclude((producing.steady or producing.total).values(), out, failure)
+    return FAILED if lost else status
+
+
+def _window(out: Rows | None, window: Sum, lost: int, is_first_steady: bool) -> None:
+    if out is not None:
+        out.row(phase="window", lost=lost, **window.values())
+    else:
+        if is_first_steady:
+            answer("In steady state.")
+        answer(window.window_line())
+    sys.stdout.flush()
+
+
+def _print_sums(producing: Producing, out: Rows | None) -> None:
+    lost = producing.lost.total()
+    for phase, of, told in (
+        ("total", "", producing.total),
+        ("steady", " steady state", producing.steady),
+    ):
+        if told is None:
+            continue
+        if out is None:
+            answer(told.total_line(of))
+        else:
+            out.row(phase=phase, lost=lost, **told.values())
+
+
+def _check(given: SimpleNamespace) -> None:
+    """The rules between options, most in Kafka's words."""
+    for name in ("topic", "num-records", "throughput"):
+        if getattr(given, attribute_of(name)) is None:
+            refuse(f'Missing required argument "[{name}]"')
+    for name in ("num-records", "record-size", "reporting-interval"):
+        if (value := getattr(given, attribute_of(name))) is not None and value <= 0:
+            refuse(f"--{name} should be greater than zero.")
+    chosen = [name for name in PAYLOADS if is_given(given, name)]
+    if len(chosen) != 1:
+        refuse(f"Exactly one of --{', --'.join(PAYLOADS)} is required")
+    if (given.warmup_records or 0) >= given.num_records:
+        refuse(
+            "The value for --warmup-records must be strictly fewer than the number of records in "
+            "the test, --num-records."
+        )
+    if given.properties and not given.command_property:
+        refuse(f"unrecognized arguments: {' '.join(given.properties)}")
+    if given.transactional_id is not None or given.transaction_duration_ms is not None:
+        raise Refused(NO_TRANSACTIONS)
+    if given.print_metrics:
+        raise Refused(judging.NO_METRICS)
+
+
+def _rate(text: str) -> float | None:
+    """Records a second, None without a limit."""
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = math.nan
+    if not math.isfinite(rate):
+        refuse(f"Cannot parse argument '{text}' of option throughput")
+    if rate == 0:
+        refuse("--throughput 0 would send nothing; say -1 for no limit")
+    return rate if rate > 0 else None
+
+
+def _properties(given: SimpleNamespace) -> dict[str, str]:
+    properties = client_properties(given, client_id=CLIENT_ID)
+    for pair in (*given.command_property, *given.properties):
+        key, is_pair, value = pair.partition("=")
+        if not key or not is_pair:
+            refuse(f"Invalid property: {pair}")
+        properties[key] = value
+    if given.bootstrap_server is not None:
+        properties["bootstrap.servers"] = given.bootstrap_server
+    return properties
+
+
+def _payloads(given: SimpleNamespace) -> Payloads:
+    if given.record_size is not None:
+        return payloads.Letters(given.record_size, given.num_records, Random(SEED))
+    if given.payload_monotonic:
+        return payloads.Counting()
+    path = given.payload_file
+    if given.output is None:
+        answer(f"Reading payloads from: {os.path.abspath(path)}")
+    with open(path, encoding="utf-8", errors="replace", newline="") as file:
+        text = file.read()
+    if not text:
+        raise Refused(f"{path}: the file is empty; it has to hold values to send")
+    try:
+        values = payloads.split(text, given.payload_delimiter or "\n")
+    except re.error as error:
+        refuse(f"--payload-delimiter {given.payload_delimiter} is an invalid regex: {error}")
+    if given.output is None:
+        answer(f"Number of records read: {len(values)}")
+    return payloads.OfFile(values, Random(SEED))

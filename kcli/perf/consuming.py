@@ -1,0 +1,152 @@
+"""Consuming: reads topics as fast as they come, and counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from kcli.client.errors import ClusterUnreachable
+from kcli.perf.consumed import Consumed
+from kserver.model import TopicPartition
+
+if TYPE_CHECKING:
+    from kcli.client.cluster import TopicMetadata
+    from kcli.client.config import ConsumerConfig
+    from kcli.client.consumer import Consumer
+
+POLL_MS = 100
+LOOK_AGAIN_S = 0.1
+
+_key = itemgetter(2)
+_value = itemgetter(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One topic, or those that `is_included` says; `patience_s` is the longest time without a
+    record.
+    """
+
+    topic: str | None
+    is_included: Callable[[str], bool] | None
+    records: int
+    patience_s: float
+    report_every_s: float
+
+
+class Consuming:
+    """One run; `on_window` is told of each reporting interval: what was read in it, and how many
+    mebibytes and records since the start.
+    """
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        config: ConsumerConfig,
+        on_window: Callable[[Consumed, float, int], object],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._wanted = wanted
+        self._config = config
+        self._on_window = on_window
+        self._now_ms = now_ms
+        self._start_ms = self._end_ms = self._window_ms = now_ms()
+        self._rebalance_ms = self._window_rebalance_ms = 0
+        self._records = self._bytes = 0
+        self._window_records = self._window_bytes = 0
+
+    @property
+    def total(self) -> Consumed:
+        return Consumed.of(
+            self._start_ms, self._end_ms, self._rebalance_ms, self._records, self._bytes
+        )
+
+    async def all(self) -> None:
+        """Until enough was read, or nothing came for too long.
+
+        Raises ClusterUnreachable, and what the consumer's poll raises.
+        """
+        from kcli.client.consumer import Consumer
+
+        async with Consumer(self._config) as consumer:
+            self._start_ms = self._end_ms = self._window_ms = self._now_ms()
+            try:
+                if await self._assigned(consumer):
+                    await self._read(consumer)
+            finally:
+                self._end_ms = self._now_ms()
+
+    async def _read(self, consumer: Consumer) -> None:
+        loop, wanted = asyncio.get_running_loop(), self._wanted
+        last_s = loop.time()
+        while self._records < wanted.records and loop.time() - last_s <= wanted.patience_s:
+            found = await consumer.poll_batches(POLL_MS)
+            if not found:
+                continue
+            last_s = loop.time()
+            for batch in found:
+                records = batch.records
+                self._records += len(records)
+                self._bytes += sum(map(len, filter(None, map(_value, records))))
+                self._bytes += sum(map(len, filter(None, map(_key, records))))
+            now_ms = self._now_ms()
+            if now_ms - self._window_ms >= wanted.report_every_s * 1000:
+                self._report(now_ms)
+
+    def _report(self, now_ms: int) -> None:
+        window = Consumed.of(
+            self._window_ms,
+            now_ms,
+            self._window_rebalance_ms,
+            self._records - self._window_records,
+            self._bytes - self._window_bytes,
+        )
+        self._window_ms, self._window_rebalance_ms = now_ms, 0
+        self._window_records, self._window_bytes = self._records, self._bytes
+        self._on_window(window, self.total.mib, self._records)
+
+    async def _assigned(self, consumer: Consumer) -> bool:
+        """Assign what is there, waiting for it; False when it is not there in time."""
+        reached = False
+        try:
+            async with asyncio.timeout(self._wanted.patience_s):
+                while not (partitions := await self._partitions(consumer)):
+                    reached = True
+                    await asyncio.sleep(LOOK_AGAIN_S)
+        except TimeoutError:
+            if not reached:
+                raise ClusterUnreachable("listTopics") from None
+            return False
+        consumer.assign(partitions)
+        self._rebalance_ms = self._window_rebalance_ms = self._now_ms() - self._start_ms
+        return True
+
+    async def _partitions(self, consumer: Consumer) -> list[TopicPartition]:
+        """KafkaError where the topic may not be read."""
+        cluster, topic = consumer.cluster, self._wanted.topic
+        refused = await cluster.retry(
+            "listTopics",
+            cluster.deadline(self._config.default_api_timeout_ms),
+            lambda: cluster.refresh(
+                None if topic is None else [topic],
+                create=topic is not None and self._config.allow_auto_create_topics,
+            ),
+        )
+        for error in refused.values():
+            if not error.code.retriable:
+                raise error
+        return [
+            TopicPartition(one.name, partition.partition)
+            for one in cluster.topics.values()
+            if self._is_included(one)
+            for partition in one.partitions
+        ]
+
+    def _is_included(self, topic: TopicMetadata) -> bool:
+        if self._wanted.is_included is None:
+            return topic.name == self._wanted.topic
+        hidden = topic.is_internal and self._config.exclude_internal_topics
+        return not hidden and self._wanted.is_included(topic.name)

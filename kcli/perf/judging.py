@@ -1,0 +1,220 @@
+"""Judging: what --history, --baseline and --fail-if of a performance test say about a run.
+
+Before the run all that could make it useless is looked at: criteria that make no sense, a baseline
+that is not there, a history that cannot be written.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import math
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import click
+
+from kcli.listing import Rows
+from kcli.options import INT, Refused, option, refuse, together
+from kcli.output import complain
+from kcli.perf import criteria, history
+from kcli.perf.criteria import Criterion
+from kcli.perf.history import Run
+from kserver import __version__
+
+NO_METRICS = (
+    "--print-metrics is not supported: the client keeps no metrics; -o prints what is measured"
+)
+FOUND = 3
+BASELINE_RUNS = 5
+SECTION = "Comparison"
+
+OPTIONS = together(
+    option(
+        "--history",
+        "Append the run to this file, as a line of JSON.",
+        "FILE",
+        section=SECTION,
+    ),
+    option(
+        "--baseline",
+        "Runs to compare with: a file that --history wrote, or goes on to write.",
+        "FILE",
+        section=SECTION,
+    ),
+    option(
+        "--baseline-runs",
+        f"The baseline is the median of the last N runs like this one.  Default: {BASELINE_RUNS}.",
+        "N",
+        type=INT,
+        section=SECTION,
+    ),
+    option(
+        "--fail-if",
+        "End with exit status 3 if this is so: METRIC>BOUND or METRIC<BOUND, where a bound is a "
+        "number, a time such as 50ms, or a difference from the baseline such as +10%.  Several "
+        "with commas, or repeated.",
+        "CRITERION,...",
+        multiple=True,
+        section=SECTION,
+    ),
+)
+
+STATUS = (FOUND, "A criterion of --fail-if is met; standard error names metric, baseline, and now.")
+
+DIFFERENCES = (
+    "--history, --baseline and --fail-if are not in Kafka's tool.",
+    "Metrics of --fail-if are the fields of -o that are numbers, times with or without their _ms.",
+    "The baseline is the median, metric by metric, over the last runs in its file that are like "
+    "this one and met no criterion, so that a bad night does not become the measure of the next.  "
+    "Alike are runs of the same test with as many records of the same size, at the same rate, with "
+    "the same client properties; topic, brokers and host may differ.",
+    "Where --history and --baseline name one file, and no run like this one is in it yet, "
+    "differences from the baseline are not checked, which is said on standard error.  Any other "
+    "file of --baseline must have one before the run begins.",
+)
+
+
+class Judge:
+    """Knows the criteria and the baseline; `conclude` keeps the run and gives the exit status.
+
+    UsageError for criteria that make no sense, Refused for a baseline that is not there, OSError
+    for a file that cannot be read or written.
+    """
+
+    def __init__(
+        self,
+        given: SimpleNamespace,
+        metrics: Sequence[str],
+        run: Run,
+    ) -> None:
+        self._metrics = metrics
+        self._run = run
+        self._history: str | None = given.history
+        self._criteria = _criteria(given, metrics)
+        self._baseline: Mapping[str, float] = {}
+        self._of = ""
+        if self._history is not None:
+            append(self._history, "")
+        if given.baseline is not None:
+            self._take_baseline(given)
+
+    def _take_baseline(self, given: SimpleNamespace) -> None:
+        path, last = given.baseline, given.baseline_runs or BASELINE_RUNS
+        with open(path, encoding="utf-8", errors="replace") as file:
+            runs, others = history.read(file)
+        if others:
+            complain(f"{_command()}: {path}: {others} lines are no runs, and are left out")
+        self._baseline, count = history.baseline(runs, self._run, last)
+        self._of = f"the median of {count} runs in {path}" if count > 1 else f"1 run in {path}"
+        if count or not any(one.is_relative for one in self._criteria):
+            return
+        alike = any(run.is_like(self._run) for run in runs)
+        why = f"{path} has no run like this one" + (" that met no criterion" if alike else "")
+        if self._history is None or not os.path.samefile(path, self._history):
+            raise Refused(f"{why}, so there is nothing to compare with; --history writes such runs")
+        complain(f"{_command()}: {why} yet: what is compared with the baseline is not checked")
+
+    def conclude(
+        self, results: Mapping[str, float], out: Rows | None, failure: str | None = None
+    ) -> int:
+        """Say what is wrong, keep the run; 3 if a criterion is met.
+
+        `failure`: why the run as a whole is no measure for others, whatever it measured.
+        """
+        measured = {metric: results[metric] for metric in self._metrics}
+        found = criteria.findings(self._criteria, measured, self._baseline, self._of)
+        for finding in found:
+            tell(out, "CRITERION_MET", finding)
+        if self._history is not None:
+            run = replace(
+                self._run,
+                at=datetime.now(UTC).isoformat(timespec="seconds"),
+                results={k: v for k, v in measured.items() if not math.isnan(v)},
+                failed=[*found, *([] if failure is None else [failure])],
+            )
+            append(self._history, run.line())
+        return FOUND if found else 0
+
+
+def tell(out: Rows | None, code: str, why: str) -> None:
+    """What is wrong with a run, on standard error, and among the errors of -o."""
+    if out is None:
+        complain(f"{_command()}: {why}")
+    else:
+        out.problem(None, code, why)
+
+
+def run_of(
+    test: str, topic: str, properties: Mapping[str, str], workload: Mapping[str, Any]
+) -> Run:
+    """A run that begins now, without its results."""
+    return Run(
+        test=test,
+        at="",
+        version=__version__,
+        topic=topic,
+        servers=properties["bootstrap.servers"],
+        workload={**workload, "properties": history.comparable(properties)},
+        host=_host(),
+        results={},
+    )
+
+
+def append(path: str, line: str) -> None:
+    """Add a line to a file, which is made if need be: all of it, or nothing and OSError.
+
+    What a full disk cut short before, perhaps in another program, ends first.
+    """
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        size = os.fstat(file).st_size
+        is_cut = line and size and os.pread(file, 1, size - 1) != b"\n"
+        data = (("\n" if is_cut else "") + line).encode()
+        if os.write(file, data) != len(data):
+            os.ftruncate(file, size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError as error:
+        error.filename = path
+        raise
+    finally:
+        os.close(file)
+
+
+def _command() -> str:
+    return click.get_current_context().command_path
+
+
+def _criteria(given: SimpleNamespace, metrics: Sequence[str]) -> list[Criterion]:
+    found: list[Criterion] = []
+    for text in given.fail_if:
+        try:
+            found += criteria.parse(text, metrics)
+        except ValueError as error:
+            refuse(f"--fail-if: {error}")
+    relative = next((one.text for one in found if one.is_relative), None)
+    if relative and given.baseline is None:
+        refuse(f"--fail-if {relative} compares with earlier runs: name their file with --baseline")
+    if given.baseline is not None and not relative:
+        refuse("--baseline is for --fail-if, which compares with it, such as --fail-if 'p99>+10%'")
+    if given.baseline_runs is not None and given.baseline_runs < 1:
+        refuse("--baseline-runs should be greater than zero")
+    return found
+
+
+def _host() -> dict[str, Any]:
+    """What of this machine may explain a difference."""
+    system = os.uname()
+    return {
+        "name": system.nodename,
+        "system": f"{system.sysname} {system.release} {system.machine}",
+        "cpus": len(os.sched_getaffinity(0)),
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "load_1m": round(os.getloadavg()[0], 2),
+    }

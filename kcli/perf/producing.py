@@ -1,0 +1,156 @@
+"""Producing: sends records as fast as they go, or at a fixed rate, and measures each.
+
+No step of Python is taken for a single record: values go to the client by the thousand, and come
+back by the batch, with the timestamps that tell when each was due (see `schedule`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from kcli.perf.payloads import Payloads
+from kcli.perf.schedule import Fixed, Schedule, Unlimited
+from kcli.perf.tally import Sum, Tally
+from kcli.running import reason
+
+if TYPE_CHECKING:
+    from kcli.client.config import ProducerConfig
+    from kcli.client.producer import Delivered, Producer
+
+AT_ONCE = 2000
+
+_timestamp = itemgetter(0)
+_value = itemgetter(2)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`rate` is in records a second, None for as many as will go."""
+
+    topic: str
+    records: int
+    payloads: Payloads
+    rate: float | None = None
+    warmup: int = 0
+    report_every_s: float = 5.0
+
+
+class Producing:
+    """One run; `on_window` is told of each reporting interval, of how many records were lost until
+    then, and whether it is the first after the warm-up.
+    """
+
+    def __init__(
+        self, load: Load, config: ProducerConfig, on_window: Callable[[Sum, int, bool], object]
+    ) -> None:
+        self.lost: Counter[str] = Counter()
+        """Why records were not delivered, and how many."""
+        self._load = load
+        self._config = config
+        self._on_window = on_window
+        self._schedule: Schedule = Unlimited(0)
+        self._start_s = 0.0
+        self._end_s = 0.0
+        self._all = self._window = Tally(0.0)
+        self._steady: Tally | None = None
+        self._steady_told = False
+
+    @property
+    def has_begun(self) -> bool:
+        return self._start_s > 0
+
+    @property
+    def total(self) -> Sum:
+        return self._all.sum(self._end_s)
+
+    @property
+    def steady(self) -> Sum | None:
+        """Of what came after the warm-up."""
+        return None if self._steady is None else self._steady.sum(self._end_s)
+
+    async def all(self) -> None:
+        """Until each record is delivered or lost; the clock starts when the topic is known.
+
+        Raises TimedOut when there is no topic or no room in time, KafkaError for a record that is
+        too large; what was measured until then stays.
+        """
+        from kcli.client.producer import Producer, wall_clock_ms
+
+        loop = asyncio.get_running_loop()
+        load = self._load
+        async with Producer(self._config, on_batch=self._told) as producer:
+            await producer.partitions_for(load.topic)
+            start_ms, self._start_s = wall_clock_ms(), loop.time()
+            self._all, self._window = Tally(self._start_s), Tally(self._start_s)
+            self._schedule = (
+                Unlimited(start_ms, load.warmup)
+                if load.rate is None
+                else Fixed(load.rate, start_ms, load.warmup)
+            )
+            try:
+                await self._send(producer)
+                await producer.flush()
+            finally:
+                self._end_s = loop.time()
+
+    async def _send(self, producer: Producer) -> None:
+        time, load, schedule = asyncio.get_running_loop().time, self._load, self._schedule
+        sent = 0
+        while sent < load.records:
+            elapsed_s = time() - self._start_s
+            end = int(min(load.records, sent + AT_ONCE, schedule.due(elapsed_s)))
+            if end <= sent:
+                await asyncio.sleep(schedule.time_of(sent) - elapsed_s)
+                continue
+            if load.warmup and sent == load.warmup:
+                self._steady = Tally(time())
+                self._window = Tally(time())
+            timestamp_ms, count = schedule.run(sent, end, elapsed_s)
+            values = load.payloads.take(sent, count)
+            taken = producer.try_send_all(load.topic, values, timestamp_ms)
+            sent += taken
+            if taken < len(values):
+                await producer.ready(load.topic)
+            else:
+                # Time for what is due to go out, and for what is answered.
+                await asyncio.sleep(0)
+
+    def _told(self, delivered: Delivered) -> None:
+        """The outcome of a batch; its timestamps never fall."""
+        records = delivered.records
+        if delivered.error is not None:
+            self.lost[reason(delivered.error)] += len(records)
+            return
+        now_s = asyncio.get_running_loop().time()
+        elapsed_s, at = now_s - self._start_s, 0
+        size = self._load.payloads.size
+        while at < len(records):
+            timestamp_ms = records[at][0]
+            if records[-1][0] == timestamp_ms:
+                run = records[at:] if at else records
+            else:
+                end = bisect_right(records, timestamp_ms, at, key=_timestamp)
+                run = records[at:end]
+            at += len(run)
+            latency_us = int((elapsed_s - self._schedule.due_at(timestamp_ms)) * 1_000_000)
+            size_bytes = len(run) * size if size else sum(map(len, map(_value, run)))
+            self._add(timestamp_ms, latency_us, len(run), size_bytes)
+        if now_s - self._window.since_s >= self._load.report_every_s:
+            first = self._steady is not None and not self._steady_told
+            self._steady_told = self._steady is not None
+            self._on_window(self._window.sum(now_s), self.lost.total(), first)
+            self._window = Tally(now_s)
+
+    def _add(self, timestamp_ms: int, latency_us: int, records: int, size_bytes: int) -> None:
+        self._all.add(latency_us, records, size_bytes)
+        if self._steady is None:
+            self._window.add(latency_us, records, size_bytes)
+        elif timestamp_ms >= self._schedule.steady_ms:
+            self._window.add(latency_us, records, size_bytes)
+            self._steady.add(latency_us, records, size_bytes)

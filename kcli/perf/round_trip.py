@@ -1,0 +1,143 @@
+"""Round trips: one record after the other is sent and read again, and the time between measured."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from kcli.options import Refused
+from kcli.perf.payloads import letters
+from kcli.perf.tally import Sum, Tally
+from kcli.running import raise_first
+from kserver.model import TopicPartition
+
+if TYPE_CHECKING:
+    from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
+    from kcli.client.consumer import Consumer, ConsumerRecord
+    from kserver.wire.batch import Headers
+
+POLL_TIMEOUT_MS = 60_000
+TELL_EVERY = 1000
+PARTITIONS = REPLICATION_FACTOR = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """Sizes are in bytes; a key of 0 is none, a header's value of -1 is null."""
+
+    topic: str
+    records: int
+    value_bytes: int
+    key_bytes: int = 0
+    headers: int = 0
+    header_key_bytes: int = 0
+    header_value_bytes: int = 0
+
+
+class RoundTrips:
+    """One run; `on_created` is told that there was no topic, `on_trip` of every thousandth trip:
+    its number and how many nanoseconds it took.
+    """
+
+    def __init__(
+        self,
+        trip: Trip,
+        admin: AdminConfig,
+        producer: ProducerConfig,
+        consumer: ConsumerConfig,
+        *,
+        on_created: Callable[[], object],
+        on_trip: Callable[[int, int], object],
+    ) -> None:
+        self._trip = trip
+        self._admin_config = admin
+        self._producer_config = producer
+        self._consumer_config = consumer
+        self._on_created = on_created
+        self._on_trip = on_trip
+        self._tally = Tally(0.0)
+        self._end_s = 0.0
+
+    @property
+    def total(self) -> Sum:
+        return self._tally.sum(self._end_s)
+
+    async def all(self) -> None:
+        """Raises Refused for a record that does not come back as it went."""
+        from kcli.client.consumer import Consumer
+        from kcli.client.producer import Producer
+
+        loop, trip, chance = asyncio.get_running_loop(), self._trip, Random(0)
+        await self._create_if_missing()
+        async with (
+            Consumer(self._consumer_config) as consumer,
+            Producer(self._producer_config) as producer,
+        ):
+            await self._seek_to_end(consumer)
+            self._tally = Tally(loop.time())
+            for number in range(trip.records):
+                value = letters(trip.value_bytes, chance)
+                key = letters(trip.key_bytes, chance) or None
+                headers = _headers(trip, chance)
+                began_s = loop.time()
+                await (await producer.send(trip.topic, value, key, headers=headers))
+                found = await consumer.poll(POLL_TIMEOUT_MS)
+                self._end_s = loop.time()
+                _check(found, value, key, headers)
+                took_ns = round((self._end_s - began_s) * 1e9)
+                self._tally.add(took_ns // 1000, 1, trip.value_bytes)
+                if number % TELL_EVERY == 0:
+                    self._on_trip(number, took_ns)
+
+    async def _create_if_missing(self) -> None:
+        from kcli.client.admin import Admin, NewTopic
+
+        async with Admin(self._admin_config) as admin:
+            if self._trip.topic in {topic.name for topic in await admin.list_topics()}:
+                return
+            self._on_created()
+            new = NewTopic(self._trip.topic, PARTITIONS, REPLICATION_FACTOR)
+            raise_first(await admin.create_topics([new]))
+
+    async def _seek_to_end(self, consumer: Consumer) -> None:
+        """Of all partitions, and know where that is."""
+        found = await consumer.partitions_for(self._trip.topic)
+        partitions = [TopicPartition(self._trip.topic, one.partition) for one in found]
+        consumer.assign(partitions)
+        await consumer.seek_to_end()
+        for partition in partitions:
+            await consumer.position(partition)
+
+
+def _headers(trip: Trip, chance: Random) -> Headers:
+    return tuple(
+        (
+            letters(trip.header_key_bytes, chance).decode(),
+            None if trip.header_value_bytes < 0 else letters(trip.header_value_bytes, chance),
+        )
+        for _ in range(trip.headers)
+    )
+
+
+def _check(found: list[ConsumerRecord], value: bytes, key: bytes | None, headers: Headers) -> None:
+    """That exactly what was sent came back; Refused, in Kafka's words."""
+    if not found:
+        raise Refused(f"poll() timed out before finding a result (timeout:[{POLL_TIMEOUT_MS}ms])")
+    if len(found) != 1:
+        raise Refused(f"Only one result was expected during this test. We found [{len(found)}]")
+    (record,) = found
+    for what, read, sent in (("value", record.value, value), ("key", record.key, key)):
+        if read != sent:
+            raise Refused(
+                f"The message {what} read [{_text(read)}] did not match the message {what} sent "
+                f"[{_text(sent)}]"
+            )
+    if record.headers != headers:
+        raise Refused("The message headers read did not match the message headers sent")
+
+
+def _text(data: bytes | None) -> str:
+    return "null" if data is None else data.decode(errors="replace")
