@@ -187,10 +187,7 @@ class Overview(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        attribute = cmd_name.replace("-", "_")
-        found = getattr(importlib.import_module(f"kcli.commands.{attribute}"), attribute)
-        assert isinstance(found, Command)
-        return found
+        return command_named(cmd_name)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and self.get_command(ctx, args[0]) is None:
@@ -215,6 +212,14 @@ class Overview(click.Group):
                     (f"{'COMMAND --help':{width}}", "the options of a command"),
                 ]
             )
+
+
+def command_named(name: str) -> Command:
+    """A command of `k`, by the name of its module in `kcli.commands`."""
+    attribute = name.replace("-", "_")
+    found = getattr(importlib.import_module(f"kcli.commands.{attribute}"), attribute)
+    assert isinstance(found, Command)
+    return found
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, given: bool) -> None:

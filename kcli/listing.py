@@ -15,7 +15,8 @@ answer that is cut short, by an error or a signal, still ends as a document that
 
 from __future__ import annotations
 
-import os
+import io
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace, TracebackType
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import click
 
-from kcli.command import Option
+from kcli.command import Command, Option
 from kcli.output import answer, complain
 from kcli.row_formats import Csv, Json, JsonLines, Row, Table, Template, Tsv, Writer, Yaml
 from kcli.shapes import Shape
@@ -88,6 +89,11 @@ def formatted(*shapes: Shape) -> Callable[[Decorated], Decorated]:
     )
 
 
+def shapes_of(command: Command) -> Sequence[Shape]:
+    """What its -o prints; nothing where it has none."""
+    return next((one.shapes for one in command.options() if isinstance(one, Output)), ())
+
+
 def rows(given: SimpleNamespace, shape: Shape) -> Rows:
     """Rows in the format of -o.  UsageError for a template with a field that the shape lacks."""
     chosen = given.output
@@ -138,6 +144,8 @@ class Rows:
             answer(self._writer.head(), end="")
 
     def __enter__(self) -> Self:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")
         return self
 
     def __exit__(
@@ -166,11 +174,12 @@ def _code(error: Exception) -> str:
     """The protocol's name of the error, or the kind of what is no answer of a broker."""
     from kcli import running
     from kcli.client.errors import ClientError
+    from kcli.statuses import TIMED_OUT
     from kserver.errors import ConfigError, KafkaError, ProtocolError
 
     if isinstance(error, KafkaError):
         return error.code.name.upper()
-    if isinstance(error, TimeoutError) or running.status_of(error) == running.TIMED_OUT:
+    if isinstance(error, TimeoutError) or running.status_of(error) == TIMED_OUT:
         return "TIMED_OUT"
     if isinstance(error, ProtocolError):
         return "INVALID"
@@ -183,4 +192,4 @@ def _code(error: Exception) -> str:
 
 def _columns() -> int | None:
     """The width of the terminal that is written to, if it is one."""
-    return os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else None
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -3,12 +3,8 @@
 Commands are modules of `kcli.commands` and are imported when they are named: an import costs more
 than most commands' own work.  What must be quick (`k --version`) needs nothing but this module.
 
-    status   meaning
-    0        done
-    1        refused, or any item failed
-    2        the words of the command line make no sense
-    124      --timeout ran out, or the cluster could not be reached in time
-    130      Ctrl-C
+The exit statuses are those of `kcli.statuses`.  A reader of standard output that has had enough,
+as in `k topics --list | head -1`, ends a command quietly, with 0.
 """
 
 from __future__ import annotations
@@ -18,8 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from kcli.output import complain
-
-DONE, FAILED, USAGE, TIMED_OUT, INTERRUPTED = 0, 1, 2, 124, 130
+from kcli.statuses import DONE, FAILED, INTERRUPTED, TIMED_OUT, USAGE
 
 # Every command of `k`, as the overview groups them.
 COMMANDS = {
@@ -37,25 +32,40 @@ COMMANDS = {
         "server-stop": "stop the brokers of this machine",
         "dump-log": "decode a broker's log, index and snapshot files",
     },
+    "Scripts": {
+        "shapes": "print what the rows of -o hold",
+    },
 }
+
+COMPLETE = "__complete"
+"""What the scripts of `k completion` call."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `k` with these words (by default those of the process) and return the exit status."""
-    if argv is None:
-        argv = sys.argv[1:]
-        # kio imports hypothesis where it is installed, for its own tests: 300 ms that no command
-        # needs.  A None makes that import fail at once; this process is ours alone.
-        sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
-        # A character that the terminal's encoding lacks is shown by number, not by a crash.
-        for stream in (sys.stdout, sys.stderr):
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    if list(argv) == ["--version"]:
-        from kserver import __version__
+    if argv is not None:
+        return ended(argv, _run)
+    # kio imports hypothesis where it is installed, for its own tests: 300 ms that no command
+    # needs.  A None makes that import fail at once; this process is ours alone.
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
+    _open_missing_streams()
+    # A character that the terminal's encoding lacks is shown by number, not by a crash.
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    words = sys.argv[1:]
+    if words == ["--version"]:
+        return ended(words, _version)
+    if words[:1] == [COMPLETE]:
+        from kcli import completion
 
-        print(f"k {__version__}")
-        return DONE
-    return ended(argv, _run)
+        return ended([], lambda _: completion.main(words[1:]))
+    status = ended(words, _run)
+
+    import signal
+
+    # Another Ctrl-C while the interpreter ends is no traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return status
 
 
 def ended(words: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
@@ -74,11 +84,36 @@ def ended(words: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
         status = _end(name, error)
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader has gone, as in `k topics --list | head -1`.  What is left in the buffer must
-        # not be tried again when the interpreter ends.
+    except OSError as error:
+        # The reader has gone, or the disk is full.  What is left in the buffer must not be tried
+        # again when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if status == DONE and not isinstance(error, BrokenPipeError):
+            status = _end(name, error)
     return status
+
+
+def _open_missing_streams() -> None:
+    """Give back what the caller closed, before a file takes its number.  What is written to a
+    standard output that is not there fails; a command never claims to have answered."""
+    for number, name, flags, mode in (
+        (0, "stdin", os.O_RDONLY, "r"),
+        (1, "stdout", os.O_RDONLY, "w"),
+        (2, "stderr", os.O_WRONLY, "w"),
+    ):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, flags)
+            if descriptor != number:
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
+
+
+def _version(_words: Sequence[str]) -> int:
+    from kserver import __version__
+
+    print(f"k {__version__}")
+    return DONE
 
 
 def _run(words: Sequence[str]) -> int:
@@ -110,8 +145,8 @@ def _end(name: str, error: Exception) -> int:
         complain(f"{name}: {error}")
         return TIMED_OUT
     if isinstance(error, OSError):
-        named = error.filename is not None
-        complain(f"{name}: {error.filename}: {error.strerror}" if named else f"{name}: {error}")
+        subject = "" if error.filename is None else f"{error.filename}: "
+        complain(f"{name}: {subject}{error.strerror or error}")
         return FAILED
 
     from kcli import running

@@ -6,7 +6,6 @@ python -m kcli.manual --check    exit status 1 where a page is not what would be
 
 from __future__ import annotations
 
-import importlib
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -14,9 +13,12 @@ from pathlib import Path
 
 import click
 
-from kcli.command import OLDER, Command, Option, Seconds, paragraphs
-from kcli.main import COMMANDS, TIMED_OUT
+from kcli.command import OLDER, Command, Option, Seconds, command_named, paragraphs
+from kcli.listing import shapes_of
+from kcli.main import COMMANDS
 from kcli.options import DEFAULT_SERVER, SERVER_VARIABLE
+from kcli.shapes import ERROR, Shape
+from kcli.statuses import FOUND, TIMED_OUT
 from kserver.config import manual as settings
 
 MAN = Path(__file__).parents[1] / "man"
@@ -24,9 +26,10 @@ NAMES = [name for group in COMMANDS.values() for name in group]
 SUMMARIES = {name: text for group in COMMANDS.values() for name, text in group.items()}
 
 STATUSES = (
-    (0, "Done."),
+    (0, "Done, or the reader of standard output had enough."),
     (1, "Refused, or at least one item failed; standard error says why."),
     (2, "The words of the command line make no sense."),
+    (3, "A check that was asked for found something."),
     (124, "--timeout ran out, or the cluster could not be reached in time."),
     (130, "Ended by Ctrl-C."),
 )
@@ -73,6 +76,68 @@ EXAMPLES = (
     ("k console-consumer --topic greetings --from-beginning", "And back."),
 )
 
+FORMATS_INTRODUCTION = """
+Commands that list, describe or measure print Kafka's own text by default, and with -o or --output
+rows in one of the formats below.  What a row holds stands under OUTPUT in the page of the command;
+k shapes prints the same for programs, with --schema as JSON Schema.
+
+Rows are printed as they come, and what ends a command early, an error or a signal, is told in the
+document too: json and yaml are whole documents whenever the command could end by itself.  Text is
+UTF-8.  On a terminal, control characters are shown as \\xNN, whatever the format.
+"""
+FORMATS = (
+    (
+        "json",
+        'One document: {"schema": the shape with its version, "items": [the rows], "errors": [what '
+        "went wrong]}, a line for each row.",
+    ),
+    (
+        "jsonl",
+        "An object for each row, on a line of its own, with its shape in schema.  Errors follow, "
+        "as lines whose schema is k.error/1.",
+    ),
+    ("yaml", "The document of json in block style; every text is in quotes."),
+    (
+        "csv",
+        "RFC 4180 with a heading, lines ended by a line feed.  Null is nothing, an empty text is "
+        "two quotes, lists and maps are JSON.  Texts are as they are: a spreadsheet may take one "
+        "that begins with = for a formula.",
+    ),
+    (
+        "tsv",
+        "A line for each row, with a heading.  Tab, line feed, carriage return and backslash are "
+        "written \\t, \\n, \\r and \\\\, null \\N; lists and maps are JSON.",
+    ),
+    (
+        "table",
+        "Columns for people.  Null is -.  Its layout may change; programs read another format.",
+    ),
+    (
+        "template=TEXT",
+        "A line for each row: the text, with {topic} replaced by that field.  {topic:20} fills up "
+        "to 20 characters, {topic:>20} in front, {latency_ms:.1f} has so many decimals; {{ and }} "
+        "are braces, \\t, \\n and \\\\ a tab, a line feed and a backslash.  Null is -, lists have "
+        "commas.  A field that there is not is a usage error, which names those there are.",
+    ),
+)
+ERRORS = """
+What was refused or failed is told on standard error in every format, and makes the exit status 1,
+or 124 where time ran out.  json, jsonl and yaml hold it beside the rows, so that one item's failure
+loses no other's row.
+"""
+VERSIONS = """
+A shape is named with its version, such as k.topics.describe/1.  Within a version fields are only
+added, at the end; a field that goes, or whose meaning or type changes, makes the next version.
+"""
+FORMATS_EXAMPLES = (
+    ("k topics --list -o jsonl | jq -r .topic", "Names alone."),
+    (
+        "k topics --describe -o json | jq '.items[] | select(.under_replicated)'",
+        "Partitions with a replica out of sync.",
+    ),
+    ("k get-offsets -o template='{topic}-{partition}\\t{offset}'", "Two columns."),
+)
+
 
 def main(words: list[str]) -> int:
     stale = [name for name, text in pages().items() if _written(name) != text]
@@ -90,14 +155,12 @@ def main(words: list[str]) -> int:
 def pages() -> dict[str, str]:
     """All pages by the name of their file."""
     of_commands = {f"k-{name}.1": _command_page(name, command_named(name)) for name in NAMES}
-    return {"k.1": _overview_page(), **of_commands, "kserver.properties.5": settings.manual()}
-
-
-def command_named(name: str) -> Command:
-    attribute = name.replace("-", "_")
-    command = getattr(importlib.import_module(f"kcli.commands.{attribute}"), attribute)
-    assert isinstance(command, Command)
-    return command
+    return {
+        "k.1": _overview_page(),
+        **of_commands,
+        "k-shapes.7": _formats_page(),
+        "kserver.properties.5": settings.manual(),
+    }
 
 
 def _written(name: str) -> str | None:
@@ -116,7 +179,7 @@ def _overview_page() -> str:
         ENVIRONMENT,
         EXAMPLES,
         (*DIFFERENCES, *WITH_SERVER, *WITH_TIMEOUT),
-        [*(f"k-{name}" for name in NAMES), "kserver.properties(5)"],
+        [*(f"k-{name}" for name in NAMES), "k-shapes(7)", "kserver.properties(5)"],
     )
 
 
@@ -138,12 +201,9 @@ def _command_page(name: str, command: Command) -> str:
     manual = command.manual
     asks_cluster = any(option.word == "bootstrap-server" for option in command.options())
     has_timeout = any(isinstance(option.type, Seconds) for option in command.options())
-    own = dict(manual.statuses)
-    statuses = [
-        (status, own.get(status, text))
-        for status, text in STATUSES
-        if status != TIMED_OUT or has_timeout
-    ]
+    rare = {FOUND} if has_timeout else {FOUND, TIMED_OUT}
+    common = {status: text for status, text in STATUSES if status not in rare}
+    statuses = sorted((common | dict(manual.statuses)).items())
     environment = [pair for pair in ENVIRONMENT if asks_cluster or pair[0] != SERVER_VARIABLE]
     differences = [
         *manual.differences,
@@ -151,6 +211,7 @@ def _command_page(name: str, command: Command) -> str:
         *(WITH_SERVER if asks_cluster else ()),
         *(WITH_TIMEOUT if has_timeout else ()),
     ]
+    shapes = shapes_of(command)
     arguments = "".join(
         rf" \fI{_literal(p.metavar or '')}\fR"
         for p in command.params
@@ -161,12 +222,12 @@ def _command_page(name: str, command: Command) -> str:
         SUMMARIES[name],
         [f".B k {_literal(name)}", rf"[\fIOPTIONS\fR]{arguments}"],
         command.help or "",
-        _options(command),
+        (*_options(command), *_rows(command)),
         statuses,
         (*manual.environment, *environment),
         manual.examples,
         differences,
-        ["k", *manual.see_also],
+        ["k", *(["k-shapes(7)"] if shapes else []), *manual.see_also],
         f"The command takes the place of {manual.kafka}, which ends or prints otherwise where "
         "listed here."
         if manual.kafka
@@ -190,6 +251,23 @@ def _options(command: Command) -> Iterator[str]:
             yield from _entry(title, help)
 
 
+def _rows(command: Command) -> Iterator[str]:
+    """The fields of what -o prints."""
+    shapes = shapes_of(command)
+    if shapes:
+        yield ".SH OUTPUT"
+        yield _text("What rows hold with --output; k-shapes(7) has the formats.")
+    for shape in shapes:
+        yield from _shape(shape)
+
+
+def _shape(shape: Shape) -> Iterator[str]:
+    yield f".SS {_literal(shape.id)}"
+    yield _text(shape.doc)
+    for field in shape.fields:
+        yield from _entry(rf"\fB{field.name}\fR (\fI{field.type}\fR)", field.doc)
+
+
 def _title(option: click.Option) -> str:
     name = ", ".join(rf"\fB{_literal(word)}\fR" for word in option.opts)
     if option.is_flag:
@@ -198,6 +276,35 @@ def _title(option: click.Option) -> str:
     optional = isinstance(option, Option) and option.if_bare is not None
     value = rf"\fI{_literal(option.metavar.strip('[]'))}\fR"
     return f"{name} [{value}]" if optional else f"{name} {value}"
+
+
+def _formats_page() -> str:
+    lines = [
+        *_head("k-shapes", 7, "the rows of -o: formats, errors, versions"),
+        ".SH DESCRIPTION",
+        *_paragraphs(FORMATS_INTRODUCTION),
+        ".SH FORMATS",
+        *(line for name, text in FORMATS for line in _entry(rf"\fB{_literal(name)}\fR", text)),
+        ".SH ERRORS",
+        *_paragraphs(ERRORS),
+        *_shape(ERROR),
+        ".SH VERSIONS",
+        *_paragraphs(VERSIONS),
+        ".SH EXAMPLES",
+        *[line for command, use in FORMATS_EXAMPLES for line in _example(command, use)][1:],
+        ".SH SEE ALSO",
+        ",\n".join(_reference(name) for name in ("k", "k-shapes")),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _head(name: str, section: int, summary: str) -> list[str]:
+    return [
+        r'.\" Made from kcli by "python -m kcli.manual"; edit the declarations there.',
+        f'.TH {_literal(name.upper())} {section} "" k "Commands of k"',
+        ".SH NAME",
+        rf"{_literal(name)} \- {_text(summary)}",
+    ]
 
 
 def _page(
@@ -214,10 +321,7 @@ def _page(
     before_differences: str = "",
 ) -> str:
     lines = [
-        r'.\" Made from kcli by "python -m kcli.manual"; edit the declarations there.',
-        f'.TH {_literal(name.upper())} 1 "" k "Commands of k"',
-        ".SH NAME",
-        rf"{_literal(name)} \- {_text(summary)}",
+        *_head(name, 1, summary),
         ".SH SYNOPSIS",
         *synopsis,
         ".SH DESCRIPTION",

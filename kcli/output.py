@@ -49,8 +49,8 @@ def transient(text: str) -> None:
     global _transient
     if (text or _transient) and sys.stderr.isatty():
         _transient = text
-        columns = os.get_terminal_size(sys.stderr.fileno()).columns
         with contextlib.suppress(OSError):
+            columns = os.get_terminal_size(sys.stderr.fileno()).columns
             sys.stderr.write(f"\r\x1b[K{visible(text)[: max(columns - 1, 1)]}")
             sys.stderr.flush()
 

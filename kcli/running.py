@@ -7,6 +7,7 @@ Commands that print failures in Kafka's words catch `EXPECTED`, print `reason(er
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import signal
 from collections.abc import Coroutine, Mapping
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kcli import error_texts
 from kcli.client.errors import ClientError, ClusterUnreachable, TimedOut
 from kcli.options import Refused, client_properties
-from kcli.output import complain
+from kcli.output import complain, transient
+from kcli.statuses import FAILED, TIMED_OUT
 from kserver.errors import ConfigError, KafkaError, ProtocolError
 
 if TYPE_CHECKING:
@@ -27,15 +29,18 @@ T = TypeVar("T")
 EXPECTED = (Refused, ConfigError, KafkaError, ProtocolError, ClientError)
 """What may end a command without its being a bug."""
 
-FAILED, TIMED_OUT = 1, 124
+CLUSTER = "the cluster"
+"""What a command awaits that asks and is answered."""
 COLLECT_EVERY = 100_000
+NOTICE_AFTER_S, NOTICE_EVERY_S = 1.5, 0.5
 
 
-def run(work: Coroutine[Any, Any, T], timeout_s: float | None) -> T:
+def run(work: Coroutine[Any, Any, T], timeout_s: float | None, awaited: str = "") -> T:
     """Do the work to its end.
 
     TimeoutError where --timeout ends it first.  SIGTERM ends it as Ctrl-C does: what is open is
-    closed first, then SystemExit carries the status that a shell knows for it.
+    closed first, then SystemExit carries the status that a shell knows for it.  `awaited` is what
+    a person at the terminal is told to be waiting for, if it takes long.
     """
     terminated = False
 
@@ -52,9 +57,11 @@ def run(work: Coroutine[Any, Any, T], timeout_s: float | None) -> T:
         # cycles at every 700 new objects costs a fifth of what a consumer does.
         gc.set_threshold(COLLECT_EVERY)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
+        waiting = _Waiting(awaited) if awaited else contextlib.nullcontext()
         try:
             async with asyncio.timeout(timeout_s) as limit:
-                return await work
+                with waiting:
+                    return await work
         except TimeoutError as error:
             if not limit.expired():
                 raise
@@ -65,6 +72,27 @@ def run(work: Coroutine[Any, Any, T], timeout_s: float | None) -> T:
     except asyncio.CancelledError:
         assert terminated
         raise SystemExit(128 + signal.SIGTERM) from None
+
+
+class _Waiting:
+    """A line on the terminal of standard error, from the moment that the wait is long."""
+
+    def __init__(self, awaited: str) -> None:
+        self.awaited = awaited
+        self.loop = asyncio.get_running_loop()
+        self.started = self.loop.time()
+        self.timer = self.loop.call_later(NOTICE_AFTER_S, self._tell)
+
+    def _tell(self) -> None:
+        transient(f"waiting for {self.awaited}, {self.loop.time() - self.started:.0f} s")
+        self.timer = self.loop.call_later(NOTICE_EVERY_S, self._tell)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *ended: object) -> None:
+        self.timer.cancel()
+        transient("")
 
 
 def reason(error: Exception) -> str:

@@ -10,7 +10,7 @@ from kcli.command import Manual, command
 from kcli.listing import Rows, formatted, rows
 from kcli.options import cluster, together
 from kcli.output import answer
-from kcli.running import EXPECTED, admin_config, reason, run
+from kcli.running import CLUSTER, EXPECTED, admin_config, reason, run
 from kcli.shapes import Field, Shape
 
 if TYPE_CHECKING:
@@ -83,9 +83,9 @@ def broker_api_versions(given: SimpleNamespace) -> int:
     """
     if given.output is not None:
         with rows(given, VERSIONS) as out:
-            run(_list_versions(given, out), given.timeout)
+            run(_list_versions(given, out), given.timeout, CLUSTER)
         return out.status
-    return run(_print_versions(given), given.timeout)
+    return run(_print_versions(given), given.timeout, CLUSTER)
 
 
 async def _print_versions(given: SimpleNamespace) -> int:

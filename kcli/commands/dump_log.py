@@ -59,6 +59,7 @@ MANUAL = Manual(
             "A line of JSON for each batch; exit status 3 where one is corrupt.",
         ),
     ),
+    statuses=((FOUND, "With --check: something does not fit together."),),
     differences=(
         "--offsets-decoder, --transaction-log-decoder, --cluster-metadata-decoder, "
         "--remote-log-metadata-decoder and --share-group-state-decoder are refused, with exit "

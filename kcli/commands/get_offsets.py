@@ -11,7 +11,7 @@ from kcli.command import OLDER, Manual, command
 from kcli.listing import Rows, formatted, rows
 from kcli.options import Refused, cluster, name_filter, option, together
 from kcli.output import answer, complain
-from kcli.running import EXPECTED, admin_config, granted, reason, run, status_of
+from kcli.running import CLUSTER, EXPECTED, admin_config, granted, reason, run, status_of
 from kcli.shapes import Field, Shape
 from kserver.errors import KafkaError
 from kserver.model import TopicPartition
@@ -123,10 +123,10 @@ def get_offsets(given: SimpleNamespace) -> int:
     """
     if given.output is not None:
         with rows(given, OFFSETS) as out:
-            run(_list_offsets(given, out), given.timeout)
+            run(_list_offsets(given, out), given.timeout, CLUSTER)
         return out.status
     try:
-        return run(_print_offsets(given), given.timeout)
+        return run(_print_offsets(given), given.timeout, CLUSTER)
     except EXPECTED as error:
         complain(f"Error occurred: {reason(error)}")
         return status_of(error)

@@ -25,7 +25,16 @@ from kcli.options import (
     together,
 )
 from kcli.output import answer, complain
-from kcli.running import EXPECTED, admin_config, granted, raise_first, reason, run, status_of
+from kcli.running import (
+    CLUSTER,
+    EXPECTED,
+    admin_config,
+    granted,
+    raise_first,
+    reason,
+    run,
+    status_of,
+)
 from kcli.shapes import Field, Shape
 from kcli.statuses import DONE, FOUND
 from kcli.topic_ids import id_text, topic_id
@@ -65,6 +74,7 @@ MANUAL = Manual(
         ("k topics --alter --topic orders --partitions 12", "Grow a topic to twelve partitions."),
         ("k topics --delete --topic orders --if-exists", "Delete a topic if it is there."),
     ),
+    statuses=((FOUND, "With --check: a partition is not as it should be."),),
     differences=(
         "--describe shows topics in the order of their names.",
         "A topic's configuration is checked by the broker alone, so keys that only the broker "
@@ -180,9 +190,9 @@ def topics(given: SimpleNamespace) -> int:
     _check(given)
     if given.output is not None:
         with rows(given, _shape(given)) as out:
-            return run(_act(given, out), given.timeout)
+            return run(_act(given, out), given.timeout, CLUSTER)
     try:
-        return run(_act(given), given.timeout)
+        return run(_act(given), given.timeout, CLUSTER)
     except EXPECTED as error:
         answer(f"Error while executing topic command : {reason(error)}")
         return status_of(error)

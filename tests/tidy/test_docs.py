@@ -8,7 +8,9 @@ import click
 import pytest
 
 from kcli import manual
-from kcli.command import Command, Option
+from kcli.command import Command, Option, command_named
+from kcli.commands.shapes import declared
+from kcli.listing import shapes_of
 from kcli.main import COMMANDS, main
 
 PAGES = manual.pages()
@@ -24,7 +26,7 @@ def spoken(page: str) -> str:
 
 @pytest.fixture(params=manual.NAMES)
 def command(request) -> Command:
-    return manual.command_named(request.param)
+    return command_named(request.param)
 
 
 def test_every_page_is_what_its_declarations_say():
@@ -62,6 +64,7 @@ def test_every_section_is_there(command):
         "SYNOPSIS",
         "DESCRIPTION",
         "OPTIONS",
+        *(["OUTPUT"] if shapes_of(command) else []),
         "EXIT STATUS",
         "ENVIRONMENT",
         "EXAMPLES",
@@ -69,6 +72,15 @@ def test_every_section_is_there(command):
         "SEE ALSO",
     ]
     assert command.manual.kafka in spoken(page)
+
+
+@pytest.mark.parametrize(("command", "shape"), declared().values(), ids=declared())
+def test_every_field_of_every_shape_is_documented(command, shape):
+    page = spoken(PAGES[f"k-{command}.1" if command else "k-shapes.7"])
+    assert f"\n.SS {shape.id}\n" in page
+    for field in shape.fields:
+        assert f"\n{field.name} ({field.type})\n{spoken(manual._text(field.doc))}\n" in page
+        assert field.doc.endswith("."), field.name
 
 
 def test_every_example_can_be_read(command):

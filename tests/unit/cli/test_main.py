@@ -1,6 +1,8 @@
 """Every end of `k` has its exit status and its place: answers on stdout, reasons on stderr."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -105,3 +107,42 @@ def test_a_closed_pipe_is_quiet():
     done = subprocess.run([sys.executable, "-c", program], stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def shell(line):
+    """What a shell makes of a line with K in it, and what that said on standard error."""
+    k = f"{sys.executable} -c 'from kcli.main import main; raise SystemExit(main())'"
+    script = line.replace("K", k, 1)
+    done = subprocess.run(["sh", "-c", script], stdin=subprocess.DEVNULL, capture_output=True)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+@pytest.mark.parametrize("words", ["--version", "topics --help", "shapes", "shapes -o table"])
+def test_an_answer_that_cannot_be_written_is_a_failure(words):
+    name = "k" if words[0] == "-" else f"k {words.split()[0]}"
+    assert shell(f"K {words} > /dev/full") == (1, "", f"{name}: No space left on device\n")
+    assert shell(f"K {words} >&-") == (1, "", f"{name}: Bad file descriptor\n")
+
+
+def test_a_notice_that_cannot_be_written_is_none():
+    assert shell("K topics 2> /dev/full") == (2, "", "")
+    assert shell("K topics 2>&-") == (2, "", "")
+    assert shell("K topics <&- 2>&- >&-") == (2, "", "")
+
+
+def test_ctrl_c_is_quiet_at_any_moment(free_port):
+    """A document that was begun is ended."""
+    words = ["-c", "from kcli.main import main; raise SystemExit(main())", "topics", "--list"]
+    words += ["-o", "json", "--bootstrap-server", f"127.0.0.1:{free_port}"]
+    with subprocess.Popen(
+        [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as waiting:
+        assert "No connection to 127.0.0.1:" in waiting.stderr.readline()
+        waiting.send_signal(signal.SIGINT)
+        out, err = waiting.communicate()
+    assert (waiting.returncode, err) == (130, "")
+    assert json.loads(out) == {
+        "schema": "k.topics.list/1",
+        "items": [],
+        "errors": [{"subject": None, "code": "INTERRUPTED", "message": "ended by a signal"}],
+    }

@@ -1,0 +1,94 @@
+"""`k shapes`: what the rows of -o hold, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import click
+
+from kcli.command import Manual, command, command_named
+from kcli.listing import formatted, rows, shapes_of
+from kcli.main import COMMANDS
+from kcli.options import exclude, option, refuse, together
+from kcli.output import answer
+from kcli.shapes import ERROR, Field, Shape, schema
+
+MANUAL = Manual(
+    examples=(
+        ("k shapes", "Every shape with its fields."),
+        ("k shapes k.topics.describe/1 -o table", "The fields of one, as rows."),
+        (
+            "k shapes --schema k.get-offsets/1 > offsets.schema.json",
+            "The JSON Schema of what k get-offsets -o json prints.",
+        ),
+    ),
+    see_also=("k-shapes(7)",),
+)
+
+FIELDS = Shape(
+    "k.shapes",
+    1,
+    "A field of a shape.",
+    (
+        Field("shape", "string", "The shape, with its version."),
+        Field("command", "string or null", "The command that prints it; null for errors."),
+        Field("field", "string", "The field's name."),
+        Field("type", "string", "What it holds."),
+        Field("doc", "string", "What it says."),
+    ),
+)
+
+
+@command(manual=MANUAL)
+@together(
+    click.argument("shapes", nargs=-1, metavar="[SHAPE]..."),
+    option("--schema", "Print the JSON Schema of the document that -o json prints."),
+    formatted(FIELDS),
+)
+def shapes(given: SimpleNamespace) -> int:
+    """Prints what the rows hold that commands print with -o: all shapes, or those named."""
+    known = declared()
+    for id in given.shapes:
+        if id not in known:
+            refuse(f"there is no shape '{id}'; shapes are {', '.join(known)}")
+    chosen = {id: known[id] for id in given.shapes} or known
+    if given.schema:
+        exclude(given, "schema", ("output",))
+        if len(chosen) != 1:
+            refuse("--schema is of one shape: name it")
+        answer(json.dumps(schema(*[shape for _, shape in chosen.values()]), indent=2))
+    elif given.output is not None:
+        with rows(given, FIELDS) as out:
+            for id, (name, shape) in chosen.items():
+                for field in shape.fields:
+                    out.row(
+                        shape=id,
+                        command=name and f"k {name}",
+                        field=field.name,
+                        type=field.type,
+                        doc=field.doc,
+                    )
+    else:
+        answer("\n\n".join(_text(name, shape) for name, shape in chosen.values()))
+    return 0
+
+
+def declared() -> dict[str, tuple[str | None, Shape]]:
+    """Every shape by its id, with the command that prints it."""
+    found: dict[str, tuple[str | None, Shape]] = {}
+    for commands in COMMANDS.values():
+        for name in commands:
+            for shape in shapes_of(command_named(name)):
+                assert shape.id not in found, f"two shapes are called {shape.id}"
+                found[shape.id] = name, shape
+    return found | {ERROR.id: (None, ERROR)}
+
+
+def _text(name: str | None, shape: Shape) -> str:
+    """A heading, and a line for each field."""
+    names = max(len(field.name) for field in shape.fields)
+    types = max(len(field.type) for field in shape.fields)
+    lines = [f"{shape.id}, of {'k ' + name if name else 'every command'}: {shape.doc}"]
+    lines += [f"  {f.name:{names}}  {f.type:{types}}  {f.doc}" for f in shape.fields]
+    return "\n".join(lines)
