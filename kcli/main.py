@@ -24,6 +24,12 @@ COMMANDS = {
         "console-consumer": "print the records of topics",
         "get-offsets": "print the offsets of partitions",
     },
+    "Performance": {
+        "perf-test": "run one of the following tests: producer, consumer or e2e",
+        "producer-perf-test": "send records, and measure rate and latencies",
+        "consumer-perf-test": "read records, and measure the rate",
+        "e2e-latency": "send a record and read it back, and measure how long that takes",
+    },
     "Cluster": {
         "broker-api-versions": "print which requests each broker answers",
     },
