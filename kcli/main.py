@@ -38,6 +38,9 @@ COMMANDS = {
         "server-stop": "stop the brokers of this machine",
         "dump-log": "decode a broker's log, index and snapshot files",
     },
+    "Shell": {
+        "completion": "print what makes a shell complete the words of k",
+    },
     "Scripts": {
         "shapes": "print what the rows of -o hold",
     },
@@ -76,6 +79,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def ended(words: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
     """Run, and turn whatever ends it into an exit status; only the reason goes to stderr."""
+    try:
+        return _ended(words, run)
+    except KeyboardInterrupt:
+        # Ctrl-C once more, or while a reason was told.
+        return INTERRUPTED
+
+
+def _ended(words: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
     name = f"k {words[0]}" if words and not words[0].startswith("-") else "k"
     try:
         status = run(words)

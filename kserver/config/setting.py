@@ -103,6 +103,8 @@ class Check(NamedTuple):
     """As Kafka writes it: `[0,...]`."""
     refusal: Callable[[Any], str | None]
     """The reason why a value is refused, None when it is fine."""
+    words: tuple[str, ...] = ()
+    """All that is allowed, where that can be listed."""
 
 
 ANYTHING = Check("", lambda value: None)
@@ -134,7 +136,7 @@ def one_of(*allowed: str) -> Check:
         given = (value,) if isinstance(value, str) else value
         return None if set(given) <= set(allowed) else f"String must be one of: {listed}"
 
-    return Check(f"[{listed}]", refusal)
+    return Check(f"[{listed}]", refusal, allowed)
 
 
 NON_EMPTY = Check("not empty", lambda value: None if value else "Value must not be empty")

@@ -15,6 +15,8 @@ import shutil
 import pytest
 
 PROGRAMS = {
+    "bash": "apt-get install bash",
+    "fish": "apt-get install fish",
     "gcc": "apt-get install gcc",
     "go": "apt-get install golang-go",
     "java": "apt-get install default-jdk-headless",
@@ -22,6 +24,7 @@ PROGRAMS = {
     "mvn": "apt-get install maven",
     "node": "apt-get install nodejs",
     "npm": "apt-get install npm",
+    "zsh": "apt-get install zsh",
 }
 PACKAGES = {
     "aiokafka": "pip install aiokafka",

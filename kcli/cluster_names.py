@@ -1,0 +1,129 @@
+"""The names in a cluster that a command line may hold, for its completion: topics, brokers, keys.
+
+A completion has the time between two keystrokes, so what was found is kept for some seconds in the
+user's cache directory, one file for a cluster and a kind of names.  So is that nothing was found:
+a cluster out of reach costs one wait, not one at each key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from kcli.options import SERVER_VARIABLE, Refused, client_properties
+
+if TYPE_CHECKING:
+    from kcli.client.admin import Admin
+
+KEPT_S = 10
+PATIENCE_S = 0.7
+
+# What a shell would take for more than a name is left out: a cluster may hold anything.
+_NAME = re.compile(r"[A-Za-z0-9._:\[\]%-]+")
+
+
+class ClusterNames:
+    """Of the cluster that --bootstrap-server and --command-config of a command line lead to."""
+
+    def __init__(self, given: SimpleNamespace, directory: Path) -> None:
+        self._given = given
+        self._directory = directory
+        # Not by what stands in the file: passwords have no part in a file's name.
+        way = (given.bootstrap_server, os.environ.get(SERVER_VARIABLE), given.command_config)
+        self._cluster = hashlib.sha256(repr((*way, os.getcwd())).encode()).hexdigest()[:16]
+
+    def topics(self) -> dict[str, int]:
+        """The number of partitions of each topic."""
+        return dict(self._look_up("cluster").get("topics", {}))
+
+    def brokers(self) -> dict[str, str]:
+        """HOST:PORT by broker id."""
+        return dict(self._look_up("cluster").get("brokers", {}))
+
+    def topic_keys(self) -> list[str]:
+        """The keys of a topic's configuration."""
+        return list(self._look_up("topic-keys").get("keys", []))
+
+    def _look_up(self, kind: str) -> dict[str, Any]:
+        path = self._directory / f"{self._cluster}.{kind}.json"
+        try:
+            if 0 <= time.time() - path.stat().st_mtime < KEPT_S:
+                return dict(json.loads(path.read_bytes()))
+        except (OSError, ValueError):
+            pass  # not there, or spoilt: it is written anew
+        found = _ask(self._given, kind)
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            new = path.with_suffix(f".{os.getpid()}")
+            new.write_text(json.dumps(found))
+            new.replace(path)
+        except OSError:
+            pass  # no cache, then: it is asked for again
+        return found
+
+
+def cache_directory() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "k")
+
+
+def _ask(given: SimpleNamespace, kind: str) -> dict[str, Any]:
+    """Empty where the cluster cannot be reached in time, or refuses."""
+    import asyncio
+
+    from kcli.client.admin import Admin
+    from kcli.client.config import AdminConfig
+    from kcli.client.errors import ClientError
+    from kserver.errors import ConfigError, KafkaError, ProtocolError
+
+    async def bounded() -> dict[str, Any]:
+        config = AdminConfig.of(client_properties(given))
+        async with asyncio.timeout(PATIENCE_S), Admin(config) as admin:
+            return await _ASKED[kind](admin)
+
+    # Not asyncio.run: in the end that waits for a name server that does not answer.
+    loop = asyncio.new_event_loop()
+    try:
+        return loop.run_until_complete(bounded())
+    except (OSError, Refused, ClientError, ConfigError, KafkaError, ProtocolError):
+        return {}
+
+
+async def _cluster(admin: Admin) -> dict[str, Any]:
+    listed = await admin.list_topics()
+    known = admin.cluster
+    return {
+        "topics": {
+            topic.name: len(known.topics[topic.name].partitions)
+            for topic in listed
+            if _NAME.fullmatch(topic.name)
+        },
+        "brokers": {
+            str(node.id): address
+            for node in sorted(known.nodes.values())
+            if _NAME.fullmatch(address := _address(node.host, node.port))
+        },
+    }
+
+
+async def _topic_keys(admin: Admin) -> dict[str, Any]:
+    from kcli.client.admin import ResourceType
+
+    topics = await admin.list_topics()
+    resources = [(ResourceType.TOPIC, topic.name) for topic in topics[:1]]
+    for entries in (await admin.describe_configs(resources)).values():
+        if isinstance(entries, list):
+            return {"keys": sorted(e.name for e in entries if _NAME.fullmatch(e.name))}
+    return {}
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+_ASKED = {"cluster": _cluster, "topic-keys": _topic_keys}

@@ -1,0 +1,115 @@
+"""`k completion`: what makes a shell complete the words of `k`."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import click
+
+from kcli.command import Manual, command
+from kcli.options import refuse
+from kcli.output import answer
+
+# Each calls `k __complete`, see kcli.completion; what that says on standard error is nobody's to
+# read in the middle of a line.
+
+BASH = r"""# Completion of k for bash:  source <(k completion bash)
+_k() {
+    local line before name
+    COMPREPLY=()
+    while IFS= read -r line; do
+        COMPREPLY+=("$line")
+    done < <("${1/#\~/$HOME}" __complete bash "${COMP_LINE:0:COMP_POINT}" "$2" 2>/dev/null)
+    if [[ ${COMPREPLY[0]-} == :files$'\t'* ]]; then
+        before=${COMPREPLY[0]#*$'\t'} name=${before#*$'\t'} before=${before%%$'\t'*}
+        COMPREPLY=()
+        while IFS= read -r line; do
+            COMPREPLY+=("$before$line")
+        done < <(compgen -f -- "$name")
+        compopt -o filenames
+    elif [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *[=:] ]]; then
+        compopt -o nospace
+    fi
+}
+complete -F _k k
+"""
+
+ZSH = r"""#compdef k
+# Completion of k for zsh:  source <(k completion zsh)
+_k() {
+    local line value k=${(Q)words[1]}
+    local -a said plain open
+    said=(__complete zsh "${(@Q)words[2,CURRENT-1]}" "$PREFIX")
+    for line in "${(@f)$(${k/#\~/$HOME} "$said[@]" 2>/dev/null)}"; do
+        case $line in
+            '') ;;
+            :files*)
+                compset -P '*[=,]'
+                _files
+                return ;;
+            *)
+                value=${line%%$'\t'*}
+                line=${value//:/\\:}:${line#*$'\t'}
+                if [[ $value == *[=:] ]]; then open+=("$line"); else plain+=("$line"); fi ;;
+        esac
+    done
+    _describe k plain -- open -S ''
+}
+if [[ $zsh_eval_context[-1] == loadautofunc ]]; then _k "$@"; else compdef _k k; fi
+"""
+
+FISH = r"""# Completion of k for fish:  k completion fish | source
+function __k_complete
+    set -l words (commandline -opc)
+    set -l k (string replace -r '^~' $HOME -- $words[1])
+    set -e words[1]
+    set -l found ($k __complete fish $words (commandline -ct | string trim -l -c '"\'') 2>/dev/null)
+    if string match -q ':files*' -- "$found[1]"
+        set -l said (string split \t -- $found[1])
+        for file in (__fish_complete_path $said[3])
+            echo $said[2]$file
+        end
+    else if set -q found[1]
+        printf '%s\n' $found
+    end
+end
+complete -c k -f -a '(__k_complete)'
+"""
+
+SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
+
+MANUAL = Manual(
+    examples=(
+        (
+            "k completion bash > ~/.local/share/bash-completion/completions/k",
+            "For each new bash, where the package bash-completion is installed.",
+        ),
+        ("k completion zsh > ~/.zfunc/_k", "For each new zsh, where fpath holds ~/.zfunc."),
+        ("k completion fish > ~/.config/fish/completions/k.fish", "For each new fish."),
+    ),
+    environment=(
+        (
+            "XDG_CACHE_HOME",
+            "Where names in clusters are kept, in its directory k.  Default: ~/.cache.",
+        ),
+    ),
+    differences=("Kafka's scripts have no completion.",),
+    see_also=("k-topics", "k-console-producer", "k-console-consumer"),
+)
+
+
+@command(manual=MANUAL)
+@click.argument("shell", nargs=-1, metavar="bash|zsh|fish")
+def completion(given: SimpleNamespace) -> None:
+    """Prints the script that makes a shell complete the words of k.
+
+    For a shell that runs already: source <(k completion bash) or zsh; k completion fish | source.
+
+    Completed are commands, options and their values: names of files, what a table of settings
+    lists, and what is in the cluster that the words before lead to: topics, partitions, brokers,
+    keys of a topic's configuration.  What was found in a cluster is kept for ten seconds.  One that
+    does not answer within a second adds nothing, and says nothing.
+    """
+    if len(given.shell) != 1 or given.shell[0] not in SCRIPTS:
+        refuse(f"say for which shell: {', '.join(SCRIPTS)}")
+    answer(SCRIPTS[given.shell[0]], end="")
