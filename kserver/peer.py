@@ -58,6 +58,12 @@ def versions_of(api_key: int) -> tuple[int, int]:
     return min(known, default=0), max(known, default=-1)
 
 
+@functools.cache
+def _teach_malloc() -> None:
+    """Once: a block of this size that malloc keeps would be written all over to be handed out."""
+    bytes(KEPT_BYTES)
+
+
 class Disconnected(ConnectionError):
     """The connection ended before the answer came; whether the request took effect is unknown."""
 
@@ -101,7 +107,7 @@ class Peer(asyncio.BufferedProtocol):
         self._options = options
         self._client_id = options.client_id.encode()
         self._loop = asyncio.get_running_loop()
-        bytes(KEPT_BYTES)
+        _teach_malloc()
         self.closed = self._loop.create_future()
         self._transport: asyncio.Transport | None = None
         self._calls: deque[_Call] = deque()

@@ -21,7 +21,7 @@ from typing import Any, Self, TypeVar
 from uuid import UUID
 
 from kcli.client import offsets
-from kcli.client.cluster import METADATA, Cluster, Node, To
+from kcli.client.cluster import METADATA, Cluster, Node, To, node_of
 from kcli.client.config import AdminConfig
 from kcli.client.descriptions import (
     ClusterDescription,
@@ -39,7 +39,7 @@ from kcli.client.descriptions import (
     TopicDescription,
     TopicListing,
 )
-from kcli.client.offsets import ListedOffset
+from kcli.client.offsets import ListedOffset, left_out
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, TopicPartition
 from kserver.peer import Peer
@@ -73,8 +73,9 @@ LIST_PARTITION_REASSIGNMENTS = 46
 DESCRIBE_CLUSTER = 60
 DESCRIBE_TOPIC_PARTITIONS = 75
 
-# Metadata takes topic ids from here on (KIP-516).
+# Metadata takes topic ids from here on (KIP-516), and DeleteTopics.
 METADATA_BY_ID = 12
+DELETE_BY_ID = 6
 
 
 class Admin:
@@ -252,7 +253,8 @@ class Admin:
         """
         by_target: dict[BrokerId | To, list[ConfigResource]] = defaultdict(list)
         for kind, name in dict.fromkeys(resources):
-            asks_itself = kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and name
+            asks_itself = kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
+            asks_itself = asks_itself and name.isdecimal()
             by_target[int(name) if asks_itself else To.ANY].append((ResourceType(kind), name))
 
         async def ask(
@@ -273,11 +275,12 @@ class Admin:
                     include_documentation=include_documentation,
                 )
             )
-            return {
-                (ResourceType(r.resource_type), r.resource_name): _refusal(r)
+            told = {
+                (r.resource_type, r.resource_name): _refusal(r)
                 or [_entry(entry) for entry in r.configs]
                 for r in answer.results
             }
+            return {resource: told.get(resource) or left_out() for resource in resources}
 
         async def ask_again(
             to: BrokerId | To, resources: list[ConfigResource]
@@ -308,7 +311,7 @@ class Admin:
                 answer.cluster_id,
                 answer.controller_id if answer.controller_id >= 0 else None,
                 sorted(
-                    (Node(b.broker_id, b.host, b.port, b.rack) for b in answer.brokers),
+                    (node_of(b.broker_id, b.host, b.port, b.rack) for b in answer.brokers),
                     key=lambda node: node.id,
                 ),
             )
@@ -367,8 +370,7 @@ class Admin:
 
         if names:
             await self._retry(call, attempt)
-        missing = KafkaError(ErrorCode.unknown_server_error, "the broker left this out")
-        return {name: done.get(name, missing) for name in names}
+        return {name: done.get(name, left_out()) for name in names}
 
     def _check_controller(self, code: ErrorCode, message: str | None = None) -> None:
         if code == ErrorCode.not_controller:

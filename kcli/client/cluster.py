@@ -35,6 +35,8 @@ T = TypeVar("T")
 Address: TypeAlias = tuple[str, int]
 
 METADATA = 3
+# Read, an answer takes some ten times its size; librdkafka's receive.message.max.bytes is the same.
+MOST_ANSWER_BYTES = 100_000_000
 
 _SERVER = re.compile(r"(?:[0-9a-zA-Z%._-]*://)?\[?([0-9a-zA-Z%._:-]*)\]?:([0-9]+)")
 _logger = logging.getLogger(__name__)
@@ -77,6 +79,18 @@ class TopicMetadata(NamedTuple):
     partitions: tuple[PartitionMetadata, ...]
 
 
+_HOST = re.compile(r"[0-9a-zA-Z%._:-]+")
+
+
+def node_of(id: BrokerId, host: str, port: int, rack: str | None) -> Node:
+    """A broker that an answer tells of; ProtocolError where none can be, or what would be printed
+    is no host's name.
+    """
+    if not _HOST.fullmatch(host) or not 0 < port <= 65535:
+        raise ProtocolError(f"an answer names a broker at {host!r} port {port}")
+    return Node(id, host, port, rack)
+
+
 def addresses_of(servers: Iterable[str]) -> list[Address]:
     """Host and port of each entry of bootstrap.servers."""
     found = [(server, _SERVER.fullmatch(server)) for server in servers]
@@ -112,7 +126,7 @@ class Cluster:
         config: ClientConfig,
         *,
         chance: random.Random | None = None,
-        max_answer_bytes: int = 1 << 28,
+        max_answer_bytes: int = MOST_ANSWER_BYTES,
     ) -> None:
         if config.security_protocol.upper() != "PLAINTEXT":
             raise ConfigError(
@@ -240,11 +254,11 @@ class Cluster:
         self._chance.shuffle(known)
         if not known or self._config.metadata_recovery_strategy.lower() == "rebootstrap":
             known += [address for address in self._bootstrap if address not in known]
-        errors: list[OSError] = []
+        errors: list[OSError | ProtocolError] = []
         for address in known:
             try:
                 return await self._connect(address)
-            except OSError as error:
+            except (OSError, ProtocolError) as error:
                 errors.append(error)
         if not self.nodes and all(isinstance(error, socket.gaierror) for error in errors):
             raise ConfigError("No resolvable bootstrap urls given in bootstrap.servers")
@@ -267,14 +281,19 @@ class Cluster:
             link.peer = await Peer.connect(*address, self._options_for(link.failures))
             link.failures = 0
             return link.peer
-        except OSError as error:
+        except (ValueError, OverflowError) as error:
+            # A name or a port that no host can have.
+            failure = OSError(f"{address[0]!r} port {address[1]}: {error}")
+            self._connection_failed(link, address, failure)
+            raise failure from error
+        except (OSError, ProtocolError) as error:
             self._connection_failed(link, address, error)
             raise
         finally:
             link.connecting = None
             done.set_result(None)
 
-    def _connection_failed(self, link: _Link, address: Address, error: OSError) -> None:
+    def _connection_failed(self, link: _Link, address: Address, error: Exception) -> None:
         if link.failures == 0:
             _logger.warning("No connection to %s:%d: %s", *address, error)
         config = self._config
@@ -329,7 +348,7 @@ class Cluster:
             raise KafkaError(answer.error_code)
         if answer.brokers:
             self.nodes = {
-                b.node_id: Node(b.node_id, b.host, b.port, getattr(b, "rack", None))
+                b.node_id: node_of(b.node_id, b.host, b.port, getattr(b, "rack", None))
                 for b in answer.brokers
             }
         self.cluster_id = getattr(answer, "cluster_id", None)

@@ -250,21 +250,22 @@ class Fetcher:
                 topics=[new.topics(topic=name, partitions=of) for name, of in topics.items()],
             )
         )
+        told = {
+            TopicPartition(t.topic, p.partition): p for t in answer.topics for p in t.partitions
+        }
         complete = True
-        for topic in answer.topics:
-            for p in topic.partitions:
-                partition = TopicPartition(topic.topic, p.partition)
-                state, generation, leader_epoch = asked[partition]
-                if state.generation != generation:
-                    continue
-                if p.error_code == ErrorCode.none:
-                    state.checked_epoch = leader_epoch
-                    state.unchecked = False
-                    self._compare(state, OffsetAndEpoch(p.end_offset, p.leader_epoch))
-                elif p.error_code.retriable or p.error_code in _ASK_AGAIN:
-                    complete, self._stale = False, True
-                else:
-                    self._fail(state, KafkaError(p.error_code))
+        for partition, (state, generation, leader_epoch) in asked.items():
+            p = told.get(partition)
+            if state.generation != generation:
+                continue
+            if p is None or p.error_code.retriable or p.error_code in _ASK_AGAIN:
+                complete, self._stale = False, True
+            elif p.error_code != ErrorCode.none:
+                self._fail(state, KafkaError(p.error_code))
+            else:
+                state.checked_epoch = leader_epoch
+                state.unchecked = False
+                self._compare(state, OffsetAndEpoch(p.end_offset, p.leader_epoch))
         return complete
 
     def _compare(self, state: Assigned, end: OffsetAndEpoch) -> None:
@@ -309,7 +310,7 @@ class Fetcher:
                 await source.wake.wait()
                 continue
             try:
-                throttle_ms = await self._fetch(source, wanted)
+                await self._fetch(source, wanted)
                 tries = 0
             except (OSError, KafkaError, ProtocolError) as error:
                 _logger.debug("fetch from broker %d: %s", source.node, error)
@@ -321,9 +322,6 @@ class Fetcher:
                 tries += 1
                 self._ask_for_metadata()
                 await self._cluster.pause(tries)
-                continue
-            if throttle_ms:
-                await asyncio.sleep(throttle_ms / 1000)
 
     def _wanted(self, node: BrokerId) -> dict[TopicPartition, Wanted]:
         now = self._loop.time()
@@ -341,8 +339,8 @@ class Fetcher:
                 )
         return wanted
 
-    async def _fetch(self, source: _Source, wanted: dict[TopicPartition, Wanted]) -> float:
-        """One fetch and what comes of it; how many ms the broker wants to be left alone."""
+    async def _fetch(self, source: _Source, wanted: dict[TopicPartition, Wanted]) -> None:
+        """One fetch and what comes of it; then the broker is left alone as long as it asks to."""
         peer = await self._cluster.peer(source.node)
         by_name = any(w.topic_id is None for w in wanted.values())
         at_most = FETCH_BY_TOPIC_ID - 1 if by_name else 1 << 15
@@ -354,7 +352,7 @@ class Fetcher:
         code = getattr(answer, "error_code", ErrorCode.none)
         if code in _SESSION_LOST:
             source.session.failed(forget=code == ErrorCode.fetch_session_id_not_found)
-            return 0.0
+            return
         if code != ErrorCode.none:
             raise KafkaError(code)
         source.session.answered(getattr(answer, "session_id", 0))
@@ -367,7 +365,9 @@ class Fetcher:
                 if state is not None and generations.get(partition) == state.generation:
                     self._take(state, p)
         throttle: datetime.timedelta = answer.throttle_time
-        return throttle.total_seconds() * 1000
+        if throttle:
+            # No longer than its connection: what a broker asked for before it restarted is over.
+            await asyncio.wait([peer.closed], timeout=throttle.total_seconds())
 
     def _request(self, new: Any, request: SessionRequest) -> Any:
         config = self._config

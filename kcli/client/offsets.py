@@ -38,6 +38,11 @@ class ListedOffset(NamedTuple):
     leader_epoch: LeaderEpoch
 
 
+def left_out() -> KafkaError:
+    """The refusal of an item that an answer should have told of."""
+    return KafkaError(ErrorCode.unknown_server_error, "the broker left this out")
+
+
 async def list_offsets(
     cluster: Cluster,
     specs: Mapping[TopicPartition, int],
@@ -82,7 +87,8 @@ async def list_offsets(
                 last = answer
                 stale.update(p.topic for p in by_leader[leader])
                 continue
-            for partition, result in answer.items():
+            for partition in by_leader[leader]:
+                result = answer.get(partition) or left_out()
                 if isinstance(result, KafkaError) and result.code.retriable:
                     last = result
                     stale.add(partition.topic)

@@ -33,6 +33,9 @@ from kserver.wire.compression import Compression
 
 Asked: TypeAlias = dict[tuple[str | UUID, int], Batch]
 
+# Seconds: how soon it is noticed that a broker that asked to be left alone is gone, and its wish.
+LOOK_AGAIN = 1.0
+
 _MISSING = Produced(ErrorCode.network_exception, "the broker left it out", -1, -1, ())
 _UNACKED = Produced(ErrorCode.none, "", -1, -1, ())
 
@@ -131,6 +134,7 @@ class Outlet:
                 peer = await self._cluster.peer(self._node)
                 if peer is not self._peer:
                     self._peer = peer
+                    self._not_before = 0.0
                     for lane in self._accumulator.led_by(self._node):
                         lane.connected()
                 await peer.writable()
@@ -166,9 +170,9 @@ class Outlet:
             self._events.need_producer_id()
             return
         now = self._loop.time()
-        if self._not_before > now:
+        if self._not_before > now and self._peer is not None and self._peer.is_open:
             self._scheduled = True
-            self._loop.call_at(self._not_before, self.pump)
+            self._loop.call_at(min(self._not_before, now + LOOK_AGAIN), self.pump)
             return
         while self._ready and self._in_flight < self._rules.max_in_flight:
             peer = self._peer

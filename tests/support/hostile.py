@@ -1,4 +1,5 @@
-"""What a hostile or broken client may send: valid requests of every kind, and ways to spoil them.
+"""What a hostile or broken client may send: valid requests of every kind, and ways to spoil them;
+and what a hostile broker may answer.
 
 `random_request` fills in any request with values that handlers tell apart (topics that exist and
 that do not, edges of every integer, nulls, valid batches); `spoilt` cuts, flips and lies.  All of
@@ -21,7 +22,7 @@ from kserver.errors import ErrorCode
 from kserver.wire import varint
 from kserver.wire.batch import CRC_START, encode_batch
 from kserver.wire.checksum import crc32c
-from kserver.wire.codec import request_type, write_request
+from kserver.wire.codec import request_type, response_type, write_request, write_response
 from kserver.wire.compression import Compression
 from kserver.wire.guard import entity_in
 
@@ -51,6 +52,14 @@ def random_request(chance: random.Random, api_key: int, version: int, known: Kno
     request = _entity(chance, request_type(api_key, version), known)
     client_id = chance.choice([None, "", "hostile", "ü\n\x1b[31m"])
     return write_request(request, chance.randrange(1 << 31), client_id)[4:]
+
+
+def random_answer(
+    chance: random.Random, api_key: int, version: int, correlation_id: int, known: Known
+) -> bytes:
+    """As `random_request`, for what a hostile broker may answer."""
+    answer = _entity(chance, response_type(api_key, version), known)
+    return write_response(api_key, version, correlation_id, answer)[4:]
 
 
 def random_batch(chance: random.Random) -> bytes:

@@ -181,3 +181,8 @@ def test_a_batch_of_very_many_records_is_never_in_memory_as_a_whole(large):
 def test_and_all_of_it_comes_once(large, start):
     data = large + batch(MANY, 2)
     assert all_of(Chunk(T, start, data), 3000) == list(range(start, MANY + 2))
+
+
+def test_data_that_ends_before_the_asked_offset_is_a_protocol_error():
+    with pytest.raises(ProtocolError, match="a fetch of t-3 from 13 that ends at 13"):
+        Chunk(T, 13, batch(10, 3))

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from kcli.client.cluster import Cluster, To, addresses_of
+from kcli.client.cluster import Cluster, To, addresses_of, node_of
 from kcli.client.config import AdminConfig
 from kcli.client.errors import ClusterUnreachable, TimedOut
-from kserver.errors import ConfigError, ErrorCode, KafkaError
+from kserver.errors import ConfigError, ErrorCode, KafkaError, ProtocolError
 from kserver.model import TopicPartition
 from tests.support.loop import SimLoop, simulate
 from tests.support.scripted_broker import METADATA, ScriptedBroker, metadata
@@ -276,3 +276,44 @@ def test_the_wish_to_create_topics_reaches_the_broker():
         await cluster.close()
 
     run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("host", "port"),
+    [
+        ("", 9092),
+        ("a\x1b[31m", 9092),
+        ("ü", 9092),
+        ("a b", 9092),
+        ("a", 0),
+        ("a", 70000),
+        ("a", -1),
+    ],
+)
+def test_a_broker_that_can_be_nowhere_is_a_protocol_error(host, port):
+    with pytest.raises(ProtocolError, match="an answer names a broker at"):
+        node_of(1, host, port, None)
+
+
+@pytest.mark.parametrize("host", ["a" * 300, "a..b", "%"])
+def test_a_name_that_no_host_can_have_is_a_connection_that_fails(host):
+    async def main() -> None:
+        cluster = Cluster(AdminConfig(bootstrap_servers=(f"{host}:1",)))
+        with pytest.raises((OSError, ConfigError)):
+            await cluster.peer()
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+def test_a_bootstrap_server_that_is_no_broker_is_passed_over():
+    async def main(loop: SimLoop) -> None:
+        wrong, right = ScriptedBroker(loop, "wrong"), ScriptedBroker(loop, "right")
+        wrong.on(18, lambda request: b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        for broker in (wrong, right):
+            await broker.start()
+        cluster = Cluster(AdminConfig(bootstrap_servers=(wrong.address, right.address)))
+        assert (await cluster.peer()).host == "right"
+        await cluster.close()
+
+    simulate(main, 1)
