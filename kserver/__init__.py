@@ -11,7 +11,7 @@ Where is ...?
     one API's behaviour, errors and versions   api/<name>.py, a file a key; api/table.py lists all
     bytes to frames, answers in order          network/connection.py
     a message's bytes                          wire/codec.py (kio), wire/versions.py
-    a record batch                             wire/batch.py, wire/compression.py
+    a record batch                             wire/batch.py, wire/records.py, wire/compression.py
     append, read, recovery                     log/log.py, log/segment.py, log/recovery.py
     idempotence                                log/producer_state.py
     roles, epochs, what is committed           replica/partition.py

@@ -279,7 +279,7 @@ class Consumer:
                 continue
             state.epoch = batch.leader_epoch
             found.append(batch)
-            most -= len(batch.records)
+            most -= len(batch.rows)
         return found
 
     def _next_with_chunks(self) -> Assigned | None:
@@ -392,7 +392,7 @@ def _records(batches: Iterable[FetchedBatch]) -> list[ConsumerRecord]:
             batch.leader_epoch,
         )
         for batch in batches
-        for offset, timestamp, key, value, headers in batch.records
+        for offset, timestamp, key, value, headers in batch.rows
     ]
 
 

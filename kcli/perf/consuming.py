@@ -88,7 +88,7 @@ class Consuming:
                 continue
             last_s = loop.time()
             for batch in found:
-                records = batch.records
+                records = batch.rows
                 self._records += len(records)
                 self._bytes += sum(map(len, filter(None, map(_value, records))))
                 self._bytes += sum(map(len, filter(None, map(_key, records))))

@@ -17,12 +17,8 @@ A batch is a header of 61 bytes and the records, which may be compressed as a wh
     base_sequence       int32
     count               int32
 
-    record: varint length, int8 attributes (none), varlong timestamp delta, varint offset delta,
-            varint key length (-1: null), key, varint value length (-1: null), value,
-            varint count of headers, each a varint key length, key, varint value length, value
-
-Offset and leader epoch lie before the CRC, so a leader stamps them without a new one.
-The module is plain typed code that mypyc can compile as it stands.
+Offset and leader epoch lie before the CRC, so a leader stamps them without a new one.  The records
+themselves are in records.py.
 """
 
 from __future__ import annotations
@@ -30,12 +26,15 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from kserver.errors import ProtocolError
-from kserver.wire import varint
 from kserver.wire.checksum import Buffer, crc32c
 from kserver.wire.compression import Compression, compress, decompress
+from kserver.wire.records import Headers, NewRecord, RecordReader, Row, encode_records
+
+__all__ = ["Headers", "NewRecord", "RecordReader", "Row", "encode_records"]
 
 HEADER = struct.Struct(">qiiBIhiqqqhii")
 HEADER_SIZE = 61
@@ -47,9 +46,6 @@ CRC_START = 21
 """Where the bytes begin that the CRC covers."""
 MAX_RECORDS_BYTES = 1 << 28
 """How large the records of one batch may become when they are decompressed."""
-MIN_RECORD_BYTES = 7
-NULL = 1
-"""A length of -1 in zigzag order."""
 
 COMPRESSION_MASK = 0x07
 LOG_APPEND_TIME = 0x08
@@ -57,14 +53,8 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
 
-Headers = Sequence[tuple[str, bytes | None]]
-NewRecord = tuple[int, bytes | None, bytes | None, Headers]
-"""Timestamp in ms, key, value, headers."""
-
 _BEFORE_CRC = struct.Struct(">qiiBI")
 _UNDER_CRC = struct.Struct(">hiqqqhii")
-_INT64 = range(-(1 << 63), 1 << 63)
-_FAR_FROM_OVERFLOW = range(-(1 << 62), 1 << 62)
 
 
 class TimestampType(enum.IntEnum):
@@ -202,44 +192,36 @@ class RecordBatch:
         Raises ProtocolError where they are not what the header says, and
         KafkaError(corrupt_message) where they cannot be decompressed to `limit_bytes`.
         """
-        return self._decoded(self.unfolded(limit_bytes), self.count)
+        unfolded = self.unfolded(limit_bytes)
+        return named(self.reader(unfolded).take(self.count, len(unfolded)))
 
     def unfolded(self, limit_bytes: int = MAX_RECORDS_BYTES) -> bytes:
         """The records' bytes, decompressed.  KafkaError(corrupt_message) as for `records`."""
         return decompress(self.compression, self.buffer[HEADER_SIZE:], limit_bytes)
 
-    def records_by_parts(self, unfolded: bytes, most: int = 4096) -> Iterator[list[Record]]:
-        """The same records, at most so many at a time, since all that may be in few bytes could
-        fill the memory.  ProtocolError as for `records`."""
-        left, at, last_offset = self.count, 0, -1
-        while left > 0:
-            start, taken = at, 0
-            # A part of a megabyte is full.
-            while taken < min(left, most) and at - start <= 1 << 20 and at < len(unfolded):
-                size, at = _long_length(unfolded, at)
-                at += size
-                taken += 1
-            left -= taken
-            records = self._decoded(unfolded[start:at], taken)
-            if not records or records[0].offset <= last_offset:
-                raise ProtocolError("records that are missing, or whose offsets do not ascend")
-            last_offset = records[-1].offset
-            yield records
-        if left or at != len(unfolded):
-            raise ProtocolError("the last record does not end where the batch does")
+    def reader(self, unfolded: bytes) -> RecordReader:
+        """For the same records as plain tuples, some at a time, since all that may be in few
+        compressed bytes could fill the memory.  ProtocolError as for `records`.
+        """
+        return RecordReader(
+            unfolded,
+            self.count,
+            self.base_offset,
+            self.last_offset_delta,
+            self.base_timestamp,
+            self.max_timestamp if self.attributes & LOG_APPEND_TIME else None,
+        )
 
-    def _decoded(self, data: bytes, count: int) -> list[Record]:
-        try:
-            return _decode(
-                data,
-                count,
-                self.base_offset,
-                self.last_offset_delta,
-                self.base_timestamp,
-                self.max_timestamp if self.attributes & LOG_APPEND_TIME else None,
-            )
-        except IndexError as error:
-            raise ProtocolError("a record that is cut short") from error
+    def records_by_parts(self, unfolded: bytes, most: int = 4096) -> Iterator[list[Record]]:
+        """As `reader` gives them, with names."""
+        reader = self.reader(unfolded)
+        while reader.left:
+            yield named(reader.take(most))
+
+
+def named(rows: Sequence[Row]) -> list[Record]:
+    """The same with names.  The named tuple's own constructor takes twice as long."""
+    return list(map(tuple.__new__, repeat(Record), rows))
 
 
 def batches(buffer: Buffer) -> Iterator[RecordBatch]:
@@ -255,240 +237,6 @@ def batches(buffer: Buffer) -> Iterator[RecordBatch]:
         batch = RecordBatch(buffer, position)
         yield batch
         position += batch.size
-
-
-# What a zigzag length of one or two bytes stands for.  A negative one leads past any end, where the
-# next read or comparison fails.
-_PAST_ANY_END = 1 << 40
-_LENGTHS = [_PAST_ANY_END] * (1 << 14)
-_LENGTHS[::2] = range(1 << 13)
-
-
-def _decode(
-    data: bytes,
-    count: int,
-    base_offset: int,
-    last_offset_delta: int,
-    base_timestamp: int,
-    append_time: int | None,
-) -> list[Record]:
-    """The hot loop of a consumer; `append_time` is every record's timestamp where it is given.
-
-    Varints of one and two bytes are read in place, since a call for each would halve the speed; the
-    128 taken off make up for the high bit of the first byte.  What runs over the end raises
-    IndexError, or fails where lengths are compared.
-    """
-    if not 0 <= count <= len(data) // MIN_RECORD_BYTES:
-        raise ProtocolError(f"{count} records in {len(data)} bytes")
-    has_deltas = append_time is None
-    if append_time is not None:
-        base_timestamp = append_time
-    near_overflow = base_timestamp not in _FAR_FROM_OVERFLOW
-    lengths = _LENGTHS
-    new = tuple.__new__
-    records: list[Record] = []
-    append = records.append
-    names: dict[bytes, str] = {}
-    next_delta = at = 0
-    offset = base_offset - 1
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-    for _ in range(count):
-        if (size := data[at]) < 0x80:
-            at += 1
-            size = lengths[size]
-        elif (high := data[at + 1]) < 0x80:
-            at += 2
-            size = lengths[size + high * 128 - 128]
-        else:
-            size, at = _long_length(data, at)
-        end = at + size
-
-        # One byte of attributes, of which there are none, comes before the timestamp delta.
-        if (delta := data[at + 1]) < 0x80:
-            at += 2
-        elif (high := data[at + 2]) < 0x80:
-            at += 3
-            delta += high * 128 - 128
-        else:
-            delta, at = varint.decode_unsigned(data, at + 1)
-            near_overflow = True
-        timestamp = base_timestamp
-        if delta and has_deltas:
-            timestamp += delta >> 1 ^ -(delta & 1)
-
-        if (delta := data[at]) < 0x80:
-            at += 1
-        elif (high := data[at + 1]) < 0x80:
-            at += 2
-            delta += high * 128 - 128
-        else:
-            size, at = _long_length(data, at)
-            delta = 2 * size
-        offset += 1
-        if delta != next_delta:
-            # Compaction has left a gap.
-            if delta < next_delta or delta & 1:
-                raise ProtocolError("records whose offsets do not ascend")
-            next_delta = delta
-            offset = base_offset + delta // 2
-        next_delta += 2
-
-        if (size := data[at]) == NULL:
-            at += 1
-            key = None
-        else:
-            if size < 0x80:
-                at += 1
-                size = lengths[size]
-            elif (high := data[at + 1]) < 0x80:
-                at += 2
-                size = lengths[size + high * 128 - 128]
-            else:
-                size, at = _long_length(data, at)
-            stop = at + size
-            key = data[at:stop]
-            at = stop
-
-        if (size := data[at]) == NULL:
-            at += 1
-            value = None
-        else:
-            if size < 0x80:
-                at += 1
-                size = lengths[size]
-            elif (high := data[at + 1]) < 0x80:
-                at += 2
-                size = lengths[size + high * 128 - 128]
-            else:
-                size, at = _long_length(data, at)
-            stop = at + size
-            value = data[at:stop]
-            at = stop
-
-        if data[at] == 0:
-            at += 1
-            headers = ()
-        else:
-            headers, at = _decode_headers(data, at, names)
-        if at != end:
-            raise ProtocolError("a record whose length is not that of its fields")
-        # The named tuple's own constructor takes twice as long.
-        append(new(Record, (offset, timestamp, key, value, headers)))
-    if at != len(data):
-        raise ProtocolError("the last record does not end where the batch does")
-    if offset > base_offset + last_offset_delta or offset not in _INT64:
-        raise ProtocolError("a record past the batch's last offset")
-    if near_overflow and not all(record.timestamp in _INT64 for record in records):
-        raise ProtocolError("a timestamp of more than 64 bits")
-    return records
-
-
-def _decode_headers(
-    data: bytes, at: int, names: dict[bytes, str]
-) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
-    """As `_decode`; `names` holds the names met so far in the batch, which are few."""
-    lengths = _LENGTHS
-    value: bytes | None
-    if (count := data[at]) < 0x80:
-        at += 1
-        count = lengths[count]
-    else:
-        count, at = _long_length(data, at)
-    if count > len(data) - at:
-        raise ProtocolError("a record with an impossible count of headers")
-    headers: list[tuple[str, bytes | None]] = []
-    for _ in range(count):
-        if (size := data[at]) < 0x80:
-            at += 1
-            size = lengths[size]
-        else:
-            size, at = _long_length(data, at)
-        stop = at + size
-        raw = data[at:stop]
-        at = stop
-        if (name := names.get(raw)) is None:
-            # As Java's clients do with names that are not UTF-8.
-            name = names[raw] = raw.decode(errors="replace")
-        if (size := data[at]) == NULL:
-            at += 1
-            value = None
-        else:
-            if size < 0x80:
-                at += 1
-                size = lengths[size]
-            else:
-                size, at = _long_length(data, at)
-            stop = at + size
-            value = data[at:stop]
-            at = stop
-        headers.append((name, value))
-    return tuple(headers), at
-
-
-def _long_length(data: bytes, at: int) -> tuple[int, int]:
-    """A length in any number of bytes; never null, which nobody writes in more than one."""
-    zigzag, at = varint.decode_unsigned(data, at)
-    if zigzag & 1 or zigzag >> 32:
-        raise ProtocolError("a length that is negative or has more than 32 bits")
-    return zigzag >> 1, at
-
-
-# The zigzag varints of 0 to 8191: all of one byte, then all of two.
-_VARINTS = [bytes((low,)) for low in range(0, 0x80, 2)]
-_VARINTS += [bytes((low, high)) for high in range(1, 0x80) for low in range(0x80, 0x100, 2)]
-_TABLED = len(_VARINTS)
-
-
-def encode_records(records: Sequence[NewRecord]) -> bytes:
-    """The records' bytes, without a batch's header: offset deltas count from 0, timestamps from the
-    first record's.  The hot loop of a producer.
-    """
-    table, tabled, encode = _VARINTS, _TABLED, varint.encode
-    parts: list[bytes] = []
-    base_timestamp = last_timestamp = records[0][0] if records else 0
-    head = b"\0\0"  # attributes and timestamp delta
-    for offset, (timestamp, key, value, headers) in enumerate(records):
-        if timestamp != last_timestamp:
-            last_timestamp = timestamp
-            head = b"\0" + encode(timestamp - base_timestamp)
-        delta = table[offset] if offset < tabled else encode(offset)
-        tail = _encode_headers(headers) if headers else b"\0"
-        if value is None:
-            size = 0
-            value_size = b"\1"
-            value = b""
-        else:
-            size = len(value)
-            value_size = table[size] if size < tabled else encode(size)
-        size += len(head) + len(delta) + len(value_size) + len(tail)
-        if key is None:
-            size += 1
-            length = table[size] if size < tabled else encode(size)
-            parts += (length, head, delta, b"\1", value_size, value, tail)
-        else:
-            key_bytes = len(key)
-            key_size = table[key_bytes] if key_bytes < tabled else encode(key_bytes)
-            size += key_bytes + len(key_size)
-            length = table[size] if size < tabled else encode(size)
-            parts += (length, head, delta, key_size, key, value_size, value, tail)
-    return b"".join(parts)
-
-
-def _encode_headers(headers: Headers) -> bytes:
-    table, tabled, encode = _VARINTS, _TABLED, varint.encode
-    parts: list[bytes] = [encode(len(headers))]
-    for name, value in headers:
-        raw = name.encode()
-        size = len(raw)
-        parts += (table[size] if size < tabled else encode(size), raw)
-        if value is None:
-            parts.append(b"\1")
-        else:
-            size = len(value)
-            parts += (table[size] if size < tabled else encode(size), value)
-    return b"".join(parts)
 
 
 def encode_batch(

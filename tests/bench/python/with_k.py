@@ -56,7 +56,7 @@ async def _consume(address: str, topic: str, messages: int) -> tuple[int, float]
     )
     async with Consumer(config) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
-        first = sum(len(b.records) for b in await consumer.poll_batches(NO_MESSAGE_MS, 1))
+        first = sum(len(b.rows) for b in await consumer.poll_batches(NO_MESSAGE_MS, 1))
         began = time.perf_counter()
         read = 0
         while first + read < messages:
@@ -67,6 +67,6 @@ async def _consume(address: str, topic: str, messages: int) -> tuple[int, float]
                 raise SystemExit(f"stopped after {first + read} messages")
             for batch in batches:
                 topic, _partition, _type = batch.topic, batch.partition, batch.timestamp_type
-                for _offset, _timestamp, _key, _value, _headers in batch.records:
+                for _offset, _timestamp, _key, _value, _headers in batch.rows:
                     read += 1
         return read, time.perf_counter() - began

@@ -581,3 +581,31 @@ def test_control_records_of_other_kinds_are_told_apart(kind):
 def test_broken_control_records_are_refused(key, value):
     with pytest.raises(ProtocolError):
         read_control_record(Record(0, NOW, key, value))
+
+
+# Many that are alike
+
+
+alike = st.tuples(
+    st.sampled_from([NOW, NOW, NOW, NOW + 1]),
+    st.sampled_from([None, None, b"", b"key", b"kee", b"k" * 64]),
+    st.sampled_from([None, b"", b"one", b"two", b"v" * 64]),
+    st.sampled_from([(), (), (("a", b"1"),), [("a", b"1")], (("a", b"2"), ("b", None))]),
+)
+
+
+@given(st.lists(st.tuples(alike, st.integers(1, 70)), min_size=1, max_size=4))
+@settings(max_examples=50)
+def test_what_is_like_the_record_before_is_written_and_read_as_any_other(runs):
+    new = [record for record, times in runs for _ in range(times)]
+    body = encode_records(new)
+    assert body == slow_encode(new)
+    batch = RecordBatch(encode_batch(new))
+    assert [(t, k, v, list(h)) for _, t, k, v, h in batch.records()] == [
+        (t, k, v, list(h)) for t, k, v, h in new
+    ]
+
+
+def test_a_name_and_a_size_that_repeat_are_written_right_where_offsets_grow_wider():
+    new = [(NOW, None, b"same", ())] * 8300
+    assert encode_records(new) == slow_encode(new)
