@@ -25,7 +25,7 @@ from kcli.options import (
     refuse,
     together,
 )
-from kcli.output import answer, complain
+from kcli.output import answer, complain, transient
 from kcli.perf import dates, judging
 from kcli.perf.consumed import DETAILED_HEADER, HEADER, Consumed
 from kcli.perf.consuming import Consuming, Wanted
@@ -258,6 +258,8 @@ def _window(
         out.row(phase="window", **window.values())
     elif detailed:
         answer(window.window_line(date(window.end_ms), all_mib, all_records))
+    else:
+        transient(f"{all_records} records, {window.records_per_s:.0f} a second")
     sys.stdout.flush()
 
 

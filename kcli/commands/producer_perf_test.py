@@ -34,8 +34,9 @@ from kcli.perf import judging, payloads
 from kcli.perf.payloads import Payloads
 from kcli.perf.producing import Load, Producing
 from kcli.perf.tally import Sum
-from kcli.running import FAILED, run
+from kcli.running import run
 from kcli.shapes import Field, Shape
+from kcli.statuses import FAILED
 
 if TYPE_CHECKING:
     from kcli.client.config import ProducerConfig

@@ -25,12 +25,12 @@ from kcli.output import complain
 from kcli.perf import criteria, history
 from kcli.perf.criteria import Criterion
 from kcli.perf.history import Run
+from kcli.statuses import FOUND
 from kserver import __version__
 
 NO_METRICS = (
     "--print-metrics is not supported: the client keeps no metrics; -o prints what is measured"
 )
-FOUND = 3
 BASELINE_RUNS = 5
 SECTION = "Comparison"
 

@@ -14,7 +14,8 @@ import pytest
 
 from kcli.options import Refused
 from kcli.perf import history
-from kcli.perf.judging import FOUND, Judge, append, run_of
+from kcli.perf.judging import Judge, append, run_of
+from kcli.statuses import FOUND
 
 METRICS = ("records_per_s", "p99_ms")
 PROPERTIES = {"bootstrap.servers": "127.0.0.1:9092", "acks": "1"}
