@@ -26,11 +26,13 @@ request, and takes 11 us to write an answer whose bytes are known beforehand.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from kserver.api.context import Parts, Session
 from kserver.errors import ErrorCode, KafkaError, ProtocolError, StorageError
+from kserver.log.validator import InvalidRecords, RecordError
 from kserver.model import NO_TIMESTAMP, Offset
 from kserver.network.conversation import Answer, Pending
 from kserver.replica.partition import Partition
@@ -63,29 +65,22 @@ _PARTITION_V8 = struct.Struct(">ihqqqih")
 _PARTITION_V9 = struct.Struct(">ihqqqbbb")
 
 
-class Topic(NamedTuple):
-    name: str | None
-    """None where the client named an id that this cluster does not have."""
-    id: bytes
-    """The 16 bytes of v13, else the name's bytes."""
-    partitions: list[tuple[int, memoryview]]
+Topic: TypeAlias = tuple[str | None, bytes, list[tuple[int, memoryview]]]
+"""Its name, None where the client named an id that this cluster does not have; the 16 bytes of that
+id in v13, else the name's bytes; partitions, with views of their records."""
 
-
-class Result(NamedTuple):
-    partition: int
-    error: int = 0
-    base_offset: Offset = -1
-    append_time: int = NO_TIMESTAMP
-    log_start_offset: Offset = -1
-    message: str | None = None
-    record_errors: tuple[tuple[int, str | None], ...] = ()
+Answered: TypeAlias = list[tuple[bytes, list[bytes]]]
+"""Of each topic the bytes that name it, and each partition's answer, encoded."""
 
 
 class Uncommitted(NamedTuple):
     """An append that is answered once the high watermark has passed it."""
 
-    results: list[Result]
-    at: int
+    results: list[bytes]
+    place: int
+    """Of its answer among the results."""
+    number: int
+    """The partition's, as the client asked."""
     partition: Partition
     end: Offset
 
@@ -96,47 +91,38 @@ def handle_frame(
     version = header.api_version
     acks, timeout_ms, topics = _read(frame, at, version, parts)
     if acks not in (-1, 0, 1):
-        return _write(header, [(t.id, _refuse_all(t)) for t in topics])
+        return _write(header, [_refuse_all(topic, version) for topic in topics])
     now_ms = parts.world.clock.now_ms()
-    answered: list[tuple[bytes, list[Result]]] = []
+    answered: Answered = []
     waiting: list[Uncommitted] = []
     failed = ""
-    for topic in topics:
-        results: list[Result] = []
-        answered.append((topic.id, results))
-        for index, records in topic.partitions:
+    for name, raw, partitions in topics:
+        results: list[bytes] = []
+        answered.append((raw, results))
+        for index, records in partitions:
             try:
-                partition = parts.replicas.partitions.get((topic.name, index))
+                partition = parts.replicas.partitions.get((name, index))
                 if partition is None:
-                    partition = _missing(topic, index, parts)
+                    partition = _missing(name, index, parts)
                 if len(records) > ATTRIBUTES_AT:
                     flags = records[ATTRIBUTES_AT]
                     if flags & TRANSACTIONAL_BIT or (
                         version < FIRST_WITH_ZSTD and flags & COMPRESSION_MASK == Compression.zstd
                     ):
                         raise _not_served(flags)
-                done = partition.append_as_leader(records, acks, now_ms)
-            except KafkaError as error:
-                failed = str(error)
-                record_errors = getattr(error, "record_errors", ())
-                results.append(
-                    Result(
-                        index, error.code.value, message=error.message, record_errors=record_errors
-                    )
+                first, last, append_time, log_start, _ = partition.append_as_leader(
+                    records, acks, now_ms
                 )
-                continue
-            except StorageError as error:
+            except (KafkaError, StorageError) as error:
                 failed = str(error)
-                results.append(Result(index, ErrorCode.kafka_storage_error.value))
+                results.append(_refused(version, index, error))
                 continue
-            results.append(
-                Result(index, 0, done.first_offset, done.log_append_time, done.log_start_offset)
-            )
-            if partition.log.high_watermark <= done.last_offset:
+            results.append(_appended(version, index, first, append_time, log_start))
+            if partition.log.high_watermark <= last:
                 flushes = partition.log.config.flush_before_ack
                 if acks == ALL_IN_SYNC or flushes:
-                    end = done.last_offset + 1
-                    waiting.append(Uncommitted(results, len(results) - 1, partition, end))
+                    place = len(results) - 1
+                    waiting.append(Uncommitted(results, place, index, partition, last + 1))
                 if flushes:
                     parts.replicas.flush_soon(partition)
             else:
@@ -152,28 +138,27 @@ def handle_frame(
 
 def _when_committed(
     header: RequestHeader,
-    answered: list[tuple[bytes, list[Result]]],
+    answered: Answered,
     waiting: list[Uncommitted],
     timeout_ms: int,
     parts: Parts,
 ) -> Answer:
     pending = Pending(exclusive=False)
+    version = header.api_version
 
     def ready() -> bool:
-        for results, at, partition, end in waiting:
+        for results, place, number, partition, end in waiting:
             if parts.replicas.partitions.get(partition.topic_partition) is not partition:
-                results[at] = Result(
-                    results[at].partition, ErrorCode.unknown_topic_or_partition.value
-                )
+                results[place] = _failed(version, number, ErrorCode.unknown_topic_or_partition)
             elif partition.log.high_watermark < end:
                 return False
         pending.complete(_write(header, answered))
         return True
 
     def expired() -> None:
-        for results, at, partition, end in waiting:
+        for results, place, number, partition, end in waiting:
             if partition.log.high_watermark < end:
-                results[at] = Result(results[at].partition, ErrorCode.request_timed_out.value)
+                results[place] = _failed(version, number, ErrorCode.request_timed_out)
         pending.complete(_write(header, answered))
 
     if not ready():
@@ -183,10 +168,10 @@ def _when_committed(
     return pending
 
 
-def _missing(topic: Topic, index: int, parts: Parts) -> Partition:
-    if topic.name is None:
+def _missing(name: str | None, index: int, parts: Parts) -> Partition:
+    if name is None:
         raise KafkaError(ErrorCode.unknown_topic_id)
-    return parts.replicas.get(topic.name, index)
+    return parts.replicas.get(name, index)
 
 
 def _not_served(flags: int) -> KafkaError:
@@ -198,9 +183,10 @@ def _not_served(flags: int) -> KafkaError:
     )
 
 
-def _refuse_all(topic: Topic) -> list[Result]:
-    code = ErrorCode.invalid_required_acks.value
-    return [Result(index, code) for index, _ in topic.partitions]
+def _refuse_all(topic: Topic, version: int) -> tuple[bytes, list[bytes]]:
+    _, raw, partitions = topic
+    code = ErrorCode.invalid_required_acks
+    return raw, [_failed(version, index, code) for index, _ in partitions]
 
 
 def _read(frame: memoryview, at: int, version: int, parts: Parts) -> tuple[int, int, list[Topic]]:
@@ -218,7 +204,7 @@ def _read_plain(frame: memoryview, at: int) -> tuple[int, int, list[Topic]]:
     at += 2 + max(size, 0)
     acks, timeout_ms, count = _ACKS_TIMEOUT_COUNT.unpack_from(frame, at)
     at += 10
-    topics = []
+    topics: list[Topic] = []
     for _ in range(count):
         (size,) = _I16.unpack_from(frame, at)
         if size < 0:
@@ -236,7 +222,7 @@ def _read_plain(frame: memoryview, at: int) -> tuple[int, int, list[Topic]]:
                 raise ProtocolError("a Produce request that is cut short")
             partitions.append((index, frame[at:end]))
             at = end
-        topics.append(Topic(name.decode(), name, partitions))
+        topics.append((name.decode(), name, partitions))
     return acks, timeout_ms, topics
 
 
@@ -248,7 +234,7 @@ def _read_flexible(
     at += max(size - 1, 0)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, at)
     count, at = uvarint(frame, at + 6)
-    topics = []
+    topics: list[Topic] = []
     for _ in range(count - 1):
         name: str | None
         if version >= FIRST_WITH_TOPIC_IDS:
@@ -273,7 +259,7 @@ def _read_flexible(
             partitions.append((index, frame[at:end]))
             at = _skip_tags(frame, end)
         at = _skip_tags(frame, at)
-        topics.append(Topic(name, raw, partitions))
+        topics.append((name, raw, partitions))
     return acks, timeout_ms, topics
 
 
@@ -288,58 +274,60 @@ def _skip_tags(frame: memoryview, at: int) -> int:
     return at
 
 
-def _write(header: RequestHeader, answered: list[tuple[bytes, list[Result]]]) -> bytes:
+def _write(header: RequestHeader, answered: Answered) -> bytes:
     version = header.api_version
     if version >= FIRST_FLEXIBLE:
-        body = _write_flexible(version, answered)
+        uvarint = varint.encode_unsigned
+        parts = [b"\0", uvarint(len(answered) + 1)]  # the header's tagged fields come first
+        for raw, results in answered:
+            if version < FIRST_WITH_TOPIC_IDS:
+                parts.append(uvarint(len(raw) + 1))
+            parts += (raw, uvarint(len(results) + 1), *results, b"\0")
+        parts.append(b"\0\0\0\0\0")  # throttle time, tagged fields
     else:
-        body = _write_plain(version, answered)
+        parts = [_I32.pack(len(answered))]
+        for raw, results in answered:
+            parts += (_I16.pack(len(raw)), raw, _I32.pack(len(results)), *results)
+        parts.append(b"\0\0\0\0")  # throttle time
+    body = b"".join(parts)
     return _HEAD.pack(len(body) + 4, header.correlation_id) + body
 
 
-def _write_plain(version: int, answered: list[tuple[bytes, list[Result]]]) -> bytes:
-    parts = [_I32.pack(len(answered))]
-    for name, results in answered:
-        parts += (_I16.pack(len(name)), name, _I32.pack(len(results)))
-        for index, error, offset, time, start, message, errors in results:
-            if version < 5:
-                parts.append(_PARTITION_V3.pack(index, error, offset, time))
-            elif version < 8:
-                parts.append(_PARTITION_V5.pack(index, error, offset, time, start))
-            elif not error:
-                parts.append(_PARTITION_V8.pack(index, error, offset, time, start, 0, -1))
-            else:
-                parts += (
-                    _PARTITION_V5.pack(index, error, offset, time, start),
-                    _I32.pack(len(errors)),
-                    *(_I32.pack(at) + _plain_string(text) for at, text in errors),
-                    _plain_string(message),
-                )
-    parts.append(b"\0\0\0\0")  # throttle time
-    return b"".join(parts)
+def _appended(version: int, index: int, offset: Offset, time: int, log_start: Offset) -> bytes:
+    if version >= FIRST_FLEXIBLE:
+        return _PARTITION_V9.pack(index, 0, offset, time, log_start, 1, 0, 0)
+    if version >= 8:
+        return _PARTITION_V8.pack(index, 0, offset, time, log_start, 0, -1)
+    if version >= 5:
+        return _PARTITION_V5.pack(index, 0, offset, time, log_start)
+    return _PARTITION_V3.pack(index, 0, offset, time)
 
 
-def _write_flexible(version: int, answered: list[tuple[bytes, list[Result]]]) -> bytes:
-    uvarint = varint.encode_unsigned
-    parts = [b"\0", uvarint(len(answered) + 1)]  # the header's tagged fields come first
-    for name, results in answered:
-        if version < FIRST_WITH_TOPIC_IDS:
-            parts.append(uvarint(len(name) + 1))
-        parts += (name, uvarint(len(results) + 1))
-        for index, error, offset, time, start, message, errors in results:
-            if not error:
-                parts.append(_PARTITION_V9.pack(index, error, offset, time, start, 1, 0, 0))
-            else:
-                parts += (
-                    _PARTITION_V5.pack(index, error, offset, time, start),
-                    uvarint(len(errors) + 1),
-                    *(_I32.pack(at) + _compact_string(text) + b"\0" for at, text in errors),
-                    _compact_string(message),
-                    b"\0",
-                )
-        parts.append(b"\0")
-    parts.append(b"\0\0\0\0\0")  # throttle time, tagged fields
-    return b"".join(parts)
+def _refused(version: int, index: int, error: KafkaError | StorageError) -> bytes:
+    if isinstance(error, StorageError):
+        return _failed(version, index, ErrorCode.kafka_storage_error)
+    errors = error.record_errors if isinstance(error, InvalidRecords) else ()
+    return _failed(version, index, error.code, error.message, errors)
+
+
+def _failed(
+    version: int,
+    index: int,
+    code: ErrorCode,
+    message: str | None = None,
+    errors: Sequence[RecordError] = (),
+) -> bytes:
+    if version < 5:
+        return _PARTITION_V3.pack(index, code.value, -1, NO_TIMESTAMP)
+    fixed = _PARTITION_V5.pack(index, code.value, -1, NO_TIMESTAMP, -1)
+    if version < 8:
+        return fixed
+    if version < FIRST_FLEXIBLE:
+        each = (_I32.pack(at) + _plain_string(text) for at, text in errors)
+        return b"".join((fixed, _I32.pack(len(errors)), *each, _plain_string(message)))
+    each = (_I32.pack(at) + _compact_string(text) + b"\0" for at, text in errors)
+    count = varint.encode_unsigned(len(errors) + 1)
+    return b"".join((fixed, count, *each, _compact_string(message), b"\0"))
 
 
 def _plain_string(text: str | None) -> bytes:

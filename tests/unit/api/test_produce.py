@@ -2,13 +2,13 @@
 
 import datetime
 import uuid
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kserver.api import produce
-from kserver.api.produce import Result
 from kserver.errors import ErrorCode, ProtocolError
 from kserver.metadata import NO_ID
 from kserver.wire.codec import RequestHeader, read_request_header, read_response, write_request
@@ -79,7 +79,7 @@ def test_what_kio_writes_is_read(version, given_topics, acks, timeout_ms, transa
     read = produce._read(frame, at, version, known)
     assert read[:2] == (acks, timeout_ms)
     assert [
-        (t.name, t.id, [(i, bytes(records)) for i, records in t.partitions]) for t in read[2]
+        (name, raw, [(i, bytes(records)) for i, records in parts]) for name, raw, parts in read[2]
     ] == [
         (name, topic_id.bytes if by_id else name.encode(), [(i, r or b"") for i, r in parts])
         for name, topic_id, parts in given_topics
@@ -89,8 +89,8 @@ def test_what_kio_writes_is_read(version, given_topics, acks, timeout_ms, transa
 def test_an_unknown_topic_id_is_read_as_a_topic_without_a_name():
     frame, _ = frame_of(13, [("t", uuid.uuid4(), [(0, b"x")])])
     _, at = read_request_header(frame)
-    (topic,) = produce._read(frame, at, 13, Names({}))[2]
-    assert topic.name is None
+    ((name, _, _),) = produce._read(frame, at, 13, Names({}))[2]
+    assert name is None
 
 
 @given(versions, topics, st.data())
@@ -107,10 +107,28 @@ def test_a_request_cut_anywhere_or_changed_is_read_or_refused(version, given_top
         pass
 
 
-codes = st.sampled_from([ErrorCode.invalid_record.value, ErrorCode.not_leader_or_follower.value])
+codes = st.sampled_from([ErrorCode.invalid_record, ErrorCode.not_leader_or_follower])
 record_errors = st.lists(
     st.tuples(st.integers(0, 1000), st.none() | st.text(max_size=40)), max_size=3
 ).map(tuple)
+
+
+class Result(NamedTuple):
+    """What one partition is to be answered."""
+
+    partition: int
+    error: ErrorCode
+    base_offset: int = -1
+    append_time: int = -1
+    log_start_offset: int = -1
+    message: str | None = None
+    record_errors: tuple[tuple[int, str | None], ...] = ()
+
+    def written(self, version):
+        index, code, offset, time, start, message, errors = self
+        if code is ErrorCode.none:
+            return produce._appended(version, index, offset, time, start)
+        return produce._failed(version, index, code, message, errors)
 
 
 @st.composite
@@ -120,7 +138,8 @@ def results(draw):
         message = draw(st.none() | st.text(max_size=200))
         return Result(partition, draw(codes), message=message, record_errors=draw(record_errors))
     offset, start = draw(st.integers(-1, 2**63 - 1)), draw(st.integers(-1, 2**63 - 1))
-    return Result(partition, 0, offset, draw(st.integers(-1, 253_402_300_799_999)), start)
+    time = draw(st.integers(-1, 253_402_300_799_999))
+    return Result(partition, ErrorCode.none, offset, time, start)
 
 
 @given(versions, st.lists(st.tuples(names, ids, st.lists(results(), max_size=4)), max_size=4))
@@ -128,7 +147,10 @@ def test_what_is_written_kio_reads(version, answered):
     by_id = version >= produce.FIRST_WITH_TOPIC_IDS
     frame = produce._write(
         RequestHeader(0, version, 99, None),
-        [(i.bytes if by_id else n.encode(), given) for n, i, given in answered],
+        [
+            (i.bytes if by_id else n.encode(), [result.written(version) for result in given])
+            for n, i, given in answered
+        ],
     )
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     correlation_id, answer = read_response(0, version, memoryview(frame)[4:])
@@ -137,7 +159,7 @@ def test_what_is_written_kio_reads(version, answered):
         assert (topic.topic_id == topic_id) if by_id else (topic.name == name)
         for got, wanted in zip(topic.partition_responses, expected, strict=True):
             assert got.index == wanted.partition
-            assert got.error_code.value == wanted.error
+            assert got.error_code is wanted.error
             assert got.base_offset == wanted.base_offset
             if version >= 5:
                 assert got.log_start_offset == wanted.log_start_offset
