@@ -77,6 +77,8 @@ DESCRIBE_TOPIC_PARTITIONS = 75
 METADATA_BY_ID = 12
 DELETE_BY_ID = 6
 
+_ASK_AGAIN = frozenset({ErrorCode.not_controller, ErrorCode.throttling_quota_exceeded})
+
 
 class Admin:
     """Open while the `async with` lasts; connections are made when first needed."""
@@ -353,20 +355,22 @@ class Admin:
         names: Collection[str],
         ask: Callable[[Peer, list[str]], Awaitable[dict[str, T | KafkaError]]],
     ) -> dict[str, T | KafkaError]:
-        """Ask the controller about each name; those that met a former controller once more."""
+        """Ask the controller about each name; again about those that met a former controller, or
+        a quota (KIP-599).
+        """
         done: dict[str, T | KafkaError] = {}
 
         async def attempt() -> None:
             peer = await self.cluster.peer(To.CONTROLLER)
             answer = await ask(peer, [name for name in names if name not in done])
-            moved = False
+            again: KafkaError | None = None
             for name, result in answer.items():
-                if isinstance(result, KafkaError) and result.code == ErrorCode.not_controller:
-                    moved = True
+                if isinstance(result, KafkaError) and result.code in _ASK_AGAIN:
+                    again = result
                 else:
                     done[name] = result
-            if moved:
-                self._check_controller(ErrorCode.not_controller)
+            if again is not None:
+                self._check_controller(again.code, again.message)
 
         if names:
             await self._retry(call, attempt)

@@ -64,6 +64,8 @@ _ASK_AGAIN = frozenset(
         ErrorCode.unknown_topic_or_partition,
         ErrorCode.unknown_topic_id,
         ErrorCode.inconsistent_topic_id,
+        # As Java's: some bug of the broker's, which may not last.
+        ErrorCode.unknown_server_error,
     }
 )
 
@@ -431,6 +433,7 @@ class Fetcher:
             state.arrived(chunk)
             self.arrived.set()
         elif code in _ASK_AGAIN:
+            _logger.debug("fetching %s: %s", state.partition, code.name)
             self._hold_back(state)
             self._ask_for_metadata()
         elif code == ErrorCode.offset_out_of_range:
