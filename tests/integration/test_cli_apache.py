@@ -19,6 +19,7 @@ import pytest
 
 from tests.support import apache_kafka
 from tests.support.brokers import QUICK_START, ApacheBroker
+from tests.support.perf_lines import forms
 from tests.support.process import BrokerProcess
 from tests.support.tools import require
 
@@ -251,6 +252,41 @@ def test_keys_go_to_the_same_partitions(server):
         return [line.partition(":")[2] for line in k("get-offsets", *server, "--topic", name).lines]
 
     assert sent(k) == sent(apache)
+
+
+@pytest.mark.parametrize("broker", [NEW], indirect=True)
+def test_perf_tests_print_lines_of_the_same_form(server, tmp_path):
+    payloads = tmp_path / "payloads"
+    payloads.write_text("a\nbb\n\nccc\n")
+    steps = {
+        "producer-perf-test": f"--topic perf --num-records 600 --throughput 300 --payload-file "
+        f"{payloads} --warmup-records 100 --reporting-interval 300",
+        "consumer-perf-test": "--topic perf --num-records 100 --show-detailed-stats "
+        "--reporting-interval 1",
+    }
+    words = [*server, "--topic", "perf", "--create", "--partitions", "1"]
+    assert k("topics", *words).status == 0
+    for command, step in steps.items():
+        _is_the_same_form(command, server, step)
+    short = "--num-records 100000 --timeout 300 --date-format yyyy/MM/dd'T'HH:mm"
+    _is_the_same_form("consumer-perf-test", server, f"--topic perf {short}")
+    _is_the_same_form(
+        "e2e-latency", server, "--topic {} --num-records 2 --producer-acks 1 --record-size 5"
+    )
+
+
+def _is_the_same_form(command: str, server: list[str], words: str) -> None:
+    """As far as a program that reads the lines can tell; {} is a name of one's own."""
+    ours, theirs = (
+        run(command, *server, *words.format(f"{command}-{run.__name__}").split())
+        for run in (k, apache)
+    )
+    assert (ours.status, theirs.status) == (0, 0)
+    told = [
+        one.out.decode().replace(run.__name__, "") for one, run in ((ours, k), (theirs, apache))
+    ]
+    assert forms(told[0]) == forms(told[1])
+    assert ours.err == b""
 
 
 DUMPS = [

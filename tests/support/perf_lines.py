@@ -1,24 +1,24 @@
-"""What a perf test prints, with a 0 for each digit that may differ from run to run."""
+"""What a perf test prints, with a 0 for each number, which differs from run to run."""
 
 from __future__ import annotations
 
 import re
-from itertools import groupby
+from collections import Counter
 
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 _NANOSECONDS = re.compile(r"\d+\t\d+\.\d+")
 
 
-def forms(out: str) -> list[str]:
-    """The lines' forms, each as often as it stands in a row once: all that a program which reads
-    them can rely on.  The digits after a point count; the e2e test's times have as many as it
-    takes.
+def forms(out: str) -> tuple[set[str], list[str]]:
+    """The forms of lines, and in order those of which there is one line: all that a program which
+    reads them can rely on.  How many digits follow a point counts, but for the e2e test's times.
     """
-    lines = (
+    lines = [
         "0\t0.0" if _NANOSECONDS.fullmatch(line) else _NUMBER.sub(_zero, line)
         for line in out.splitlines()
-    )
-    return [form for form, _ in groupby(lines)]
+    ]
+    times = Counter(lines)
+    return set(lines), [line for line in lines if times[line] == 1]
 
 
 def _zero(match: re.Match[str]) -> str:
