@@ -1,0 +1,30 @@
+"""The metadata is in setup.cfg; here is what only Python can say: what may be compiled.
+
+    K_COMPILE=1 pip install .
+
+makes C extensions of these modules with mypyc, which needs a C compiler.  They are the hot loops,
+and the same source runs uncompiled otherwise.  mypyc takes its types at their word: what is handed
+to a compiled function and is of another type raises TypeError at the call.
+"""
+
+import os
+import sys
+
+from setuptools import setup
+
+COMPILED = ("kserver/wire/records.py",)
+REQUIRED = ["mypy[mypyc]>=1.11"]
+
+
+def extensions():
+    # pip first asks for what the build needs (egg_info), and has mypyc only afterwards.
+    if not os.environ.get("K_COMPILE") or "egg_info" in sys.argv:
+        return []
+    from mypyc.build import mypycify
+
+    return mypycify(
+        ["--config-file=", "--follow-imports=silent", "--ignore-missing-imports", *COMPILED]
+    )
+
+
+setup(ext_modules=extensions(), setup_requires=REQUIRED if os.environ.get("K_COMPILE") else [])
