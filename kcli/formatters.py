@@ -9,7 +9,9 @@ import struct
 import uuid
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+from kcli.encodings import Encoding, NotEncodable
 
 if TYPE_CHECKING:
     from kcli.client.consumer import FetchedBatch, Record
@@ -29,9 +31,16 @@ class UnknownClass(Exception):
 
 
 class DefaultFormatter:
-    """Kafka's DefaultMessageFormatter: columns in a fixed order, those that are asked for."""
+    """Kafka's DefaultMessageFormatter: columns in a fixed order, those that are asked for; key and
+    value in an encoding, if one is given.
+    """
 
-    def __init__(self, properties: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        key_encoding: Encoding | None = None,
+        value_encoding: Encoding | None = None,
+    ) -> None:
         def shown(name: str, default: str = "false") -> bool:
             return properties.get(f"print.{name}", default).strip().lower() == "true"
 
@@ -52,8 +61,10 @@ class DefaultFormatter:
         self._null = text("null.literal", "null")
         self._show_key = _deserializer(properties, "key.deserializer")
         self._show_value = _deserializer(properties, "value.deserializer")
+        self._key_encoding = key_encoding
+        self._value_encoding = value_encoding
         self._show_header = _deserializer(properties, "headers.deserializer")
-        self._anything = any(
+        self._is_plain = not any(
             (
                 self._timestamp,
                 self._partition,
@@ -62,19 +73,21 @@ class DefaultFormatter:
                 self._epoch,
                 self._headers,
                 self._key,
+                self._show_value is not None,
+                self._value_encoding is not None,
             )
         )
 
     def lines(self, batch: FetchedBatch) -> bytes:
         """All records of a batch.  Raises Unprintable."""
-        if self._anything or self._show_value is not None:
+        if not self._is_plain:
             return b"".join([self.line(batch, record) for record in batch.records])
         if not self._value:
             return b""
         null, end = self._null, self._end
         return (
-            end.join([null if (value := r[3]) is None else value for r in batch.records]) + end
-            if batch.records
+            end.join([null if (value := r[3]) is None else value for r in batch.rows]) + end
+            if batch.rows
             else b""
         )
 
@@ -97,9 +110,9 @@ class DefaultFormatter:
             shown = [b"%b:%b" % (n.encode(), self._text(v, self._show_header)) for n, v in headers]
             columns.append(self._between_headers.join(shown) if shown else b"NO_HEADERS")
         if self._key:
-            columns.append(self._text(key, self._show_key))
+            columns.append(self._text(_encoded(key, self._key_encoding), self._show_key))
         if self._value:
-            columns.append(self._text(value, self._show_value))
+            columns.append(self._text(_encoded(value, self._value_encoding), self._show_value))
         return self._between.join(columns) + self._end if columns else b""
 
     def _text(self, data: bytes | None, show: Show | None) -> bytes:
@@ -107,11 +120,17 @@ class DefaultFormatter:
         return given if show is None else show(given)
 
 
+def _encoded(data: bytes | None, encoding: Encoding | None) -> bytes | None:
+    if data is None or encoding is None:
+        return data
+    try:
+        return encoding.shown(data)
+    except NotEncodable as error:
+        raise Unprintable(str(error)) from None
+
+
 class NoOpFormatter:
     """Kafka's NoOpMessageFormatter: nothing."""
-
-    def __init__(self, properties: Mapping[str, str]) -> None:
-        pass
 
     def lines(self, batch: FetchedBatch) -> bytes:
         return b""
@@ -120,13 +139,19 @@ class NoOpFormatter:
         return b""
 
 
-Formatter = DefaultFormatter | NoOpFormatter
+class Formatter(Protocol):
+    def lines(self, batch: FetchedBatch) -> bytes:
+        """All records of a batch.  Raises Unprintable."""
 
-_FORMATTERS: dict[str, type[Formatter]] = {
+    def line(self, batch: FetchedBatch, record: Record) -> bytes:
+        """One of them."""
+
+
+_FORMATTERS: dict[str, Callable[[Mapping[str, str]], Formatter]] = {
     "DefaultMessageFormatter": DefaultFormatter,
     # What it adds is a log line, which Kafka's tools hide.
     "LoggingMessageFormatter": DefaultFormatter,
-    "NoOpMessageFormatter": NoOpFormatter,
+    "NoOpMessageFormatter": lambda properties: NoOpFormatter(),
 }
 
 

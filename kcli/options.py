@@ -31,13 +31,16 @@ class Refused(Exception):
     """The command cannot do what it was asked; the text says why.  Exit status 1."""
 
 
-def option(name: str, help: str, metavar: str | None = None, **attributes: Any) -> Any:
-    """Declare an option: a flag, or with a `metavar` one that takes a value.
+def option(
+    name: str, help: str, metavar: str | None = None, *, short: str | None = None, **attributes: Any
+) -> Any:
+    """Declare an option: a flag, or with a `metavar` one that takes a value; `short` as in -e.
 
     Its value is None where it was not given (a flag's False, a repeatable one's ()).
     """
     flag = metavar is None
     return click.option(
+        *([] if short is None else [short]),
         name,
         attribute_of(name),
         cls=Option,

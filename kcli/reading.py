@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kcli.client.errors import ClusterUnreachable
+from kcli.extent import RECORDS_AT_ONCE, UpTo, seek
 from kcli.formatters import Formatter, Unprintable
+from kcli.offset_range import OffsetRange
 from kcli.options import Refused
 from kcli.output import answer_bytes, complain
+from kcli.record_filter import RecordFilter
 from kcli.running import EXPECTED, reason
 from kserver.model import TopicPartition
 
@@ -20,21 +23,26 @@ if TYPE_CHECKING:
     from kcli.client.config import ConsumerConfig
     from kcli.client.consumer import Consumer, FetchedBatch
 
-RECORDS_AT_ONCE = 20_000
 LOOK_AGAIN_S = 0.1
 FOREVER_MS = 1 << 40
+
+Poll = Callable[[float, int], Awaitable["list[FetchedBatch] | None"]]
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be read: a topic, or all that match a pattern; of a topic perhaps one partition,
-    from `start` on: earliest, latest, or an offset.  None stands for no limit.
+    """What is to be read: a topic, or all that match a pattern; of a topic perhaps one partition.
+
+    None stands for no limit, and of `offsets` for auto.offset.reset.  `to_end`: what is there now
+    and no more.  `filter`: these records alone are printed and count.
     """
 
     topic: str | None = None
     include: str | None = None
     partition: int | None = None
-    start: str = "latest"
+    offsets: OffsetRange | None = None
+    to_end: bool = False
+    filter: RecordFilter | None = None
     messages: int | None = None
     patience_ms: int | None = None
     skip_unprintable: bool = False
@@ -44,7 +52,7 @@ class Wanted:
 
 
 class Reading:
-    """One run; `count` is how many records were read for printing."""
+    """One run; `count` is how many records were printed, or tried to."""
 
     def __init__(self, wanted: Wanted, formats: Formatter, config: ConsumerConfig) -> None:
         self.count = 0
@@ -53,7 +61,7 @@ class Reading:
         self._config = config
 
     async def all(self) -> None:
-        """Until nothing came for the patience given, or enough records were printed.
+        """Until a stop, or nothing came for the patience given, or enough records were printed.
 
         Raises Unprintable, Refused for a partition that is not there, ClusterUnreachable, and what
         the consumer's poll raises.
@@ -61,27 +69,35 @@ class Reading:
         from kcli.client.consumer import Consumer
 
         async with Consumer(self._config) as consumer:
-            if not await self._assigned(consumer):
+            partitions = await self._wait_for_partitions(consumer)
+            if partitions is None:
+                return
+            up_to = await self._go(consumer, partitions)
+            if up_to is not None:
+                await self._print_all(up_to.poll)
                 return
             keeping_up = asyncio.create_task(self._keep_up(consumer))
             try:
-                while (left := self._left()) > 0:
-                    found = await consumer.poll_batches(self._patience_ms(), left)
-                    if not found:
-                        return
-                    self._print(found)
+                await self._print_all(consumer.poll_batches)
             finally:
                 keeping_up.cancel()
 
+    async def _print_all(self, poll: Poll) -> None:
+        while (most := self._left()) > 0 and (found := await poll(self._patience_ms(), most)):
+            self._print(found)
+
     def _left(self) -> int:
+        """How many to read at once: where some are passed over, more than are left to print."""
         limit = self._wanted.messages
-        return RECORDS_AT_ONCE if limit is None else min(limit - self.count, RECORDS_AT_ONCE)
+        if limit is None or (self._wanted.filter is not None and self.count < limit):
+            return RECORDS_AT_ONCE
+        return min(limit - self.count, RECORDS_AT_ONCE)
 
     def _patience_ms(self) -> float:
         return FOREVER_MS if self._wanted.patience_ms is None else self._wanted.patience_ms
 
-    async def _assigned(self, consumer: Consumer) -> bool:
-        """Assign what is there, waiting for it; False when it is not there in time."""
+    async def _wait_for_partitions(self, consumer: Consumer) -> list[TopicPartition] | None:
+        """What is there, waiting for it; None when it is not there in time."""
         reached = False
         try:
             async with asyncio.timeout(self._patience_ms() / 1000):
@@ -93,20 +109,20 @@ class Reading:
         except TimeoutError:
             if not reached:
                 raise ClusterUnreachable("listTopics") from None
-            return False
-        consumer.assign(partitions)
-        if self._wanted.partition is not None:
-            await self._seek(consumer, partitions[0])
-        return True
+            return None
+        return partitions
 
-    async def _seek(self, consumer: Consumer, partition: TopicPartition) -> None:
-        match self._wanted.start:
-            case "earliest":
-                await consumer.seek_to_beginning()
-            case "latest":
-                await consumer.seek_to_end()
-            case offset:
-                await consumer.seek(partition, int(offset))
+    async def _go(self, consumer: Consumer, partitions: list[TopicPartition]) -> UpTo | None:
+        """To where reading starts; what reads up to a stop, if there is one."""
+        wanted = self._wanted
+        if wanted.offsets is not None:
+            return await seek(
+                consumer, self._config, partitions, wanted.offsets, to_end=wanted.to_end
+            )
+        consumer.assign(partitions)
+        if not wanted.to_end:
+            return None
+        return UpTo(consumer, self._config, await consumer.end_offsets(partitions))
 
     async def _partitions(self, consumer: Consumer) -> list[TopicPartition]:
         """Those that are meant, of what the cluster has now."""
@@ -152,13 +168,30 @@ class Reading:
                 consumer.assign([*consumer.assignment, *sorted(added)])
 
     def _print(self, batches: Sequence[FetchedBatch]) -> None:
+        if self._wanted.filter is not None:
+            batches = self._filtered(batches, self._wanted.filter)
         try:
             text = b"".join([self._formats.lines(batch) for batch in batches])
         except Unprintable:
             self._print_one_by_one(batches)
             return
-        self.count += sum(len(batch.records) for batch in batches)
-        answer_bytes(text)
+        self.count += sum(len(batch.rows) for batch in batches)
+        if text:
+            answer_bytes(text)
+
+    def _filtered(
+        self, batches: Sequence[FetchedBatch], filter: RecordFilter
+    ) -> Sequence[FetchedBatch]:
+        """Those that match, but no more than are left to print."""
+        limit = self._wanted.messages
+        left = None if limit is None else limit - self.count
+        kept = []
+        for batch in batches:
+            rows = [row for row in batch.rows if filter.matches(row)][:left]
+            kept.append(batch._replace(rows=rows))
+            if left is not None:
+                left -= len(rows)
+        return kept
 
     def _print_one_by_one(self, batches: Sequence[FetchedBatch]) -> None:
         """What can be printed; at the first that cannot it ends, or it is passed over."""

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from types import SimpleNamespace
 
-from kcli.command import OLDER, Manual, command
-from kcli.formatters import UnknownClass, Unprintable, formatter
+from kcli.command import OLDER, Manual, Seconds, command
+from kcli.encodings import ENCODINGS, TEXT, UnknownEncoding, encoding
+from kcli.format_strings import FormatString, MalformedFormat
+from kcli.formatters import DefaultFormatter, Formatter, UnknownClass, Unprintable, formatter
+from kcli.offset_range import Edge, Malformed, OffsetRange
+from kcli.offset_range import parse as parse_offsets
 from kcli.options import (
     CONNECTION,
     INT,
@@ -15,6 +20,8 @@ from kcli.options import (
     Refused,
     bootstrap_server,
     client_properties,
+    exclude,
+    is_given,
     key_values,
     option,
     read_properties,
@@ -24,12 +31,17 @@ from kcli.options import (
 )
 from kcli.output import answer, complain
 from kcli.reading import Reading, Wanted
+from kcli.record_filter import MalformedTerm, RecordFilter
 from kcli.running import EXPECTED, reason, run, status_of
 
 CLIENT_ID = "console-consumer"
 RESET = "auto.offset.reset"
-DEFAULT_FORMATTER = "org.apache.kafka.tools.consumer.DefaultMessageFormatter"
-LAST_OFFSET = (1 << 63) - 1
+LINES = "lines"
+ENVELOPES = ("json", "jsonl", "msgpack")
+OUTPUT_FORMATS = (LINES, *ENVELOPES, *ENCODINGS)
+WAYS_TO_PRINT = ("output-format", "format", "formatter")
+KAFKAS_OFFSET = re.compile(r"earliest|latest|[0-9]+", re.IGNORECASE)
+"""Forms of --offset that Kafka's tool has, too; it needs --partition for them."""
 
 FORMATTING = "Format"
 CONSUMER = "Consumer"
@@ -55,6 +67,19 @@ MANUAL = Manual(
             "    --formatter-property print.key=true",
             "One record, with its key.",
         ),
+        (
+            "k console-consumer --topic orders --offset -10:end",
+            "The last ten records of each partition.",
+        ),
+        (
+            "k console-consumer --topic orders --offset @-10m:-5m -f '%T %p/%o %k %v\\n'",
+            "What is between ten and five minutes old, with its place.",
+        ),
+        (
+            "k console-consumer --topic orders --offset :end --grep h:tenant=^acme$ \\\n"
+            "    --grep '!v:test' --output-format json > acme.json",
+            "All there is of one tenant but its tests, as whole records.",
+        ),
     ),
     differences=(
         "Without --group all partitions of the topic are read, without joining a group; Kafka's "
@@ -68,6 +93,9 @@ MANUAL = Manual(
         "Formatters are DefaultMessageFormatter, LoggingMessageFormatter and "
         "NoOpMessageFormatter; deserializers those of Kafka for strings, numbers, booleans, UUIDs "
         "and Bytes.  Other classes are a usage error.",
+        "A number, earliest and latest as --offset need --partition, as with Kafka's tool; what it "
+        "does not know does not.  +5 is the fifth after the first offset; with Kafka's tool it is "
+        "5.",
         "On a terminal, control characters in records are shown by number; Kafka's tool sends "
         "them to the terminal.",
         "--timeout-ms with no broker to be reached in that time ends with exit status 124; "
@@ -85,12 +113,22 @@ MANUAL = Manual(
     option("--partition", "Read only this partition of --topic.", "N", type=INT),
     option(
         "--offset",
-        "Where to start in --partition: an offset, earliest, or latest (default).",
+        "Where to start, and perhaps to stop: an offset, earliest or latest (default) of "
+        "--partition; or start, end, -10, +5, 10:20, :end, @-10m:-5m and the like.  See above.",
         "OFFSET",
     ),
     option("--from-beginning", "Start with the oldest records, not with those that come."),
     option("--max-messages", "End after so many records.", "N", type=INT),
     option("--timeout-ms", "End when nothing came for so long.", "MS", type=LONG),
+    option("--idle-timeout", "The same in seconds.", "SECONDS", type=Seconds()),
+    option("--exit-at-end", "End where the topic ends when the command starts.", short="-e"),
+    option(
+        "--grep",
+        "Print only records whose key, value or a header's value matches: [!][FIELD:]PATTERN.  "
+        "See above.  Repeatable: all must hold.",
+        "TERM",
+        multiple=True,
+    ),
     option(
         "--isolation-level",
         "read_committed leaves out what transactions have not committed.  Default: "
@@ -99,6 +137,31 @@ MANUAL = Manual(
     ),
     option("--group", "Not supported yet.", "ID"),
     option("--enable-systest-events", "Print shutdown_complete at the end."),
+    option(
+        "--output-format",
+        f"{', '.join(OUTPUT_FORMATS)}.  Default: lines.  See above.",
+        "FORMAT",
+        section=FORMATTING,
+    ),
+    option(
+        "--format",
+        "Print each record by a format.  See above.",
+        "FORMAT",
+        short="-f",
+        section=FORMATTING,
+    ),
+    option(
+        "--key-encoding",
+        f"How a line writes its key: text (default), {', '.join(ENCODINGS)}.",
+        "ENCODING",
+        section=FORMATTING,
+    ),
+    option(
+        "--value-encoding",
+        "How a line writes its value, likewise.",
+        "ENCODING",
+        section=FORMATTING,
+    ),
     option("--formatter", "How to print: a class of Kafka's.", "CLASS", section=FORMATTING),
     option(
         "--formatter-property",
@@ -170,24 +233,47 @@ MANUAL = Manual(
 def console_consumer(given: SimpleNamespace) -> int:
     """Prints the records of a topic, or of all topics that match, as they come.
 
-    Starts at the end unless told otherwise, and runs until it is stopped, unless --max-messages or
-    --timeout-ms ends it; both are normal ends.  How many records were read is the last line on
-    standard error.
+    Starts at the end unless told otherwise, and runs until it is stopped, unless --max-messages,
+    --timeout-ms, --exit-at-end or a range of --offset ends it; all are normal ends.  How many
+    records were printed is the last line on standard error.
 
     A line is a record's value.  Properties of the formatter add columns, in the order: timestamp,
     partition, offset, delivery, epoch, headers, key, value.
+
+    --output-format json (or jsonl) and msgpack print whole records, which k console-producer
+    --input-format reads: an object a line, or msgpack maps one after the other, with the fields
+    topic, partition, offset, timestamp, key, value and headers.  In JSON, bytes that are no UTF-8
+    are {"base64": "/wA="}.  The formats hex, base64, short, integer and long stand for lines with
+    keys and values so encoded: the last three are decimal numbers of 2, 4 and 8 bytes.
+
+    --offset is start, end, 47, +5 (five offsets after the first), -10 (the last ten records of each
+    partition, whatever gaps compaction and transactions have left between them), a range that stops
+    before its second offset (10:20, 10-20, :20) or at what is the end now (47:end, -10:end, :end),
+    or a time and perhaps a second one that it stops before (@-10m, @-10m:-5m, @:-1h, @-1m:end).
+    Times are 1700000000000 (ms), 1700000000 (s), 2026-11-21, 2026-11-21T17:30:00Z, or durations
+    from now (-10m, -1h30m); a duration after a time that is none counts from that
+    (@2026-11-21:1h).  These hold for all partitions unless one is named.
+
+    -f prints %t topic, %p partition, %o offset, %k key, %v or %s value, %h headers, %H how many,
+    %T or %d timestamp, %e leader epoch, %K and %V or %S lengths of key and value, %% a percent
+    sign; \\n, \\t, \\r, \\\\ and \\xNN are what they are in C.  %10o has ten columns at least,
+    %-10k on the left, %010o with zeros; %v{hex} is encoded; %h{%k=%v;} formats each header.  The
+    letters are those of kcat and rpk, except that rpk's %T is the length of the topic.  Nothing is
+    printed between records but what the format says.
+
+    --grep k:PATTERN looks into the key, v: into the value, hk: and hv: into names and values of
+    headers, h:NAME=PATTERN into the value of one header; without a field it is the key, the value
+    or a header's value.  A ! in front turns it around.  Patterns are regular expressions over
+    bytes.
     """
     from kcli.client.config import ConsumerConfig
 
-    _check(given)
-    try:
-        formats = formatter(given.formatter or DEFAULT_FORMATTER, _formatter_properties(given))
-    except UnknownClass as error:
-        refuse(str(error))
+    wanted = _wanted(given)
+    formats = _formats(given)
     config = ConsumerConfig.of(_consumer_properties(given))
     for warning in config.warnings:
         complain(warning)
-    reading = Reading(_wanted(given), formats, config)
+    reading = Reading(wanted, formats, config)
     try:
         run(reading.all(), given.timeout)
     except (*EXPECTED, Unprintable) as error:
@@ -205,12 +291,22 @@ def console_consumer(given: SimpleNamespace) -> int:
 
 def _wanted(given: SimpleNamespace) -> Wanted:
     """Negative limits stand for none, as with Kafka's tool."""
+    _check(given)
+    exclude(given, "timeout-ms", ["idle-timeout"])
     patience_ms = given.timeout_ms
+    if given.idle_timeout is not None:
+        patience_ms = given.idle_timeout * 1000
+    try:
+        filter = RecordFilter(given.grep) if given.grep else None
+    except MalformedTerm as error:
+        refuse(str(error))
     return Wanted(
         given.topic,
         given.include,
         given.partition,
-        _start(given),
+        _offsets(given),
+        given.exit_at_end,
+        filter,
         None if given.max_messages == -1 else given.max_messages,
         None if patience_ms is None or patience_ms < 0 else patience_ms,
         given.skip_message_on_error,
@@ -221,14 +317,13 @@ def _check(given: SimpleNamespace) -> None:
     """The rules between options, in Kafka's order and words."""
     if (given.topic is None) == (given.include is None):
         refuse("Exactly one of --include/--topic is required. ")
-    if given.partition is not None:
-        if given.topic is None:
-            refuse("The topic is required when partition is specified.")
-        if given.from_beginning and given.offset is not None:
+    if given.partition is not None and given.topic is None:
+        refuse("The topic is required when partition is specified.")
+    if given.offset is not None:
+        if given.partition is None and KAFKAS_OFFSET.fullmatch(given.offset):
+            refuse("The partition is required when offset is specified.")
+        if given.from_beginning:
             refuse("Options from-beginning and offset cannot be specified together.")
-    elif given.offset is not None:
-        refuse("The partition is required when offset is specified.")
-    _start(given)
     if given.include is not None:
         try:
             re.compile(given.include)
@@ -236,19 +331,50 @@ def _check(given: SimpleNamespace) -> None:
             refuse(f"{given.include} is an invalid regex: {error}")
 
 
-def _start(given: SimpleNamespace) -> str:
-    """Where --partition starts: earliest, latest, or an offset."""
+def _offsets(given: SimpleNamespace) -> OffsetRange | None:
     if given.offset is None:
-        return "earliest" if given.from_beginning else "latest"
-    text: str = given.offset
-    if text.lower() in ("earliest", "latest"):
-        return text.lower()
-    if not (re.fullmatch(r"\+?[0-9]+", text) and int(text) <= LAST_OFFSET):
+        if given.partition is None:
+            return None
+        return OffsetRange(Edge.START if given.from_beginning else Edge.END)
+    try:
+        return parse_offsets(given.offset, time.time_ns() // 1_000_000)
+    except Malformed as error:
         refuse(
-            f"The provided offset value '{text}' is incorrect. Valid values are 'earliest', "
-            "'latest', or a non-negative long."
+            f"The provided offset value '{given.offset}' is incorrect. Valid values are "
+            f"'earliest', 'latest', or a non-negative long.  Beyond these: {error}"
         )
-    return text
+
+
+def _formats(given: SimpleNamespace) -> Formatter:
+    for at, way in enumerate(WAYS_TO_PRINT):
+        exclude(given, way, WAYS_TO_PRINT[at + 1 :])
+    for part in ("key", "value"):
+        exclude(given, f"{part}-encoding", ["format", "formatter", f"{part}-deserializer"])
+    properties = _formatter_properties(given)
+    name = given.output_format or LINES
+    try:
+        if given.format is not None:
+            return FormatString(given.format, properties.get("null.literal", "").encode())
+        if given.formatter is not None:
+            return formatter(given.formatter, properties)
+        if name in ENVELOPES:
+            return _envelopes(given, name)
+        if name not in OUTPUT_FORMATS:
+            refuse(f"'{name}' is not an output format; formats are {', '.join(OUTPUT_FORMATS)}")
+        default = TEXT if name == LINES else name
+        encodings = (encoding(one or default) for one in (given.key_encoding, given.value_encoding))
+        return DefaultFormatter(properties, *encodings)
+    except (UnknownClass, UnknownEncoding, MalformedFormat) as error:
+        refuse(str(error))
+
+
+def _envelopes(given: SimpleNamespace, name: str) -> Formatter:
+    from kcli.envelopes import JsonFormatter, MsgpackFormatter
+
+    for unused in ("key-encoding", "value-encoding", "formatter-property", "formatter-config"):
+        if is_given(given, unused):
+            refuse(f"--{unused} is for lines, and {name} has none")
+    return MsgpackFormatter() if name == "msgpack" else JsonFormatter()
 
 
 def _consumer_properties(given: SimpleNamespace) -> dict[str, str]:

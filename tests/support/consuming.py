@@ -135,7 +135,7 @@ class Server:
             error = log.error
             if error is OK and not log.start <= p.fetch_offset <= log.end:
                 error = ErrorCode.offset_out_of_range
-            if error is OK and p.fetch_offset == log.end:
+            if error is OK and not log.read(p.fetch_offset):
                 continue
             found.append(
                 reply.responses.partitions(

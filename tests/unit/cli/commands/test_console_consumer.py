@@ -4,8 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from kcli.client.consumer import FetchedBatch, Record
 from kcli.commands import console_consumer as module
 from kcli.main import main
+from kcli.offset_range import Edge, Exact, Last, OffsetRange
+from kserver.wire.batch import TimestampType
 
 TOPIC = ["--topic", "t"]
 
@@ -27,16 +30,43 @@ def test_reading_starts_at_the_end_or_the_beginning():
 
 
 @pytest.mark.parametrize(
-    ("words", "start"),
+    ("words", "offsets"),
     [
-        ([], "latest"),
-        (["--from-beginning"], "earliest"),
-        (["--offset", "Earliest"], "earliest"),
-        (["--offset", "42"], "42"),
+        ([], None),
+        (["--from-beginning"], None),
+        (["--partition", "0"], OffsetRange(Edge.END)),
+        (["--partition", "0", "--from-beginning"], OffsetRange(Edge.START)),
+        (["--partition", "0", "--offset", "Earliest"], OffsetRange(Edge.START)),
+        (["--partition", "0", "--offset", "42"], OffsetRange(Exact(42))),
+        (["--offset", "-10:end"], OffsetRange(Last(10), Edge.END)),
+        (["--offset", "start"], OffsetRange(Edge.START)),
+        (["--offset", "42:"], OffsetRange(Exact(42))),
     ],
 )
-def test_a_partition_starts_where_it_is_told(words, start):
-    assert module._wanted(given("--partition", "0", *words)).start == start
+def test_a_partition_starts_where_it_is_told(words, offsets):
+    assert module._wanted(given(*words)).offsets == offsets
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ([], b"\xffv\n"),
+        (["--output-format", "lines"], b"\xffv\n"),
+        (["--output-format", "hex", "--property", "print.key=true"], b"6b\tff76\n"),
+        (["--value-encoding", "hex", "--property", "print.key=true"], b"k\tff76\n"),
+        (["--output-format", "short", "--key-encoding", "text"], b"-138\n"),
+        (["-f", "%t/%p/%o %k\\n"], b"t/3/7 k\n"),
+        (
+            ["--output-format", "jsonl"],
+            b'{"topic": "t", "partition": 3, "offset": 7, "timestamp": 9, "key": "k", '
+            b'"value": {"base64": "/3Y="}, "headers": []}\n',
+        ),
+        (["--formatter", "NoOpMessageFormatter"], b""),
+    ],
+)
+def test_records_are_printed_as_told(words, shown):
+    batch = FetchedBatch("t", 3, [Record(7, 9, b"k", b"\xffv")], TimestampType(0), 0, 8)
+    assert module._formats(given(*words)).lines(batch) == shown
 
 
 def test_an_option_wins_over_a_property():
@@ -55,6 +85,7 @@ def test_no_limit_is_minus_one_or_none_given():
     assert module._wanted(given("--max-messages", "0")).messages == 0
     assert module._wanted(given("--timeout-ms", "-5")).patience_ms is None
     assert module._wanted(given("--timeout-ms", "0")).patience_ms == 0
+    assert module._wanted(given("--idle-timeout", "1.5")).patience_ms == 1500
 
 
 def test_formatter_properties_win_over_deserializers_over_the_file(tmp_path):
@@ -84,9 +115,36 @@ def test_formatter_properties_win_over_deserializers_over_the_file(tmp_path):
             "Options from-beginning and offset cannot be specified together.",
         ),
         (
-            [*TOPIC, "--partition", "1", "--offset", "-1"],
-            "The provided offset value '-1' is incorrect. Valid values are 'earliest', 'latest', "
-            "or a non-negative long.",
+            [*TOPIC, "--offset", "-1:end", "--from-beginning"],
+            "Options from-beginning and offset cannot be specified together.",
+        ),
+        (
+            [*TOPIC, "--partition", "1", "--offset", "x"],
+            "The provided offset value 'x' is incorrect. Valid values are 'earliest', 'latest', "
+            "or a non-negative long.  Beyond these: it is no offset, range or time",
+        ),
+        (
+            [*TOPIC, "--output-format", "xml"],
+            "'xml' is not an output format; formats are lines, json, jsonl, msgpack, hex",
+        ),
+        ([*TOPIC, "-f", "%q"], "%q is no letter of -f"),
+        (
+            [*TOPIC, "-f", "%v", "--output-format", "json"],
+            'Option "[output-format]" can\'t be used with option "[format]"',
+        ),
+        (
+            [*TOPIC, "--output-format", "json", "--property", "print.key=true"],
+            "--formatter-property is for lines, and json has none",
+        ),
+        (
+            [*TOPIC, "--key-encoding", "hex", "--key-deserializer", "x"],
+            'Option "[key-encoding]" can\'t be used with option "[key-deserializer]"',
+        ),
+        ([*TOPIC, "--value-encoding", "octal"], "'octal' is not an encoding; encodings are text"),
+        ([*TOPIC, "--grep", "v:("], "'v:(' is an invalid regex: missing )"),
+        (
+            [*TOPIC, "--timeout-ms", "1", "--idle-timeout", "1"],
+            'Option "[timeout-ms]" can\'t be used with option "[idle-timeout]"',
         ),
         (
             [*TOPIC, "--partition", "1", "--group", "g"],
