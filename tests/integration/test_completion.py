@@ -56,7 +56,8 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path, broker: BrokerProcess)
     programs = tmp_path / "home/bin"
     programs.mkdir(parents=True)
     k = programs / "k"
-    k.write_text(f'#!/bin/sh\nexec {sys.executable} -c "from kcli.main import main; main()" "$@"\n')
+    run = "import sys; from kcli.main import main; sys.exit(main())"
+    k.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{run}" "$@"\n')
     k.chmod(0o755)
     work = tmp_path / "work"
     work.mkdir()

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support import apache_kafka
 from tests.support.process import BrokerProcess
+from tests.support.tools import require
 
 ROOT = Path(__file__).parents[2]
+TOOLS = "4.3.1"
 LINES = ["plain", "", "tab\there", "naïve ünïcode", "x" * 5000, "last"]
 
 
@@ -23,10 +28,33 @@ def checkout(tmp_path: Path) -> Path:
         (tmp_path / name).symlink_to(ROOT / name)
     bin_directory = tmp_path / ".venv/bin"
     bin_directory.mkdir(parents=True)
-    k = bin_directory / "k"
-    k.write_text(f'#!/bin/sh\nexec {sys.executable} -c "from kcli.main import main; main()" "$@"\n')
-    k.chmod(0o755)
+    program(
+        bin_directory / "k",
+        f'{sys.executable} -c "import sys; from kcli.main import main; sys.exit(main())"',
+    )
     return tmp_path
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path / "broker") as broker:
+        yield broker
+
+
+def program(path: Path, command: str) -> None:
+    path.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+    path.chmod(0o755)
+
+
+def run(*words: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(word) for word in words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+    )
 
 
 def run_first_minute(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -34,13 +62,7 @@ def run_first_minute(checkout: Path, *arguments: str) -> subprocess.CompletedPro
     script = checkout / "first-minute.sh"
     text = (ROOT / "examples/first-minute.sh").read_text()
     script.write_text(text.replace('cd "$(dirname "$0")/.."', 'cd "$(dirname "$0")"'))
-    return subprocess.run(
-        ["sh", str(script), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
+    return run("sh", script, *arguments, cwd=checkout)
 
 
 @pytest.mark.parametrize("ending", ["\n", ""], ids=["whole last line", "cut last line"])
@@ -59,16 +81,51 @@ def test_the_first_minute_says_when_the_file_is_not_there(checkout: Path) -> Non
     assert "no.log" in ran.stderr
 
 
-def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    with BrokerProcess(tmp_path / "broker") as broker:
-        ran = subprocess.run(
-            [sys.executable, "-c", code.replace("127.0.0.1:9092", broker.address)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            cwd=ROOT,
-        )
+def test_temperatures_come_back_as_means_of_each_room(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    ran = run(sys.executable, ROOT / "examples/temperatures.py", broker.address, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    means = {room: float(mean) for room, mean, _ in map(str.split, ran.stdout.splitlines())}
+    assert means == pytest.approx({"attic": 10, "cellar": 15, "kitchen": 20}, abs=0.5)
+
+
+def test_a_project_tests_itself_with_a_broker(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    shutil.copytree(ROOT / "examples/project-with-tests", project)
+    ran = run(sys.executable, "-m", "pytest", "-v", cwd=project)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "4 passed" in ran.stdout
+
+
+def test_a_script_moved_from_kafkas_tools_says_the_same(
+    checkout: Path, broker: BrokerProcess
+) -> None:
+    script = ROOT / "examples/moved-to-k.sh"
+    path = f"{checkout / '.venv/bin'}:{os.environ['PATH']}"
+    at = {"PATH": path, "K_BOOTSTRAP_SERVER": broker.address}
+    expected = "audit holds 0 records in 3 partitions\n"
+    after = run("sh", script, "audit", cwd=checkout, **at)
+    assert (after.returncode, after.stdout, after.stderr) == (0, expected, "")
+    (checkout / "by-sed.sh").write_text(re.sub(r"kafka-([a-z-]+)\.sh", r"k \1", script.read_text()))
+    by_sed = run("sh", "by-sed.sh", "before", "audit", cwd=checkout, **at)
+    assert (by_sed.returncode, by_sed.stdout, by_sed.stderr) == (0, expected, "")
+    require("java")
+    for name in ("kafka-topics.sh", "kafka-get-offsets.sh"):
+        tool = f"{sys.executable} {apache_kafka.__file__} tool {TOOLS} {name}"
+        program(checkout / ".venv/bin" / name, tool)
+    before = run("sh", script, "before", "audit", cwd=checkout, **at)
+    assert (before.returncode, before.stdout) == (0, expected), before.stderr
+
+
+def test_the_python_of_the_readme_runs(broker: BrokerProcess, tmp_path: Path) -> None:
+    """A script, and tests for pytest."""
+    script, tests = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    (tmp_path / "script.py").write_text(script.replace("127.0.0.1:9092", broker.address))
+    ran = run(sys.executable, "script.py", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     assert "orders" in ran.stdout
     assert "offset=0" in ran.stdout
+    (tmp_path / "test_readme.py").write_text(tests)
+    ran = run(sys.executable, "-m", "pytest", "--strict-markers", "test_readme.py", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr

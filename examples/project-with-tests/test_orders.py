@@ -1,0 +1,34 @@
+"""The project's tests.  `kafka_broker` comes with k: there is nothing to import or to set up.
+
+pip install k-kafka pytest && pytest
+"""
+
+import pytest
+from orders import Order, announce, announced
+
+from kcli.client import KafkaError
+
+TEA, COFFEE = Order("ann", ["tea"]), Order("bob", ["coffee", "sugar"])
+
+
+def test_an_order_is_announced(kafka_broker):
+    announce(TEA, kafka_broker.address)
+    assert announced(kafka_broker.address) == [TEA]
+
+
+def test_each_test_has_a_broker_of_its_own(kafka_broker):
+    announce(COFFEE, kafka_broker.address)
+    assert announced(kafka_broker.address) == [COFFEE]
+
+
+def test_orders_survive_a_restart_of_the_broker(kafka_broker):
+    announce(TEA, kafka_broker.address)
+    kafka_broker.restart()
+    announce(COFFEE, kafka_broker.address)
+    assert announced(kafka_broker.address) == [TEA, COFFEE]
+
+
+@pytest.mark.kafka_broker(settings={"message.max.bytes": 1000})
+def test_an_order_that_the_broker_does_not_take_is_an_error(kafka_broker):
+    with pytest.raises(KafkaError, match="exceeds"):
+        announce(Order("eve", ["everything"] * 1000), kafka_broker.address)
