@@ -197,7 +197,7 @@ class RecordReader:
             if data[at] == 0:
                 at += 1
                 headers = ()
-            elif data[at:end] == known_headers:
+            elif end - at == len(known_headers) and data[at:end] == known_headers:
                 at = end
                 headers = known
             else:
