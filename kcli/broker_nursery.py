@@ -32,6 +32,7 @@ from typing import Any
 
 LISTENING = re.compile(r"listening on PLAINTEXT://(\S+)")
 STARTED = re.compile(r"\[KafkaServer id=\d+\] started")
+ANY_PORT = "PLAINTEXT://127.0.0.1:0"
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 30
 MAX_REQUEST_BYTES = 1 << 16
@@ -49,10 +50,12 @@ class KafkaBroker:
         self._nursery = nursery
         self._settings = {
             "log.dirs": str(directory),
-            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "listeners": ANY_PORT,
         } | {key: _text(value) for key, value in settings.items()}
         self._lines: list[str] = []
-        self._started = threading.Event()
+        self._serves = False
+        self._told = threading.Event()
+        """Set once it serves, or has ended."""
         self._reader: threading.Thread | None = None
 
     def __str__(self) -> str:
@@ -77,8 +80,10 @@ class KafkaBroker:
 
     def start(self) -> None:
         """Returns once it serves; RuntimeError with its log where it does not."""
-        assert not self._runs(), "the broker is running"
-        self._started.clear()
+        if self._runs():
+            raise RuntimeError(f"the broker runs already, at {self.address}")
+        self._serves = False
+        self._told.clear()
         output, end = os.pipe()
         try:
             self.pid = self._nursery.fork(self._settings, end)
@@ -89,10 +94,12 @@ class KafkaBroker:
             os.close(end)
         self._reader = threading.Thread(target=self._read, args=(output,), daemon=True)
         self._reader.start()
-        if not self._started.wait(START_TIMEOUT_S) or not self.address:
+        self._told.wait(START_TIMEOUT_S)
+        if not self._serves:
             self.kill()
             raise RuntimeError(f"the broker did not start:\n{self.log}")
-        self._settings["listeners"] = f"PLAINTEXT://{self.address}"
+        if self._settings["listeners"] == ANY_PORT:
+            self._settings["listeners"] = f"PLAINTEXT://{self.address}"
 
     def stop(self) -> None:
         """As an operator does: what is under way is answered, everything flushed."""
@@ -130,8 +137,9 @@ class KafkaBroker:
                 if match := LISTENING.search(line):
                     self.address = match[1]
                 elif STARTED.search(line):
-                    self._started.set()
-        self._started.set()
+                    self._serves = True
+                    self._told.set()
+        self._told.set()
 
 
 class Nursery:
@@ -144,6 +152,7 @@ class Nursery:
                 # -P: a module of the project that is tested must not stand in for one of Python's.
                 [sys.executable, "-P", "-m", "kcli.broker_nursery", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )

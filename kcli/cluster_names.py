@@ -94,7 +94,7 @@ def _ask(given: SimpleNamespace, kind: str) -> dict[str, Any]:
         return {}
 
 
-async def _cluster(admin: Admin) -> dict[str, Any]:
+async def cluster(admin: Admin) -> dict[str, Any]:
     listed = await admin.list_topics()
     known = admin.cluster
     return {
@@ -111,7 +111,7 @@ async def _cluster(admin: Admin) -> dict[str, Any]:
     }
 
 
-async def _topic_keys(admin: Admin) -> dict[str, Any]:
+async def topic_keys(admin: Admin) -> dict[str, Any]:
     from kcli.client.admin import ResourceType
 
     topics = await admin.list_topics()
@@ -126,4 +126,4 @@ def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-_ASKED = {"cluster": _cluster, "topic-keys": _topic_keys}
+_ASKED = {"cluster": cluster, "topic-keys": topic_keys}

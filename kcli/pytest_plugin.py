@@ -74,16 +74,19 @@ def kafka_broker_factory(
     pytestconfig: pytest.Config,
     tmp_path_factory: pytest.TempPathFactory,
     kafka_broker_settings: Mapping[str, Any],
-) -> Callable[..., KafkaBroker]:
+) -> Iterator[Callable[..., KafkaBroker]]:
     """`kafka_broker_factory(settings={...})` starts a broker that runs until the session ends."""
+    started: list[KafkaBroker] = []
 
     def start(settings: Mapping[str, Any] | None = None) -> KafkaBroker:
+        together = {**kafka_broker_settings, **(settings or {})}
         directory = tmp_path_factory.mktemp("kafka")
-        return _nursery_of(pytestconfig).start(
-            directory, {**kafka_broker_settings, **(settings or {})}
-        )
+        started.append(_nursery_of(pytestconfig).start(directory, together))
+        return started[-1]
 
-    return start
+    yield start
+    for broker in started:
+        broker.stop()
 
 
 @pytest.fixture

@@ -72,6 +72,11 @@ def test_a_stopped_one_answers_nobody(kafka_broker):
     kafka_broker.stop()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", kafka_broker.port))
+    with socket.create_server(("127.0.0.1", kafka_broker.port)):
+        with pytest.raises(RuntimeError, match="did not start(.|\\n)*in use"):
+            kafka_broker.start()
+    kafka_broker.start()
+    assert topics(kafka_broker) == []
 
 def test_another_lasts_for_the_session(kafka_broker_factory, kafka_broker, request):
     shared = kafka_broker_factory({"num.partitions": 5})
