@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kcli.completion_values import Candidate, Names
 
 FILES = ":files"
-"""Printed in place of candidates, with the beginning of a file's name: shells know files best."""
+"""Printed in place of candidates: shells know the names of files best."""
 
 NamesOf = Callable[[SimpleNamespace], "Names"]
 
@@ -47,19 +47,19 @@ def main(arguments: Sequence[str]) -> NoReturn:
     """`k __complete zsh WORD...`, or fish; `k __complete bash LINE TEXT`, where the line ends at
     the cursor, and TEXT is what bash is going to replace: a word's end, after the last : or =.
 
-    Prints a candidate a line, with its note after a tab; or FILES, a tab, what stands before the
-    file's name, a tab, and the beginning of that.  Ends the process at once: a name server that
-    does not answer would hold it.
+    Prints a candidate a line, with its note after a tab; or, with tabs between, FILES, how many
+    characters of the word bash keeps, what stands before the file's name, the beginning of that.
+    Ends the process at once: a name server that does not answer would hold it.
     """
     shell, *words = arguments
     kept = 0
     if shell == "bash":
         line, text = words
         words = split(line)
-        kept = len(words[-1]) - len(text) if words[-1].endswith(text) else 0
+        kept = len(split(line.removesuffix(text))[-1])
     found = complete(words, _cluster_names)
     if found.file is not None:
-        print(FILES, found.before[kept:], found.file, sep="\t")
+        print(FILES, kept, found.before, found.file, sep="\t")
     for value, note in found.candidates:
         whole = (found.before + value)[kept:]
         print(whole if shell == "bash" else f"{whole}\t{' '.join(note.split())}")

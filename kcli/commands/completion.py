@@ -15,16 +15,18 @@ from kcli.output import answer
 
 BASH = r"""# Completion of k for bash:  source <(k completion bash)
 _k() {
-    local line before name
+    local line kept before name
     COMPREPLY=()
     while IFS= read -r line; do
         COMPREPLY+=("$line")
     done < <("${1/#\~/$HOME}" __complete bash "${COMP_LINE:0:COMP_POINT}" "$2" 2>/dev/null)
     if [[ ${COMPREPLY[0]-} == :files$'\t'* ]]; then
-        before=${COMPREPLY[0]#*$'\t'} name=${before#*$'\t'} before=${before%%$'\t'*}
+        line=${COMPREPLY[0]#*$'\t'} kept=${line%%$'\t'*}
+        line=${line#*$'\t'} before=${line%%$'\t'*} name=${line#*$'\t'}
         COMPREPLY=()
         while IFS= read -r line; do
-            COMPREPLY+=("$before$line")
+            line=$before$line
+            COMPREPLY+=("${line:kept}")
         done < <(compgen -f -- "$name")
         compopt -o filenames
     elif [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *[=:] ]]; then
@@ -63,11 +65,12 @@ function __k_complete
     set -l words (commandline -opc)
     set -l k (string replace -r '^~' $HOME -- $words[1])
     set -e words[1]
-    set -l found ($k __complete fish $words (commandline -ct | string trim -l -c '"\'') 2>/dev/null)
+    set -l word (commandline -ct | string trim -l -c '"\'' | string unescape)
+    set -l found ($k __complete fish $words "$word" 2>/dev/null)
     if string match -q ':files*' -- "$found[1]"
         set -l said (string split \t -- $found[1])
-        for file in (__fish_complete_path $said[3])
-            echo $said[2]$file
+        for file in (__fish_complete_path $said[4])
+            echo $said[3]$file
         end
     else if set -q found[1]
         printf '%s\n' $found

@@ -35,7 +35,8 @@ LINES = [
     ("k dump-log --files da", "k dump-log --files data.log "),
     ("k dump-log --files=da", "k dump-log --files=data.log "),
     ("k dump-log --files x,da", "k dump-log --files x,data.log "),
-    ("k dump-log --files with", "k dump-log --files with\\ space.log "),
+    ("k dump-log --files=with\\ sp", "k dump-log --files=with\\ space.log "),
+    ("k dump-log --files a:", "k dump-log --files a:b.log "),
     ("~/bin/k topics --desc", "~/bin/k topics --describe "),
     ("k topics --command-config absent --topic or", None),
 ]
@@ -61,7 +62,7 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path, broker: BrokerProcess)
     k.chmod(0o755)
     work = tmp_path / "work"
     work.mkdir()
-    for name in ("data.log", "with space.log"):
+    for name in ("data.log", "with space.log", "a:b.log"):
         (work / name).touch()
     environment = {
         "PATH": f"{programs}:{os.environ['PATH']}",
