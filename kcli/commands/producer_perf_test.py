@@ -107,7 +107,8 @@ MANUAL = Manual(
         "(coordinated omission).  Latencies of Kafka's tool are shorter then.  Without a limit "
         "records are due when they are sent, as with Kafka's tool.",
         "A record's timestamp is the millisecond in which it is due.  Latencies are known to half "
-        "a millisecond, at up to 1000 records a second to the microsecond.",
+        "a millisecond, at a fixed rate of up to 1000 records a second to the microsecond; they "
+        "contain the millisecond or less by which the timer of the machine wakes too late.",
         "Percentiles are those of all records, from buckets of constant memory: off by less than "
         "0.1 %.  Kafka's tool samples 500000 records.",
         "The clock starts when the topic is known; with Kafka's tool the first latencies contain "

@@ -131,16 +131,14 @@ class Producing:
         elapsed_s, at = now_s - self._start_s, 0
         size = self._load.payloads.size
         while at < len(records):
-            timestamp_ms = records[at][0]
-            if records[-1][0] == timestamp_ms:
-                run = records[at:] if at else records
-            else:
+            timestamp_ms, end = records[at][0], len(records)
+            if records[-1][0] != timestamp_ms:
                 end = bisect_right(records, timestamp_ms, at, key=_timestamp)
-                run = records[at:end]
-            at += len(run)
+            count = end - at
             latency_us = int((elapsed_s - self._schedule.due_at(timestamp_ms)) * 1_000_000)
-            size_bytes = len(run) * size if size else sum(map(len, map(_value, run)))
-            self._add(timestamp_ms, latency_us, len(run), size_bytes)
+            size_bytes = count * size if size else sum(map(len, map(_value, records[at:end])))
+            self._add(timestamp_ms, latency_us, count, size_bytes)
+            at = end
         if now_s - self._window.since_s >= self._load.report_every_s:
             first = self._steady is not None and not self._steady_told
             self._steady_told = self._steady is not None
