@@ -84,6 +84,7 @@ class ClientConfig(SecurityConfig):
         300000,
         at_least(0),
         type=Type.LONG,
+        acts=Acts.ABSENT,
         doc="how long without metadata before bootstrapping again; here that is at once",
     )
     metadata_recovery_strategy: str = setting(

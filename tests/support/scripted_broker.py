@@ -43,6 +43,7 @@ class ScriptedBroker:
             METADATA: versions_of(METADATA),
         }
         self.requests: list[Any] = []
+        self.client_ids: list[str | None] = []
         self.connections: list[_Connection] = []
         self._handlers: dict[int, Handler] = {API_VERSIONS: self._api_versions}
         self._server: Any = None
@@ -89,6 +90,7 @@ class ScriptedBroker:
 
     async def answer(self, header: codec.RequestHeader, request: Any) -> bytes | None:
         self.requests.append(request)
+        self.client_ids.append(header.client_id)
         answer = self._handlers[header.api_key](request)
         if inspect.isawaitable(answer):
             answer = await answer
