@@ -184,7 +184,7 @@ SOURCES: Mapping[str, Source] = {
     "isolation-level": of_words("read_uncommitted", "read_committed"),
     "key-decoder-class": DECODERS,
     "key-encoding": of_words("text", *ENCODINGS),
-    "offset": of_words("earliest", "latest"),
+    "offset": of_words("earliest", "latest", "start", "end"),
     "output": of_words(*FORMATS, TEMPLATE),
     "output-format": RECORDS,
     "override": broker_settings,

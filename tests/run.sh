@@ -3,8 +3,8 @@
 #
 #     sh tests/run.sh [PYTEST ARGUMENTS]
 #
-# What else is installed (Java, Maven, Node, Go, kcat) is used; what is not is named at the end with
-# the line that installs it.  With CI set, absence fails.
+# What else is installed (Java, Maven, Node, Go, kcat, zsh, fish) is used; what is not is named at
+# the end with the line that installs it.  With CI set, absence fails.
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}

@@ -65,6 +65,7 @@ function __k_complete
     set -l words (commandline -opc)
     set -l k (string replace -r '^~' $HOME -- $words[1])
     set -e words[1]
+    type -q $k; or return
     set -l word (commandline -ct | string trim -l -c '"\'' | string unescape)
     set -l found ($k __complete fish $words "$word" 2>/dev/null)
     if string match -q ':files*' -- "$found[1]"

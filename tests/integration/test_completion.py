@@ -39,6 +39,7 @@ LINES = [
     ("k dump-log --files a:", "k dump-log --files a:b.log "),
     ("~/bin/k topics --desc", "~/bin/k topics --describe "),
     ("k topics --command-config absent --topic or", None),
+    ("./absent/k top", None),
 ]
 
 
@@ -80,7 +81,15 @@ def test_a_shell_completes_what_is_typed_and_is_never_written_over(
     for line, expected in LINES:
         completed = line if expected is None else expected.format(line=line, address=broker.address)
         assert shell.line_after(f"{line}\t") == completed
-    for noise in (b"Traceback", b"connection", b"Connection", b"refused", b"absent:"):
+    for noise in (
+        b"Traceback",
+        b"connection",
+        b"Connection",
+        b"refused",
+        b"absent:",
+        b"nknown",
+        b"not found",
+    ):
         assert noise not in shell.screen
 
 
