@@ -14,7 +14,6 @@ import pytest
 
 from kserver.errors import ErrorCode
 from kserver.wire.batch import batches
-from kserver.world.disk import OsDisk
 from tests.contract.api.calls import METADATA, Topic, batch, fetch, produce, topic_id
 from tests.support.brokers import create_topic
 from tests.support.process import BrokerProcess
@@ -164,7 +163,7 @@ def test_a_topic_for_which_there_is_no_room_is_as_it_was_answered_once_there_is(
     with broker:
         create_topic(broker.address, "before")
         filler = disk.path / "filler"
-        filler.write_bytes(bytes(OsDisk().free_bytes(str(disk.path)) - pages * PAGE_BYTES))
+        leave_pages(pages, filler)
         made = None
         with WireClient(broker.address) as client, contextlib.suppress(ConnectionError):
             made = is_made(client, "t")
@@ -192,6 +191,15 @@ def test_a_topic_for_which_there_is_no_room_is_as_it_was_answered_once_there_is(
                 assert produce(client, 9, topic, batch(b"a")).error_code is ErrorCode.none
 
 
+def leave_pages(pages, filler):
+    """Fill the disk but for so many pages; the broker may write meanwhile."""
+    with filler.open("wb", buffering=0) as file:
+        with contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(PAGE_BYTES))
+        file.truncate(file.tell() - pages * PAGE_BYTES)
+
+
 def is_made(client, name):
     topics = [{"name": name, "num_partitions": 1, "replication_factor": 1}]
     answer = client.call(CREATE_TOPICS, 5, topics=topics, timeout=milliseconds(5000))
@@ -202,9 +210,9 @@ FILL_EACH = """
 import sys
 from kserver.config.topic import TopicConfig
 from kserver.errors import StorageError
-from kserver.world.disk import OsDisk
 from tests.support.clock import DAY_ONE_MS
 from tests.support.logs import batch, open_log, read_all
+from kserver.world.disk import OsDisk
 
 disk, root = OsDisk(), sys.argv[1]
 config = TopicConfig(segment_bytes=40_000, index_interval_bytes=1, segment_index_bytes=20_000)
