@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import itertools
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,25 +15,28 @@ from kcli.client.admin import Admin, CreatedTopic, NewPartitions, NewTopic, Reso
 from kcli.client.blocking import Blocking
 from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
 from kcli.client.consumer import Consumer, ConsumerRecord
-from kcli.client.identity import INIT_PRODUCER_ID
 from kcli.client.partitioner import partition_for_key
-from kcli.client.producer import Producer
+from kcli.client.producer import Producer, ProducerInterceptor
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import TopicPartition
 from kserver.peer import Peer
-from kserver.wire.batch import TimestampType, encode_batch
+from kserver.wire.batch import TimestampType
 from kserver.wire.compression import Compression
-from kserver.wire.versions import request
 from tests.support import apache_kafka, brokers
 from tests.support.tools import require
+from tests.support.transactions import END_TXN, transaction
+from tests.support.wire_client import WireClient, milliseconds
 
 APACHE = ("4.3.1", "3.9.2")
+SETTINGS = {kind: {"log.cleaner.backoff.ms": 100} for kind in APACHE} | {brokers.OURS: {}}
+DELETE_RECORDS = 21
 _names = itertools.count(1)
 
 
 @pytest.fixture(scope="module", params=[brokers.OURS, *APACHE])
 def broker(request, tmp_path_factory) -> Iterator[brokers.Broker]:
-    with brokers.running(request.param, tmp_path_factory.mktemp("broker")) as running:
+    kind, directory = request.param, tmp_path_factory.mktemp("broker")
+    with brokers.running(kind, directory, SETTINGS[kind]) as running:
         running.kind = request.param
         yield running
 
@@ -54,8 +57,8 @@ async def read(
     """All records of a topic, by partition."""
     all_of = [TopicPartition(topic, n) for n in range(partitions)]
     found: dict[int, list[ConsumerRecord]] = {n: [] for n in range(partitions)}
-    config = ConsumerConfig.of(bootstrap(broker, auto_offset_reset="earliest", **settings))
-    async with Consumer(config) as consumer:
+    given = {"auto_offset_reset": "earliest"} | settings
+    async with Consumer(ConsumerConfig.of(bootstrap(broker, **given))) as consumer:
         consumer.assign(all_of)
         ends = await consumer.end_offsets(all_of)
         while [p for p, end in ends.items() if await consumer.position(p) < end]:
@@ -314,6 +317,182 @@ def test_plain_threads_have_it_too(broker, topic):
         assert [record.value for record in found] == [b"%d" % n for n in range(20)]
 
 
+PRODUCING = [
+    {"batch_size": 0},
+    {"batch_size": 200, "linger_ms": 20, "buffer_memory": 2000},
+    {"compression_type": "gzip", "compression_gzip_level": 1},
+    {"compression_type": "lz4", "compression_lz4_level": 17},
+    {"compression_type": "zstd", "compression_zstd_level": 19},
+    {"enable_idempotence": "false", "max_in_flight_requests_per_connection": 1},
+    {"max_request_size": 300},
+    {"metadata_max_age_ms": 10, "metadata_max_idle_ms": 5000},
+    {"partitioner_class": "RoundRobinPartitioner"},
+    {"partitioner_ignore_keys": "true"},
+    {"retries": 0, "acks": 1, "retry_backoff_ms": 0},
+    {"send_buffer_bytes": 9000, "receive_buffer_bytes": 9000, "connections_max_idle_ms": 100},
+    {"request.required.acks": 1, "queue.buffering.max.ms": 1, "compression.codec": "snappy"},
+]
+CONSUMING = [
+    {"check_crcs": "false"},
+    {"fetch_max_bytes": 100, "max_partition_fetch_bytes": 100},
+    {"fetch_min_bytes": 1 << 20, "fetch_max_wait_ms": 20},
+    {"isolation_level": "read_committed"},
+    {"max_poll_records": 1},
+    {"metadata_max_age_ms": 10, "connections_max_idle_ms": 100},
+    {"auto_offset_reset": "by_duration:P1D", "allow_auto_create_topics": "false"},
+    {"fetch.message.max.bytes": 100, "fetch.wait.max.ms": 20, "auto.offset.reset": "smallest"},
+]
+
+
+@pytest.mark.parametrize(
+    ("producing", "consuming"), [*((p, {}) for p in PRODUCING), *(({}, c) for c in CONSUMING)]
+)
+def test_whatever_is_set_all_arrives(broker, topic, producing, consuming):
+    values = [b"%03d" % n * 20 for n in range(100)]
+
+    async def scenario() -> None:
+        async with Producer(bootstrap(broker, **producing)) as producer:
+            sent = [await producer.send(topic, v, b"k%d" % n) for n, v in enumerate(values)]
+            await asyncio.gather(*sent)
+        found = await read(broker, topic, **consuming)
+        assert sorted(record.value for of in found.values() for record in of) == values
+
+    asyncio.run(scenario())
+
+
+class Marks(ProducerInterceptor):
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+
+    def on_send(self, record):
+        return record._replace(headers=[*record.headers, ("mark", b"1")])
+
+    def on_acknowledgement(self, metadata, error):
+        self.offsets.append(metadata.offset)
+
+
+def test_values_pass_serializers_interceptors_and_a_partitioner(broker, topic):
+    orders = [{"id": n, "text": "ü" * n} for n in range(30)]
+    marks = Marks()
+
+    async def scenario() -> None:
+        async with Producer(
+            bootstrap(broker, key_serializer="LongSerializer"),
+            value_serializer=lambda order: json.dumps(order).encode(),
+            partitioner=lambda topic, key, partitions, available: key[-1] % partitions,
+            interceptors=[marks],
+        ) as producer:
+            for order in orders:
+                await producer.send(topic, order, order["id"])
+            await producer.flush()
+        found = []
+        async with Consumer(
+            bootstrap(broker, auto_offset_reset="earliest", key_deserializer="LongDeserializer"),
+            value_deserializer=json.loads,
+        ) as consumer:
+            consumer.assign([TopicPartition(topic, n) for n in range(3)])
+            while len(found) < len(orders):
+                found += await consumer.poll(10_000)
+        assert sorted((r.value for r in found), key=lambda order: order["id"]) == orders
+        assert all(r.partition == r.key % 3 == r.value["id"] % 3 for r in found)
+        assert all(r.headers == (("mark", b"1"),) for r in found)
+        assert sorted(marks.offsets) == sorted(r.offset for r in found)
+
+    asyncio.run(scenario())
+
+
+def test_an_offset_out_of_range_is_reset_or_told(broker, topic):
+    one = TopicPartition(topic, 0)
+
+    async def scenario() -> None:
+        async with Producer(bootstrap(broker)) as producer:
+            for n in range(10):
+                await producer.send(topic, b"%d" % n, partition=0)
+        for reset, position in (("earliest", 0), ("latest", 10), ("by_duration:P1D", 0)):
+            async with Consumer(bootstrap(broker, auto_offset_reset=reset)) as consumer:
+                consumer.assign([one])
+                await consumer.seek(one, 11)
+                assert len(await consumer.poll(10_000 if position == 0 else 500)) == 10 - position
+                assert await consumer.position(one) == 10
+        async with Consumer(bootstrap(broker, auto_offset_reset="none")) as consumer:
+            consumer.assign([one])
+            await consumer.seek(one, 11)
+            with pytest.raises(KafkaError, match="Fetch position 11 is out of range") as caught:
+                await consumer.poll(10_000)
+            assert caught.value.code is ErrorCode.offset_out_of_range
+            await consumer.seek_to_beginning([one])
+            assert len(await consumer.poll(10_000)) == 10
+
+    asyncio.run(scenario())
+
+
+def test_a_log_that_was_cut_off_at_its_start_is_read_from_there(broker, topic):
+    if DELETE_RECORDS not in brokers.served_versions(broker.address):
+        pytest.skip("this broker deletes no records yet")
+    one = TopicPartition(topic, 0)
+
+    async def scenario() -> None:
+        async with Producer(bootstrap(broker)) as producer:
+            for n in range(50):
+                await producer.send(topic, b"%d" % n, partition=0)
+            await producer.flush()
+            async with Consumer(bootstrap(broker, auto_offset_reset="earliest")) as consumer:
+                consumer.assign([one])
+                await consumer.seek(one, 3)
+                with WireClient(broker.address) as client:
+                    cut = [{"partition_index": 0, "offset": 33}]
+                    topics = [{"name": topic, "partitions": cut}]
+                    client.call(DELETE_RECORDS, 1, topics=topics, timeout=milliseconds(30_000))
+                assert await consumer.beginning_offsets([one]) == {one: 33}
+                found: list[ConsumerRecord] = []
+                while len(found) < 17:
+                    found += await consumer.poll(10_000)
+                assert [r.offset for r in found] == list(range(33, 50))
+                (by_time,) = (await consumer.offsets_for_times({one: 0})).values()
+                assert by_time.offset == 33
+
+    asyncio.run(scenario())
+
+
+def test_a_compacted_log_is_read_across_its_gaps(broker):
+    if broker.kind == brokers.OURS:
+        pytest.skip("this broker does not compact yet")
+    name = brokers.create_topic(
+        broker.address,
+        f"compacted{next(_names)}",
+        cleanup_policy="compact",
+        min_cleanable_dirty_ratio=0.01,
+        segment_ms=1,
+    )
+    one = TopicPartition(name, 0)
+
+    async def scenario() -> None:
+        async with Producer(bootstrap(broker)) as producer:
+            for n in range(40):
+                sent = [await producer.send(name, b"%d" % n, b"k%d" % k) for k in range(5)]
+                await asyncio.gather(*sent)
+        for _ in range(600):  # the cleaner takes its turn when it likes
+            found = (await read(broker, name, 1))[0]
+            if len(found) < 100:
+                break
+            await asyncio.sleep(0.05)
+        offsets = [record.offset for record in found]
+        assert offsets == sorted(set(offsets))
+        assert len(offsets) < 100
+        last = {record.key: record.value for record in found}
+        assert last == {b"k%d" % k: b"39" for k in range(5)}
+        async with Consumer(bootstrap(broker, auto_offset_reset="earliest")) as consumer:
+            consumer.assign([one])
+            for gone in sorted(set(range(offsets[-1])) - set(offsets))[:20]:
+                await consumer.seek(one, gone)
+                assert (await consumer.poll(10_000))[0].offset > gone
+            await consumer.seek_to_end()
+            assert await consumer.position(one) == 200
+            assert await consumer.end_offsets([one]) == {one: 200}
+
+    asyncio.run(scenario())
+
+
 def tool(version: str, *words: str, stdin: str = "") -> str:
     done = subprocess.run(
         [sys.executable, apache_kafka.__file__, "tool", version, *words],
@@ -369,60 +548,6 @@ def test_javas_consumer_reads_what_is_written_here(broker, topic):
     assert printed.splitlines() == [
         f"CreateTime:{codec}\th:x\tk\t{codec.name}" for codec in Compression
     ]
-
-
-ADD_PARTITIONS_TO_TXN, END_TXN, FIND_COORDINATOR, PRODUCE = 24, 26, 10, 0
-
-
-async def transaction(peer: Peer, name: str, topic: str, values: list[bytes], commit: bool) -> None:
-    """Begin, write one batch to partition 0, and end: by hand."""
-    new = request(INIT_PRODUCER_ID, 2)
-    timeout = datetime.timedelta(seconds=60)
-    while True:
-        answer = await peer.call(new(transactional_id=name, transaction_timeout=timeout))
-        if answer.error_code is ErrorCode.none:
-            break
-        assert answer.error_code.retriable or answer.error_code is ErrorCode.not_coordinator
-        find = request(FIND_COORDINATOR, 2)
-        await peer.call(find(key=name, key_type=1))
-    who = {"producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
-    new = request(ADD_PARTITIONS_TO_TXN, 3)
-    topics = [new.v3_and_below_topics(name=topic, partitions=(0,))]
-    named = {
-        "v3_and_below_transactional_id": name,
-        "v3_and_below_producer_id": answer.producer_id,
-        "v3_and_below_producer_epoch": answer.producer_epoch,
-        "v3_and_below_topics": topics,
-    }
-    while True:
-        added = await peer.call(new(**named))
-        code = added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
-        if code is ErrorCode.none:
-            break
-        assert code.retriable
-    batch = encode_batch(
-        [(1000, None, value, ()) for value in values],
-        base_sequence=0,
-        transactional=True,
-        **who,
-    )
-    new = request(PRODUCE, 9)
-    data = new.topic_data.partition_data(index=0, records=batch)
-    produced = await peer.call(
-        new(
-            transactional_id=name,
-            acks=-1,
-            timeout=timeout,
-            topic_data=[new.topic_data(name=topic, partition_data=[data])],
-        )
-    )
-    assert produced.responses[0].partition_responses[0].error_code is ErrorCode.none
-    new = request(END_TXN, 3)
-    while True:
-        ended = await peer.call(new(transactional_id=name, committed=commit, **who))
-        if ended.error_code is ErrorCode.none:
-            break
-        assert ended.error_code.retriable
 
 
 def test_read_committed_shows_what_was_committed_and_nothing_else(broker, topic):

@@ -1,0 +1,64 @@
+"""One transaction by hand: of a client that has none yet, against brokers that do."""
+
+from __future__ import annotations
+
+import datetime
+
+from kcli.client.identity import INIT_PRODUCER_ID
+from kserver.errors import ErrorCode
+from kserver.peer import Peer
+from kserver.wire.batch import encode_batch
+from kserver.wire.versions import request
+
+ADD_PARTITIONS_TO_TXN, END_TXN, FIND_COORDINATOR, PRODUCE = 24, 26, 10, 0
+
+
+async def transaction(peer: Peer, name: str, topic: str, values: list[bytes], commit: bool) -> None:
+    """Begin, write one batch to partition 0, and end: by hand."""
+    new = request(INIT_PRODUCER_ID, 2)
+    timeout = datetime.timedelta(seconds=60)
+    while True:
+        answer = await peer.call(new(transactional_id=name, transaction_timeout=timeout))
+        if answer.error_code is ErrorCode.none:
+            break
+        assert answer.error_code.retriable or answer.error_code is ErrorCode.not_coordinator
+        find = request(FIND_COORDINATOR, 2)
+        await peer.call(find(key=name, key_type=1))
+    who = {"producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
+    new = request(ADD_PARTITIONS_TO_TXN, 3)
+    topics = [new.v3_and_below_topics(name=topic, partitions=(0,))]
+    named = {
+        "v3_and_below_transactional_id": name,
+        "v3_and_below_producer_id": answer.producer_id,
+        "v3_and_below_producer_epoch": answer.producer_epoch,
+        "v3_and_below_topics": topics,
+    }
+    while True:
+        added = await peer.call(new(**named))
+        code = added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+        if code is ErrorCode.none:
+            break
+        assert code.retriable
+    batch = encode_batch(
+        [(1000, None, value, ()) for value in values],
+        base_sequence=0,
+        transactional=True,
+        **who,
+    )
+    new = request(PRODUCE, 9)
+    data = new.topic_data.partition_data(index=0, records=batch)
+    produced = await peer.call(
+        new(
+            transactional_id=name,
+            acks=-1,
+            timeout=timeout,
+            topic_data=[new.topic_data(name=topic, partition_data=[data])],
+        )
+    )
+    assert produced.responses[0].partition_responses[0].error_code is ErrorCode.none
+    new = request(END_TXN, 3)
+    while True:
+        ended = await peer.call(new(transactional_id=name, committed=commit, **who))
+        if ended.error_code is ErrorCode.none:
+            break
+        assert ended.error_code.retriable
