@@ -175,7 +175,12 @@ class Producer:
 
     async def ready(self, topic: str) -> None:
         """Wait until `try_send` may succeed.  TimedOut after max.block.ms."""
-        await self._running().ready(topic, self.cluster.deadline(self._config.max_block_ms))
+        sender = self._running()
+        deadline = self.cluster.deadline(self._config.max_block_ms)
+        await sender.ready(topic, deadline)
+        # Metadata that does not have the topic yet changes nothing.
+        while not sender.accumulator.knows(topic):
+            await sender.ready(topic, deadline)
 
     async def send(
         self,

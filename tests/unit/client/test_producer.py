@@ -189,11 +189,12 @@ def test_when_memory_stays_full_sending_is_given_up_after_max_block():
     run(scenario, buffer_memory="1000", batch_size="300", max_block_ms="2000")
 
 
-def test_an_unknown_topic_is_asked_for_until_max_block():
+@pytest.mark.parametrize("way", ["send", "ready"])
+def test_an_unknown_topic_is_asked_for_until_max_block(way):
     async def scenario(producer, broker, topic):
         loop = asyncio.get_running_loop()
         with pytest.raises(TimedOut, match="Topic x not present in metadata after 2000 ms"):
-            await producer.send("x", b"v")
+            await (producer.send("x", b"v") if way == "send" else producer.ready("x"))
         assert loop.time() == pytest.approx(2, abs=0.1)
         assert len(broker.asked(METADATA)) > 3
         assert all(r.allow_auto_topic_creation for r in broker.asked(METADATA))
