@@ -349,3 +349,61 @@ def test_our_files_are_dumped_the_same(our_segments, words):
     assert (ours.status, ours.out) == (theirs.status, theirs.out)
     assert b"Mismatches" not in theirs.err
     assert b"timestamp mismatch" not in theirs.err
+
+
+@pytest.mark.parametrize("broker", [NEW], indirect=True)
+def test_our_consoles_apaches_and_kcat_share_a_topic(broker, server):
+    kcat = [require("kcat"), "-b", broker.address, "-t", "mixed"]
+    assert k("topics", *server, "--create", "--topic", "mixed", "--partitions", "1").status == 0
+    reader = ["--reader-property", "parse.key=true", "--reader-property", "parse.headers=true"]
+    for run_one in (k, apache):
+        line = f"from:{run_one.__name__}\tkey\twört\n".encode()
+        words = [*server, "--topic", "mixed", *reader]
+        assert run_one("console-producer", *words, input=line).status == 0
+    assert run([*kcat, "-P", "-K:", "-H", "from=kcat"], "key:wört\n".encode()).status == 0
+
+    columns = ["headers", "key", "value"]
+    expected = [f"from:{name}\tkey\twört" for name in ("k", "apache", "kcat")]
+    words = [*server, "--topic", "mixed", "--from-beginning", "--max-messages", "3"]
+    words += [word for name in columns for word in ("--formatter-property", f"print.{name}=true")]
+    for run_one in (k, apache):
+        assert run_one("console-consumer", *words).out.decode().splitlines() == expected
+    shown = run([*kcat, "-C", "-e", "-f", "%h %k %s %K %S %t %p %o\n"]).out.replace(b"=", b":")
+    words = [*server, "--topic", "mixed", "--offset", ":end", "-f", "%h %k %s %K %S %t %p %o\\n"]
+    assert k("console-consumer", *words).out.replace(b"=", b":") == shown
+    assert shown.decode().split("\n")[0] == "from:k key wört 3 5 mixed 0 0"
+
+    printed = run([*kcat, "-C", "-e", "-J"]).out
+    copy = [*server, "--topic", "from-kcat"]
+    assert k("topics", *copy, "--create").status == 0
+    assert k("console-producer", *copy, "--input-format", "json", input=printed).status == 0
+    copied = k("console-consumer", *copy, "--offset", ":end", "-f", "%h %k %s %T\\n").out
+    assert copied == run([*kcat, "-C", "-e", "-f", "%h %k %s %T\n"]).out
+
+
+@pytest.mark.parametrize("broker", [NEW], indirect=True)
+def test_the_last_records_are_so_many_between_the_gaps_of_transactions(broker, server):
+    require("confluent_kafka")
+    from confluent_kafka import Producer
+
+    assert k("topics", *server, "--create", "--topic", "gaps", "--partitions", "1").status == 0
+    producer = Producer({"bootstrap.servers": broker.address, "transactional.id": "gaps"})
+    producer.init_transactions()
+    for n in range(12):
+        producer.begin_transaction()
+        producer.produce("gaps", b"%d" % n)
+        producer.flush()
+        if n % 4 == 3:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+
+    def last(count, isolation):
+        words = [*server, "--topic", "gaps", "--offset", f"-{count}:end"]
+        done = k("console-consumer", *words, "--isolation-level", isolation)
+        assert done.status == 0
+        return [int(line) for line in done.lines]
+
+    assert last(5, "read_uncommitted") == [7, 8, 9, 10, 11]
+    assert last(2, "read_committed") == [7, 11]
+    assert last(9, "read_committed") == [3, 7, 11]
