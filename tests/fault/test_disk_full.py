@@ -87,7 +87,7 @@ def test_the_only_directory_is_full(tmp_path, disk):
             topic = Topic(name, topic_id(client, name))
             acked, error = fill(client, topic)
             assert error is ErrorCode.kafka_storage_error
-        assert broker.process.wait(PATIENCE_S) == 1
+        assert broker.wait(PATIENCE_S) == 1
         assert len(acked) > 50
         reasons = [line for line in broker.output if line.startswith("k server-start: ")]
         assert len(reasons) == 1
@@ -172,7 +172,7 @@ def test_a_topic_for_which_there_is_no_room_is_as_it_was_answered_once_there_is(
             is_made(client, "next")
         filler.unlink()
         try:
-            status = broker.process.wait(1)
+            status = broker.wait(1)
         except subprocess.TimeoutExpired:
             status = broker.stop()
         failed = any("goes offline" in line for line in broker.output)

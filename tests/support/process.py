@@ -34,6 +34,7 @@ class BrokerProcess:
         self.output: list[str] = []
         """Lines of all its starts."""
         self._started = False
+        self._reader: threading.Thread | None = None
 
     @property
     def data(self) -> Path:
@@ -62,8 +63,8 @@ class BrokerProcess:
         )
         self._started = False
         found = threading.Event()
-        reader = threading.Thread(target=self._read, args=(self.process, found), daemon=True)
-        reader.start()
+        self._reader = threading.Thread(target=self._read, args=(self.process, found), daemon=True)
+        self._reader.start()
         if not found.wait(START_TIMEOUT_S) or not self._started:
             self.kill()
             raise RuntimeError("the broker did not start:\n" + "".join(self.output))
@@ -85,7 +86,15 @@ class BrokerProcess:
         """SIGTERM; the exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(STOP_TIMEOUT_S)
+        return self.wait(STOP_TIMEOUT_S)
+
+    def wait(self, timeout_s: float) -> int:
+        """The exit code, once it and its output have ended; subprocess.TimeoutExpired."""
+        assert self.process is not None
+        assert self._reader is not None
+        code = self.process.wait(timeout_s)
+        self._reader.join()
+        return code
 
     def kill(self) -> None:
         """kill -9: nothing is flushed, nothing is marked clean."""
