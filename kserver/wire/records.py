@@ -39,6 +39,8 @@ _FAR_FROM_OVERFLOW = range(-(1 << 62), 1 << 62)
 _PAST_ANY_END = 1 << 40
 _LENGTHS = [_PAST_ANY_END] * (1 << 14)
 _LENGTHS[::2] = range(1 << 13)
+# By first byte + 128 * second byte: the high bit of the first is in the way.
+_LENGTHS_OF_TWO = [_PAST_ANY_END] * 128 + _LENGTHS
 
 
 class RecordReader:
@@ -85,23 +87,25 @@ class RecordReader:
 
     def take(self, most: int, most_bytes: int = PART_BYTES) -> list[Row]:
         """The next ones, at most so many, and no more after those that fill `most_bytes`."""
+        full_at = self._at + most_bytes
+        # As many as fill it if they are all alike.
+        few = max(1, most_bytes * self.left // max(1, len(self._data) - self._at))
+        rows: list[Row] = []
         try:
-            rows = self._read(min(most, self.left), self._at + most_bytes)
+            while self.left and len(rows) < most and self._at < full_at:
+                count = min(few, most - len(rows), self.left)
+                rows += self._read(count)
+                self.left -= count
         except IndexError as error:
             raise ProtocolError("a record that is cut short") from error
-        self.left -= len(rows)
         if self._at > len(self._data) or (not self.left and self._at < len(self._data)):
             raise ProtocolError("the last record does not end where the batch does")
         if rows and (rows[-1][0] >= self._end_offset or rows[-1][0] not in _INT64):
             raise ProtocolError("a record past the batch's last offset")
         return rows
 
-    def _read(self, count: int, last_at: int) -> list[Row]:
-        """Those that begin up to position `last_at`.
-
-        The 128 taken off make up for the high bit of the first byte of two.  What runs over the
-        end raises IndexError, or fails where lengths are compared.
-        """
+    def _read(self, count: int) -> list[Row]:
+        """What runs over the end raises IndexError, or fails where lengths are compared."""
         data, at = self._data, self._at
         base_offset, next_delta = self._base_offset, self._next_delta
         base_timestamp, append_time = self._base_timestamp, self._append_time
@@ -109,7 +113,7 @@ class RecordReader:
         if append_time is not None:
             base_timestamp = append_time
         near_overflow = base_timestamp not in _FAR_FROM_OVERFLOW
-        lengths = _LENGTHS
+        lengths, lengths_of_two, null = _LENGTHS, _LENGTHS_OF_TWO, NULL
         rows: list[Row] = []
         append = rows.append
         offset = base_offset + next_delta // 2 - 1
@@ -120,14 +124,12 @@ class RecordReader:
         known_headers = b"\0"
         known: tuple[tuple[str, bytes | None], ...] = ()
         for _ in range(count):
-            if at > last_at:
-                break
             if (size := data[at]) < 0x80:
                 at += 1
                 size = lengths[size]
             elif (high := data[at + 1]) < 0x80:
                 at += 2
-                size = lengths[size + high * 128 - 128]
+                size = lengths_of_two[size + high * 128]
             else:
                 size, at = _long_length(data, at)
             end = at + size
@@ -162,7 +164,7 @@ class RecordReader:
                 offset = base_offset + delta // 2
             next_delta += 2
 
-            if (size := data[at]) == NULL:
+            if (size := data[at]) == null:
                 at += 1
                 key = None
             else:
@@ -171,14 +173,14 @@ class RecordReader:
                     size = lengths[size]
                 elif (high := data[at + 1]) < 0x80:
                     at += 2
-                    size = lengths[size + high * 128 - 128]
+                    size = lengths_of_two[size + high * 128]
                 else:
                     size, at = _long_length(data, at)
                 stop = at + size
                 key = data[at:stop]
                 at = stop
 
-            if (size := data[at]) == NULL:
+            if (size := data[at]) == null:
                 at += 1
                 value = None
             else:
@@ -187,7 +189,7 @@ class RecordReader:
                     size = lengths[size]
                 elif (high := data[at + 1]) < 0x80:
                     at += 2
-                    size = lengths[size + high * 128 - 128]
+                    size = lengths_of_two[size + high * 128]
                 else:
                     size, at = _long_length(data, at)
                 stop = at + size

@@ -34,11 +34,12 @@ class Shape(NamedTuple):
         return 61 + self.at_once * (12 + MESSAGE_BYTES) if self.at_once else BATCH_BYTES
 
     def messages(self) -> list[Message]:
-        """The same each time.  Values are hexadecimal digits: lz4 halves them, if barely."""
+        """The same each time.  Values are of 500 words: lz4 halves them."""
         chance = random.Random(1)
+        words = [chance.randbytes(chance.randint(1, 5)).hex() for _ in range(500)]
         return [
             Message(
-                chance.randbytes(MESSAGE_BYTES // 2).hex().encode(),
+                " ".join(chance.choices(words, k=MESSAGE_BYTES // 2))[:MESSAGE_BYTES].encode(),
                 b"key-%05d" % number if self.keyed else None,
                 [(f"header-{i}", b"content-%d" % i) for i in range(self.headers)],
             )
