@@ -1,58 +1,76 @@
-"""10 GB of lines through `k console-producer`: every one arrives, in memory that does not grow."""
+"""10 GB of lines through `k console-producer` and out of `k console-consumer`: the same bytes in
+the same order, in memory that does not grow.
+"""
 
 from __future__ import annotations
 
-import asyncio
+import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from kcli.client.admin import Admin
-from kcli.client.config import AdminConfig
-from kserver.model import TopicPartition
 from tests.support.process import BrokerProcess
 
 GIGABYTES = float(os.environ.get("GIGABYTES", "10"))
-LINE = b"x" * 199 + b"\n"
+LINE = b"%012d" + b"x" * 187 + b"\n"
 LINES_AT_ONCE = 50_000
-PRODUCER_MB, BROKER_MB = 200, 150
+READ_BYTES = 1 << 20
+POINTS = 20
+PRODUCER_MB, CONSUMER_MB, BROKER_MB = 200, 200, 150
 K = [sys.executable, "-c", "from kcli.main import main; main()"]
-LATEST = -1
-# The log is cut behind what was written, so that the disk need not hold it all.
-SETTINGS = {
-    "log.segment.bytes": 256 << 20,
-    "log.retention.bytes": 1 << 30,
-    "log.retention.check.interval.ms": 1000,
-    "log.segment.delete.delay.ms": 1000,
-}
 
 
 def resident_mb(pid: int) -> float:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / 1e6
 
 
-async def end_offset(address: str) -> int:
-    async with Admin(AdminConfig.of({"bootstrap.servers": address})) as admin:
-        ((_, listed),) = (await admin.list_offsets({TopicPartition("t", 0): LATEST})).items()
-        return listed.offset
+class Curve:
+    """The memory of a command and of the broker, at so many points of the way."""
+
+    def __init__(self, command: int, broker: int, whole: float) -> None:
+        self.points: list[tuple[float, float]] = []
+        self._pids = command, broker
+        self._every = whole / POINTS
+        self._next = 0.0
+
+    def at(self, amount: float) -> None:
+        if amount >= self._next:
+            self._next += self._every
+            first, second = map(resident_mb, self._pids)
+            self.points.append((first, second))
+            print(f"{amount / 1e9:6.2f} GB: {first:.0f} MB, broker {second:.0f} MB", flush=True)
 
 
 def test_a_long_pipe_arrives_whole_in_constant_memory(tmp_path):
-    rounds = int(GIGABYTES * 1e9 / len(LINE) / LINES_AT_ONCE)
-    curve = []
-    with BrokerProcess(tmp_path, SETTINGS) as broker:
-        words = [*K, "console-producer", "--bootstrap-server", broker.address, "--topic", "t"]
-        with subprocess.Popen(words, stdin=subprocess.PIPE) as sending:
+    rounds = max(1, int(GIGABYTES * 1e9 / 200 / LINES_AT_ONCE))
+    size = rounds * LINES_AT_ONCE * 200
+    sent, arrived = hashlib.blake2b(), hashlib.blake2b()
+    with BrokerProcess(tmp_path, {"log.retention.bytes": -1}) as broker:
+        to = ["--bootstrap-server", broker.address, "--topic", "t"]
+        subprocess.run([*K, "topics", *to, "--create", "--partitions", "1"], check=True)
+        with subprocess.Popen([*K, "console-producer", *to], stdin=subprocess.PIPE) as sending:
+            producer = Curve(sending.pid, broker.pid, size)
             for number in range(rounds):
-                sending.stdin.write(LINE * LINES_AT_ONCE)
-                if number % max(rounds // 20, 1) == 0:
-                    curve.append((resident_mb(sending.pid), resident_mb(broker.pid)))
+                # A different number in each block, so that none can stand for another.
+                block = LINE % number + LINE % 0 * (LINES_AT_ONCE - 1)
+                sent.update(block)
+                sending.stdin.write(block)
+                producer.at(number * len(block))
             sending.stdin.close()
             assert sending.wait() == 0
-        arrived = asyncio.run(end_offset(broker.address))
-    for producer, its_broker in curve:
-        print(f"producer {producer:.0f} MB, broker {its_broker:.0f} MB")
-    assert arrived == rounds * LINES_AT_ONCE
-    assert max(producer for producer, _ in curve) < PRODUCER_MB
-    assert max(its_broker for _, its_broker in curve) < BROKER_MB
+        words = [*K, "console-consumer", *to, "--from-beginning", "--exit-at-end"]
+        with subprocess.Popen(words, stdout=subprocess.PIPE) as reading:
+            consumer = Curve(reading.pid, broker.pid, size)
+            received = 0
+            while data := reading.stdout.read(READ_BYTES):
+                arrived.update(data)
+                received += len(data)
+                consumer.at(received)
+            assert reading.wait() == 0
+    shutil.rmtree(broker.data)
+    assert (received, arrived.hexdigest()) == (size, sent.hexdigest())
+    for curve, limit in ((producer, PRODUCER_MB), (consumer, CONSUMER_MB)):
+        assert max(command for command, _ in curve.points) < limit
+        assert max(its_broker for _, its_broker in curve.points) < BROKER_MB
