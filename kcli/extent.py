@@ -107,9 +107,10 @@ async def _last(
     last fetch does not wait for new records: the first one to be printed would wait behind it.
     """
     from kcli.client.consumer import Consumer
+    from kcli.client.serialization import BYTES_IN
 
     config = replace(config, fetch_max_wait_ms=PROBE_WAIT_MS)
-    async with Consumer(config) as consumer:
+    async with Consumer(config, **BYTES_IN) as consumer:
         return await _looked_up(consumer, config, records, first, ends)
 
 

@@ -67,8 +67,9 @@ class Reading:
         the consumer's poll raises.
         """
         from kcli.client.consumer import Consumer
+        from kcli.client.serialization import BYTES_IN
 
-        async with Consumer(self._config) as consumer:
+        async with Consumer(self._config, **BYTES_IN) as consumer:
             partitions = await self._wait_for_partitions(consumer)
             if partitions is None:
                 return

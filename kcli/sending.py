@@ -68,12 +68,13 @@ class Sending:
     async def all_of_stdin(self) -> None:
         """Until the end of the input, or until nothing more can be sent."""
         from kcli.client.producer import Producer
+        from kcli.client.serialization import BYTES_OUT
 
         format = self._format
         if self._per_second is not None:
             self._pace = Pace(self._per_second, asyncio.get_running_loop().time())
         prompts = sys.stdin.isatty() and sys.stdout.isatty()
-        async with Producer(self._config, on_batch=self._told) as producer:
+        async with Producer(self._config, **BYTES_OUT, on_batch=self._told) as producer:
             prompt(1 if prompts else 0)
             async for chunk in input.chunks(sys.stdin.fileno()):
                 pieces = format.feed(chunk)

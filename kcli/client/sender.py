@@ -95,6 +95,9 @@ class Sender:
                     tasks.create_task(self._keep_producer_id())
                 for outlet in self._outlets.values():
                     tasks.create_task(outlet.run())
+        except ExceptionGroup as bugs:
+            self.fail(ClientError(f"the producer failed: {bugs.exceptions[0]!r}"))
+            raise
         finally:
             for timer in (self._linger_timer, self._expiry_timer):
                 if timer is not None:
@@ -146,8 +149,10 @@ class Sender:
             await asyncio.wait(outcomes)
 
     def fail(self, error: Exception) -> None:
-        """Every record that waits fails with `error`, and so does all that is offered later."""
-        self._fatal = error
+        """Every record that waits fails with `error`, and so does all that is offered later; with
+        the first that was given.
+        """
+        error = self._fatal = self._fatal or error
         for batch in list(self.accumulator.incomplete):
             self.accumulator.give_up(batch)
             self._finish(batch, error, -1, -1)

@@ -61,6 +61,13 @@ _KINDS: Mapping[str, tuple[Serializer, Deserializer]] = {
     "Void": (_nothing, _nothing),
 }
 
+BYTES_OUT: Mapping[str, Serializer] = {"key_serializer": as_it_is, "value_serializer": as_it_is}
+BYTES_IN: Mapping[str, Deserializer] = {
+    "key_deserializer": as_it_is,
+    "value_deserializer": as_it_is,
+}
+"""Arguments of a client that has bytes, and may be configured for one that has values."""
+
 SERIALIZERS: Mapping[str, Serializer] = {
     f"{PACKAGE}{kind}Serializer": write for kind, (write, _) in _KINDS.items()
 }

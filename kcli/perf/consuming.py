@@ -70,8 +70,9 @@ class Consuming:
         Raises ClusterUnreachable, and what the consumer's poll raises.
         """
         from kcli.client.consumer import Consumer
+        from kcli.client.serialization import BYTES_IN
 
-        async with Consumer(self._config) as consumer:
+        async with Consumer(self._config, **BYTES_IN) as consumer:
             self._start_ms = self._end_ms = self._window_ms = self._now_ms()
             try:
                 if await self._assigned(consumer):

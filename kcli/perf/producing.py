@@ -81,10 +81,11 @@ class Producing:
         too large; what was measured until then stays.
         """
         from kcli.client.producer import Producer, wall_clock_ms
+        from kcli.client.serialization import BYTES_OUT
 
         loop = asyncio.get_running_loop()
         load = self._load
-        async with Producer(self._config, on_batch=self._told) as producer:
+        async with Producer(self._config, **BYTES_OUT, on_batch=self._told) as producer:
             await producer.partitions_for(load.topic)
             start_ms, self._start_s = wall_clock_ms(), loop.time()
             self._all, self._window = Tally(self._start_s), Tally(self._start_s)

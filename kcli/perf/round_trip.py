@@ -69,12 +69,13 @@ class RoundTrips:
         """Raises Refused for a record that does not come back as it went."""
         from kcli.client.consumer import Consumer
         from kcli.client.producer import Producer
+        from kcli.client.serialization import BYTES_IN, BYTES_OUT
 
         loop, trip, chance = asyncio.get_running_loop(), self._trip, Random(0)
         await self._create_if_missing()
         async with (
-            Consumer(self._consumer_config) as consumer,
-            Producer(self._producer_config) as producer,
+            Consumer(self._consumer_config, **BYTES_IN) as consumer,
+            Producer(self._producer_config, **BYTES_OUT) as producer,
         ):
             await self._seek_to_end(consumer)
             self._tally = Tally(loop.time())

@@ -10,6 +10,7 @@ import pytest
 from kcli.client.errors import TimedOut
 from kcli.client.partitioner import RoundRobin, partition_for_key
 from kcli.client.producer import ProducerInterceptor
+from kcli.client.serialization import BYTES_OUT
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import NO_BROKER
 from tests.support.producing import OK, run
@@ -238,3 +239,13 @@ def test_a_function_of_ones_own_sees_what_it_needs_and_may_decline():
             await producer.send("t", b"v", b"9")
 
     run(scenario, partitions=3, plugins={"partitioner": choose})
+
+
+def test_a_client_that_has_bytes_is_not_touched_by_what_settings_name():
+    async def scenario(producer, broker, topic):
+        assert producer._intake is None
+        await (await producer.send("t", b"v", b"k"))
+        assert topic.values() == [b"v"]
+
+    names = {"key_serializer": STRINGS, "value_serializer": "com.example.Unknown"}
+    run(scenario, plugins=BYTES_OUT, **names)
