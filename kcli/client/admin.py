@@ -30,6 +30,7 @@ from kcli.client.descriptions import (
     ConfigSource,
     ConfigSynonym,
     ConfigType,
+    CoordinatorType,
     CreatedTopic,
     NewPartitions,
     NewTopic,
@@ -53,6 +54,7 @@ __all__ = [
     "ConfigSource",
     "ConfigSynonym",
     "ConfigType",
+    "CoordinatorType",
     "CreatedTopic",
     "NewPartitions",
     "NewTopic",
@@ -64,7 +66,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+K = TypeVar("K")
 
+FIND_COORDINATOR = 10
 CREATE_TOPICS = 19
 DELETE_TOPICS = 20
 DESCRIBE_CONFIGS = 32
@@ -76,6 +80,8 @@ DESCRIBE_TOPIC_PARTITIONS = 75
 # Metadata takes topic ids from here on (KIP-516), and DeleteTopics.
 METADATA_BY_ID = 12
 DELETE_BY_ID = 6
+# FindCoordinator takes many keys from here on (KIP-699).
+MANY_COORDINATORS = 4
 
 _ASK_AGAIN = frozenset({ErrorCode.not_controller, ErrorCode.throttling_quota_exceeded})
 
@@ -188,6 +194,20 @@ class Admin:
             return {topic.name: _refusal(topic) for topic in answer.responses}
 
         return await self._by_controller("deleteTopics", list(names), ask)
+
+    async def delete_topics_by_id(self, ids: Iterable[UUID]) -> dict[UUID, KafkaError | None]:
+        """KafkaError where the broker is older than topic ids."""
+
+        async def ask(peer: Peer, ids: list[UUID]) -> dict[UUID, KafkaError | None]:
+            version = peer.version(DELETE_TOPICS)
+            if version < DELETE_BY_ID:
+                raise KafkaError(ErrorCode.unsupported_version, f"{peer} knows no topic ids")
+            new = versions.request(DELETE_TOPICS, version)
+            asked = [new.topics(name=None, topic_id=id) for id in ids]
+            answer = await peer.call(new(topics=asked, timeout=self._timeout))
+            return {topic.topic_id: _refusal(topic) for topic in answer.responses}
+
+        return await self._by_controller("deleteTopics", list(ids), ask)
 
     async def create_partitions(
         self, topics: Mapping[str, NewPartitions], *, validate_only: bool = False
@@ -325,6 +345,26 @@ class Admin:
         await self._retry("listNodes", lambda: self.cluster.refresh(()))
         return self._known_nodes()
 
+    async def find_coordinators(
+        self, keys: Iterable[str], kind: CoordinatorType = CoordinatorType.GROUP
+    ) -> dict[str, Node | KafkaError]:
+        """Which broker leads each group or transactional id, now: one that is not available yet is
+        a refusal.
+        """
+        wanted = list(dict.fromkeys(keys))
+
+        async def attempt() -> dict[str, Node | KafkaError]:
+            peer = await self.cluster.peer()
+            version = peer.version(FIND_COORDINATOR)
+            new = versions.request(FIND_COORDINATOR, version)
+            if version >= MANY_COORDINATORS:
+                answer = await peer.call(new(key_type=kind, coordinator_keys=wanted))
+                return {found.key: _coordinator(found) for found in answer.coordinators}
+            return {k: _coordinator(await peer.call(new(key=k, key_type=kind))) for k in wanted}
+
+        found = await self._retry("findCoordinator", attempt) if wanted else {}
+        return {key: found.get(key) or left_out() for key in wanted}
+
     async def api_versions(self, node: Node | BrokerId) -> dict[int, tuple[int, int]]:
         """The lowest and highest version of each API key that one broker offers."""
         id = node.id if isinstance(node, Node) else node
@@ -352,13 +392,13 @@ class Admin:
     async def _by_controller(
         self,
         call: str,
-        names: Collection[str],
-        ask: Callable[[Peer, list[str]], Awaitable[dict[str, T | KafkaError]]],
-    ) -> dict[str, T | KafkaError]:
-        """Ask the controller about each name; again about those that met a former controller, or
-        a quota (KIP-599).
+        names: Collection[K],
+        ask: Callable[[Peer, list[K]], Awaitable[dict[K, T | KafkaError]]],
+    ) -> dict[K, T | KafkaError]:
+        """Ask the controller about each name or id; again about those that met a former
+        controller, or a quota (KIP-599).
         """
-        done: dict[str, T | KafkaError] = {}
+        done: dict[K, T | KafkaError] = {}
 
         async def attempt() -> None:
             peer = await self.cluster.peer(To.CONTROLLER)
@@ -445,6 +485,10 @@ def _refusal(item: Any) -> KafkaError | None:
     if item.error_code == ErrorCode.none:
         return None
     return KafkaError(item.error_code, getattr(item, "error_message", None) or "")
+
+
+def _coordinator(found: Any) -> Node | KafkaError:
+    return _refusal(found) or node_of(found.node_id, found.host, found.port, None)
 
 
 def _new_topic(new: Any, topic: NewTopic) -> Any:

@@ -64,6 +64,11 @@ class ConfigType(IntEnum):
         return cls.UNKNOWN
 
 
+class CoordinatorType(IntEnum):
+    GROUP = 0
+    TRANSACTION = 1
+
+
 ConfigResource: TypeAlias = tuple[ResourceType, str]
 
 

@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from uuid import UUID
 
 import pytest
 
@@ -114,6 +115,10 @@ def test_topics_are_made_described_changed_and_deleted(broker):
             gone = await admin.delete_topics([a, b, "nope"])
             assert (gone[a], gone[b]) == (None, None)
             assert gone["nope"].code is ErrorCode.unknown_topic_or_partition
+            c = (await admin.create_topics([NewTopic(f"{a}-by-id", 1, 1)]))[f"{a}-by-id"].id
+            gone = await admin.delete_topics_by_id([c, UUID(int=99)])
+            assert gone[c] is None
+            assert gone[UUID(int=99)].code is ErrorCode.unknown_topic_id
 
     asyncio.run(scenario())
 
@@ -128,6 +133,11 @@ def test_the_cluster_tells_who_it_is(broker):
             assert described.cluster_id
             assert {0, 1, 3, 18} <= set(await admin.api_versions(nodes[0]))
             assert await admin.list_reassignments() == {}
+            (coordinator,) = (await admin.find_coordinators(["some-group"])).values()
+            if isinstance(coordinator, KafkaError):
+                assert coordinator.code is ErrorCode.coordinator_not_available
+            else:
+                assert coordinator.id in {node.id for node in nodes}
 
     asyncio.run(scenario())
 

@@ -12,14 +12,17 @@ from kcli.client.admin import (
     DESCRIBE_CLUSTER,
     DESCRIBE_CONFIGS,
     DESCRIBE_TOPIC_PARTITIONS,
+    FIND_COORDINATOR,
     LIST_PARTITION_REASSIGNMENTS,
     Admin,
     ConfigSource,
     ConfigType,
+    CoordinatorType,
     NewTopic,
     ResourceType,
     TopicDescription,
 )
+from kcli.client.cluster import Node
 from kcli.client.config import AdminConfig
 from kcli.client.offsets import LIST_OFFSETS, ListedOffset
 from kserver.errors import ErrorCode, KafkaError
@@ -473,3 +476,71 @@ def test_the_number_of_tries_can_be_limited():
         assert len(broker.asked(CREATE_TOPICS)) == 3
 
     run(scenario, retries="2")
+
+
+def test_topics_are_deleted_by_id_where_the_broker_knows_ids():
+    known, unknown = UUID(int=5), UUID(int=6)
+
+    def handler(request):
+        reply = reply_to(request)
+        codes = {known: ErrorCode.none, unknown: ErrorCode.unknown_topic_id}
+        assert all(topic.name is None for topic in request.topics)
+        return reply(
+            responses=[
+                reply.responses(name=None, topic_id=t.topic_id, error_code=codes[t.topic_id])
+                for t in request.topics
+            ]
+        )
+
+    async def scenario(admin, broker):
+        broker.on(DELETE_TOPICS, handler, (1, 6))
+        gone = await admin.delete_topics_by_id([known, unknown])
+        assert gone[known] is None
+        assert gone[unknown].code is ErrorCode.unknown_topic_id
+        broker.versions[DELETE_TOPICS] = (1, 5)
+        broker.drop()
+        with pytest.raises(KafkaError, match="knows no topic ids"):
+            await admin.delete_topics_by_id([known])
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("newest", range(7))
+def test_coordinators_are_found_for_one_key_or_many(newest):
+    def found(key: str) -> dict:
+        if key == "b":
+            refused = ErrorCode.coordinator_not_available
+            return {"error_code": refused, "node_id": -1, "host": "", "port": -1}
+        return {"error_code": ErrorCode.none, "node_id": 7, "host": "h", "port": 9}
+
+    def handler(request):
+        reply = reply_to(request)
+        if request.__version__ < 4:
+            return reply(**found(request.key))
+        coordinators = [reply.coordinators(key=k, **found(k)) for k in request.coordinator_keys]
+        return reply(coordinators=coordinators)
+
+    async def scenario(admin, broker):
+        broker.on(FIND_COORDINATOR, handler, (0, newest))
+        coordinators = await admin.find_coordinators(["a", "b"], CoordinatorType.TRANSACTION)
+        assert coordinators["a"] == Node(7, "h", 9)
+        assert coordinators["b"].code is ErrorCode.coordinator_not_available
+        kinds = {getattr(r, "key_type", 1) for r in broker.asked(FIND_COORDINATOR)}
+        assert kinds == {CoordinatorType.TRANSACTION}
+
+    run(scenario)
+
+
+def test_a_broker_that_leaves_out_what_it_was_asked_refused_it():
+    async def scenario(admin, broker):
+        broker.on(DESCRIBE_CONFIGS, lambda request: reply_to(request)(results=()))
+        broker.on(LIST_OFFSETS, lambda request: reply_to(request)(topics=()))
+        leads = metadata(broker, topics=[("t", ErrorCode.none, (0, 1))])
+        broker.on(METADATA, leads)
+        (config,) = (await admin.describe_configs([(ResourceType.BROKER, "x")])).values()
+        (offset,) = (await admin.list_offsets({TopicPartition("t", 0): -1})).values()
+        for refused in (config, offset):
+            assert refused.code is ErrorCode.unknown_server_error
+            assert "left this out" in refused.message
+
+    run(scenario)
