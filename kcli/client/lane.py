@@ -122,7 +122,7 @@ class Batch:
         self.attempts = 0
         self.base_sequence = -1
         self.doubtful = False
-        self.encoded: bytes | None = None
+        self.encoded: tuple[bytes, bytes] | None = None
         self.finished = False
 
     def deliver(

@@ -28,7 +28,7 @@ from kcli.client.produce import (
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import NO_PRODUCER_ID, BrokerId
 from kserver.peer import Peer
-from kserver.wire.batch import encode_batch
+from kserver.wire.batch import batch_in_two
 from kserver.wire.compression import Compression
 
 Asked: TypeAlias = dict[tuple[str | UUID, int], Batch]
@@ -54,11 +54,12 @@ class Encoder:
         }
         self._level = levels.get(self._codec)
 
-    def encode(self, batch: Batch) -> bytes:
+    def encode(self, batch: Batch) -> tuple[bytes, bytes]:
+        """Header and records."""
         if batch.encoded is None:
             lane = batch.lane
             sequenced = batch.base_sequence >= 0
-            batch.encoded = encode_batch(
+            batch.encoded = batch_in_two(
                 batch.records,
                 compression=self._codec,
                 level=self._level,
@@ -224,7 +225,7 @@ class Outlet:
             id = self._topic_id(name)
             topic = name if version < BY_TOPIC_ID or id is None else id
             try:
-                parts.append(Part(topic, partition, self._encoder.encode(batch)))
+                parts.append(Part(topic, partition, *self._encoder.encode(batch)))
             except (TypeError, ValueError, AttributeError) as error:
                 # Something that is neither bytes nor None, or a header's name that is no text.
                 self._events.fail_batch(batch, error)

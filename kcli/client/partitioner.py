@@ -30,7 +30,6 @@ _MASK = 0xFFFFFFFF
 _REMEMBERED_KEYS = 1 << 15
 
 
-@functools.lru_cache(_REMEMBERED_KEYS)
 def murmur2(data: bytes) -> int:
     """The 32-bit hash, unsigned."""
     size = len(data)
@@ -46,6 +45,7 @@ def murmur2(data: bytes) -> int:
     return hash ^ hash >> 15
 
 
+@functools.lru_cache(_REMEMBERED_KEYS)
 def partition_for_key(key: bytes, partitions: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 

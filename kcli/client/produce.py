@@ -32,7 +32,8 @@ class Part(NamedTuple):
 
     topic: str | UUID
     partition: int
-    batch: bytes
+    header: bytes
+    records: bytes
 
 
 class Produced(NamedTuple):
@@ -47,7 +48,7 @@ class Produced(NamedTuple):
 
 
 def request_body(version: int, parts: Sequence[Part], *, acks: int, timeout_ms: int) -> list[bytes]:
-    """The pieces of a request's body, the batches among them uncopied."""
+    """The pieces of a request's body, the batches' records among them uncopied."""
     topics: dict[str | UUID, list[Part]] = {}
     for part in parts:
         topics.setdefault(part.topic, []).append(part)
@@ -58,12 +59,13 @@ def request_body(version: int, parts: Sequence[Part], *, acks: int, timeout_ms: 
     pieces: list[bytes] = []
     for topic, of_topic in topics.items():
         head += _topic(topic, flexible) + _length(len(of_topic), flexible)
-        for _, partition, batch in of_topic:
+        for _, partition, header, records in of_topic:
+            size = len(header) + len(records)
             if flexible:
-                head += _INDEX.pack(partition) + varint.encode_unsigned(len(batch) + 1)
+                head += _INDEX.pack(partition) + varint.encode_unsigned(size + 1)
             else:
-                head += _PARTITION.pack(partition, len(batch))
-            pieces += (head, batch)
+                head += _PARTITION.pack(partition, size)
+            pieces += (head + header, records)
             head = b"\0" if flexible else b""
         if flexible:
             head += b"\0"

@@ -32,7 +32,14 @@ from typing import Any, NamedTuple
 from kserver.errors import ProtocolError
 from kserver.wire.checksum import Buffer, crc32c
 from kserver.wire.compression import Compression, compress, decompress
-from kserver.wire.records import Headers, NewRecord, RecordReader, Row, encode_records
+from kserver.wire.records import (
+    Headers,
+    NewRecord,
+    RecordReader,
+    Row,
+    encode_and_date,
+    encode_records,
+)
 
 __all__ = ["Headers", "NewRecord", "RecordReader", "Row", "encode_records"]
 
@@ -239,7 +246,14 @@ def batches(buffer: Buffer) -> Iterator[RecordBatch]:
         position += batch.size
 
 
-def encode_batch(
+def encode_batch(records: Sequence[NewRecord], **fields: Any) -> bytes:
+    """A whole batch of at least one record, checksum included; `fields` as `batch_in_two` takes
+    them.
+    """
+    return b"".join(batch_in_two(records, **fields))
+
+
+def batch_in_two(
     records: Sequence[NewRecord],
     *,
     base_offset: int = 0,
@@ -252,10 +266,10 @@ def encode_batch(
     control: bool = False,
     leader_epoch: int = -1,
     timestamp_type: TimestampType = TimestampType.create_time,
-) -> bytes:
-    """A whole batch of at least one record, checksum included."""
+) -> tuple[bytes, bytes]:
+    """A batch's header and its records, apart: to join them would copy the records once more."""
     assert records
-    body = encode_records(records)
+    body, max_timestamp = encode_and_date(records)
     if compression:
         body = compress(compression, body, level)
     under_crc = _UNDER_CRC.pack(
@@ -265,7 +279,7 @@ def encode_batch(
         | (CONTROL if control else 0),
         len(records) - 1,
         records[0][0],
-        max([record[0] for record in records]),
+        max_timestamp,
         producer_id,
         producer_epoch,
         base_sequence,
@@ -274,7 +288,7 @@ def encode_batch(
     length = HEADER_SIZE - LOG_OVERHEAD + len(body)
     crc = crc32c(body, crc32c(under_crc))
     before_crc = _BEFORE_CRC.pack(base_offset, length, leader_epoch, MAGIC, crc)
-    return b"".join((before_crc, under_crc, body))
+    return before_crc + under_crc, body
 
 
 class BatchBuilder:

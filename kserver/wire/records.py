@@ -269,15 +269,20 @@ _NO_SIZE = -2
 
 
 def encode_records(records: Sequence[NewRecord]) -> bytes:
-    """The records' bytes, without a batch's header: offset deltas count from 0, timestamps from the
-    first record's.
+    """The records' bytes, without a batch's header."""
+    return encode_and_date(records)[0]
+
+
+def encode_and_date(records: Sequence[NewRecord]) -> tuple[bytes, int]:
+    """The records' bytes, and the largest timestamp: offset deltas count from 0, timestamps from
+    the first record's.
 
     Neighbours are often alike in all but their bytes and offsets: then what lies between those is
     taken from the record before.
     """
     table, tabled, encode = _VARINTS, _TABLED, varint.encode
     parts: list[bytes] = []
-    base_timestamp = last_timestamp = records[0][0] if records else 0
+    base_timestamp = last_timestamp = largest = records[0][0] if records else 0
     head = b"\0\0"  # attributes and timestamp delta
     tail = b"\0"  # headers
     length = key_length = value_length = b""
@@ -299,6 +304,7 @@ def encode_records(records: Sequence[NewRecord]) -> bytes:
                 longer_from <<= 7
             if timestamp != last_timestamp:
                 last_timestamp = timestamp
+                largest = max(largest, timestamp)
                 head = b"\0" + encode(timestamp - base_timestamp)
             if headers != last_headers:
                 last_headers = headers
@@ -322,7 +328,7 @@ def encode_records(records: Sequence[NewRecord]) -> bytes:
             parts += (length, head, delta, key_length, value_length, value or b"", tail)
         else:
             parts += (length, head, delta, key_length, key, value_length, value or b"", tail)
-    return b"".join(parts)
+    return b"".join(parts), largest
 
 
 def _encode_headers(headers: Headers) -> bytes:
