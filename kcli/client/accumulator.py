@@ -158,11 +158,12 @@ class Accumulator:
                 size += len(key)
             lane = self._lane(topic, key, partition)
             batch = None if lane is None else lane.open
-        if batch is None or batch.size + size > self._batch_size:
+        if batch is None or (full_size := batch.size + size) > self._batch_size:
             batch = self._batch_for(topic, key, partition, size)
             if batch is None:
                 return False
-        batch.size += size
+            full_size = batch.size + size
+        batch.size = full_size
         batch.records.append((timestamp, key, value, headers))
         if on_delivery is not None:
             batch.deliveries.append((len(batch.records) - 1, on_delivery))

@@ -32,7 +32,7 @@ def produce(address: str, topic: str, shape: Shape, seconds: float) -> tuple[int
 async def _produce(
     config: ProducerConfig, topic: str, shape: Shape, seconds: float
 ) -> tuple[int, float]:
-    messages = shape.messages()
+    messages = [(m.value, m.key, tuple(m.headers)) for m in shape.messages()]
     sent = 0
     async with Producer(config) as producer:
         send = producer.try_send
