@@ -84,12 +84,11 @@ class DefaultFormatter:
             return b"".join([self.line(batch, record) for record in batch.records])
         if not self._value:
             return b""
-        null, end = self._null, self._end
-        return (
-            end.join([null if (value := r[3]) is None else value for r in batch.rows]) + end
-            if batch.rows
-            else b""
-        )
+        null = self._null
+        values = [null if (value := row[3]) is None else value for row in batch.rows]
+        # For a separator at the end; adding it to the joined bytes would copy them.
+        values.append(b"")
+        return self._end.join(values)
 
     def line(self, batch: FetchedBatch, record: Record) -> bytes:
         """One record, with its line separator; nothing where no column is asked for."""

@@ -61,11 +61,11 @@ def _write(stream: TextIO, text: str) -> None:
     stream.write(visible(text) if stream.isatty() else text)
 
 
-def answer_bytes(data: bytes) -> None:
+def answer_bytes(*pieces: bytes) -> None:
     """Print bytes as they are, on a terminal without what it would obey; at once."""
     if sys.stdout.isatty():
         transient("")
-        sys.stdout.write(visible(data.decode(errors="replace")))
+        sys.stdout.write(visible(b"".join(pieces).decode(errors="replace")))
     else:
-        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.writelines(pieces)
     sys.stdout.flush()

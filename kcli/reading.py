@@ -172,13 +172,13 @@ class Reading:
         if self._wanted.filter is not None:
             batches = self._filtered(batches, self._wanted.filter)
         try:
-            text = b"".join([self._formats.lines(batch) for batch in batches])
+            # Not joined: that would copy them all once more.
+            pieces = [self._formats.lines(batch) for batch in batches]
         except Unprintable:
             self._print_one_by_one(batches)
             return
         self.count += sum(len(batch.rows) for batch in batches)
-        if text:
-            answer_bytes(text)
+        answer_bytes(*pieces)
 
     def _filtered(
         self, batches: Sequence[FetchedBatch], filter: RecordFilter
