@@ -15,7 +15,6 @@ Everything a manual page says beside the options is declared with the command: s
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import math
 import re
@@ -192,6 +191,8 @@ class Overview(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and self.get_command(ctx, args[0]) is None:
             name = args[0].removeprefix("kafka-").removesuffix(".sh")
+            import difflib  # 5 ms that only a misspelt name costs
+
             near = difflib.get_close_matches(name, self.list_commands(ctx), 3, 0.5)
             hint = f" Did you mean {' or '.join(near)}?" if near else ""
             raise click.UsageError(f"there is no command '{args[0]}'.{hint}", ctx)
@@ -307,6 +308,8 @@ def _value(param: click.Parameter, ctx: click.Context, given: Any) -> Any:
 
 
 def _unknown(said: str, name: str, known: Mapping[str, click.Option]) -> str:
+    import difflib  # 5 ms that only a misspelt name costs
+
     near = difflib.get_close_matches(name, known, 1)
     return f"{said} is not a recognized option" + (f" (did you mean --{near[0]}?)" if near else "")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -70,6 +69,8 @@ class Settings:
 
 
 def _unknown(key: str, known: list[str]) -> str:
+    import difflib  # 5 ms that only a misspelt name costs
+
     near = difflib.get_close_matches(key, known, n=1)
     return f"{key} is not a known setting" + (f"; did you mean {near[0]}?" if near else "")
 
