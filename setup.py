@@ -12,7 +12,29 @@ import sys
 
 from setuptools import setup
 
-COMPILED = ("kserver/wire/records.py",)
+COMPILED = (
+    "kserver/wire/varint.py",
+    "kserver/wire/records.py",
+    "kserver/wire/batch.py",
+    "kserver/wire/codec.py",
+    "kserver/world/disk.py",
+    "kserver/world/clock.py",
+    "kserver/log/validator.py",
+    "kserver/log/producer_state.py",
+    "kserver/log/index.py",
+    "kserver/log/segment.py",
+    "kserver/log/segments.py",
+    "kserver/log/log.py",
+    "kserver/network/conversation.py",
+    "kserver/network/connection.py",
+    "kserver/replica/partition.py",
+    "kserver/replica/fetch.py",
+    "kserver/replica/fetch_session.py",
+    "kserver/api/fetch_bytes.py",
+    "kserver/api/fetch.py",
+    "kserver/api/produce.py",
+    "kserver/api/table.py",
+)
 REQUIRED = ["mypy[mypyc]>=1.11"]
 
 

@@ -1,4 +1,4 @@
-"""The packages as a wheel with K_COMPILE=1 has them: the record codec as a C extension."""
+"""The packages as a wheel with K_COMPILE=1 has them: its hot loops as C extensions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PARTS = ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "kse
 
 
 def build(directory: Path) -> Path:
-    """Into a directory that is made, half a minute; one that is there is given back as it is."""
+    """Into a directory that is made, two minutes; one that is there is given back as it is."""
     if directory.exists():
         return directory
     new = directory.with_name(f"{directory.name}.new")

@@ -1,0 +1,52 @@
+"""The tests of what K_COMPILE=1 compiles, with it compiled: the same source must do the same."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.bench import compiled
+
+TESTS = (
+    "tests/unit/wire",
+    "tests/unit/world",
+    "tests/unit/log",
+    "tests/unit/network",
+    "tests/unit/replica",
+    "tests/unit/api",
+    "tests/unit/client",
+    "tests/contract/test_shells.py",
+    "tests/contract/test_disk.py",
+    "tests/contract/api",
+    "tests/simulation",
+    "tests/fault/test_kill.py",
+    "tests/fault/test_torn.py",
+)
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    tree = compiled.build(tmp_path_factory.mktemp("compiled") / "tree")
+    ignore = shutil.ignore_patterns("node_modules", "__pycache__")
+    shutil.copytree(compiled.ROOT / "tests", tree / "tests", ignore=ignore)
+    return tree
+
+
+def test_what_is_compiled_is_what_runs(tree):
+    code = "import kserver.log.log as log, kserver.wire.records as records\n"
+    code += "print(log.__file__, records.__file__)"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=tree, capture_output=True, text=True, check=True
+    )
+    for path in ran.stdout.split():
+        assert path.startswith(str(tree))
+        assert path.endswith(".so")
+
+
+def test_compiled_it_does_the_same(tree):
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", *TESTS]
+    ran = subprocess.run(command, cwd=tree, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout[-10_000:]
