@@ -16,6 +16,9 @@ from collections.abc import Callable, Sequence
 from kcli.output import complain
 from kcli.statuses import DONE, FAILED, INTERRUPTED, TIMED_OUT, USAGE
 
+SIGINT = 2
+"""As `signal` has it, which takes a while to import."""
+
 # Every command of `k`, as the overview groups them.
 COMMANDS = {
     "Topics and records": {
@@ -58,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # needs.  A None makes that import fail at once; this process is ours alone.
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     _open_missing_streams()
+    sys.unraisablehook = _unraisable
     # A character that the terminal's encoding lacks is shown by number, not by a crash.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -92,6 +96,10 @@ def _ended(words: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
         status = run(words)
         sys.stdout.flush()
     except KeyboardInterrupt:
+        import warnings
+
+        # What was about to begin is said never to have been awaited: so it was.
+        warnings.simplefilter("ignore", RuntimeWarning)
         status = INTERRUPTED
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else FAILED
@@ -124,6 +132,14 @@ def _open_missing_streams() -> None:
                 os.dup2(descriptor, number)
                 os.close(descriptor)
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
+
+
+def _unraisable(raised: sys.UnraisableHookArgs) -> None:
+    """Ctrl-C while an object went away, where Python tells of it and goes on: it comes again."""
+    if isinstance(raised.exc_value, KeyboardInterrupt):
+        os.kill(os.getpid(), SIGINT)
+    else:
+        sys.__unraisablehook__(raised)
 
 
 def _version(_words: Sequence[str]) -> int:

@@ -1,0 +1,294 @@
+"""What holds for every command: rows in every format are of their documented shape, and however a
+command ends, it says why in a line and not with a traceback."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+
+import jsonschema
+import pytest
+
+from kcli.command import Option, command_named
+from kcli.commands.shapes import declared
+from kcli.main import COMMANDS, main
+from kcli.shapes import ERROR, schema
+from tests.support.process import BrokerProcess
+from tests.support.rows import READ_BACK, as_csv_tells, read
+
+K = [sys.executable, "-c", "import sys; from kcli.main import main; sys.exit(main())"]
+TIMEOUT_S = 60
+NAMES = [name for commands in COMMANDS.values() for name in commands]
+SHAPES = {id: shape for id, (_, shape) in declared().items()}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    with BrokerProcess(tmp_path_factory.mktemp("broker")) as running:
+        os.environ["K_BOOTSTRAP_SERVER"] = running.address
+        for topic in ("one", "two.b"):
+            assert main(["topics", "--create", "--topic", topic, "--config", "segment.ms=9"]) == 0
+        words = ["--topic", "one", "--property", "parse.key=true", "--property", "parse.headers=1"]
+        subprocess.run(
+            [*K, "console-producer", *words], input="h:a,\u2028:\tk\té\x07\n".encode(), check=True
+        )
+        yield running
+        del os.environ["K_BOOTSTRAP_SERVER"]
+
+
+@pytest.fixture(scope="module")
+def free_port():
+    """A port of 127.0.0.1 where nothing listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Files as they lie in a partition that had transactions."""
+    from kserver.wire.batch import encode_batch
+    from kserver.wire.checksum import crc32c
+
+    directory = tmp_path_factory.mktemp("t-0")
+    records = [(5, b"k", b"\x1b[2J\n", [("h,\t", b"")]), (6, None, None, ())]
+    log = encode_batch(records, producer_id=1, producer_epoch=0, base_sequence=0)
+    producers = struct.pack(">iqhiqiqiq", 1, 1, 2, 14, 30, 4, 1000, 3, 26)
+    content = {
+        "log": log + log,
+        "index": struct.pack(">ii", 1, 0),
+        "timeindex": struct.pack(">qi", 6, 1),
+        "txnindex": struct.pack(">hqqqq", 0, 1, 2, 5, 6),
+        "snapshot": struct.pack(">hI", 1, crc32c(producers)) + producers,
+    }
+    for suffix, data in content.items():
+        (directory / f"00000000000000000000.{suffix}").write_bytes(data)
+    return directory
+
+
+ROWS = {
+    "k.topics.list/1": "topics --list",
+    "k.topics.describe/1": "topics --describe",
+    "k.topics.overrides/1": "topics --describe --topics-with-overrides",
+    "k.get-offsets/1": "get-offsets --time earliest",
+    "k.broker-api-versions/1": "broker-api-versions",
+    "k.dump-log.batches/1": "dump-log --files {files}.log",
+    "k.dump-log.records/1": "dump-log --files {files}.log --print-data-log",
+    "k.dump-log.index/1": "dump-log --files {files}.index",
+    "k.dump-log.timeindex/1": "dump-log --files {files}.timeindex",
+    "k.dump-log.txnindex/1": "dump-log --files {files}.txnindex",
+    "k.dump-log.snapshot/1": "dump-log --files {files}.snapshot",
+    "k.shapes/1": "shapes",
+    "k.producer-perf-test.run/1": "producer-perf-test --topic two.b --num-records 9 "
+    "--record-size 9 --throughput -1",
+    "k.consumer-perf-test.run/1": "consumer-perf-test --topic one --num-records 1",
+    "k.e2e-latency.run/1": "e2e-latency --topic two.b --num-records 2 --producer-acks 1 "
+    "--record-size 9",
+}
+MEASURED = {id for id, words in ROWS.items() if "perf-test" in words or "latency" in words}
+"""Each run has figures of its own."""
+
+
+@pytest.fixture
+def k(broker, files, capsys):
+    """Run a command in this process: its status, and what it printed."""
+
+    def run(line, *words):
+        line = line.format(files=files / "00000000000000000000")
+        status = main([*line.split(), *words])
+        shown = capsys.readouterr()
+        return status, shown.out, shown.err
+
+    return run
+
+
+def test_every_shape_is_looked_at_here():
+    assert ROWS.keys() == SHAPES.keys() - {ERROR.id}
+
+
+@pytest.mark.parametrize("id", ROWS)
+def test_rows_are_of_their_documented_shape_in_every_format(id, k):
+    shape = SHAPES[id]
+    found = {}
+    for name in READ_BACK:
+        status, text, _ = k(ROWS[id], "-o", name)
+        assert status == 0
+        found[name] = read(name, text, shape)
+        document = {"schema": id, "items": found[name], "errors": []}
+        jsonschema.validate(document, schema(shape))
+        assert found[name]
+        assert all(tuple(row) == shape.names for row in found[name])
+    if id not in MEASURED:
+        assert found["jsonl"] == found["yaml"] == found["tsv"] == found["json"]
+        assert found["csv"] == as_csv_tells(found["json"])
+        table = k(ROWS[id], "-o", "table")[1].splitlines()
+        assert table[0].split() == [name.upper() for name in shape.names]
+        assert len(table) == 1 + len(found["json"])
+        everything = "|".join(f"{{{name}}}" for name in shape.names)
+        lines = k(ROWS[id], "-o", f"template={everything}")[1]
+        assert lines.count("|") == (len(shape.names) - 1) * len(found["json"])
+
+
+@pytest.mark.parametrize("id", ROWS)
+def test_an_unknown_field_of_a_template_is_a_usage_error_that_names_those_known(id, k):
+    status, out, err = k(ROWS[id], "-o", "template={nonsense}")
+    assert (status, out) == (2, "")
+    assert f"there is no field 'nonsense'; known are {', '.join(SHAPES[id].names)}\n" in err
+
+
+@pytest.mark.parametrize("id", ROWS)
+def test_an_unknown_format_is_a_usage_error_that_names_those_known(id, k):
+    status, out, err = k(ROWS[id], "-o", "xml")
+    assert (status, out) == (2, "")
+    assert "formats are json, jsonl, yaml, csv, tsv, table and template=" in err
+
+
+REFUSED = {
+    "topics --list --topic (": "REFUSED",
+    "topics --describe --topic missing": "REFUSED",
+    "topics --describe --bootstrap-server 127.0.0.1:1 --timeout 0.2": "TIMED_OUT",
+    "get-offsets --topic missing": "REFUSED",
+    "get-offsets --command-config missing.properties": "REFUSED",
+    "broker-api-versions --bootstrap-server 127.0.0.1:1 --timeout 0.2": "TIMED_OUT",
+    "dump-log --files 0.log": "FILE",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_is_refused_is_in_the_document_and_told_in_a_line(line, k, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = k(line, "-o", "json")
+    document = json.loads(out)
+    code = REFUSED[line]
+    assert status == (124 if code == "TIMED_OUT" else 1)
+    jsonschema.validate(document, schema(SHAPES[document["schema"]]))
+    (told,) = document["errors"]
+    assert told["code"] == code
+    assert f"{told['message']}\n" in err
+    assert k(line, "-o", "jsonl")[1].count('{"schema": "k.error/1", ') == 1
+    assert k(line, "-o", "csv")[1].count("\n") == 1
+
+
+@pytest.mark.parametrize("id", ROWS)
+def test_a_reader_that_has_gone_ends_a_command_quietly(id, broker, files):
+    line = ROWS[id].format(files=files / "00000000000000000000")
+    gone, writer = os.pipe()
+    os.close(gone)
+    done = subprocess.run(
+        [*K, *line.split(), "-o", "jsonl"], stdout=writer, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writer)
+    assert done.returncode == 0
+    assert not re.search("Traceback|internal error|Exception", done.stderr)
+
+
+SWEPT = [name for name in NAMES if name != "server-start"]
+"""A broker of hostile settings would start."""
+SWEEP_TIMEOUT_S = 180
+HOSTILE = ["", "\x1b[2J\u202e", "-1", "99999999999999999999", "/", "a=b", "{", "x" * 70_000]
+EXPECTED_ENDS = {0, 1, 2, 3, 124, 130}
+# Each line runs in a fork of a process that has run the first one, or nothing yet.  Ctrl-C comes
+# when no broker is found, or after so many seconds of its processor time.
+SWEEP = """
+import io, json, os, signal, sys
+from kcli.main import main
+def interrupt(*_):
+    os.kill(os.getpid(), signal.SIGINT)
+class Told(io.TextIOWrapper):
+    def write(self, text):
+        written = super().write(text)
+        if "No connection to " in text:
+            interrupt()
+        return written
+sys.stderr = Told(open(2, "wb", 0), write_through=True)
+def run(line, delay_s):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGPROF, interrupt)
+    sys.argv = ["k", *line]
+    signal.setitimer(signal.ITIMER_PROF, delay_s)
+    status = main()
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    return status
+lines = json.load(open(sys.argv[1]))
+if sys.argv[2:] == ["warm"]:
+    run(*lines[0])
+for line, delay_s in lines:
+    child = os.fork()
+    if not child:
+        sys.exit(run(line, delay_s))
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print("END", status, json.dumps(line)[:150], delay_s, file=sys.stderr, flush=True)
+"""
+
+
+def needed(name):
+    line = next((line for line in ROWS.values() if line.split()[0] == name), name)
+    return line.format(files="/nowhere/0").split()
+
+
+def hostile_lines(name):
+    """Each option with a hostile value, beside what else the command needs."""
+    yield needed(name)
+    yield [name]
+    values = itertools.cycle(HOSTILE)
+    for param in command_named(name).params:
+        if not isinstance(param, Option):
+            yield from ([*needed(name), value] for value in HOSTILE)
+        elif param.is_flag:
+            yield [*needed(name), param.opts[0]]
+        else:
+            yield [*needed(name), param.opts[0], next(values)]
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory, free_port):
+    """Run lines, each with the patience before its Ctrl-C; return what stood on standard error."""
+    environment = os.environ | {
+        "K_BOOTSTRAP_SERVER": f"127.0.0.1:{free_port}",
+        "SIGNAL": "0",  # what `k server-stop` sends
+    }
+    environment.pop("K_DEBUG", None)
+
+    def run(lines, how):
+        directory = tmp_path_factory.mktemp("sweep")
+        (directory / "lines").write_text(json.dumps(lines))
+        done = subprocess.run(
+            [sys.executable, "-c", SWEEP, "lines", how],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=environment,
+            cwd=directory,
+            timeout=SWEEP_TIMEOUT_S,
+        )
+        err = done.stderr.decode(errors="replace")
+        ends = re.findall(r"^END (-?\d+) (.*)$", err, re.M)
+        assert (done.returncode, len(ends)) == (0, len(lines)), err[-3000:]
+        wrong = re.search(WRONG, err)
+        assert wrong is None, err[max(0, wrong.start() - 300) :][:3000]
+        return [(int(status), line) for status, line in ends]
+
+    return run
+
+
+WRONG = "Traceback|internal error|never awaited|Exception ignored"
+
+
+@pytest.mark.parametrize("name", SWEPT)
+def test_hostile_words_are_told_in_lines(name, sweep):
+    for status, line in sweep([(line, 1) for line in hostile_lines(name)], "warm"):
+        assert status in EXPECTED_ENDS, line
+
+
+@pytest.mark.parametrize("line", ["topics --list -o json", "console-producer --topic t"])
+def test_ctrl_c_is_quiet_at_any_moment(line, sweep):
+    ends = sweep([(line.split(), ms / 1000) for ms in range(4, 300, 16)], "cold")
+    # One that had no line to send may have ended before.
+    assert {status for status, _ in ends} <= {0, 130, -signal.SIGINT}
