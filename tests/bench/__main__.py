@@ -25,9 +25,10 @@ from tests.bench.machine import (
     disturbances,
     stolen,
 )
-from tests.bench.rounds import KINDS, Samples, brokers, measure, say
+from tests.bench.rounds import Samples, brokers, measure, say
 from tests.bench.row import Row, Work
 from tests.bench.rows import ROWS
+from tests.bench.servers import APACHE, COMPILED, OURS
 
 README = Path(__file__).with_name("README.md")
 ROUNDS, SECONDS = 5, 3.0
@@ -49,7 +50,7 @@ def main(words: list[str]) -> int:
         work = Work(Load.build(Path(directory)), Path(directory), given.seconds)
         samples, failed = run(rows, work, given.rounds, warnings)
     results = [line for row in rows if row.name in samples for line in of(row, samples[row.name])]
-    table = report.table(results, *(kind.name for kind in KINDS))
+    table = report.table(results, OURS.name, COMPILED.name, APACHE.name)
     print(table)
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     command = command_line(given)
@@ -72,7 +73,7 @@ def run(
     samples: dict[str, Samples] = {}
     failed: dict[str, str] = {}
     stolen_shares: dict[str, float] = {}
-    with brokers(work, needed=any(row.partitions for row in rows)) as servers:
+    with brokers(work, rows) as servers:
         for row in rows:
             busy = busy_share()
             if busy > BUSY_BETWEEN_ROWS:
@@ -92,8 +93,8 @@ def run(
 
 
 def of(row: Row, samples: Samples) -> list[Line]:
-    ours, rival = (samples.get(kind.name, []) for kind in KINDS)
-    return lines(row.name, row.aims, ours, rival)
+    ours, compiled, rival = (samples.get(kind.name, []) for kind in (OURS, COMPILED, APACHE))
+    return lines(row.name, row.aims, ours, rival, compiled)
 
 
 def command_line(given: argparse.Namespace) -> str:

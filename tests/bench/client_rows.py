@@ -41,7 +41,7 @@ def compared(work: Work, server: Server, names: tuple[str, ...]) -> list[Client]
         if client.name not in names or (client.name in SLOW and server.kind is not OURS):
             continue
         if client.name == K_COMPILED:
-            paths = (compiled.build(work.directory / "compiled"),)
+            paths = (compiled.build(work.directory / compiled.DIRECTORY),)
             client = Client(client.name, client.module, paths=paths)
         found.append(client)
     return found

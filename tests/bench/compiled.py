@@ -10,6 +10,8 @@ from pathlib import Path
 
 from tests.bench.machine import BenchError
 
+DIRECTORY = "compiled"
+"""Where the build is put, in the directory of a run."""
 ROOT = Path(__file__).parents[2]
 PARTS = ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "kserver", "kcli")
 

@@ -60,10 +60,16 @@ class Line(NamedTuple):
     rival: float | None
     aim: Aim | None
     is_short: bool
+    compiled: float | None = None
+    is_short_compiled: bool = False
 
     @property
     def ratio(self) -> float | None:
         return self.ours / self.rival if self.rival else None
+
+    @property
+    def ratio_compiled(self) -> float | None:
+        return self.compiled / self.rival if self.rival and self.compiled is not None else None
 
 
 def lines(
@@ -71,16 +77,31 @@ def lines(
     aims: Mapping[str, Aim | None],
     ours: Sequence[Sample],
     rival: Sequence[Sample] = (),
+    compiled: Sequence[Sample] = (),
 ) -> list[Line]:
     """One for each figure of the row, each the median over its rounds; rivals may lack some."""
+
+    def is_short(samples: Sequence[Sample], aim: Aim | None, theirs: float | None) -> bool:
+        if aim is None or not samples:
+            return False
+        held_to = median(samples, aim.of) if aim.of else theirs
+        return aim.met(median(samples, figure), held_to) is False
+
     found = []
     for figure, aim in aims.items():
-        value = median(ours, figure)
         theirs = median(rival, figure) if rival and figure in rival[0] else None
-        is_short = False
-        if aim is not None:
-            is_short = aim.met(value, median(ours, aim.of) if aim.of else theirs) is False
-        found.append(Line(row, figure, value, theirs, aim, is_short))
+        found.append(
+            Line(
+                row,
+                figure,
+                median(ours, figure),
+                theirs,
+                aim,
+                is_short(ours, aim, theirs),
+                median(compiled, figure) if compiled else None,
+                is_short(compiled, aim, theirs),
+            )
+        )
     return found
 
 

@@ -10,27 +10,28 @@ BEGIN = "<!-- results: written by `python -m tests.bench --write` -->"
 END = "<!-- end of results -->"
 
 
-def table(lines: Sequence[Line], ours: str, rival: str) -> str:
+def table(lines: Sequence[Line], ours: str, compiled: str, rival: str) -> str:
     """Markdown, aligned so that it reads well as plain text too."""
-    head = ("row", "figure", ours, rival, "ratio", "aim", "")
+    head = ("row", "figure", ours, compiled, rival, "ratio", "compiled", "aim", "")
     body = []
     previous = ""
     for line in lines:
-        ratio = f"{shown(line.ratio)}x" if line.ratio is not None else ""
         name, previous = "" if line.row == previous else line.row, line.row
         body.append(
             (
                 name,
                 line.figure,
                 shown(line.ours),
+                shown(line.compiled),
                 shown(line.rival),
-                ratio,
+                _ratio(line.ratio),
+                _ratio(line.ratio_compiled),
                 "" if line.aim is None else str(line.aim),
-                "**short**" if line.is_short else "",
+                _verdict(line),
             )
         )
     widths = [max(len(row[i]) for row in (head, *body)) for i in range(len(head))]
-    is_number = (False, False, True, True, True, False, False)
+    is_number = (False, False, True, True, True, True, True, False, False)
     rule = [
         "-" * (width - 1) + (":" if number else "-")
         for width, number in zip(widths, is_number, strict=True)
@@ -44,6 +45,17 @@ def table(lines: Sequence[Line], ours: str, rival: str) -> str:
         return f"| {' | '.join(aligned)} |"
 
     return "\n".join([row(head), f"| {' | '.join(rule)} |", *map(row, body)])
+
+
+def _ratio(ratio: float | None) -> str:
+    return f"{shown(ratio)}x" if ratio is not None else ""
+
+
+def _verdict(line: Line) -> str:
+    if not line.is_short:
+        return "**short** compiled" if line.is_short_compiled else ""
+    reached = line.compiled is not None and not line.is_short_compiled
+    return "**short**, compiled reached" if reached else "**short**"
 
 
 def section(

@@ -1,4 +1,4 @@
-"""Rounds: each row is measured at one broker and at once at the other, again and again."""
+"""Rounds: each row is measured at one broker and at once at the next, again and again."""
 
 from __future__ import annotations
 
@@ -11,22 +11,29 @@ from contextlib import ExitStack, contextmanager
 from tests.bench.figures import Sample, shown
 from tests.bench.load import Load
 from tests.bench.row import Row, Work
-from tests.bench.servers import APACHE, OURS, Kind, Server, running
+from tests.bench.servers import APACHE, COMPILED, OURS, Kind, Server, running
 
 Samples = dict[str, list[Sample]]
 """By the broker's name, one a round."""
-KINDS = (OURS, APACHE)
+
+
+def kinds(row: Row) -> list[Kind]:
+    """The brokers that a row is measured at, ours first."""
+    if not row.has_rival:
+        return [OURS]
+    return [OURS, COMPILED, APACHE] if row.of_broker else [OURS, APACHE]
 
 
 @contextmanager
-def brokers(work: Work, *, needed: bool) -> Iterator[list[Server]]:
-    """One of each kind, started and warm where any row needs them."""
+def brokers(work: Work, rows: Sequence[Row]) -> Iterator[list[Server]]:
+    """One of each kind that the rows need, started and warm where any needs them to run."""
+    needed = dict.fromkeys(kind for row in rows for kind in kinds(row))
     with ExitStack() as stack:
-        if not needed:
-            yield [Server(kind, work.directory / _folder(kind)) for kind in KINDS]
+        if not any(row.partitions for row in rows):
+            yield [Server(kind, work.directory / _folder(kind)) for kind in needed]
             return
         servers = [
-            stack.enter_context(running(kind, work.directory / _folder(kind))) for kind in KINDS
+            stack.enter_context(running(kind, work.directory / _folder(kind))) for kind in needed
         ]
         for server in servers:
             say(f"{server.kind.name}: {server.kind.warm_up_s:.0f} s of load to warm it up")
@@ -63,7 +70,7 @@ def warm_up(load: Load, server: Server) -> None:
 
 def measure(row: Row, work: Work, servers: Sequence[Server], rounds: int) -> Samples:
     """Raises BenchError."""
-    compared = servers if row.has_rival else servers[:1]
+    compared = [server for server in servers if server.kind in kinds(row)]
     found: Samples = {server.kind.name: [] for server in compared}
     with ExitStack() as stack:
         filled = {}

@@ -36,3 +36,5 @@ class Row:
     fill_with: str = "16k"
     """The batch that is repeated in it."""
     has_rival: bool = True
+    of_broker: bool = False
+    """Measured at our compiled broker too: it is the broker's speed that counts."""

@@ -27,7 +27,8 @@ def produce(name: str, about: str, batch: str, aims: Mapping[str, Aim | None], *
             work.load.produce(server, topic, batch, seconds=work.seconds, **shape), batch
         )
 
-    return Row(name, about, measure, aims, partitions=shape.get("partitions", 1))
+    partitions = shape.get("partitions", 1)
+    return Row(name, about, measure, aims, partitions=partitions, of_broker=True)
 
 
 def fetch(name: str, about: str, aims: Mapping[str, Aim | None], **shape: int) -> Row:
@@ -35,7 +36,13 @@ def fetch(name: str, about: str, aims: Mapping[str, Aim | None], **shape: int) -
         return every_figure(work.load.fetch(server, topic, seconds=work.seconds, **shape), "16k")
 
     return Row(
-        name, about, measure, aims, partitions=shape.get("partitions", 1), fill_bytes=FILL_BYTES
+        name,
+        about,
+        measure,
+        aims,
+        partitions=shape.get("partitions", 1),
+        fill_bytes=FILL_BYTES,
+        of_broker=True,
     )
 
 
@@ -193,12 +200,14 @@ ROWS = (
         "from the start of the process to its first answer, to ApiVersions",
         start,
         {START: at_most(0.4)},
+        of_broker=True,
     ),
     Row(
         "memory",
         "resident memory of a new broker, and after 8 connections wrote to it in every size",
         memory,
         {IDLE: at_most(60), LOADED: at_most(120)},
+        of_broker=True,
     ),
     Row(
         "micro",

@@ -22,6 +22,7 @@ from pathlib import Path
 import kcli
 import kserver
 from kserver.errors import ErrorCode
+from tests.bench import compiled
 from tests.bench.machine import BenchError, process_cpu_s, resident_mb
 from tests.support import apache_kafka
 from tests.support.brokers import create_topic, serves
@@ -63,6 +64,13 @@ def _our_command(directory: Path, port: int) -> list[str]:
     return [sys.executable, "-c", K, "server-start", *words]
 
 
+def _compiled_command(directory: Path, port: int) -> list[str]:
+    """The build lies beside the brokers' directories, and is made once."""
+    tree = compiled.build(directory.parent / compiled.DIRECTORY)
+    python, c, code, *words = _our_command(directory, port)
+    return [python, c, f"import sys; sys.path.insert(0, {str(tree)!r}); {code}", *words]
+
+
 def _apache_command(directory: Path, port: int) -> list[str]:
     subprocess.run(
         [
@@ -84,6 +92,8 @@ def _apache_command(directory: Path, port: int) -> list[str]:
 
 
 OURS = Kind("k", _our_command, warm_up_s=2)
+COMPILED = Kind("k compiled", _compiled_command, warm_up_s=2)
+"""From the same source, as `K_COMPILE=1` installs it."""
 APACHE = Kind(f"Apache Kafka {APACHE_VERSION}", _apache_command, warm_up_s=20)
 
 

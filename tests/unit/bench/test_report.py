@@ -11,19 +11,44 @@ RESULTS = [
         {"MB/s": at_least_times(4), "CPU": None},
         [{"MB/s": 2000.0, "CPU": 0.5}],
         [{"MB/s": 600.0, "CPU": 2.5}],
+        [{"MB/s": 2400.0, "CPU": 0.4}],
     ),
-    *lines("start", {"s": at_most(0.4)}, [{"s": 0.3}]),
+    *lines("start", {"s": at_most(0.4)}, [{"s": 0.5}]),
+    *lines("memory", {"MB": at_most(60)}, [{"MB": 50.0}], [], [{"MB": 70.0}]),
 ]
 
 
 def test_the_table_has_a_line_a_figure_and_marks_what_falls_short():
-    assert table(RESULTS, "ours", "theirs").splitlines() == [
-        "| row     | figure |  ours | theirs | ratio | aim    |           |",
-        "| ------- | ------ | ----: | -----: | ----: | ------ | --------- |",
-        "| produce | MB/s   | 2,000 |    600 | 3.33x | >= 4x  | **short** |",
-        "|         | CPU    |   0.5 |    2.5 |  0.2x |        |           |",
-        "| start   | s      |   0.3 |        |       | <= 0.4 |           |",
+    written = table(RESULTS, "ours", "built", "theirs")
+    assert [[cell.strip() for cell in row.split("|")[1:-1]] for row in written.splitlines()] == [
+        ["row", "figure", "ours", "built", "theirs", "ratio", "compiled", "aim", ""],
+        [
+            "-------",
+            "------",
+            "----:",
+            "----:",
+            "-----:",
+            "----:",
+            "-------:",
+            "------",
+            "---------------------------",
+        ],
+        [
+            "produce",
+            "MB/s",
+            "2,000",
+            "2,400",
+            "600",
+            "3.33x",
+            "4x",
+            ">= 4x",
+            "**short**, compiled reached",
+        ],
+        ["", "CPU", "0.5", "0.4", "2.5", "0.2x", "0.16x", "", ""],
+        ["start", "s", "0.5", "", "", "", "", "<= 0.4", "**short**"],
+        ["memory", "MB", "50", "70", "", "", "", "<= 60", "**short** compiled"],
     ]
+    assert len({len(row) for row in written.splitlines()}) == 1
 
 
 def test_a_section_says_how_when_and_on_what_it_was_measured():
