@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 _OF_KCAT = {"payload": "value", "ts": "timestamp"}
 _UNREAD = {"offset", "tstype", "broker"}
 _FIELDS = ("topic", "partition", "timestamp", "key", "value", "headers")
+_OURS = {*_FIELDS, "offset"}
+_OF_HEADER = {"key", "value"}
+_JSON_BLANKS = " \t\r\n"
+_decode_json = json.JSONDecoder().raw_decode
 
 # Names and values of headers, and the names of the fields, beside a key and a value.
 ENVELOPE_BYTES = 4096
@@ -108,13 +112,16 @@ def _json(data: bytes | None) -> str:
 def from_json(line: bytes) -> Incoming:
     """The record that a line describes.  Raises Unreadable."""
     try:
-        found = json.loads(line.decode())
+        text = line.decode().strip(_JSON_BLANKS)
+        found, end = _decode_json(text)
     except UnicodeDecodeError:
         raise Unreadable("it is not UTF-8") from None
     except json.JSONDecodeError as error:
         raise Unreadable(f"it is no JSON: {error.msg} at character {error.pos + 1}") from None
     except (ValueError, RecursionError):
         raise Unreadable("it is no JSON: a number or a nesting without end") from None
+    if end != len(text):
+        raise Unreadable(f"it is no JSON: Extra data at character {end + 1}")
     if not isinstance(found, dict):
         raise Unreadable("it is no JSON object")
     return from_map(found)
@@ -122,6 +129,25 @@ def from_json(line: bytes) -> Incoming:
 
 def from_map(fields: Mapping[Any, Any]) -> Incoming:
     """The record that the fields of an envelope describe.  Raises Unreadable."""
+    if not fields.keys() <= _OURS:
+        fields = _renamed(fields)
+    get = fields.get
+    topic = get("topic")
+    if topic is not None:
+        _name("topic", topic)
+    headers = get("headers")
+    return Incoming(
+        _bytes("value", get("value")),
+        _bytes("key", get("key")),
+        () if headers is None or headers == [] else tuple(_headers(headers)),
+        _number("partition", get("partition")),
+        _number("timestamp", get("timestamp")),
+        topic,
+    )
+
+
+def _renamed(fields: Mapping[Any, Any]) -> dict[str, Any]:
+    """Fields of kcat's under our names."""
     named: dict[str, Any] = {}
     for name, content in fields.items():
         field = _OF_KCAT.get(name, name)
@@ -131,26 +157,15 @@ def from_map(fields: Mapping[Any, Any]) -> Incoming:
             named[field] = content
         elif name not in _UNREAD:
             raise Unreadable(f"it has a field {name!r}; fields are {', '.join(_FIELDS)}")
-    topic = named.get("topic")
-    if not (topic is None or isinstance(topic, str)):
-        raise Unreadable("topic is no string")
-    _utf8("topic", topic or "")
-    return Incoming(
-        _bytes("value", named.get("value")),
-        _bytes("key", named.get("key")),
-        tuple(_headers(named.get("headers"))),
-        _number("partition", named.get("partition")),
-        _number("timestamp", named.get("timestamp")),
-        topic,
-    )
+    return named
 
 
 def _bytes(name: str, content: object) -> bytes | None:
+    if content is None or isinstance(content, bytes):
+        return content
+    if isinstance(content, str):
+        return _utf8(name, content)
     match content:
-        case None | bytes():
-            return content
-        case str():
-            return _utf8(name, content)
         case {"base64": str(text), **others} if not others:
             try:
                 return binascii.a2b_base64(text, strict_mode=True)
@@ -173,24 +188,23 @@ def _number(name: str, content: object) -> int | None:
 
 
 def _headers(content: object) -> Iterator[tuple[str, bytes | None]]:
-    if content is None:
-        return
     if not isinstance(content, list):
         raise Unreadable("headers are no list")
-    if content and not isinstance(content[0], dict):
+    if not isinstance(content[0], dict):
         if len(content) % 2:
             raise Unreadable("headers are a list with a name that has no value")
         for name, value in zip(content[::2], content[1::2], strict=True):
-            yield _name(name), _bytes("a header's value", value)
+            yield _name("a header's key", name), _bytes("a header's value", value)
         return
     for header in content:
-        if not isinstance(header, dict) or header.keys() - {"key", "value"}:
+        if not isinstance(header, dict) or not header.keys() <= _OF_HEADER:
             raise Unreadable('a header is not like {"key": ..., "value": ...}')
-        yield _name(header.get("key")), _bytes("a header's value", header.get("value"))
+        name = _name("a header's key", header.get("key"))
+        yield name, _bytes("a header's value", header.get("value"))
 
 
-def _name(content: object) -> str:
+def _name(what: str, content: object) -> str:
     if not isinstance(content, str):
-        raise Unreadable("a header's key is no string")
-    _utf8("a header's key", content)
+        raise Unreadable(f"{what} is no string")
+    _utf8(what, content)
     return content
