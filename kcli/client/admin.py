@@ -134,7 +134,7 @@ class Admin:
             new = versions.request(METADATA, peer.version(METADATA))
             asked = [new.topics(name=name) for name in wanted]
             answer = await peer.call(new(topics=asked, allow_auto_topic_creation=False))
-            self.cluster.learn(answer, whole=False)
+            self.cluster.learn(answer, wanted)
             return {topic.name: _description_or_error(topic) for topic in answer.topics}
 
         if not wanted:

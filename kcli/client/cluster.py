@@ -37,6 +37,8 @@ Address: TypeAlias = tuple[str, int]
 METADATA = 3
 # Read, an answer takes some ten times its size; librdkafka's receive.message.max.bytes is the same.
 MOST_ANSWER_BYTES = 100_000_000
+# Seconds for which a broker may not know of a leader that another one told of.
+MOST_LAG = 10.0
 
 _SERVER = re.compile(r"(?:[0-9a-zA-Z%._-]*://)?\[?([0-9a-zA-Z%._:-]*)\]?:([0-9]+)")
 _logger = logging.getLogger(__name__)
@@ -141,6 +143,8 @@ class Cluster:
         self._chance = chance or random.Random()
         self._bootstrap = addresses_of(config.bootstrap_servers)
         self._links: dict[Address, _Link] = {}
+        self._lagging: dict[str, float] = {}
+        """Since when answers have told less of a topic than was known."""
         self._options = PeerOptions(
             client_id=config.client_id,
             request_timeout_ms=config.request_timeout_ms,
@@ -338,10 +342,12 @@ class Cluster:
                 allow_auto_topic_creation=create,
             )
         )
-        return self.learn(answer, whole=names is None)
+        return self.learn(answer, names)
 
-    def learn(self, answer: Any, *, whole: bool) -> dict[str, KafkaError]:
-        """Take in a Metadata answer in any version; `whole`: what it does not name is gone."""
+    def learn(self, answer: Any, asked: Collection[str] | None) -> dict[str, KafkaError]:
+        """Take in a Metadata answer in any version, of the topics that were asked for; None: of
+        all, and what it does not name is gone.
+        """
         if getattr(answer, "error_code", ErrorCode.none) != ErrorCode.none:
             # REBOOTSTRAP_REQUIRED (KIP-1102): these brokers no longer know the cluster.
             self.nodes.clear()
@@ -355,17 +361,44 @@ class Cluster:
         controller = getattr(answer, "controller_id", -1)
         self.controller = controller if controller in self.nodes else None
         before = self.topics
-        topics = {} if whole else dict(before)
+        topics = {} if asked is None else dict(before)
+        names = None if asked is None else set(asked)
         refused: dict[str, KafkaError] = {}
         for topic in answer.topics:
+            if names is not None and topic.name not in names:
+                continue
             if topic.error_code == ErrorCode.none:
-                topics[topic.name] = _newer(_topic(topic), before.get(topic.name))
+                topics[topic.name] = self._newer(_topic(topic), before.get(topic.name))
             elif topic.name is not None:
                 refused[topic.name] = KafkaError(topic.error_code)
                 if topic.error_code == ErrorCode.unknown_topic_or_partition:
                     topics.pop(topic.name, None)
         self.topics = topics
         return refused
+
+    def _newer(self, now: TopicMetadata, before: TopicMetadata | None) -> TopicMetadata:
+        """Partition by partition the higher leader epoch: a broker that lags must not lead us back.
+        For a while: should all others say less, the higher one was a lie.
+        """
+        if before is None or before.id != now.id:
+            return now
+        known = {p.partition: p for p in before.partitions}
+        newest = now._replace(
+            partitions=tuple(
+                old
+                if (old := known.get(p.partition)) and old.leader_epoch > p.leader_epoch >= 0
+                else p
+                for p in now.partitions
+            ),
+        )
+        if newest == now:
+            self._lagging.pop(now.name, None)
+            return now
+        time = asyncio.get_running_loop().time()
+        if time - self._lagging.setdefault(now.name, time) < MOST_LAG:
+            return newest
+        del self._lagging[now.name]
+        return now
 
 
 def _topic(topic: Any) -> TopicMetadata:
@@ -385,16 +418,3 @@ def _topic(topic: Any) -> TopicMetadata:
         raise ProtocolError(f"metadata of {topic.name} leaves out partitions")
     id = getattr(topic, "topic_id", None)
     return TopicMetadata(topic.name, id, getattr(topic, "is_internal", False), partitions)
-
-
-def _newer(now: TopicMetadata, before: TopicMetadata | None) -> TopicMetadata:
-    """Partition by partition the higher leader epoch: a broker that lags must not lead us back."""
-    if before is None or before.id != now.id:
-        return now
-    known = {p.partition: p for p in before.partitions}
-    return now._replace(
-        partitions=tuple(
-            old if (old := known.get(p.partition)) and old.leader_epoch > p.leader_epoch >= 0 else p
-            for p in now.partitions
-        ),
-    )

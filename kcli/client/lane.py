@@ -26,6 +26,9 @@ Order and idempotence (KIP-98, KIP-360):
    for a first one; so a lane does not probe in an epoch where a batch was refused with others in
    flight behind it, and stops to when the connection or the leader changes.  Then 5 is left out:
    better twice than never.
+7. For the same reason everything waits for the first batch of an epoch: were it refused, a broker
+   that does not know the producer would take the second for the first.  (Java's clients write
+   these out of order.)
 """
 
 from __future__ import annotations
@@ -213,7 +216,7 @@ class Lane:
             return True
         if not self._rules.idempotent:
             return False
-        if len(self.in_flight) >= IN_FLIGHT_PER_LANE:
+        if len(self.in_flight) >= IN_FLIGHT_PER_LANE or self.in_flight[0].base_sequence == 0:
             return True
         tried = batch.attempts
         return any((tried or b.attempts) and b.number <= batch.number for b in self.in_flight)

@@ -13,6 +13,7 @@ from kcli.client.consumer import Consumer
 from kcli.client.producer import Producer
 from kserver.model import TopicPartition
 from tests.support.loop import SimLoop, simulate
+from tests.support.meddler import ADDRESS, Proxy, Refuser
 from tests.support.simulated import SimulatedBroker
 
 BOOTSTRAP = {"bootstrap.servers": "broker:9092"}
@@ -108,6 +109,45 @@ async def idempotent(loop: SimLoop) -> str:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_each_record_is_delivered_once_and_in_order_whatever_breaks(seed):
     simulate(idempotent, seed)
+
+
+async def refused(loop: SimLoop) -> None:
+    """Batches are refused, some of them although they were appended, and answers are lost."""
+    refuser = Refuser(loop.random)
+    await Proxy(loop, ("broker", 9092), refuser).start()
+    broker = await started(loop, **{"advertised.listeners": f"PLAINTEXT://{ADDRESS}"})
+    refuser.share = loop.random.choice([0.05, 0.2, 0.5])
+    settings = {
+        "bootstrap.servers": ADDRESS,
+        "batch.size": "200",
+        "linger.ms": str(loop.random.choice([0, 5])),
+        "retry.backoff.ms": str(loop.random.choice([0, 10, 100])),
+        "request.timeout.ms": "2000",
+    }
+    sent: dict[int, list[bytes]] = {n: [] for n in range(PARTITIONS)}
+    async with producing(loop, broker, settings) as producer:
+        outcomes = []
+        for n in range(400):
+            partition = loop.random.randrange(PARTITIONS)
+            sent[partition].append(b"%d" % n)
+            outcomes.append(await producer.send("t", b"%d" % n, partition=partition))
+            await asyncio.sleep(loop.random.expovariate(200))
+            if loop.random.random() < 0.01:
+                loop.network.reset("client", "middle")
+        refuser.share = 0.0
+        told = await asyncio.gather(*outcomes)
+    assert refuser.refused > 5
+    found = await read_all(loop)
+    assert found == sent
+    for value, outcome in enumerate(told):
+        if outcome.offset >= 0:
+            assert found[outcome.partition][outcome.offset] == b"%d" % value
+    await broker.stop()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_each_record_is_delivered_once_and_in_order_whatever_is_refused(seed):
+    simulate(refused, seed)
 
 
 async def reading(loop: SimLoop) -> None:

@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from kcli.client.admin import Admin, NewPartitions, NewTopic, ResourceType
+from kcli.client.cluster import MOST_LAG
 from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
 from kcli.client.consumer import Consumer
 from kcli.client.errors import ClientError
@@ -18,12 +19,12 @@ from kserver.errors import ConfigError, KafkaError, ProtocolError
 from kserver.model import TopicPartition
 from tests.support.hostile import Known
 from tests.support.loop import SimLoop, simulate
-from tests.support.meddler import Meddler
+from tests.support.meddler import ADDRESS, Proxy, Spoiler
 from tests.support.simulated import SimulatedBroker
 
 SEEDS = range(6)
 BOOTSTRAP = {
-    "bootstrap.servers": Meddler.ADDRESS,
+    "bootstrap.servers": ADDRESS,
     "request.timeout.ms": "500",
     "metadata.max.age.ms": "1000",
     "socket.connection.setup.timeout.ms": "500",
@@ -81,17 +82,17 @@ async def delivered(producer: Producer, broker: SimulatedBroker, value: bytes) -
     """Its offset; a producer that was refused an identity for good stays refused, others go on."""
     with contextlib.suppress(KafkaError):
         return (await (await producer.send("t", value))).offset
-    config = ProducerConfig.of({"bootstrap.servers": Meddler.ADDRESS})
+    config = ProducerConfig.of({"bootstrap.servers": ADDRESS})
     now_ms = broker.clock.now_ms
     async with Producer(config, now_ms=now_ms, chance=random.Random(1)) as another:
         return (await (await another.send("t", value))).offset
 
 
 async def meddled(loop: SimLoop) -> None:
-    broker = SimulatedBroker(loop, {"advertised.listeners": f"PLAINTEXT://{Meddler.ADDRESS}"})
+    broker = SimulatedBroker(loop, {"advertised.listeners": f"PLAINTEXT://{ADDRESS}"})
     await broker.start()
-    meddler = Meddler(loop, "broker", 9092, Known(["t", "u"], [UUID(int=1)]))
-    await meddler.start()
+    meddler = Spoiler(loop.random, Known(["t", "u"], [UUID(int=1)]))
+    await Proxy(loop, ("broker", 9092), meddler).start()
 
     def chance() -> random.Random:
         return random.Random(loop.random.random())
@@ -126,7 +127,8 @@ async def meddled(loop: SimLoop) -> None:
         assert meddler.spoilt > 20
         meddler.share = 0.0
         loop.network.reset("client", "middle")
-        await asyncio.sleep(5)
+        # And a leader epoch for a while longer, against all that say less.
+        await asyncio.sleep(MOST_LAG + 5)
         offset = await delivered(producer, broker, b"calm")
         await consumer.seek(T0, offset)
         assert [r.value for r in await consumer.poll(5000)] == [b"calm"]

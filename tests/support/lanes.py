@@ -44,6 +44,15 @@ class Bench:
     def offer(self, value: bytes | None = b"v", key: bytes | None = None, **rest) -> bool:
         return self.accumulator.offer("t", value, key, **rest)
 
+    def begin(self) -> Bench:
+        """One batch is in the log: until then all others wait."""
+        self.offer(b"first")
+        batch = self.take()
+        assert batch is not None
+        self.lane().answered(batch, appended=True)
+        self.accumulator.finish(batch)
+        return self
+
     def take(self, partition: int = 0) -> Batch | None:
         lane = self.lane(partition)
         if lane.open is not None:

@@ -1,86 +1,190 @@
-"""A proxy between clients and a broker that spoils some of the broker's answers.
+"""A proxy between clients and a broker that changes answers, or answers in the broker's place.
 
-    broker = SimulatedBroker(loop, {"advertised.listeners": f"PLAINTEXT://{Meddler.ADDRESS}"})
-    meddler = Meddler(loop, "broker", 9092)
-    await meddler.start()
-    meddler.share = 0.3         how many answers are spoilt from now on
+    broker = SimulatedBroker(loop, {"advertised.listeners": f"PLAINTEXT://{ADDRESS}"})
+    await Proxy(loop, ("broker", 9092), Spoiler(loop.random, known)).start()
 
-What it does to an answer: bytes cut, flipped or inserted, lengths that lie, another correlation id,
-any answer of the right shape with the edges of every type in it, the same twice, or none.
+A Spoiler lies: bytes cut, flipped or inserted, lengths, correlation ids, any answer of the right
+shape with the edges of every type in it, the same twice, or none.
+
+A Refuser tells the truth as a struggling broker would: batches are refused before they are
+appended, or appended and refused all the same.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections import deque
-from typing import Any
+from random import Random
+from typing import Any, NamedTuple, Protocol
 
-from kserver.wire.codec import read_request_header
+from kserver.errors import ErrorCode
+from kserver.wire.codec import (
+    read_request,
+    read_request_header,
+    read_response,
+    write_response,
+)
 from kserver.wire.frame import FrameReader
+from kserver.wire.versions import reply_to
 from tests.support.hostile import Known, random_answer, spoilt
 from tests.support.loop import SimLoop, host
 
 NAME, PORT = "middle", 9092
+ADDRESS = f"{NAME}:{PORT}"
 FRAME_LIMIT = 1 << 26
+PRODUCE = 0
+NOT_APPENDED = (
+    ErrorCode.not_leader_or_follower,
+    ErrorCode.not_enough_replicas,
+    ErrorCode.leader_not_available,
+    ErrorCode.unknown_topic_or_partition,
+    ErrorCode.throttling_quota_exceeded,
+)
+APPENDED = (
+    ErrorCode.request_timed_out,
+    ErrorCode.not_enough_replicas_after_append,
+    ErrorCode.kafka_storage_error,
+)
 
 
-class Meddler:
-    ADDRESS = f"{NAME}:{PORT}"
+class Asked(NamedTuple):
+    api_key: int
+    version: int
 
-    def __init__(self, loop: SimLoop, name: str, port: int, known: Known) -> None:
-        self.loop = loop
-        self.target = (name, port)
+
+class Meddler(Protocol):
+    def instead(self, frame: memoryview) -> bytes | None:
+        """An answer to the request, length and all, that the broker is not to see."""
+
+    def answer(self, asked: Asked, frame: bytes) -> bytes:
+        """What goes to the client in the place of the broker's answer, length and all."""
+
+
+class Spoiler:
+    """`share` is how many answers are spoilt from now on, `spoilt` how many were."""
+
+    def __init__(self, chance: Random, known: Known) -> None:
+        self.chance = chance
         self.known = known
         self.share = 0.0
         self.spoilt = 0
+
+    def instead(self, frame: memoryview) -> bytes | None:
+        return None
+
+    def answer(self, asked: Asked, frame: bytes) -> bytes:
+        chance = self.chance
+        if chance.random() >= self.share:
+            return _with_length(frame)
+        self.spoilt += 1
+        match chance.randrange(16):
+            case 0 | 1:
+                return b""
+            case 2 | 3:
+                return _with_length(frame) * 2
+            case 4 | 5:
+                return _with_length(chance.randbytes(4) + frame[4:])
+            case 6 | 7 | 8 | 9:
+                return _with_length(frame[:4] + spoilt(chance, frame[4:]))
+            case 10:
+                lie = chance.choice(
+                    [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\0\0\0\0", b"GET "]
+                )
+                return lie + frame
+            case _:
+                id = int.from_bytes(frame[:4])
+                return _with_length(random_answer(chance, *asked, id, self.known))
+
+
+class Refuser:
+    """`share` is how many batches are refused from now on."""
+
+    def __init__(self, chance: Random) -> None:
+        self.chance = chance
+        self.share = 0.0
+        self.refused = 0
+
+    def instead(self, frame: memoryview) -> bytes | None:
+        header, at = read_request_header(frame)
+        if header.api_key != PRODUCE or not self._refuses():
+            return None
+        request = read_request(header, frame, at)
+        reply, code = reply_to(request), self.chance.choice(NOT_APPENDED)
+        responses = [
+            reply.responses(
+                name=getattr(topic, "name", ""),
+                topic_id=getattr(topic, "topic_id", None),
+                partition_responses=[
+                    reply.responses.partition_responses(index=p.index, error_code=code)
+                    for p in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+        answer = reply(responses=responses)
+        return write_response(PRODUCE, header.api_version, header.correlation_id, answer)
+
+    def answer(self, asked: Asked, frame: bytes) -> bytes:
+        if asked.api_key != PRODUCE or not self._refuses():
+            return _with_length(frame)
+        code = self.chance.choice(APPENDED)
+        id, answer = read_response(PRODUCE, asked.version, memoryview(frame))
+        refused = dataclasses.replace(
+            answer,
+            responses=tuple(
+                dataclasses.replace(
+                    topic,
+                    partition_responses=tuple(
+                        dataclasses.replace(p, error_code=code, base_offset=-1)
+                        for p in topic.partition_responses
+                    ),
+                )
+                for topic in answer.responses
+            ),
+        )
+        return write_response(PRODUCE, asked.version, id, refused)
+
+    def _refuses(self) -> bool:
+        refuses = self.chance.random() < self.share
+        self.refused += refuses
+        return refuses
+
+
+def _with_length(frame: bytes) -> bytes:
+    return len(frame).to_bytes(4) + frame
+
+
+class Proxy:
+    def __init__(self, loop: SimLoop, target: tuple[str, int], meddler: Meddler) -> None:
+        self.loop = loop
+        self.target = target
+        self.meddler = meddler
 
     async def start(self) -> None:
         with host(NAME):
             await self.loop.create_server(lambda: _FromClient(self), NAME, PORT)
 
-    def meddled(self, api_key: int, version: int, frame: bytes) -> list[bytes]:
-        """What goes to the client in this answer's place, each without its length."""
-        chance = self.loop.random
-        if chance.random() >= self.share:
-            return [frame]
-        self.spoilt += 1
-        match chance.randrange(8):
-            case 0:
-                return []
-            case 1:
-                return [frame, frame]
-            case 2:
-                return [chance.randbytes(4) + frame[4:]]
-            case 3 | 4:
-                return [frame[:4] + spoilt(chance, frame[4:])]
-            case _:
-                id = int.from_bytes(frame[:4])
-                return [random_answer(chance, api_key, version, id, self.known)]
-
-    def length(self, frame: bytes) -> bytes:
-        chance = self.loop.random
-        if self.share and chance.random() < 0.02:
-            return chance.choice([b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\0\0\0\0", b"GET "])
-        return len(frame).to_bytes(4)
-
 
 class _FromClient(asyncio.Protocol):
-    def __init__(self, meddler: Meddler) -> None:
-        self.meddler = meddler
+    """Answers go back in the order of the requests, whoever gives them."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        self.proxy = proxy
         self.frames = FrameReader(FRAME_LIMIT)
-        self.asked: deque[tuple[int, int]] = deque()
+        self.answers: deque[Asked | bytes] = deque()
         self.early: list[bytes] = []
         self.to_broker: Any = None
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
-        self.task = self.meddler.loop.create_task(self._connect())
+        self.task = self.proxy.loop.create_task(self._connect())
 
     async def _connect(self) -> None:
         try:
             with host(NAME):
-                self.to_broker, _ = await self.meddler.loop.create_connection(
-                    lambda: _FromBroker(self), *self.meddler.target
+                self.to_broker, _ = await self.proxy.loop.create_connection(
+                    lambda: _FromBroker(self), *self.proxy.target
                 )
         except OSError:
             self.transport.abort()
@@ -90,12 +194,22 @@ class _FromClient(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         for frame in self.frames.feed(data):
-            header, _ = read_request_header(memoryview(frame))
-            self.asked.append((header.api_key, header.api_version))
-        if self.to_broker is None:
-            self.early.append(data)
-        else:
-            self.to_broker.write(data)
+            request = memoryview(frame)
+            answer = self.proxy.meddler.instead(request)
+            if answer is not None:
+                self.answers.append(answer)
+                self.send_ready()
+                continue
+            header, _ = read_request_header(request)
+            self.answers.append(Asked(header.api_key, header.api_version))
+            if self.to_broker is None:
+                self.early.append(_with_length(bytes(frame)))
+            else:
+                self.to_broker.write(_with_length(bytes(frame)))
+
+    def send_ready(self) -> None:
+        while self.answers and isinstance(self.answers[0], bytes):
+            self.transport.write(self.answers.popleft())
 
     def connection_lost(self, error: Exception | None) -> None:
         if self.to_broker is not None:
@@ -108,10 +222,12 @@ class _FromBroker(asyncio.Protocol):
         self.frames = FrameReader(FRAME_LIMIT)
 
     def data_received(self, data: bytes) -> None:
-        meddler, client = self.client.meddler, self.client
+        client = self.client
         for frame in self.frames.feed(data):
-            for answer in meddler.meddled(*client.asked.popleft(), bytes(frame)):
-                client.transport.write(meddler.length(answer) + answer)
+            asked = client.answers.popleft()
+            assert isinstance(asked, Asked)
+            client.answers.appendleft(client.proxy.meddler.answer(asked, bytes(frame)))
+            client.send_ready()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.client.transport.abort()

@@ -266,6 +266,39 @@ def test_a_broker_that_lags_does_not_lead_back_to_an_old_leader():
     run(scenario, brokers=2)
 
 
+def test_an_epoch_that_no_other_answer_knows_of_is_forgotten_in_time():
+    async def scenario(broker):
+        cluster = cluster_of("broker-0:9092")
+        loop = asyncio.get_running_loop()
+        leaders = []
+        for leader, epoch in ((5, 99), *[(0, 3)] * 15):
+            leads = (leader, epoch)
+            broker.on(METADATA, metadata(broker, topics=[("a", ErrorCode.none, leads)]))
+            await cluster.refresh(["a"])
+            leaders.append(cluster.partition(TopicPartition("a", 0)).leader)
+            await asyncio.sleep(1)
+        assert leaders[:10] == [5] * 10
+        assert leaders[-3:] == [0] * 3
+        assert loop.time() < 20
+        await cluster.close()
+
+    run(scenario)
+
+
+def test_topics_that_nobody_asked_for_are_not_kept():
+    async def scenario(broker):
+        cluster = cluster_of("broker-0:9092")
+        told = [(name, ErrorCode.none, (0, 1)) for name in ("a", "b")]
+        broker.on(METADATA, metadata(broker, topics=told))
+        await cluster.refresh(["a"])
+        assert set(cluster.topics) == {"a"}
+        await cluster.refresh(None)
+        assert set(cluster.topics) == {"a", "b"}
+        await cluster.close()
+
+    run(scenario)
+
+
 def test_the_wish_to_create_topics_reaches_the_broker():
     async def scenario(broker):
         cluster = cluster_of("broker-0:9092")
