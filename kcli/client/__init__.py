@@ -35,11 +35,13 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kcli.client.admin import Admin
+    from kcli.client.admin import Admin, NewTopic
     from kcli.client.blocking import Blocking
     from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
-    from kcli.client.consumer import Consumer
-    from kcli.client.producer import Producer
+    from kcli.client.consumer import Consumer, ConsumerRecord
+    from kcli.client.errors import ClientError
+    from kcli.client.interceptors import ConsumerInterceptor, ProducerInterceptor
+    from kcli.client.producer import Producer, RecordMetadata
     from kserver.errors import KafkaError
     from kserver.model import TopicPartition
 
@@ -47,11 +49,17 @@ __all__ = [
     "Admin",
     "AdminConfig",
     "Blocking",
+    "ClientError",
     "Consumer",
     "ConsumerConfig",
+    "ConsumerInterceptor",
+    "ConsumerRecord",
     "KafkaError",
+    "NewTopic",
     "Producer",
     "ProducerConfig",
+    "ProducerInterceptor",
+    "RecordMetadata",
     "TopicPartition",
 ]
 
@@ -59,11 +67,17 @@ _HOMES = {
     "Admin": "kcli.client.admin",
     "AdminConfig": "kcli.client.config",
     "Blocking": "kcli.client.blocking",
+    "ClientError": "kcli.client.errors",
     "Consumer": "kcli.client.consumer",
     "ConsumerConfig": "kcli.client.config",
+    "ConsumerInterceptor": "kcli.client.interceptors",
+    "ConsumerRecord": "kcli.client.consumer",
     "KafkaError": "kserver.errors",
+    "NewTopic": "kcli.client.admin",
     "Producer": "kcli.client.producer",
     "ProducerConfig": "kcli.client.config",
+    "ProducerInterceptor": "kcli.client.interceptors",
+    "RecordMetadata": "kcli.client.producer",
     "TopicPartition": "kserver.model",
 }
 

@@ -22,7 +22,7 @@ from tests.support.loop import SimLoop, simulate
 from tests.support.meddler import ADDRESS, Proxy, Spoiler
 from tests.support.simulated import SimulatedBroker
 
-SEEDS = range(6)
+SEEDS = range(4)
 BOOTSTRAP = {
     "bootstrap.servers": ADDRESS,
     "request.timeout.ms": "500",
