@@ -379,21 +379,15 @@ class Consumer:
 
 
 def _records(batches: Iterable[FetchedBatch]) -> list[ConsumerRecord]:
-    return [
-        ConsumerRecord(
-            batch.topic,
-            batch.partition,
-            offset,
-            timestamp,
-            batch.timestamp_type,
-            key,
-            value,
-            headers,
-            batch.leader_epoch,
-        )
-        for batch in batches
-        for offset, timestamp, key, value, headers in batch.rows
-    ]
+    # The named tuple's own constructor takes twice as long.
+    new, cls = tuple.__new__, ConsumerRecord
+    records: list[ConsumerRecord] = []
+    for topic, partition, rows, kind, epoch, _ in batches:
+        records += [
+            new(cls, (topic, partition, offset, timestamp, kind, key, value, headers, epoch))
+            for offset, timestamp, key, value, headers in rows
+        ]
+    return records
 
 
 # An answer holds at least one batch, however large: so much beyond fetch.max.bytes is believed.

@@ -39,6 +39,7 @@ from kcli.client.lane import Delivered, OnBatch, OnDelivery, RecordMetadata
 from kcli.client.partitioner import Partitioner
 from kcli.client.sender import Sender
 from kcli.client.serialization import Serializer
+from kserver.errors import ConfigError
 from kserver.wire.batch import Headers
 
 __all__ = [
@@ -90,6 +91,11 @@ class Producer:
         chance: random.Random | None = None,
     ) -> None:
         config = ProducerConfig.taken(config)
+        if config.transactional_id is not None:
+            raise ConfigError(
+                f"Invalid value {config.transactional_id} for configuration transactional.id:"
+                " transactions are not supported so far"
+            )
         self._config = config
         self._plugins = Plugins(
             config,
