@@ -24,7 +24,6 @@ from tests.support.process import BrokerProcess
 from tests.support.tools import require
 
 NEW, OLD = "4.3.1", "3.9.2"
-TOOLS = NEW
 K = [sys.executable, "-c", "import sys; from kcli.main import main; sys.exit(main())"]
 TIMEOUT_S = 120
 TOPIC_ID = re.compile(r"TopicId: [\w-]{22}")
@@ -66,8 +65,8 @@ def k(command: str, *words: str, input: bytes = b"") -> Outcome:
     return run([*K, command, *words], input)
 
 
-def apache(command: str, *words: str, input: bytes = b"") -> Outcome:
-    script = [sys.executable, apache_kafka.__file__, "tool", TOOLS, f"kafka-{command}.sh"]
+def apache(command: str, *words: str, input: bytes = b"", version: str = NEW) -> Outcome:
+    script = [sys.executable, apache_kafka.__file__, "tool", version, f"kafka-{command}.sh"]
     return run([*script, *words], input, KAFKA_JVM_PERFORMANCE_OPTS=QUICK_START)
 
 
@@ -134,10 +133,30 @@ BY_NEW = [
     ("topics", "--create --topic new --replica-assignment 1:1"),
     ("topics", "--create --topic new --config retention.ms=abc"),
     ("topics", "--alter --topic seen --partitions 3"),
+    ("topics", "--describe --unavailable-partitions"),
+    ("topics", "--describe --under-min-isr-partitions"),
+    ("topics", "--describe --exclude-internal --topic se.* --partition-size-limit-per-response 1"),
+    ("topics", "--describe --topic-id nonsense"),
+    ("topics", "--create --topic new --partitions 0"),
+    ("topics", "--create --topic new --replication-factor 0"),
+    ("topics", "--create --topic new --config retention.ms"),
+    ("topics", "--create --topic new --replica-assignment 1:2,3"),
+    ("topics", "--create --topic new --replica-assignment 77"),
+    ("topics", "--alter --topic seen --partitions 4 --replica-assignment 1,1,1,77"),
+    ("topics", "--alter --topic missing --partitions 4 --if-exists"),
     ("topics", "--delete --topic missing"),
+    ("topics", "--delete --topic missing --if-exists"),
     ("get-offsets", "--topic one --time earliest"),
     ("get-offsets", "--topic-partitions one,seen:1-,:0 --exclude-internal-topics"),
     ("get-offsets", "--topic one --time 99999999999999"),
+    ("get-offsets", "--topic one,seen --partitions 0,2 --time -2"),
+    ("get-offsets", "--topic one --time earliest-local"),
+    ("get-offsets", "--topic one --time latest-tiered"),
+    ("get-offsets", "--topic one --time earliest-pending-upload"),
+    ("get-offsets", "--topic one --time 0"),
+    ("get-offsets", "--partitions x"),
+    ("get-offsets", "--topic-partitions one:a"),
+    ("get-offsets", "--topic-partitions one --topic one"),
     ("get-offsets", "--topic missing"),
     ("get-offsets", "--time nonsense"),
 ]
@@ -154,6 +173,23 @@ def test_answers_are_the_same(server, command, words):
     assert ours.status == theirs.status
 
 
+@pytest.mark.parametrize("broker", [OLD], indirect=True)
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("get-offsets", "--broker-list SERVER --topic one"),
+        (
+            "console-consumer",
+            "--bootstrap-server SERVER --whitelist on. --from-beginning --max-messages 6",
+        ),
+    ],
+)
+def test_what_was_removed_since_answers_as_3_9_did(broker, command, words):
+    words = words.replace("SERVER", broker.address).split()
+    ours, theirs = k(command, *words), apache(command, *words, version=OLD)
+    assert (ours.status, ours.out) == (theirs.status, theirs.out)
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -163,6 +199,8 @@ def test_answers_are_the_same(server, command, words):
         "--list --create --topic a",
         "--create",
         "--list --nonsense",
+        "--describe --topics-with-overrides --unavailable-partitions",
+        "--create --topic a --partitions",
     ],
 )
 def test_what_makes_no_sense_is_refused_in_the_same_words(words):
@@ -296,6 +334,12 @@ DUMPS = [
     ["--print-data-log", "--skip-record-metadata"],
     ["--verify-index-only"],
 ]
+OF_OURS = [
+    ["--index-sanity-check"],
+    ["--max-bytes", "3000", "--deep-iteration"],
+    ["--max-message-size", "3000", "--verify-index-only"],
+    ["--key-decoder-class", "org.apache.kafka.tools.api.StringDecoder", "--value-decoder-class"],
+]
 
 
 @pytest.mark.parametrize("broker", [NEW], indirect=True)
@@ -338,7 +382,7 @@ def our_segments(tmp_path_factory):
     return running.data / "t-0"
 
 
-@pytest.mark.parametrize("words", DUMPS, ids=" ".join)
+@pytest.mark.parametrize("words", DUMPS + OF_OURS, ids=" ".join)
 def test_our_files_are_dumped_the_same(our_segments, words):
     kinds = (".log", ".index", ".timeindex", ".snapshot")
     files = sorted(str(file) for file in our_segments.iterdir() if file.suffix in kinds)
