@@ -223,6 +223,8 @@ class Accumulator:
 
     def _choose(self, lanes: list[Lane]) -> Lane:
         """By chance; of two the one with less to send, if that counts (KIP-794)."""
+        if len(lanes) == 1:
+            return lanes[0]
         first = self._draw(lanes)
         if not self._limits.adaptive:
             return first
