@@ -15,6 +15,9 @@ from typing import TextIO
 # C0 and C1 control characters and DEL, but for tab and newline, which lay out our own lines.
 _VISIBLE = {c: f"\\x{c:02x}" for c in (*range(0x20), *range(0x7F, 0xA0)) if c not in (0x09, 0x0A)}
 
+COLUMNS = 80
+"""Of a terminal that does not tell."""
+
 _transient = ""
 """What stands on the terminal of standard error until something takes its place."""
 
@@ -50,15 +53,26 @@ def transient(text: str) -> None:
     if (text or _transient) and sys.stderr.isatty():
         _transient = text
         with contextlib.suppress(OSError):
-            columns = os.get_terminal_size(sys.stderr.fileno()).columns
-            sys.stderr.write(f"\r\x1b[K{visible(text)[: max(columns - 1, 1)]}")
+            columns = os.get_terminal_size(sys.stderr.fileno()).columns or COLUMNS
+            sys.stderr.write(f"\r\x1b[K{visible(text)[: columns - 1]}")
             sys.stderr.flush()
 
 
 def _write(stream: TextIO, text: str) -> None:
-    if _transient:
+    if stream.isatty():
         transient("")
-    stream.write(visible(text) if stream.isatty() else text)
+        text = visible(text)
+    stream.write(text)
+
+
+def discard_unwritable() -> None:
+    """Where the caller closed standard output, send it nowhere: for a log, which is no answer."""
+    import fcntl
+
+    if fcntl.fcntl(1, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)
 
 
 def answer_bytes(*pieces: bytes) -> None:

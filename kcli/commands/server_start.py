@@ -9,6 +9,7 @@ import click
 
 from kcli.command import Manual, command
 from kcli.options import option, refuse, together
+from kcli.output import discard_unwritable
 
 CONSOLE = "kafkaServer.out"
 
@@ -78,6 +79,7 @@ def server_start(given: SimpleNamespace) -> int:
     # A broker that fails by a bug says where: its log is read later, by someone else.
     os.environ.setdefault("K_DEBUG", "1")
     if not given.daemon:
+        discard_unwritable()
         return process.run(config)
 
     from kcli import background

@@ -3,9 +3,11 @@ command ends, it says why in a line and not with a traceback."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
+import pty
 import re
 import signal
 import socket
@@ -20,6 +22,8 @@ from kcli.command import Option, command_named
 from kcli.commands.shapes import declared
 from kcli.main import COMMANDS, main
 from kcli.shapes import ERROR, schema
+from kserver.wire.batch import encode_batch
+from kserver.wire.checksum import crc32c
 from tests.support.process import BrokerProcess
 from tests.support.rows import READ_BACK, as_csv_tells, read
 
@@ -54,9 +58,6 @@ def free_port():
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """Files as they lie in a partition that had transactions."""
-    from kserver.wire.batch import encode_batch
-    from kserver.wire.checksum import crc32c
-
     directory = tmp_path_factory.mktemp("t-0")
     records = [(5, b"k", b"\x1b[2J\n", [("h,\t", b"")]), (6, None, None, ())]
     log = encode_batch(records, producer_id=1, producer_epoch=0, base_sequence=0)
@@ -292,3 +293,57 @@ def test_ctrl_c_is_quiet_at_any_moment(line, sweep):
     ends = sweep([(line.split(), ms / 1000) for ms in range(4, 300, 16)], "cold")
     # One that had no line to send may have ended before.
     assert {status for status, _ in ends} <= {0, 130, -signal.SIGINT}
+
+
+def on_a_terminal(words, until):
+    """A command whose standard error is a terminal, sent Ctrl-C when that shows a text."""
+    ours, its = pty.openpty()
+    with subprocess.Popen([*K, *words], stdout=subprocess.DEVNULL, stderr=its) as running:
+        os.close(its)
+        shown = b""
+        with contextlib.suppress(OSError):  # EIO: the other side is closed
+            while data := os.read(ours, 4096):
+                if until not in shown and until in shown + data:
+                    running.send_signal(signal.SIGINT)
+                shown += data
+        os.close(ours)
+        return running.wait(TIMEOUT_S), shown.decode()
+
+
+def test_a_long_wait_for_the_cluster_is_told_at_a_terminal(free_port):
+    words = ["topics", "--list", "--bootstrap-server", f"127.0.0.1:{free_port}"]
+    status, shown = on_a_terminal(words, b"waiting for the cluster, ")
+    assert status == 130
+    assert shown.endswith("\r\x1b[K")
+
+
+def test_long_work_shows_how_far_it_is_and_where_ctrl_c_ended_it(tmp_path):
+    path = tmp_path / f"{0:020}.log"
+    records = [(5, b"k", b"v", ())] * 1000
+    with open(path, "wb") as file:
+        for n in range(500):
+            file.write(encode_batch(records, base_offset=n * 1000))
+    size = path.stat().st_size
+    words = ["dump-log", "--deep-iteration", "--files", str(path)]
+    status, shown = on_a_terminal(words, f"% of {size:,} bytes, ".encode())
+    assert status == 130
+    last = shown.split("\x1b[K")[-1]
+    ended = re.fullmatch(r"k dump-log: ended at byte (\d+) of (\d+) of (.*)\r\n", last)
+    assert ended is not None, shown
+    assert 0 < int(ended[1]) < int(ended[2]) == size
+    assert ended[3] == str(path)
+
+
+def test_a_broker_needs_no_standard_output(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    settings = [f"log.dirs={tmp_path}", f"listeners=PLAINTEXT://{address}"]
+    overrides = " ".join(f"--override {one}" for one in settings)
+    line = f"exec {K[0]} -c 'from kcli.main import main; main()' server-start {overrides} >&-"
+    with subprocess.Popen(["sh", "-c", line], stderr=subprocess.PIPE) as running:
+        words = ["topics", "--list", "--bootstrap-server", address, "--timeout", "30"]
+        listed = subprocess.run([*K, *words], stderr=subprocess.DEVNULL)
+        assert listed.returncode == 0
+        running.terminate()
+        assert (running.stderr.read(), running.wait(TIMEOUT_S)) == (b"", 0)

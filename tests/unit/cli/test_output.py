@@ -1,6 +1,7 @@
 """What a terminal would obey is shown, not sent; a pipe gets the text as it is."""
 
 import io
+import os
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,3 +35,23 @@ def test_only_a_terminal_is_protected(monkeypatch):
         output.answer("\x1b]0;title\x07")
     assert terminal.getvalue() == "\\x1b]0;title\\x07\n"
     assert pipe.getvalue() == "\x1b]0;title\x07\n"
+
+
+def test_a_transient_line_gives_way_to_what_is_printed_on_its_terminal(monkeypatch):
+    terminal, pipe = Terminal(), io.StringIO()
+    monkeypatch.setattr(Terminal, "fileno", lambda _: os.openpty()[1])
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setattr("sys.stdout", pipe)
+    output.transient("\x1b[2J" + "x" * 100)
+    output.answer("an answer")
+    output.complain("a notice")
+    output.transient("")
+    assert terminal.getvalue() == "\r\x1b[K" + "\\x1b[2J" + "x" * 72 + "\r\x1b[Ka notice\n"
+    assert pipe.getvalue() == "an answer\n"
+
+
+def test_a_transient_line_is_for_terminals(monkeypatch):
+    pipe = io.StringIO()
+    monkeypatch.setattr("sys.stderr", pipe)
+    output.transient("half done")
+    assert pipe.getvalue() == ""
