@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words == ["--version"]:
         return ended(words, _version)
     if words[:1] == [COMPLETE]:
-        from kcli import completion
+        from kcli.shell import completion
 
         return ended([], lambda _: completion.main(words[1:]))
     status = ended(words, _run)

@@ -14,10 +14,10 @@ from pathlib import Path
 import click
 
 from kcli.command import OLDER, Command, Option, Seconds, command_named, paragraphs
-from kcli.listing import shapes_of
 from kcli.main import COMMANDS
 from kcli.options import DEFAULT_SERVER, SERVER_VARIABLE
-from kcli.shapes import ERROR, Shape
+from kcli.rows.listing import shapes_of
+from kcli.rows.shapes import ERROR, Shape
 from kcli.statuses import FOUND, TIMED_OUT
 from kserver.config import manual as settings
 

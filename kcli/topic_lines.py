@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kcli.shapes import Field, Shape
+from kcli.rows.shapes import Field, Shape
 from kcli.topic_ids import id_text
 from kserver.model import BrokerId, TopicPartition
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict
 from uuid import UUID
 
 Serializer: TypeAlias = Callable[[Any], bytes | None]
@@ -61,11 +61,23 @@ _KINDS: Mapping[str, tuple[Serializer, Deserializer]] = {
     "Void": (_nothing, _nothing),
 }
 
-BYTES_OUT: Mapping[str, Serializer] = {"key_serializer": as_it_is, "value_serializer": as_it_is}
-BYTES_IN: Mapping[str, Deserializer] = {
-    "key_deserializer": as_it_is,
-    "value_deserializer": as_it_is,
-}
+
+class Serializers(TypedDict):
+    """Arguments of a Producer."""
+
+    key_serializer: Serializer
+    value_serializer: Serializer
+
+
+class Deserializers(TypedDict):
+    """Arguments of a Consumer."""
+
+    key_deserializer: Deserializer
+    value_deserializer: Deserializer
+
+
+BYTES_OUT: Serializers = {"key_serializer": as_it_is, "value_serializer": as_it_is}
+BYTES_IN: Deserializers = {"key_deserializer": as_it_is, "value_deserializer": as_it_is}
 """Arguments of a client that has bytes, and may be configured for one that has values."""
 
 SERIALIZERS: Mapping[str, Serializer] = {

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcli.command import Manual, command
-from kcli.listing import Rows, formatted, rows
 from kcli.options import cluster, together
 from kcli.output import answer
+from kcli.rows.listing import Rows, formatted, rows
+from kcli.rows.shapes import Field, Shape
 from kcli.running import CLUSTER, EXPECTED, admin_config, reason, run
-from kcli.shapes import Field, Shape
 
 if TYPE_CHECKING:
     from kcli.client.cluster import Node

@@ -10,8 +10,8 @@ from kcli.command import Manual, command
 from kcli.options import refuse
 from kcli.output import answer
 
-# Each calls `k __complete`, see kcli.completion; what that says on standard error is nobody's to
-# read in the middle of a line.
+# Each calls `k __complete`, see kcli.shell.completion; what that says on standard error is for
+# nobody to read in the middle of a line.
 
 BASH = r"""# Completion of k for bash:  source <(k completion bash)
 _k() {

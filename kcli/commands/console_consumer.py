@@ -8,11 +8,19 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 
 from kcli.command import OLDER, Manual, Seconds, command
-from kcli.encodings import ENCODINGS, TEXT, UnknownEncoding, encoding
-from kcli.format_strings import FormatString, MalformedFormat
-from kcli.formatters import DefaultFormatter, Formatter, UnknownClass, Unprintable, formatter
-from kcli.offset_range import Edge, Malformed, OffsetRange
-from kcli.offset_range import parse as parse_offsets
+from kcli.console.encodings import ENCODINGS, TEXT, UnknownEncoding, encoding
+from kcli.console.format_strings import FormatString, MalformedFormat
+from kcli.console.formatters import (
+    DefaultFormatter,
+    Formatter,
+    UnknownClass,
+    Unprintable,
+    formatter,
+)
+from kcli.console.offset_range import Edge, Malformed, OffsetRange
+from kcli.console.offset_range import parse as parse_offsets
+from kcli.console.reading import Reading, Wanted
+from kcli.console.record_filter import MalformedTerm, RecordFilter
 from kcli.options import (
     CONNECTION,
     INT,
@@ -30,8 +38,6 @@ from kcli.options import (
     together,
 )
 from kcli.output import answer, complain
-from kcli.reading import Reading, Wanted
-from kcli.record_filter import MalformedTerm, RecordFilter
 from kcli.running import EXPECTED, reason, run, status_of
 
 CLIENT_ID = "console-consumer"
@@ -369,7 +375,7 @@ def _formats(given: SimpleNamespace) -> Formatter:
 
 
 def _envelopes(given: SimpleNamespace, name: str) -> Formatter:
-    from kcli.envelopes import JsonFormatter, MsgpackFormatter
+    from kcli.console.envelopes import JsonFormatter, MsgpackFormatter
 
     for unused in ("key-encoding", "value-encoding", "formatter-property", "formatter-config"):
         if is_given(given, unused):

@@ -10,9 +10,10 @@ from typing import Any
 import click
 
 from kcli.command import OLDER, Manual, command
-from kcli.encodings import ENCODINGS, TEXT, UnknownEncoding, encoding
-from kcli.incoming import InputFormat, Unreadable
-from kcli.line_reader import LineReader, Lines
+from kcli.console.encodings import ENCODINGS, TEXT, UnknownEncoding, encoding
+from kcli.console.incoming import InputFormat, Unreadable
+from kcli.console.line_reader import LineReader, Lines
+from kcli.console.sending import Sending
 from kcli.options import (
     CONNECTION,
     INT,
@@ -30,7 +31,6 @@ from kcli.options import (
 )
 from kcli.output import complain
 from kcli.running import run
-from kcli.sending import Sending
 
 READERS = (
     "org.apache.kafka.tools.LineMessageReader",
@@ -274,7 +274,7 @@ def _format(given: SimpleNamespace) -> Callable[[int], InputFormat]:
     for unused in ("reader_property", "reader_config", "key_encoding", "value_encoding"):
         if getattr(given, unused):
             refuse(f"--{unused.replace('_', '-')} is for lines, and {name} has none")
-    from kcli.envelope_input import JsonLines, MsgpackMaps
+    from kcli.console.envelope_input import JsonLines, MsgpackMaps
 
     return MsgpackMaps if name == "msgpack" else JsonLines
 

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from kcli.command import OLDER, Manual, command
-from kcli.listing import Rows, formatted, rows
 from kcli.options import (
     CONNECTION,
     INT,
@@ -29,8 +28,9 @@ from kcli.output import answer, complain, transient
 from kcli.perf import dates, judging
 from kcli.perf.consumed import DETAILED_HEADER, HEADER, Consumed
 from kcli.perf.consuming import Consuming, Wanted
+from kcli.rows.listing import Rows, formatted, rows
+from kcli.rows.shapes import Field, Shape
 from kcli.running import run
-from kcli.shapes import Field, Shape
 
 if TYPE_CHECKING:
     from kcli.client.config import ConsumerConfig

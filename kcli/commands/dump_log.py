@@ -12,19 +12,19 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Self
 
 from kcli.command import Manual, command
-from kcli.listing import formatted, rows
 from kcli.options import INT, Refused, exclude, option, refuse, require, together
 from kcli.output import answer, complain
 from kcli.progress import Progress
-from kcli.segment_shapes import ALL, shape_of
+from kcli.rows.listing import formatted, rows
+from kcli.segments.segment_shapes import ALL, shape_of
 from kcli.statuses import DONE, FAILED, FOUND
 from kserver.errors import KafkaError, ProtocolError, StorageError
 
 if TYPE_CHECKING:
-    from kcli.listing import Rows
-    from kcli.segment_files import Entry, Problems
-    from kcli.segment_text import Printing
-    from kcli.shapes import Shape
+    from kcli.rows.listing import Rows
+    from kcli.rows.shapes import Shape
+    from kcli.segments.segment_files import Entry, Problems
+    from kcli.segments.segment_text import Printing
 
 DECODERS = {
     "--offsets-decoder": "the content of __consumer_offsets",
@@ -126,8 +126,8 @@ def dump_log(given: SimpleNamespace) -> int:
     --check.  With --output all files must be of one kind; rows are batches, or records where they
     would be printed, or entries of an index.
     """
-    from kcli.segment_files import UNLIMITED, Problems
-    from kcli.segment_text import Printing
+    from kcli.segments.segment_files import UNLIMITED, Problems
+    from kcli.segments.segment_text import Printing
 
     require(given, "files")
     for name in DECODERS:
@@ -239,7 +239,7 @@ def _print_rows(
     reading: Reading,
     out: Rows,
 ) -> None:
-    from kcli.segment_rows import row
+    from kcli.segments.segment_rows import row
 
     for path in paths:
         try:
@@ -278,7 +278,7 @@ def _lines(
     problems: Problems,
     reading: Reading,
 ) -> Iterator[str]:
-    from kcli.segment_text import line
+    from kcli.segments.segment_text import line
 
     suffix = _suffix(path)
     if shape_of(suffix, printing.deep) is None:
@@ -309,7 +309,7 @@ def _is_quiet(path: str, given: SimpleNamespace) -> bool:
 
 def _check_sanity(path: str) -> None:
     """Raises Refused for an index that a broker would build anew."""
-    from kcli import segment_files as files
+    from kcli.segments import segment_files as files
 
     insane = files.insane_index if _suffix(path) == "index" else files.insane_time_index
     reason = insane(os.path.abspath(path), bytes(_mapped(path)), _base_offset(path))
@@ -321,7 +321,7 @@ def _entries(
     path: str, given: SimpleNamespace, deep: bool, problems: Problems, reading: Reading
 ) -> Iterator[Entry]:
     """What stands in a file, the log beside it read for an index."""
-    from kcli import segment_files as files
+    from kcli.segments import segment_files as files
 
     full = os.path.abspath(path)
     beside = os.path.join(os.path.dirname(full), os.path.basename(path).split(".")[0])

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 from kcli.command import Manual, command
-from kcli.listing import Rows, formatted, rows
 from kcli.options import (
     CONNECTION,
     INT,
@@ -27,8 +26,9 @@ from kcli.output import answer, complain
 from kcli.perf import judging
 from kcli.perf.round_trip import PARTITIONS, REPLICATION_FACTOR, RoundTrips, Trip
 from kcli.perf.tally import Sum, whole
+from kcli.rows.listing import Rows, formatted, rows
+from kcli.rows.shapes import Field, Shape
 from kcli.running import run
-from kcli.shapes import Field, Shape
 
 if TYPE_CHECKING:
     from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcli.command import OLDER, Manual, command
-from kcli.listing import Rows, formatted, rows
 from kcli.options import Refused, cluster, name_filter, option, together
 from kcli.output import answer, complain
+from kcli.rows.listing import Rows, formatted, rows
+from kcli.rows.shapes import Field, Shape
 from kcli.running import CLUSTER, EXPECTED, admin_config, granted, reason, run, status_of
-from kcli.shapes import Field, Shape
 from kserver.errors import KafkaError
 from kserver.model import TopicPartition
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import click
 
 from kcli.command import OLDER, Manual, command
-from kcli.listing import Rows, formatted, rows
 from kcli.options import (
     CONNECTION,
     INT,
@@ -34,8 +33,9 @@ from kcli.perf import judging, payloads
 from kcli.perf.payloads import Payloads
 from kcli.perf.producing import Load, Producing
 from kcli.perf.tally import Sum
+from kcli.rows.listing import Rows, formatted, rows
+from kcli.rows.shapes import Field, Shape
 from kcli.running import run
-from kcli.shapes import Field, Shape
 from kcli.statuses import FAILED
 
 if TYPE_CHECKING:

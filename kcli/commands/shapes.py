@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import click
 
 from kcli.command import Manual, command, command_named
-from kcli.listing import formatted, rows, shapes_of
 from kcli.main import COMMANDS
 from kcli.options import exclude, option, refuse, together
 from kcli.output import answer
-from kcli.shapes import ERROR, Field, Shape, schema
+from kcli.rows.listing import formatted, rows, shapes_of
+from kcli.rows.shapes import ERROR, Field, Shape, schema
 
 MANUAL = Manual(
     examples=(

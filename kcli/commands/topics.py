@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from kcli import topic_lines
 from kcli.command import OLDER, Manual, command
-from kcli.listing import Rows, formatted, rows
 from kcli.options import (
     INT,
     SERVER_VARIABLE,
@@ -25,6 +24,8 @@ from kcli.options import (
     together,
 )
 from kcli.output import answer, complain
+from kcli.rows.listing import Rows, formatted, rows
+from kcli.rows.shapes import Field, Shape
 from kcli.running import (
     CLUSTER,
     EXPECTED,
@@ -35,7 +36,6 @@ from kcli.running import (
     run,
     status_of,
 )
-from kcli.shapes import Field, Shape
 from kcli.statuses import DONE, FOUND
 from kcli.topic_ids import id_text, topic_id
 from kcli.topic_lines import DESCRIBE, OVERRIDES, REPORTS

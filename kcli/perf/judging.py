@@ -19,12 +19,12 @@ from typing import Any
 
 import click
 
-from kcli.listing import Rows
 from kcli.options import INT, Refused, option, refuse, together
 from kcli.output import complain
 from kcli.perf import criteria, history
 from kcli.perf.criteria import Criterion
 from kcli.perf.history import Run
+from kcli.rows.listing import Rows
 from kcli.statuses import FOUND
 from kserver import __version__
 

@@ -21,7 +21,7 @@ import pytest
 from kcli.command import Option, command_named
 from kcli.commands.shapes import declared
 from kcli.main import COMMANDS, main
-from kcli.shapes import ERROR, schema
+from kcli.rows.shapes import ERROR, schema
 from kserver.wire.batch import encode_batch
 from kserver.wire.checksum import crc32c
 from tests.support.process import BrokerProcess

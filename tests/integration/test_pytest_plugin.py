@@ -37,14 +37,14 @@ def topics(broker):
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """A directory of tests, and no plugin but this one, whether it is installed or not."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    pytester.plugins = ["kcli.pytest_plugin"]
+    pytester.plugins = ["kcli.testing.pytest_plugin"]
     return pytester
 
 
 def test_the_package_registers_the_plugin() -> None:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    assert "= kcli.pytest_plugin" in setup["options.entry_points"]["pytest11"]
+    assert "= kcli.testing.pytest_plugin" in setup["options.entry_points"]["pytest11"]
 
 
 def test_a_test_has_a_broker_of_its_own(project: pytest.Pytester) -> None:
@@ -154,7 +154,7 @@ from pathlib import Path
 
 def test_nothing_is_there():
     ours = {name for name in sys.modules if name.split(".")[0] in ("kcli", "kserver", "kio")}
-    assert ours == {"kcli", "kcli.pytest_plugin"}
+    assert ours == {"kcli", "kcli.testing.pytest_plugin"}
     assert not Path(f"/proc/self/task/{os.getpid()}/children").read_text()
 """
     )
@@ -172,7 +172,7 @@ def test_is_killed(kafka_broker):
 """
     )
     run = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-s", "-p", "kcli.pytest_plugin"],
+        [sys.executable, "-m", "pytest", "-s", "-p", "kcli.testing.pytest_plugin"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

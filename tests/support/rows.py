@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from kcli.shapes import ERROR, Shape
+from kcli.rows.shapes import ERROR, Shape
 
 Row = dict[str, Any]
 

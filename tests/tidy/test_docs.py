@@ -10,8 +10,8 @@ import pytest
 from kcli import manual
 from kcli.command import Command, Option, command_named
 from kcli.commands.shapes import declared
-from kcli.listing import shapes_of
 from kcli.main import COMMANDS, main
+from kcli.rows.listing import shapes_of
 
 PAGES = manual.pages()
 REFERENCES = {name.rpartition(".")[0] for name in PAGES}

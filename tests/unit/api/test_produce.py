@@ -108,9 +108,9 @@ def test_a_request_cut_anywhere_or_changed_is_read_or_refused(version, given_top
 
 
 codes = st.sampled_from([ErrorCode.invalid_record, ErrorCode.not_leader_or_follower])
-record_errors = st.lists(
-    st.tuples(st.integers(0, 1000), st.text(max_size=40)), max_size=3
-).map(tuple)
+record_errors = st.lists(st.tuples(st.integers(0, 1000), st.text(max_size=40)), max_size=3).map(
+    tuple
+)
 
 
 class Result(NamedTuple):

@@ -6,8 +6,8 @@ import pytest
 
 from kcli.client.consumer import FetchedBatch, Record
 from kcli.commands import console_consumer as module
+from kcli.console.offset_range import Edge, Exact, Last, OffsetRange
 from kcli.main import main
-from kcli.offset_range import Edge, Exact, Last, OffsetRange
 from kserver.wire.batch import TimestampType
 
 TOPIC = ["--topic", "t"]

@@ -7,7 +7,7 @@ import pytest
 
 from kcli.commands.shapes import declared
 from kcli.main import main
-from kcli.shapes import schema
+from kcli.rows.shapes import schema
 
 
 def shapes(capsys, *words):

@@ -1,0 +1,205 @@
+"""Where each partition is read from and up to: a range of offsets, looked up on the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kcli.console.offset_range import AfterStart, Edge, Exact, Last, OffsetRange, Since, Stop
+from kserver.model import Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from kcli.client.config import ConsumerConfig
+    from kcli.client.consumer import Consumer, FetchedBatch
+
+RECORDS_AT_ONCE = 20_000
+LOOK_MS = 50
+DOUBTS = 2
+PROBE_WAIT_MS = 10
+LARGEST_STEP = 1 << 20
+
+
+async def seek(
+    consumer: Consumer,
+    config: ConsumerConfig,
+    partitions: Iterable[TopicPartition],
+    wanted: OffsetRange,
+    *,
+    to_end: bool = False,
+) -> UpTo | None:
+    """Assign the partitions and go to where the range starts; what reads up to where it stops.
+
+    None where it does not.  `to_end` stops a range without a stop at what is the end now; `config`
+    is the consumer's.  Raises KafkaError for a partition that may not be read, TimedOut.
+    """
+    partitions = list(partitions)
+    stops = None
+    if wanted.stop is not None or to_end:
+        stops = await _stops(consumer, partitions, wanted.stop or Edge.END)
+    if stops is None and isinstance(wanted.start, Edge):
+        consumer.assign(partitions)
+        at_start = wanted.start is Edge.START
+        await (consumer.seek_to_beginning() if at_start else consumer.seek_to_end())
+        return None
+    if stops is None and isinstance(wanted.start, Exact):
+        starts = dict.fromkeys(partitions, wanted.start.offset)
+    else:
+        starts = await _starts(consumer, config, partitions, wanted)
+    consumer.assign(partitions)
+    for partition, offset in starts.items():
+        await consumer.seek(partition, offset)
+    return None if stops is None else UpTo(consumer, config, stops)
+
+
+async def _stops(
+    consumer: Consumer, partitions: list[TopicPartition], stop: Stop
+) -> dict[TopicPartition, Offset]:
+    ends = await consumer.end_offsets(partitions)
+    match stop:
+        case Exact(offset):
+            return {p: min(end, offset) for p, end in ends.items()}
+        case Since(time_ms):
+            found = await consumer.offsets_for_times(dict.fromkeys(partitions, time_ms))
+            return {p: ends[p] if at is None else at.offset for p, at in found.items()}
+    return ends
+
+
+async def _starts(
+    consumer: Consumer,
+    config: ConsumerConfig,
+    partitions: list[TopicPartition],
+    wanted: OffsetRange,
+) -> dict[TopicPartition, Offset]:
+    if wanted.start is Edge.END:
+        return await consumer.end_offsets(partitions)
+    first = await consumer.beginning_offsets(partitions)
+    match wanted.start:
+        case Edge.START:
+            return first
+        case Exact(offset):
+            return {p: max(start, offset) for p, start in first.items()}
+        case AfterStart(offsets):
+            return {p: start + offsets for p, start in first.items()}
+        case Since(time_ms):
+            ends = await consumer.end_offsets(partitions)
+            found = await consumer.offsets_for_times(dict.fromkeys(partitions, time_ms))
+            return {p: ends[p] if at is None else at.offset for p, at in found.items()}
+        case Last(records):
+            ends = await consumer.end_offsets(partitions)
+            return await _last(config, records, first, ends)
+    raise AssertionError(wanted.start)
+
+
+async def _last(
+    config: ConsumerConfig,
+    records: int,
+    first: dict[TopicPartition, Offset],
+    ends: dict[TopicPartition, Offset],
+) -> dict[TopicPartition, Offset]:
+    """The offset of the last but so many records in each partition.
+
+    Offsets cannot tell: compaction, markers and aborted transactions leave gaps.  So as many
+    offsets are read as records are wanted, and where that gives fewer, twice as many before them,
+    and so on; most partitions have no gaps, and are read once.  By a consumer of its own, whose
+    last fetch does not wait for new records: the first one to be printed would wait behind it.
+    """
+    from kcli.client.consumer import Consumer
+    from kcli.client.serialization import BYTES_IN
+
+    config = replace(config, fetch_max_wait_ms=PROBE_WAIT_MS)
+    async with Consumer(config, **BYTES_IN) as consumer:
+        return await _looked_up(consumer, config, records, first, ends)
+
+
+async def _looked_up(
+    consumer: Consumer,
+    config: ConsumerConfig,
+    records: int,
+    first: dict[TopicPartition, Offset],
+    ends: dict[TopicPartition, Offset],
+) -> dict[TopicPartition, Offset]:
+    found: dict[TopicPartition, Offset] = {}
+    missing = dict.fromkeys(ends, records)
+    low, step = dict(ends), records
+    while pending := [p for p in ends if p not in found]:
+        high = {p: low[p] for p in pending}
+        low |= {p: max(first[p], high[p] - step) for p in pending}
+        seen = {p: deque[Offset](maxlen=missing[p]) for p in pending}
+        consumer.assign(pending)
+        for partition in pending:
+            await consumer.seek(partition, low[partition])
+        reading = UpTo(consumer, config, high)
+        while (batches := await reading.poll(None, RECORDS_AT_ONCE)) is not None:
+            for batch in batches:
+                partition = TopicPartition(batch.topic, batch.partition)
+                seen[partition].extend([row[0] for row in batch.rows])
+        for partition in pending:
+            missing[partition] -= len(seen[partition])
+            if not missing[partition]:
+                found[partition] = seen[partition][0]
+            elif low[partition] == first[partition]:
+                found[partition] = first[partition]
+        step = min(2 * step, max(records, LARGEST_STEP))
+    return found
+
+
+class UpTo:
+    """Reads what is assigned, each partition up to its stop, which is not read."""
+
+    def __init__(
+        self, consumer: Consumer, config: ConsumerConfig, stops: dict[TopicPartition, Offset]
+    ) -> None:
+        self._consumer = consumer
+        self._stops = stops
+        # A fetch that finds nothing takes half of it.
+        self._quiet_s = max(2 * config.fetch_max_wait_ms, LOOK_MS) / 1000
+        self._loop = asyncio.get_running_loop()
+        self._heard_at = self._loop.time()
+        self._doubts = 0
+
+    async def poll(self, patience_ms: float | None, most: int) -> list[FetchedBatch] | None:
+        """The next records; [] when nothing came in time, None when all partitions are done."""
+        patience_s = float("inf") if patience_ms is None else patience_ms / 1000
+        began = self._loop.time()
+        while await self._reading():
+            left_s = patience_s - (self._loop.time() - began)
+            found = await self._consumer.poll_batches(min(LOOK_MS, max(left_s, 0) * 1000), most)
+            if found:
+                self._heard_at = self._loop.time()
+                self._doubts = 0
+                if before := [cut for batch in found if (cut := self._cut(batch)).rows]:
+                    return before
+            elif left_s <= 0:
+                return []
+            elif self._loop.time() - self._heard_at > self._quiet_s:
+                await self._doubt()
+        return None
+
+    async def _reading(self) -> bool:
+        """Leave those that have come to their stop; whether any are left."""
+        done = [p for p, stop in self._stops.items() if await self._consumer.position(p) >= stop]
+        if done:
+            for partition in done:
+                del self._stops[partition]
+            self._consumer.assign(self._stops)
+        return bool(self._stops)
+
+    def _cut(self, batch: FetchedBatch) -> FetchedBatch:
+        stop = self._stops[TopicPartition(batch.topic, batch.partition)]
+        if batch.next_offset <= stop:
+            return batch
+        return batch._replace(rows=[r for r in batch.rows if r[0] < stop])
+
+    async def _doubt(self) -> None:
+        """The last offsets before a stop may have no records any more, where compaction has
+        removed them, and then no fetch comes as far.  A leader that answers now has answered the
+        fetches before; when nothing came so often, there is nothing.
+        """
+        await self._consumer.end_offsets(self._stops)
+        self._doubts += 1
+        self._heard_at = self._loop.time()
+        if self._doubts == DOUBTS:
+            self._stops.clear()

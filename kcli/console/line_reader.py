@@ -1,0 +1,238 @@
+"""Lines of input as records: cut out of a stream of bytes, then into headers, key and value.
+
+Pure: bytes in, records out.
+
+A line is the bytes up to a newline, of any kind and length; a carriage return before the newline
+belongs to it.  Bytes are never decoded, so that what is sent is what came in; only the names of
+headers are text.
+
+    timestamp TAB partition TAB headers TAB key TAB value
+
+The columns are those of Kafka's LineMessageReader (headers, key, value) and two of our own, as
+Kafka's console consumer prints them: `CreateTime:1700000000000` or the number alone, and
+`Partition:3` or the number alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from kcli.console.encodings import Encoding, NotEncodable
+from kcli.console.incoming import Incoming, TooLarge, Unreadable
+
+_TIMESTAMP = re.compile(rb"(?:(?:CreateTime|LogAppendTime):)?([0-9]{1,19})")
+_NO_TIMESTAMP = b"NO_TIMESTAMP"
+_PARTITION = re.compile(rb"(?:Partition:)?([0-9]{1,10})")
+
+
+class LineSplitter:
+    """Cuts a stream into lines; a line over `limit_bytes` is given as its first bytes alone.
+
+    A line that has not ended is kept, but never more of it than one byte over the limit, so that
+    input without a newline costs no more memory; what is too long stays too long to be sent.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit = limit_bytes
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that `data` ends."""
+        lines = data.split(b"\n")
+        last = lines.pop()
+        if lines and self._pieces:
+            self._keep(lines[0])
+            lines[0] = b"".join(self._pieces)
+            self._pieces.clear()
+            self._size = 0
+        if last:
+            self._keep(last)
+        if b"\r" in data or (lines and lines[0].endswith(b"\r")):
+            return [line.removesuffix(b"\r") for line in lines]
+        return lines
+
+    def end(self) -> list[bytes]:
+        """The last line, where the input did not end with a newline."""
+        last = b"".join(self._pieces)
+        self._pieces.clear()
+        self._size = 0
+        return [last.removesuffix(b"\r")] if last else []
+
+    def _keep(self, piece: bytes) -> None:
+        room = self._limit + 1 - self._size
+        if room > 0:
+            self._pieces.append(piece[:room])
+            self._size += min(len(piece), room)
+
+
+class LineReader:
+    """Those columns of a line that are asked for; key and value in an encoding, if one is given.
+
+    Raises Unreadable for separators that cannot be told apart.
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        key_encoding: Encoding | None = None,
+        value_encoding: Encoding | None = None,
+    ) -> None:
+        def separator(name: str, default: str) -> bytes:
+            return properties.get(name, default).encode()
+
+        self._key_encoding = key_encoding
+        self._value_encoding = value_encoding
+        self._parses_timestamp = _is_true(properties, "parse.timestamp")
+        self._parses_partition = _is_true(properties, "parse.partition")
+        self._parses_key = _is_true(properties, "parse.key")
+        self._parses_headers = _is_true(properties, "parse.headers")
+        self._ignores_errors = _is_true(properties, "ignore.error")
+        self._key_separator = separator("key.separator", "\t")
+        self._headers_delimiter = separator("headers.delimiter", "\t")
+        self._headers_separator = separator("headers.separator", ",")
+        self._header_key_separator = separator("headers.key.separator", ":")
+        marker = properties.get("null.marker")
+        self._null = None if marker is None else marker.encode()
+        self._check()
+        try:
+            self._between_headers = re.compile(self._headers_separator)
+        except re.error as error:
+            raise Unreadable(f"headers.separator is no pattern: {error}") from None
+
+    def _check(self) -> None:
+        delimiter = ("headers.delimiter", self._headers_delimiter)
+        separator = ("headers.separator", self._headers_separator)
+        within = ("headers.key.separator", self._header_key_separator)
+        null = ("null.marker", self._null)
+        key = ("key.separator", self._key_separator)
+        of_headers = [(delimiter, separator), (delimiter, within), (separator, within)]
+        of_null = [(null, key), (null, separator), (null, delimiter), (null, within)]
+        for (first, one), (second, other) in of_headers + of_null:
+            if one == other:
+                raise Unreadable(f"{first} and {second} may not be equal")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each line is a value, as it is."""
+        return not (
+            self._parses_timestamp
+            or self._parses_partition
+            or self._parses_headers
+            or self._parses_key
+            or self._null is not None
+            or self._value_encoding is not None
+        )
+
+    def read(self, line: bytes, number: int) -> Incoming:
+        """One line, the `number`th of the input; Unreadable where a separator is missing."""
+        headers = key = timestamp = partition = None
+        at = 0
+        if self._parses_timestamp:
+            found = self._part(line, at, self._key_separator, "timestamp's separator", number)
+            if found is not None:
+                text, at = found
+                if text != _NO_TIMESTAMP:
+                    timestamp = _number(_TIMESTAMP, text, "timestamp", number)
+        if self._parses_partition:
+            found = self._part(line, at, self._key_separator, "partition's separator", number)
+            if found is not None:
+                text, at = found
+                partition = _number(_PARTITION, text, "partition", number)
+        if self._parses_headers:
+            found = self._part(line, at, self._headers_delimiter, "headers delimiter", number)
+            if found is not None:
+                headers, at = found
+        if self._parses_key:
+            found = self._part(line, at, self._key_separator, "key separator", number)
+            if found is not None:
+                key, at = found
+        try:
+            return Incoming(
+                self._decoded(line[at:], self._value_encoding),
+                None if key is None else self._decoded(key, self._key_encoding),
+                () if headers is None or headers == self._null else self._headers(headers, number),
+                partition,
+                timestamp,
+            )
+        except NotEncodable as error:
+            raise Unreadable(f"line {number}: {error}") from None
+
+    def _part(
+        self, line: bytes, at: int, separator: bytes, name: str, number: int
+    ) -> tuple[bytes, int] | None:
+        """What stands before the separator, and where the rest begins; None: not found."""
+        end = line.find(separator, at)
+        if end >= 0:
+            return line[at:end], end + len(separator)
+        if self._ignores_errors:
+            return None
+        raise Unreadable(f"No {name} found on line number {number}: '{_text(line)}'")
+
+    def _headers(self, part: bytes, number: int) -> tuple[tuple[str, bytes | None], ...]:
+        pairs = self._between_headers.split(part)
+        while len(pairs) > 1 and not pairs[-1]:
+            pairs.pop()
+        return tuple(self._header(pair, number) for pair in pairs)
+
+    def _header(self, pair: bytes, number: int) -> tuple[str, bytes | None]:
+        key, separator, value = pair.partition(self._header_key_separator)
+        if not separator:
+            if self._ignores_errors:
+                return _text(pair), None
+            raise Unreadable(
+                f"No header key separator found in pair '{_text(pair)}' on line number {number}"
+            )
+        if key == self._null:
+            raise Unreadable(
+                f"Header keys should not be equal to the null marker '{_text(key)}' as they can't "
+                "be null"
+            )
+        return _text(key), self._or_null(value)
+
+    def _decoded(self, part: bytes, encoding: Encoding | None) -> bytes | None:
+        if part == self._null:
+            return None
+        return part if encoding is None else encoding.read(part)
+
+    def _or_null(self, part: bytes) -> bytes | None:
+        return None if part == self._null else part
+
+
+# So much more than its bytes a line may take: hex takes two for one.
+TEXT_GROWTH = 2
+
+
+class Lines:
+    """Lines as input: no more of one is held than shows that it is too long to be sent."""
+
+    unit = "line"
+
+    def __init__(self, reader: LineReader, max_request_bytes: int) -> None:
+        self._limit = TEXT_GROWTH * max_request_bytes
+        self._splitter = LineSplitter(self._limit)
+        self._reader = reader
+        self.is_plain = reader.is_plain
+        self.feed = self._splitter.feed
+        self.end = self._splitter.end
+
+    def read(self, piece: bytes, number: int) -> Incoming:
+        if len(piece) > self._limit:
+            raise TooLarge
+        return self._reader.read(piece, number)
+
+
+def _is_true(properties: Mapping[str, str], name: str) -> bool:
+    return properties.get(name, "").strip().lower() == "true"
+
+
+def _number(pattern: re.Pattern[bytes], text: bytes, what: str, number: int) -> int:
+    found = pattern.fullmatch(text)
+    if found is None:
+        raise Unreadable(f"'{_text(text)}' on line number {number} is no {what}")
+    return int(found[1])
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")

@@ -1,0 +1,207 @@
+"""Reads topics without a group, and prints what it reads."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kcli.client.errors import ClusterUnreachable
+from kcli.console.extent import RECORDS_AT_ONCE, UpTo, seek
+from kcli.console.formatters import Formatter, Unprintable
+from kcli.console.offset_range import OffsetRange
+from kcli.console.record_filter import RecordFilter
+from kcli.options import Refused
+from kcli.output import answer_bytes, complain
+from kcli.running import EXPECTED, reason
+from kserver.model import TopicPartition
+
+if TYPE_CHECKING:
+    from kcli.client.cluster import TopicMetadata
+    from kcli.client.config import ConsumerConfig
+    from kcli.client.consumer import Consumer, FetchedBatch
+
+LOOK_AGAIN_S = 0.1
+FOREVER_MS = 1 << 40
+
+Poll = Callable[[float, int], Awaitable["list[FetchedBatch] | None"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be read: a topic, or all that match a pattern; of a topic perhaps one partition.
+
+    None stands for no limit, and of `offsets` for auto.offset.reset.  `to_end`: what is there now
+    and no more.  `filter`: these records alone are printed and count.
+    """
+
+    topic: str | None = None
+    include: str | None = None
+    partition: int | None = None
+    offsets: OffsetRange | None = None
+    to_end: bool = False
+    filter: RecordFilter | None = None
+    messages: int | None = None
+    patience_ms: int | None = None
+    skip_unprintable: bool = False
+
+    def __str__(self) -> str:
+        return self.topic or f"matching {self.include}"
+
+
+class Reading:
+    """One run; `count` is how many records were printed, or tried to."""
+
+    def __init__(self, wanted: Wanted, formats: Formatter, config: ConsumerConfig) -> None:
+        self.count = 0
+        self._wanted = wanted
+        self._formats = formats
+        self._config = config
+
+    async def all(self) -> None:
+        """Until a stop, or nothing came for the patience given, or enough records were printed.
+
+        Raises Unprintable, Refused for a partition that is not there, ClusterUnreachable, and what
+        the consumer's poll raises.
+        """
+        from kcli.client.consumer import Consumer
+        from kcli.client.serialization import BYTES_IN
+
+        async with Consumer(self._config, **BYTES_IN) as consumer:
+            partitions = await self._wait_for_partitions(consumer)
+            if partitions is None:
+                return
+            up_to = await self._go(consumer, partitions)
+            if up_to is not None:
+                await self._print_all(up_to.poll)
+                return
+            keeping_up = asyncio.create_task(self._keep_up(consumer))
+            try:
+                await self._print_all(consumer.poll_batches)
+            finally:
+                keeping_up.cancel()
+
+    async def _print_all(self, poll: Poll) -> None:
+        while (most := self._left()) > 0 and (found := await poll(self._patience_ms(), most)):
+            self._print(found)
+
+    def _left(self) -> int:
+        """How many to read at once: where some are passed over, more than are left to print."""
+        limit = self._wanted.messages
+        if limit is None or (self._wanted.filter is not None and self.count < limit):
+            return RECORDS_AT_ONCE
+        return min(limit - self.count, RECORDS_AT_ONCE)
+
+    def _patience_ms(self) -> float:
+        return FOREVER_MS if self._wanted.patience_ms is None else self._wanted.patience_ms
+
+    async def _wait_for_partitions(self, consumer: Consumer) -> list[TopicPartition] | None:
+        """What is there, waiting for it; None when it is not there in time."""
+        reached = False
+        try:
+            async with asyncio.timeout(self._patience_ms() / 1000):
+                while not (partitions := await self._partitions(consumer)):
+                    if not reached:
+                        complain(f"Waiting for topic {self._wanted}")
+                    reached = True
+                    await asyncio.sleep(LOOK_AGAIN_S)
+        except TimeoutError:
+            if not reached:
+                raise ClusterUnreachable("listTopics") from None
+            return None
+        return partitions
+
+    async def _go(self, consumer: Consumer, partitions: list[TopicPartition]) -> UpTo | None:
+        """To where reading starts; what reads up to a stop, if there is one."""
+        wanted = self._wanted
+        if wanted.offsets is not None:
+            return await seek(
+                consumer, self._config, partitions, wanted.offsets, to_end=wanted.to_end
+            )
+        consumer.assign(partitions)
+        if not wanted.to_end:
+            return None
+        return UpTo(consumer, self._config, await consumer.end_offsets(partitions))
+
+    async def _partitions(self, consumer: Consumer) -> list[TopicPartition]:
+        """Those that are meant, of what the cluster has now."""
+        cluster, config, topic = consumer.cluster, self._config, self._wanted.topic
+        names = None if topic is None else [topic]
+        create = config.allow_auto_create_topics and names is not None
+        refused = await cluster.retry(
+            "listTopics",
+            cluster.deadline(config.default_api_timeout_ms),
+            lambda: cluster.refresh(names, create=create),
+        )
+        for error in refused.values():
+            if not error.code.retriable:
+                raise error
+        found = [
+            TopicPartition(one.name, partition.partition)
+            for one in cluster.topics.values()
+            if (one.name == topic if topic is not None else self._is_included(one))
+            for partition in one.partitions
+        ]
+        number = self._wanted.partition
+        if number is None or not found:
+            return found
+        chosen = [partition for partition in found if partition.partition == number]
+        if not chosen:
+            raise Refused(f"topic {topic} has no partition {number}; it has {len(found)}")
+        return chosen
+
+    def _is_included(self, topic: TopicMetadata) -> bool:
+        internal = topic.is_internal and self._config.exclude_internal_topics
+        return not internal and re.fullmatch(self._wanted.include or "", topic.name) is not None
+
+    async def _keep_up(self, consumer: Consumer) -> None:
+        """Read partitions and topics that were added, too (metadata.max.age.ms)."""
+        while self._wanted.partition is None:
+            await asyncio.sleep(self._config.metadata_max_age_ms / 1000)
+            try:
+                found = await self._partitions(consumer)
+            except EXPECTED as error:
+                complain(f"k console-consumer: {reason(error)}")
+                continue
+            if added := set(found) - set(consumer.assignment):
+                consumer.assign([*consumer.assignment, *sorted(added)])
+
+    def _print(self, batches: Sequence[FetchedBatch]) -> None:
+        if self._wanted.filter is not None:
+            batches = self._filtered(batches, self._wanted.filter)
+        try:
+            # Not joined: that would copy them all once more.
+            pieces = [self._formats.lines(batch) for batch in batches]
+        except Unprintable:
+            self._print_one_by_one(batches)
+            return
+        self.count += sum(len(batch.rows) for batch in batches)
+        answer_bytes(*pieces)
+
+    def _filtered(
+        self, batches: Sequence[FetchedBatch], filter: RecordFilter
+    ) -> Sequence[FetchedBatch]:
+        """Those that match, but no more than are left to print."""
+        limit = self._wanted.messages
+        left = None if limit is None else limit - self.count
+        kept = []
+        for batch in batches:
+            rows = [row for row in batch.rows if filter.matches(row)][:left]
+            kept.append(batch._replace(rows=rows))
+            if left is not None:
+                left -= len(rows)
+        return kept
+
+    def _print_one_by_one(self, batches: Sequence[FetchedBatch]) -> None:
+        """What can be printed; at the first that cannot it ends, or it is passed over."""
+        for batch in batches:
+            for record in batch.records:
+                self.count += 1
+                try:
+                    answer_bytes(self._formats.line(batch, record))
+                except Unprintable as error:
+                    if not self._wanted.skip_unprintable:
+                        raise
+                    complain(f"Error processing message, skipping this message: {error}")

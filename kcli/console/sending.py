@@ -1,0 +1,200 @@
+"""Sends what a stream holds as records, and knows in the end how many were not delivered."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from kcli.client.errors import ClientError
+from kcli.console import input
+from kcli.console.incoming import InputFormat, TooLarge, Unreadable
+from kcli.console.pace import Pace
+from kcli.output import complain, prompt
+from kcli.running import reason
+from kserver.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from kcli.client.config import ProducerConfig
+    from kcli.client.producer import Delivered, Producer
+
+VALUES_AT_ONCE = 2000
+RECORD_OVERHEAD = 128
+"""No record adds so many bytes to its value in a request."""
+
+_OF_ONE_RECORD = frozenset(
+    {
+        ErrorCode.message_too_large,
+        ErrorCode.invalid_timestamp,
+        ErrorCode.unknown_topic_or_partition,
+    }
+)
+"""Why the producer refuses a record although it may take the next."""
+
+
+class Sending:
+    """One run: what was read, and what became of it.
+
+    `topic` wins over the one that a record names; `per_second` limits how many records go.
+    """
+
+    def __init__(
+        self,
+        topic: str | None,
+        format: InputFormat,
+        config: ProducerConfig,
+        *,
+        sync: bool = False,
+        per_second: float | None = None,
+    ) -> None:
+        self.failed = False
+        self._topic = topic
+        self._format = format
+        self._config = config
+        self._sync = sync
+        self._per_second = per_second
+        self._pace: Pace | None = None
+        self._read = 0
+        """How many records were read, with those in hand."""
+        self._at = 0
+        """How many of those in hand were sent or given up."""
+        self._delivered = 0
+        self._lost: Counter[str] = Counter()
+        self._ended = False
+
+    async def all_of_stdin(self) -> None:
+        """Until the end of the input, or until nothing more can be sent."""
+        from kcli.client.producer import Producer
+        from kcli.client.serialization import BYTES_OUT
+
+        format = self._format
+        if self._per_second is not None:
+            self._pace = Pace(self._per_second, asyncio.get_running_loop().time())
+        prompts = sys.stdin.isatty() and sys.stdout.isatty()
+        async with Producer(self._config, **BYTES_OUT, on_batch=self._told) as producer:
+            prompt(1 if prompts else 0)
+            async for chunk in input.chunks(sys.stdin.fileno()):
+                pieces = format.feed(chunk)
+                if not await self._sent(producer, pieces):
+                    break
+                prompt(len(pieces) if prompts else 0)
+            else:
+                await self._sent(producer, format.end())
+        self._ended = True
+
+    def report(self) -> None:
+        """Say what was not delivered, if anything, and what was, if a signal ended it."""
+        if self._lost:
+            reasons = "; ".join(self._lost)
+            complain(
+                f"k console-producer: {self._lost.total()} of {self._read} records were not "
+                f"delivered: {reasons}"
+            )
+        if not self._ended and self._read:
+            complain(f"k console-producer: {self._delivered} records were delivered")
+
+    async def _sent(self, producer: Producer, pieces: Sequence[Any]) -> bool:
+        """Send the pieces; whether there is any use in reading more."""
+        self._read += len(pieces)
+        self._at = 0
+        send: Callable[[Producer, Sequence[Any], int], Coroutine[Any, Any, None]]
+        if self._sync:
+            send = self._send_one_by_one
+        else:
+            send = self._send_values if self._is_easy(pieces) else self._send_records
+        try:
+            while self._at < len(pieces):
+                await send(producer, pieces, await self._allowed(len(pieces)))
+        except Unreadable as error:
+            self._read -= len(pieces) - self._at
+            self.failed = True
+            complain(f"k console-producer: {error}")
+            return False
+        except (KafkaError, ClientError) as error:
+            self._lose(len(pieces) - self._at, error)
+            return False
+        return True
+
+    async def _allowed(self, end: int) -> int:
+        """Up to which of those in hand may go now; waits until any may."""
+        if self._pace is None:
+            return end
+        loop = asyncio.get_running_loop()
+        while not (count := self._pace.take(end - self._at, loop.time())):
+            await asyncio.sleep(self._pace.pause_s)
+        return self._at + count
+
+    def _is_easy(self, pieces: Sequence[Any]) -> bool:
+        """Whether each piece is a value, and none too large to be sent."""
+        if not self._format.is_plain or self._topic is None:
+            return False
+        longest = max(map(len, pieces), default=0)
+        return longest + RECORD_OVERHEAD <= self._config.max_request_size
+
+    async def _send_values(self, producer: Producer, values: Sequence[Any], end: int) -> None:
+        assert self._topic is not None
+        while self._at < end:
+            some = values[self._at : min(self._at + VALUES_AT_ONCE, end)]
+            taken = producer.try_send_all(self._topic, some)
+            self._at += taken
+            if taken < len(some):
+                await producer.ready(self._topic)
+
+    async def _send_records(self, producer: Producer, pieces: Sequence[Any], end: int) -> None:
+        offer, read, default = producer.try_send, self._format.read, self._topic
+        before = self._read - len(pieces)
+        for piece in islice(pieces, self._at, end):
+            number = before + self._at + 1
+            try:
+                value, key, headers, partition, timestamp, own = read(piece, number)
+                topic = default or own or self._no_topic(number)
+                while not offer(topic, value, key, partition, timestamp, headers):
+                    await producer.ready(topic)
+            except (TooLarge, KafkaError) as error:
+                self._lose(1, self._of_one_record(error), f"{self._format.unit} {number}")
+            self._at += 1
+
+    async def _send_one_by_one(self, producer: Producer, pieces: Sequence[Any], end: int) -> None:
+        before = self._read - len(pieces)
+        for piece in islice(pieces, self._at, end):
+            number = before + self._at + 1
+            try:
+                record = self._format.read(piece, number)
+            except TooLarge as error:
+                raise self._of_one_record(error) from None
+            topic = self._topic or record.topic or self._no_topic(number)
+            value, key, headers, partition, timestamp, _ = record
+            sent = await producer.send(topic, value, key, partition, timestamp, headers)
+            await producer.flush()
+            await sent
+            self._at += 1
+
+    def _no_topic(self, number: int) -> str:
+        raise Unreadable(f"record {number} names no topic, and --topic is not given")
+
+    def _told(self, delivered: Delivered) -> None:
+        if delivered.error is None:
+            self._delivered += len(delivered.records)
+        elif not self._sync:
+            self._lose(len(delivered.records), delivered.error)
+
+    def _of_one_record(self, error: TooLarge | KafkaError) -> KafkaError:
+        """Why one record is refused; raises what refuses those after it, too."""
+        if isinstance(error, KafkaError) and error.code not in _OF_ONE_RECORD:
+            raise error
+        if isinstance(error, KafkaError) and error.code != ErrorCode.message_too_large:
+            return error
+        return KafkaError(
+            ErrorCode.message_too_large,
+            f"larger than max.request.size, which is {self._config.max_request_size} bytes",
+        )
+
+    def _lose(self, count: int, error: Exception, what: str = "a record") -> None:
+        self.failed = True
+        why = reason(error)
+        if why not in self._lost:
+            complain(f"k console-producer: {what} was not delivered: {why}")
+        self._lost[why] += count

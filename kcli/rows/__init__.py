@@ -1,0 +1,2 @@
+"""-o: rows of declared, versioned shapes (shapes), in seven formats (row_formats), printed as they
+come (listing)."""

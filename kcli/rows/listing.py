@@ -1,0 +1,195 @@
+"""-o: a command's rows in the format that was asked for.
+
+    @together(..., formatted(LIST))
+    def topics(given):
+        if given.output is None:
+            ...                                  # Kafka's own text
+        with rows(given, LIST) as out:
+            out.row(topic="orders")
+            out.refused("payments", error)
+        return out.status
+
+What is refused stands in the document and on standard error, and makes the exit status 1.  An
+answer that is cut short, by an error or a signal, still ends as a document that says so.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace, TracebackType
+from typing import Any, NamedTuple, Self, TypeVar
+
+import click
+
+from kcli.command import Command, Option
+from kcli.output import answer, complain
+from kcli.rows.row_formats import Csv, Json, JsonLines, Row, Table, Template, Tsv, Writer, Yaml
+from kcli.rows.shapes import Shape
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+FORMATS: dict[str, Callable[[Shape], Writer]] = {
+    "json": Json,
+    "jsonl": JsonLines,
+    "yaml": Yaml,
+    "csv": Csv,
+    "tsv": Tsv,
+    "table": lambda shape: Table(shape, _columns()),
+}
+TEMPLATE = "template="
+EXAMPLE = f"{TEMPLATE}'{{topic}} {{partition}}'"
+
+
+class Format(NamedTuple):
+    """One of FORMATS, or `template` with its text."""
+
+    name: str
+    template: str = ""
+
+
+class Output(Option):
+    """-o; `shapes` are those of the rows that the command prints with it."""
+
+    def __init__(self, *args: Any, shapes: Sequence[Shape], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.shapes = shapes
+
+
+class _FormatType(click.ParamType):  # type: ignore[type-arg]
+    name = "format"
+
+    def convert(self, value: Any, param: Any, ctx: click.Context | None) -> Format:
+        if isinstance(value, Format):
+            return value
+        if value in FORMATS:
+            return Format(value)
+        if value.startswith(TEMPLATE):
+            return Format("template", value.removeprefix(TEMPLATE))
+        raise click.UsageError(
+            f"'{value}' is not a format of --output; formats are {', '.join(FORMATS)} and "
+            f"{EXAMPLE}",
+            ctx,
+        )
+
+
+def formatted(*shapes: Shape) -> Callable[[Decorated], Decorated]:
+    """Declare -o on a command, which prints rows of these shapes, one of them at a time."""
+    return click.option(
+        "-o",
+        "--output",
+        "output",
+        cls=Output,
+        shapes=shapes,
+        type=_FormatType(),
+        metavar="FORMAT",
+        help=f"Print rows as {', '.join(FORMATS)} or {EXAMPLE}; see k-shapes(7).",
+    )
+
+
+def shapes_of(command: Command) -> Sequence[Shape]:
+    """What its -o prints; nothing where it has none."""
+    return next((one.shapes for one in command.options() if isinstance(one, Output)), ())
+
+
+def rows(given: SimpleNamespace, shape: Shape) -> Rows:
+    """Rows in the format of -o.  UsageError for a template with a field that the shape lacks."""
+    chosen = given.output
+    context = click.get_current_context(silent=True)
+    try:
+        template = chosen.name == "template"
+        writer = Template(shape, chosen.template) if template else FORMATS[chosen.name](shape)
+    except ValueError as error:
+        raise click.UsageError(f"--output {TEMPLATE}: {error}", context) from None
+    return Rows(shape, writer, "k" if context is None else context.command_path)
+
+
+class Rows:
+    """A context: rows are printed as they come, what ends them is told at the end."""
+
+    def __init__(self, shape: Shape, writer: Writer, command: str) -> None:
+        self.shape = shape
+        self.status = 0
+        self._writer = writer
+        self._command = command
+        self._errors: list[Row] = []
+        self._begun = False
+
+    def row(self, **values: Any) -> None:
+        """Print one row; the fields are exactly those of the shape."""
+        assert values.keys() == set(self.shape.names), values.keys() ^ set(self.shape.names)
+        self._begin()
+        answer(self._writer.row({name: values[name] for name in self.shape.names}), end="")
+
+    def refused(self, subject: str | None, error: Exception) -> None:
+        """Tell that one item has no row, and why; the exit status becomes that of the error."""
+        from kcli import running
+
+        self.status = self.status or running.status_of(error)
+        self.problem(subject, _code(error), running.reason(error))
+
+    def problem(self, subject: str | None, code: str, message: str) -> None:
+        """Tell what is wrong with an item; the exit status stays."""
+        complain(": ".join(part for part in (self._command, subject, message) if part))
+        self._note(subject, code, message)
+
+    def _note(self, subject: str | None, code: str, message: str) -> None:
+        self._errors.append({"subject": subject, "code": code, "message": message})
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            answer(self._writer.head(), end="")
+
+    def __enter__(self) -> Self:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End the document, but for a mistake in the command line, a reader that has gone and a
+        bug of ours.  What is raised goes on, and is told on standard error by `kcli.main`."""
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            self._note(None, "INTERRUPTED", "ended by a signal")
+        elif error is not None:
+            from kcli import running
+
+            ends = (*running.EXPECTED, OSError)
+            if not isinstance(error, ends) or isinstance(error, BrokenPipeError):
+                return
+            assert isinstance(error, Exception)
+            self._note(None, _code(error), running.reason(error))
+        self._begin()
+        answer(self._writer.tail(self._errors), end="")
+
+
+def _code(error: Exception) -> str:
+    """The protocol's name of the error, or the kind of what is no answer of a broker."""
+    from kcli import running
+    from kcli.client.errors import ClientError
+    from kcli.statuses import TIMED_OUT
+    from kserver.errors import ConfigError, KafkaError, ProtocolError
+
+    if isinstance(error, KafkaError):
+        return error.code.name.upper()
+    if isinstance(error, TimeoutError) or running.status_of(error) == TIMED_OUT:
+        return "TIMED_OUT"
+    if isinstance(error, ProtocolError):
+        return "INVALID"
+    if isinstance(error, ConfigError):
+        return "INVALID_CONFIG"
+    if isinstance(error, ClientError):
+        return "CLIENT"
+    return "FILE" if isinstance(error, OSError) else "REFUSED"
+
+
+def _columns() -> int | None:
+    """The width of the terminal that is written to, if it is one."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -1,0 +1,308 @@
+"""Rows as -o writes them: json, jsonl, yaml, csv, tsv, table, template.
+
+A format is handed rows one at a time, so that no answer is held in memory but a page of a table:
+`head()`, `row(values)` for each, `tail(errors)`; each gives the text to print.
+
+    json yaml   one document: schema, items, errors
+    jsonl       a line for each row and each error, each with its schema
+    the others  rows only
+
+Pure: values in, text out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from kcli.output import visible
+from kcli.rows.shapes import ERROR, Field, Shape
+
+Row = Mapping[str, Any]
+
+NULL = "-"
+"""What a table and a template show for null."""
+TABLE_PAGE_ROWS = 10_000
+"""A table's columns are as wide as these rows need; the next ones begin a table of their own."""
+
+# Beyond what JSON must escape: what a terminal obeys, what YAML takes for a line break or bars.
+_UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+_TSV = {"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"}
+_CELL = str.maketrans({"\n": r"\n", "\t": r"\t"})
+_ESCAPES = {r"\t": "\t", r"\n": "\n", r"\\": "\\"}
+_SPEC = re.compile(r"([<>^]?)([0-9]{0,3})(?:\.([0-9]{1,2})f)?")
+
+
+class Writer(Protocol):
+    def head(self) -> str: ...
+
+    def row(self, values: Row) -> str: ...
+
+    def tail(self, errors: Sequence[Row]) -> str: ...
+
+
+class Json:
+    """One document, a line for each item."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.begun = False
+
+    def head(self) -> str:
+        return f'{{"schema": {json_text(self.shape.id)}, "items": ['
+
+    def row(self, values: Row) -> str:
+        before = ",\n  " if self.begun else "\n  "
+        self.begun = True
+        return before + json_text(values)
+
+    def tail(self, errors: Sequence[Row]) -> str:
+        after = "\n], " if self.begun else "], "
+        told = ",".join("\n  " + json_text(error) for error in errors)
+        return f'{after}"errors": [{told}' + ("\n]}\n" if errors else "]}\n")
+
+
+class JsonLines:
+    """A line is the row itself, with the shape it has; the lines of errors have theirs."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.schema = shape.id
+
+    def head(self) -> str:
+        return ""
+
+    def row(self, values: Row) -> str:
+        return json_text({"schema": self.schema, **values}) + "\n"
+
+    def tail(self, errors: Sequence[Row]) -> str:
+        return "".join(json_text({"schema": ERROR.id, **error}) + "\n" for error in errors)
+
+
+class Yaml:
+    """Block style for the document and its rows; each value in JSON, which YAML takes as it is."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.begun = False
+
+    def head(self) -> str:
+        return f"schema: {json_text(self.shape.id)}\n"
+
+    def row(self, values: Row) -> str:
+        before = "" if self.begun else "items:\n"
+        self.begun = True
+        return before + _yaml_item(values)
+
+    def tail(self, errors: Sequence[Row]) -> str:
+        items = "" if self.begun else "items: []\n"
+        if not errors:
+            return f"{items}errors: []\n"
+        return f"{items}errors:\n" + "".join(map(_yaml_item, errors))
+
+
+class Csv:
+    """RFC 4180 with a heading.  Null is nothing, an empty text is two quotes; lists and maps are
+    JSON."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+
+    def head(self) -> str:
+        return ",".join(self.shape.names) + "\n"
+
+    def row(self, values: Row) -> str:
+        return ",".join(_csv(values[name]) for name in self.shape.names) + "\n"
+
+    def tail(self, errors: Sequence[Row]) -> str:
+        return ""
+
+
+class Tsv:
+    """A line for each row, with a heading.  Tab, line feed, carriage return and backslash are
+    written `\\t`, `\\n`, `\\r` and `\\\\`, null `\\N`; lists and maps are JSON."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+
+    def head(self) -> str:
+        return "\t".join(self.shape.names) + "\n"
+
+    def row(self, values: Row) -> str:
+        return "\t".join(_tsv(values[name]) for name in self.shape.names) + "\n"
+
+    def tail(self, errors: Sequence[Row]) -> str:
+        return ""
+
+
+class Table:
+    """Aligned columns.  On a terminal of `columns` what is wider goes on in the next line; with
+    None no cell is folded."""
+
+    def __init__(self, shape: Shape, columns: int | None) -> None:
+        self.shape = shape
+        self.columns = columns
+        self.page: list[list[str]] = []
+        self.shown = False
+
+    def head(self) -> str:
+        return ""
+
+    def row(self, values: Row) -> str:
+        self.page.append([cell(values[name]) for name in self.shape.names])
+        return self._flushed() if len(self.page) == TABLE_PAGE_ROWS else ""
+
+    def tail(self, errors: Sequence[Row]) -> str:
+        return self._flushed() if self.page or not self.shown else ""
+
+    def _flushed(self) -> str:
+        import io
+
+        from rich.cells import cell_len
+        from rich.console import Console
+        from rich.table import Column
+        from rich.table import Table as Grid
+        from rich.text import Text
+
+        headings = [name.upper() for name in self.shape.names]
+        grid = Grid(
+            *(
+                Column(heading, justify=_side(field), overflow="fold", no_wrap=not self.columns)
+                for heading, field in zip(headings, self.shape.fields, strict=True)
+            ),
+            box=None,
+            pad_edge=False,
+            padding=(0, 2, 0, 0),
+        )
+        for cells in self.page:
+            grid.add_row(*map(Text, cells))
+        natural = sum(2 + max(map(cell_len, one)) for one in zip(headings, *self.page, strict=True))
+        text = io.StringIO()
+        Console(file=text, color_system=None, width=self.columns or natural).print(grid)
+        self.page.clear()
+        self.shown = True
+        return "".join(line.rstrip() + "\n" for line in text.getvalue().split("\n")[:-1])
+
+
+class Template:
+    """A line for each row, as a text with the names of fields in braces says.
+
+    `{topic}` is the value, `{topic:20}` in at least so many columns, `{topic:>20}` at their right
+    end, `{latency_ms:.1f}` a number with so many decimals; `{{` and `}}` are braces; `\\t`, `\\n`
+    and `\\\\` are a tab, a line feed and a backslash.  Raises ValueError for any other text.
+    """
+
+    def __init__(self, shape: Shape, text: str) -> None:
+        self.parts = list(_parts(shape, text))
+
+    def head(self) -> str:
+        return ""
+
+    def row(self, values: Row) -> str:
+        shown = (
+            before + ("" if field is None else _formatted(values[field.name], spec))
+            for before, field, spec in self.parts
+        )
+        return "".join(shown) + "\n"
+
+    def tail(self, errors: Sequence[Row]) -> str:
+        return ""
+
+
+def json_text(value: Any) -> str:
+    """JSON that is YAML too, and that a terminal shows without obeying."""
+    return _numbered(json.dumps(_finite(value), ensure_ascii=False))
+
+
+def cell(value: Any) -> str:
+    """A value in a column: one line, lists with commas, maps as `key=value`."""
+    if isinstance(value, str):
+        return _numbered(visible(value).translate(_CELL))
+    if isinstance(value, Mapping):
+        return ",".join(f"{cell(key)}={cell(one)}" for key, one in value.items())
+    if isinstance(value, Sequence):
+        return ",".join(map(cell, value))
+    finite = _finite(value)
+    return NULL if finite is None else json.dumps(finite)
+
+
+def _numbered(text: str) -> str:
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity and no NaN: null says that there is no number."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return value
+
+
+def _yaml_item(values: Row) -> str:
+    lines = (f"{name}: {_yaml(value)}\n" for name, value in values.items())
+    return "  - " + "    ".join(lines)
+
+
+def _yaml(value: Any) -> str:
+    text = json_text(value)
+    # YAML 1.1 takes 1e+16 for a text; 1.0e+16 is a number to all.
+    return text.replace("e", ".0e") if isinstance(value, float) and "." not in text else text
+
+
+def _csv(value: Any) -> str:
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else json_text(value)
+    if text and not re.search(r'[",\r\n]|^\s|\s$', text):
+        return text
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _tsv(value: Any) -> str:
+    if value is None:
+        return r"\N"
+    text = value if isinstance(value, str) else json_text(value)
+    return re.sub(r"[\\\t\n\r]", lambda match: _TSV[match[0]], text)
+
+
+def _side(field: Field) -> Any:
+    return "right" if field.is_number else "left"
+
+
+def _parts(shape: Shape, text: str) -> Iterator[tuple[str, Field | None, str]]:
+    """A literal text, and the field that follows it with its format."""
+    import string
+
+    known = {field.name: field for field in shape.fields}
+    plain = re.sub(r"\\[tn\\]", lambda match: _ESCAPES[match[0]], text)
+    try:
+        parsed = list(string.Formatter().parse(plain))
+    except ValueError as error:
+        raise ValueError(f"{error}; a brace that stands for itself is written twice") from None
+    for literal, name, spec, conversion in parsed:
+        if name is None:
+            yield literal, None, ""
+            continue
+        if name not in known:
+            raise ValueError(f"there is no field '{name}'; known are {', '.join(known)}")
+        match = _SPEC.fullmatch(spec or "")
+        if match is None or conversion or (match[3] and not known[name].is_number):
+            asked = f"!{conversion}" if conversion else f":{spec}"
+            raise ValueError(f"{{{name}{asked}}} is not a format of {known[name].type}")
+        yield literal, known[name], spec or ""
+
+
+def _formatted(value: Any, spec: str) -> str:
+    match = _SPEC.fullmatch(spec)
+    assert match is not None
+    side, width, decimals = match.groups()
+    if isinstance(value, int | float) and decimals and math.isfinite(value):
+        text = f"{value:.{decimals}f}"
+    else:
+        text = value if isinstance(value, str) else cell(value)
+    return f"{text:{side}{width}}"

@@ -1,0 +1,305 @@
+"""A broker's files as what stands in them, entry after entry.
+
+    .log .checkpoint   batches, and with `deep` their records
+    .index .timeindex  entries, checked against the log beside them
+    .txnindex          aborted transactions
+    .snapshot          producers
+
+Pure: bytes in, entries out; what does not fit together is collected in Problems.  Raises
+ProtocolError where the bytes make no sense.  `segment_text` and `segment_rows` show entries.
+"""
+
+from __future__ import annotations
+
+import bisect
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kcli.segments import old_messages
+from kserver.errors import ProtocolError
+from kserver.log.producer_state import Producer, ProducerState
+from kserver.wire.batch import LOG_OVERHEAD, Record, RecordBatch
+
+LEAST_HEADER = 17
+"""Bytes up to and with the magic byte: fewer are no batch at all."""
+LEAST_SIZE = 14
+"""The least length field of any format version."""
+UNLIMITED = 0x7FFFFFFF
+NEVER = 1 << 62
+LAST_SEQUENCE = 0x7FFFFFFF
+
+_OFFSET_ENTRY = struct.Struct(">ii")
+_TIME_ENTRY = struct.Struct(">qi")
+_ABORTED = struct.Struct(">hqqqq")
+
+AnyBatch = RecordBatch | old_messages.OldBatch
+AnyRecord = Record | old_messages.OldRecord
+
+
+class BatchEntry(NamedTuple):
+    """A batch, where it begins in its file, and whether its CRC is right."""
+
+    position: int
+    batch: AnyBatch
+    is_valid: bool
+
+
+class RecordEntry(NamedTuple):
+    """A record of the batch that begins at `position`."""
+
+    position: int
+    batch: AnyBatch
+    record: AnyRecord
+
+
+class Junk(NamedTuple):
+    """Bytes after the last whole batch of a file."""
+
+    path: str
+    size: int
+
+
+class IndexEntry(NamedTuple):
+    offset: int
+    position: int
+
+
+class TimeEntry(NamedTuple):
+    timestamp: int
+    offset: int
+
+
+class AbortedEntry(NamedTuple):
+    version: int
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class ProducerEntry(NamedTuple):
+    id: int
+    producer: Producer
+
+
+Entry = BatchEntry | RecordEntry | Junk | IndexEntry | TimeEntry | AbortedEntry | ProducerEntry
+
+
+@dataclass(slots=True)
+class Problems:
+    """What was found to be wrong, by absolute path; pairs are what is and what should be."""
+
+    mismatches: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    times: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    orders: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    missing: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    gaps: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    corrupt: dict[str, list[int]] = field(default_factory=dict)
+    """Positions of batches whose CRC is wrong."""
+    junk: dict[str, int] = field(default_factory=dict)
+    """How many bytes follow the last whole batch."""
+
+    def lines(self) -> Iterator[str]:
+        """Kafka's words for them."""
+        for path, pairs in self.mismatches.items():
+            yield f"Mismatches in :{path}"
+            yield from (f"  Index offset: {a}, log offset: {b}" for a, b in pairs)
+        for path, pairs in self.times.items():
+            yield f"Found timestamp mismatch in :{path}"
+            yield from (f"  Index timestamp: {a}, log timestamp: {b}" for a, b in pairs)
+        for path, pairs in self.orders.items():
+            yield f"Found out of order timestamp in :{path}"
+            yield from (
+                f"  Index timestamp: {a}, Previously indexed timestamp: {b}" for a, b in pairs
+            )
+        for path, pairs in self.missing.items():
+            yield f"The following indexed offsets are not found in :{path}"
+            yield from (f"Indexed offset: {a}, found log offset: {b}" for a, b in pairs)
+        for path, pairs in self.gaps.items():
+            yield f"Non-consecutive offsets in {path}"
+            yield from (f"  {a} is followed by {b}" for a, b in pairs)
+
+    def named(self) -> Iterator[tuple[str, str, str]]:
+        """All of it: path, code, and what it is."""
+        for path, positions in self.corrupt.items():
+            for position in positions:
+                yield path, "CORRUPT_BATCH", f"the CRC of the batch at position {position} is wrong"
+        for path, count in self.junk.items():
+            yield path, "INVALID_BYTES", f"{count} bytes follow the last whole batch"
+        for code, text, found in (
+            ("OFFSET_GAP", "offset {} is followed by {}", self.gaps),
+            ("INDEX_MISMATCH", "index offset {}, log offset {}", self.mismatches),
+            ("TIMESTAMP_MISMATCH", "index timestamp {}, log timestamp {}", self.times),
+            ("TIMESTAMP_ORDER", "index timestamp {} after {}", self.orders),
+            ("OFFSET_NOT_FOUND", "index offset {}, found log offset {}", self.missing),
+        ):
+            for path, pairs in found.items():
+                for pair in pairs:
+                    yield path, code, text.format(*pair)
+
+
+def log_entries(
+    path: str, data: memoryview, deep: bool, limit_bytes: int, problems: Problems
+) -> Iterator[BatchEntry | RecordEntry | Junk]:
+    """A segment's batches, up to `limit_bytes` of the file; with `deep` each before its records."""
+    read = data[:limit_bytes]
+    end = 0
+    last_offset: int | None = None
+    for position, batch in batches(read, path):
+        is_valid = batch.is_valid_crc()
+        if not is_valid:
+            problems.corrupt.setdefault(path, []).append(position)
+        yield BatchEntry(position, batch, is_valid)
+        if deep:
+            for record in batch.records():
+                if last_offset is not None and record.offset != last_offset + 1:
+                    problems.gaps.setdefault(path, []).append((last_offset, record.offset))
+                last_offset = record.offset
+                yield RecordEntry(position, batch, record)
+        end = position + batch.size
+    if end < len(read) and limit_bytes == UNLIMITED:
+        problems.junk[path] = len(read) - end
+        yield Junk(path, len(read) - end)
+
+
+def batches(data: memoryview, path: str, position: int = 0) -> Iterator[tuple[int, AnyBatch]]:
+    """The complete batches of any format version, each with its position."""
+    end = len(data)
+    while position < end - LEAST_HEADER:
+        length = int.from_bytes(data[position + 8 : position + LOG_OVERHEAD], signed=True)
+        if length < LEAST_SIZE:
+            raise ProtocolError(
+                f"Found record size {length} smaller than minimum record overhead ({LEAST_SIZE}) "
+                f"in file {path}."
+            )
+        if position > end - LOG_OVERHEAD - length:
+            return
+        old = data[position + 16] < 2
+        batch = (old_messages.OldBatch if old else RecordBatch)(data, position)
+        yield position, batch
+        position += batch.size
+
+
+def index_entries(
+    path: str,
+    entries: bytes,
+    base_offset: int,
+    log: memoryview,
+    max_message_bytes: int,
+    problems: Problems,
+) -> Iterator[IndexEntry]:
+    """An offset index; each entry must name the last offset of the batch at its position."""
+    for number, (relative, position) in enumerate(_whole(_OFFSET_ENTRY, entries)):
+        if relative == 0 and number > 0:
+            return  # the zeros after the entries of a growing index
+        offset = base_offset + relative
+        slice_ = log[position : position + max_message_bytes]
+        _, batch = next(batches(slice_, path), (0, None))
+        if batch is None or batch.last_offset != offset:
+            found = -1 if batch is None else batch.last_offset
+            problems.mismatches.setdefault(path, []).append((offset, found))
+        yield IndexEntry(offset, position)
+
+
+def time_index_entries(
+    path: str,
+    entries: bytes,
+    base_offset: int,
+    index: bytes,
+    log: memoryview,
+    problems: Problems,
+) -> Iterator[TimeEntry]:
+    """A time index; each entry must name the last offset of a batch with that maximum timestamp."""
+    positions = list(_whole(_OFFSET_ENTRY, index))
+    growing = next((n for n, (relative, _) in enumerate(positions) if n and not relative), None)
+    del positions[growing:]
+    previous = -1
+    for number, (timestamp, relative) in enumerate(_whole(_TIME_ENTRY, entries)):
+        if relative == 0 and number > 0:
+            return
+        offset = base_offset + relative
+        slot = bisect.bisect_right(positions, relative, key=lambda entry: entry[0]) - 1
+        start = positions[slot][1] if slot >= 0 else 0
+        found = (b for _, b in batches(log, path, start) if b.last_offset >= offset)
+        batch = next(found, None)
+        if batch is None or batch.last_offset != offset:
+            last = -1 if batch is None else batch.last_offset
+            problems.missing.setdefault(path, []).append((offset, last))
+        else:
+            newest = max((record.timestamp for record in batch.records()), default=-1)
+            if newest != timestamp:
+                problems.times.setdefault(path, []).append((timestamp, newest))
+            if previous >= timestamp:
+                problems.orders.setdefault(path, []).append((timestamp, previous))
+        yield TimeEntry(timestamp, offset)
+        previous = timestamp
+
+
+def insane_index(path: str, entries: bytes, base_offset: int) -> str | None:
+    """Why a broker would build this offset index anew when it starts, or None."""
+    last = entries[-8:-4] if len(entries) % 8 == 0 else b""
+    if last and int.from_bytes(last, signed=True) < 0:
+        offset = base_offset + int.from_bytes(last, signed=True)
+        return (
+            f"Corrupt index found, index file {path} has non-zero size but the last offset is "
+            f"{offset} which is less than the base offset {base_offset}"
+        )
+    if len(entries) % 8:
+        return (
+            f"Index file {path} is corrupt, found {len(entries)} bytes which is neither positive "
+            "nor a multiple of 8"
+        )
+    return None
+
+
+def insane_time_index(path: str, entries: bytes, base_offset: int) -> str | None:
+    """Why a broker would build this time index anew when it starts, or None."""
+    times = list(_whole(_TIME_ENTRY, entries))
+    begin = f"Corrupt time index found, time index file ({path}) has non-zero size but the last "
+    if times and times[-1][0] < times[0][0]:
+        return (
+            f"{begin}timestamp is {times[-1][0]} which is less than the first timestamp "
+            f"{times[0][0]}"
+        )
+    if times and times[-1][1] < 0:
+        return (
+            f"{begin}offset is {base_offset + times[-1][1]} which is less than the first offset "
+            f"{base_offset}"
+        )
+    if len(entries) % 12:
+        return (
+            f"Time index file {path} is corrupt, found {len(entries)} bytes which is neither "
+            "positive nor a multiple of 12"
+        )
+    return None
+
+
+def aborted_entries(entries: bytes) -> Iterator[AbortedEntry]:
+    return map(AbortedEntry._make, _whole(_ABORTED, entries))
+
+
+def producer_entries(path: str, snapshot: bytes) -> Iterator[ProducerEntry]:
+    """Raises StorageError for a snapshot that is corrupt."""
+    state = ProducerState(expiration_ms=NEVER)
+    state.restore(snapshot, path, now_ms=0)
+    return map(ProducerEntry._make, state.producers.items())
+
+
+def time_type(batch: AnyBatch) -> str:
+    """What a batch's timestamps are, in Kafka's words."""
+    if batch.magic == 0:
+        return "NoTimestampType"
+    return "LogAppendTime" if batch.timestamp_type else "CreateTime"
+
+
+def sequence_of(batch: AnyBatch, record: AnyRecord) -> int:
+    """-1 where the producer is not idempotent."""
+    if not isinstance(batch, RecordBatch) or batch.base_sequence < 0:
+        return -1
+    return batch.base_sequence + record.offset - batch.base_offset & LAST_SEQUENCE
+
+
+def _whole(entry: struct.Struct, data: bytes) -> Iterator[tuple[int, ...]]:
+    return entry.iter_unpack(data[: len(data) // entry.size * entry.size])

@@ -1,0 +1,227 @@
+"""What may stand at the cursor of a command line that begins with `k`.
+
+    words       those before the cursor, without k; the last one is at the cursor, maybe empty
+    candidate   what the last word may become, whole
+
+Commands and options come from their declarations, values from `completion_values`.  The scripts
+that `k completion` prints for the shells call `main`.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from kcli.main import COMMANDS
+
+if TYPE_CHECKING:
+    import click
+
+    from kcli.command import Command, Option
+    from kcli.shell.completion_values import Candidate, Names
+
+FILES = ":files"
+"""Printed in place of candidates: shells know the names of files best."""
+
+NamesOf = Callable[[SimpleNamespace], "Names"]
+
+
+class Found(NamedTuple):
+    """What the last word may become: `before` and one of `candidates`, whose values go on there;
+    or `before` and the name of a file that begins with `file`.
+    """
+
+    candidates: Sequence[Candidate | tuple[str, str]] = ()
+    before: str = ""
+    file: str | None = None
+
+
+NOTHING = Found()
+
+
+def main(arguments: Sequence[str]) -> NoReturn:
+    """`k __complete zsh WORD...`, or fish; `k __complete bash LINE TEXT`, where the line ends at
+    the cursor, and TEXT is what bash is going to replace: a word's end, after the last : or =.
+
+    Prints a candidate a line, with its note after a tab; or, with tabs between, FILES, how many
+    characters of the word bash keeps, what stands before the file's name, the beginning of that.
+    Ends the process at once: a name server that does not answer would hold it.
+    """
+    shell, *words = arguments
+    kept = 0
+    if shell == "bash":
+        line, text = words
+        words = split(line)
+        kept = len(split(line.removesuffix(text))[-1])
+    found = complete(words, _cluster_names)
+    if found.file is not None:
+        print(FILES, kept, found.before, found.file, sep="\t")
+    for value, note in found.candidates:
+        whole = (found.before + value)[kept:]
+        print(whole if shell == "bash" else f"{whole}\t{' '.join(note.split())}")
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def split(line: str) -> list[str]:
+    """The words of a line as a shell has them, without the command; a quote may still be open."""
+    if (len(line) - len(line.rstrip("\\"))) % 2:
+        line = line[:-1]
+    for closing in ("", "'", '"'):
+        try:
+            words = shlex.split(line + closing)
+        except ValueError:
+            continue
+        if not closing and line[-1:].isspace():
+            words.append("")
+        return words[1:] or [""]
+    return [""]
+
+
+def complete(words: Sequence[str], names_of: NamesOf) -> Found:
+    """`names_of` is given bootstrap_server and command_config, as the words have them."""
+    *before, word = words
+    commands = {name: note for group in COMMANDS.values() for name, note in group.items()}
+    if not before:
+        own = {"--help": "print the commands", "--version": "print the version"}
+        return _begun(word, (commands | own).items())
+    if before[0] not in commands:
+        return NOTHING
+    from kcli.command import command_named
+
+    name = before.pop(0)
+    if name == "perf-test" and before:
+        from kcli.commands.perf_test import TESTS
+
+        name = TESTS.get(before.pop(0), name)
+    return _Line(command_named(name), before, names_of).complete(word)
+
+
+class _Line:
+    """A command and the words before the cursor, read as the command itself will read them."""
+
+    def __init__(self, command: Command, words: Sequence[str], names_of: NamesOf) -> None:
+        self._command = command
+        self._names_of = names_of
+        self._known = {_bare(name): o for o in command.options() for name in o.opts}
+        self._given: dict[str, str] = {}
+        self._pending: Option | None = None
+        """Its value is the next word, or may be."""
+        self._ended = False
+        """By --, after which no options come."""
+        for word in words:
+            self._read(word)
+
+    def _read(self, word: str) -> None:
+        taker, self._pending = self._taker(word), None
+        if taker is not None:
+            self._given[_name(taker)] = word
+        elif word == "--":
+            self._ended = True
+        elif _is_option(word) and not self._ended:
+            name, _, value = _bare(word).partition("=")
+            option = self._known.get(name)
+            if option is not None and (value or option.is_flag):
+                self._given[_name(option)] = value
+            else:
+                self._pending = option
+
+    def _taker(self, word: str) -> Option | None:
+        """The option whose value this word is, if any."""
+        option = self._pending
+        if option is not None and option.if_bare is not None and _is_option(word):
+            return None
+        return option
+
+    def complete(self, word: str) -> Found:
+        if (option := self._taker(word)) is not None:
+            return self._value(option, "", word)
+        name, equals, value = _bare(word).partition("=")
+        if equals and _is_option(word) and (option := self._known.get(name)):
+            return self._value(option, word.removesuffix(value), value)
+        if _is_option(word) and not self._ended:
+            return self._option(word)
+        found = self._argument(word)
+        return self._option(word) if found == NOTHING and word in ("", "-") else found
+
+    def _option(self, word: str) -> Found:
+        """Those that may still be given; older spellings where nothing else begins so."""
+        from kcli.command import OLDER
+
+        single = word[:1] == "-" and word[:2] not in ("-", "--")
+        current = [("--help", "Print the options and exit")]
+        older: list[tuple[str, str]] = []
+        for option in self._command.options():
+            if option.multiple or _name(option) not in self._given:
+                name = max(option.opts, key=len)
+                note = (option.help or "").partition(".  ")[0].removesuffix(".")
+                (older if option.section == OLDER else current).append((name, note))
+        for options in (current, older):
+            # All names may be written with one dash.
+            spelled = [(f"-{_bare(n)}" if single else n, note) for n, note in options]
+            if (found := _begun(word, spelled)).candidates:
+                return found
+        return NOTHING
+
+    def _argument(self, word: str) -> Found:
+        import click
+
+        arguments = [p for p in self._command.params if isinstance(p, click.Argument)]
+        return self._value(arguments[0], "", word) if arguments else NOTHING
+
+    def _value(self, param: click.Parameter, before: str, text: str) -> Found:
+        """`before` is the option, where its value stands in the same word."""
+        from kcli.shell.completion_values import FILES_OF, SOURCES, Asked, of_words
+
+        metavar = str(param.metavar)
+        if ",..." in metavar:
+            earlier = text[: text.rfind(",") + 1]
+            before, text = before + earlier, text.removeprefix(earlier)
+        if metavar.removesuffix(",...") in FILES_OF:
+            return Found((), before, text)
+        name = max(param.opts, key=len).lstrip("-")
+        command = str(self._command.name)
+        source = SOURCES.get(f"{command} {name}") or SOURCES.get(name)
+        if "|" in metavar:
+            source = of_words(*metavar.split("|"))
+        if source is None:
+            return NOTHING
+        cluster = SimpleNamespace(
+            bootstrap_server=_expanded(self._given.get("bootstrap-server")),
+            command_config=_expanded(self._given.get("command-config")),
+        )
+        asked = Asked(text, command, self._given, self._names_of(cluster))
+        return _begun(text, source(asked), before)
+
+
+def _begun(text: str, candidates: Iterable[tuple[str, str]], before: str = "") -> Found:
+    return Found([c for c in candidates if c[0].startswith(text)], before)
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-") and word != "-"
+
+
+def _bare(name: str) -> str:
+    """Without its dashes, of which there may be one or two."""
+    return name.removeprefix("-").removeprefix("-")
+
+
+def _name(option: Option) -> str:
+    """Of an older spelling, that of today."""
+    return _bare(option.instead or max(option.opts, key=len))
+
+
+def _expanded(value: str | None) -> str | None:
+    """As the shell will, as far as the environment tells."""
+    return None if value is None else os.path.expandvars(os.path.expanduser(value))
+
+
+def _cluster_names(given: SimpleNamespace) -> Names:
+    from kcli.shell.cluster_names import ClusterNames, cache_directory
+
+    return ClusterNames(given, cache_directory())

@@ -1,0 +1,206 @@
+"""What the value of an option may be, for completion: from the cluster, the declarations, or here.
+
+    SOURCES     by the name of the option, or by command and option where the name alone misleads
+    FILES_OF    by its metavar, where that says that it names a file
+
+An option that is in neither has values that nobody could list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
+
+from kcli.rows.listing import FORMATS, TEMPLATE
+
+
+class Candidate(NamedTuple):
+    value: str
+    note: str = ""
+
+
+class Names(Protocol):
+    """See kcli.shell.cluster_names."""
+
+    def topics(self) -> Mapping[str, int]: ...
+    def brokers(self) -> Mapping[str, str]: ...
+    def topic_keys(self) -> Sequence[str]: ...
+
+
+class Asked(NamedTuple):
+    """A value that begins with `text`, in a command line with these options, by their names."""
+
+    text: str
+    command: str
+    given: Mapping[str, str]
+    names: Names
+
+
+Source = Callable[[Asked], Iterable[Candidate]]
+
+FILES_OF = ("FILE", "DIRECTORY", "[server.properties]")
+
+SWITCH = ("true", "false")
+READER_KEYS: Mapping[str, Sequence[str]] = {
+    "parse.key": SWITCH,
+    "key.separator": (),
+    "parse.headers": SWITCH,
+    "headers.delimiter": (),
+    "headers.separator": (),
+    "headers.key.separator": (),
+    "null.marker": (),
+    "ignore.error": SWITCH,
+}
+FORMATTER_KEYS: Mapping[str, Sequence[str]] = {
+    "print.timestamp": SWITCH,
+    "print.partition": SWITCH,
+    "print.offset": SWITCH,
+    "print.delivery": SWITCH,
+    "print.epoch": SWITCH,
+    "print.headers": SWITCH,
+    "print.key": SWITCH,
+    "print.value": SWITCH,
+    "key.separator": (),
+    "line.separator": (),
+    "headers.separator": (),
+    "null.literal": (),
+    "key.deserializer": (),
+    "value.deserializer": (),
+    "headers.deserializer": (),
+}
+
+
+def of_words(*words: str) -> Source:
+    return lambda asked: map(Candidate, words)
+
+
+def topics(asked: Asked) -> Iterable[Candidate]:
+    for name, partitions in asked.names.topics().items():
+        yield Candidate(name, "1 partition" if partitions == 1 else f"{partitions} partitions")
+
+
+def partitions(asked: Asked) -> Iterable[Candidate]:
+    """Of the topic that is named before."""
+    count = asked.names.topics().get(asked.given.get("topic", ""), 0)
+    return (Candidate(str(number)) for number in range(count))
+
+
+def topic_partitions(asked: Asked) -> Iterable[Candidate]:
+    """TOPIC, and after it TOPIC:PARTITION."""
+    topic, colon, _ = asked.text.partition(":")
+    if not colon:
+        return topics(asked)
+    count = asked.names.topics().get(topic, 0)
+    return (Candidate(f"{topic}:{number}") for number in range(count))
+
+
+def brokers(asked: Asked) -> Iterable[Candidate]:
+    return (Candidate(where, f"broker {id}") for id, where in asked.names.brokers().items())
+
+
+def broker_ids(asked: Asked) -> Iterable[Candidate]:
+    """The last of ID:ID."""
+    before = asked.text[: asked.text.rfind(":") + 1]
+    return (Candidate(before + id, where) for id, where in asked.names.brokers().items())
+
+
+def topic_settings(asked: Asked) -> Iterable[Candidate]:
+    from kserver.config.topic import TopicConfig
+
+    return _settings(asked.text, TopicConfig, asked.names.topic_keys())
+
+
+def topic_keys(asked: Asked) -> Iterable[Candidate]:
+    return map(Candidate, asked.names.topic_keys())
+
+
+def broker_settings(asked: Asked) -> Iterable[Candidate]:
+    from kserver.config.broker import BrokerConfig
+
+    return _settings(asked.text, BrokerConfig)
+
+
+def client_settings(asked: Asked) -> Iterable[Candidate]:
+    from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
+
+    if "producer" in asked.command:
+        return _settings(asked.text, ProducerConfig)
+    return _settings(asked.text, ConsumerConfig if "consumer" in asked.command else AdminConfig)
+
+
+def reader_properties(asked: Asked) -> Iterable[Candidate]:
+    return _pairs(asked.text, READER_KEYS)
+
+
+def formatter_properties(asked: Asked) -> Iterable[Candidate]:
+    return _pairs(asked.text, FORMATTER_KEYS)
+
+
+def properties(asked: Asked) -> Iterable[Candidate]:
+    """--property, as the console tools had it."""
+    return _pairs(asked.text, READER_KEYS if "producer" in asked.command else FORMATTER_KEYS)
+
+
+def _settings(text: str, config: type, keys: Iterable[str] = ()) -> Iterable[Candidate]:
+    """KEY=VALUE for a configuration of ours, or for the keys that a cluster says it has."""
+    from kserver.config.setting import Type, settings_of
+
+    known = settings_of(config)
+    names = list(keys) or list(known)
+    values = {
+        name: SWITCH if known[name].type is Type.BOOLEAN else known[name].check.words
+        for name in names
+        if name in known
+    }
+    docs = {name: known[name].doc for name in values}
+    return _pairs(text, {name: values.get(name, ()) for name in names}, docs)
+
+
+def _pairs(
+    text: str, values: Mapping[str, Sequence[str]], notes: Mapping[str, str] = MappingProxyType({})
+) -> Iterable[Candidate]:
+    key, equals, _ = text.partition("=")
+    if not equals:
+        return [Candidate(f"{name}=", notes.get(name, "")) for name in values]
+    return [Candidate(f"{key}={value}") for value in values.get(key, ())]
+
+
+DECODERS = of_words("StringDecoder", "IntegerDecoder", "LongDecoder")
+ENCODINGS = ("hex", "base64", "short", "integer", "long")
+RECORDS = of_words("lines", "json", "jsonl", "msgpack", *ENCODINGS)
+
+SOURCES: Mapping[str, Source] = {
+    "bootstrap-server": brokers,
+    "broker-list": brokers,
+    "command-property": client_settings,
+    "compression-codec": of_words("none", "gzip", "snappy", "lz4", "zstd"),
+    "config": topic_settings,
+    "consumer-property": client_settings,
+    "delete-config": topic_keys,
+    "formatter-property": formatter_properties,
+    "include": topics,
+    "input-format": RECORDS,
+    "isolation-level": of_words("read_uncommitted", "read_committed"),
+    "key-decoder-class": DECODERS,
+    "key-encoding": of_words("text", *ENCODINGS),
+    "offset": of_words("earliest", "latest", "start", "end"),
+    "output": of_words(*FORMATS, TEMPLATE),
+    "output-format": RECORDS,
+    "override": broker_settings,
+    "partition": partitions,
+    "get-offsets partitions": partitions,
+    "producer-acks": of_words("all", "0", "1"),
+    "producer-property": client_settings,
+    "producer-props": client_settings,
+    "property": properties,
+    "reader-property": reader_properties,
+    "replica-assignment": broker_ids,
+    "request-required-acks": of_words("all", "0", "1"),
+    "time": of_words("earliest", "latest", "max-timestamp"),
+    "topic": topics,
+    "topic-partitions": topic_partitions,
+    "value-decoder-class": DECODERS,
+    "value-encoding": of_words("text", *ENCODINGS),
+    "whitelist": topics,
+}

@@ -1,0 +1,1 @@
+"""Brokers for the tests of other projects: pytest's fixture, and the process that forks them."""
