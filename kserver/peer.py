@@ -201,6 +201,17 @@ class Peer(asyncio.BufferedProtocol):
         while self._is_paused and self.is_open:
             await self._turn()
 
+    async def drained(self) -> None:
+        """Wait until the socket has taken all that was written, or the connection has ended.
+
+        `close` drops what it has not: what is posted and never answered would be lost.
+        """
+        if self._transport is None or self._failure is not None:
+            return
+        self._transport.set_write_buffer_limits(high=0)
+        await self.writable()
+        self._transport.set_write_buffer_limits()
+
     def close(self) -> None:
         """End the connection; what is in flight fails with Disconnected."""
         self._fail(Disconnected(f"the connection to {self} was closed"))

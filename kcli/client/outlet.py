@@ -124,6 +124,11 @@ class Outlet:
             self._scheduled = True
             self._loop.call_soon(self.pump)
 
+    async def drained(self) -> None:
+        """Wait until the socket has taken what no answer will tell of (acks=0)."""
+        if self._peer is not None:
+            await self._peer.drained()
+
     # The connection
 
     async def run(self) -> None:

@@ -147,6 +147,9 @@ class Sender:
             outcomes.append(outcome)
         if outcomes:
             await asyncio.wait(outcomes)
+        if self._config.required_acks == 0:
+            for outlet in list(self._outlets.values()):
+                await outlet.drained()
 
     def fail(self, error: Exception) -> None:
         """Every record that waits fails with `error`, and so does all that is offered later; with

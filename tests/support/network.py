@@ -194,6 +194,9 @@ class SimTransport(asyncio.Transport):
         if self.closing or not data:
             return
         self.wire.send(bytes(data))
+        self._pause_if_full()
+
+    def _pause_if_full(self) -> None:
         if self.wire.size_bytes > self._limits[1] and not self._paused_writer:
             self._paused_writer = True
             self.protocol.pause_writing()
@@ -270,6 +273,7 @@ class SimTransport(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         high = HIGH_WATER_BYTES if high is None else high
         self._limits = (high // 4 if low is None else low, high)
+        self._pause_if_full()
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
         return self._limits

@@ -240,6 +240,20 @@ def test_what_is_posted_has_no_answer_and_stands_in_nobodys_way():
     run(scenario)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_posted_arrives_though_the_connection_is_closed_once_it_is_drained(seed):
+    async def scenario(broker, peer):
+        posted = asyncio.Event()
+        broker.on(0, lambda request: posted.set(), (3, 3))
+        peer.post(0, 3, [b"\xff\xff", struct.pack(">hii", 0, 1000, 0)])
+        await peer.drained()
+        peer.close()
+        async with asyncio.timeout(60):
+            await posted.wait()
+
+    run(scenario, seed)
+
+
 @pytest.mark.parametrize(
     "size", [READ_BYTES - 8, READ_BYTES, READ_BYTES + 1, TRUSTED_BYTES + 1, 3 * TRUSTED_BYTES]
 )
