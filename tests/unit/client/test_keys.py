@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import itertools
 import random
 import re
@@ -146,9 +147,11 @@ def _of_our_end(address: tuple[str, int], option: int) -> int:
     """The option of this process's socket that has the address."""
     for name in Path("/proc/self/fd").iterdir():
         try:
-            with socket.socket(fileno=socket.dup(int(name.name))) as one:
-                if one.getsockname() == address:
-                    return one.getsockopt(socket.SOL_SOCKET, option)
+            # What is duplicated of another kind would stay open: a pipe would have no end.
+            if os.readlink(name).startswith("socket:"):
+                with socket.socket(fileno=socket.dup(int(name.name))) as one:
+                    if one.getsockname() == address:
+                        return one.getsockopt(socket.SOL_SOCKET, option)
         except OSError:
             continue
     raise AssertionError("no such socket")
