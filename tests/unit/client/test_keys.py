@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import itertools
+import os
 import random
 import re
 import socket
