@@ -9,6 +9,7 @@ as in `k topics --list | head -1`, ends a command quietly, with 0.
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -137,7 +138,12 @@ def _open_missing_streams() -> None:
 def _unraisable(raised: sys.UnraisableHookArgs) -> None:
     """Ctrl-C while an object went away, where Python tells of it and goes on: it comes again."""
     if isinstance(raised.exc_value, KeyboardInterrupt):
-        os.kill(os.getpid(), SIGINT)
+        # From a thread, for it would be raised, and ignored, in here before this had returned.
+        # Where no thread can be had, the interpreter is ending anyway.
+        try:
+            _thread.start_new_thread(os.kill, (os.getpid(), SIGINT))
+        except RuntimeError:
+            pass
     else:
         sys.__unraisablehook__(raised)
 

@@ -154,7 +154,7 @@ from pathlib import Path
 
 def test_nothing_is_there():
     ours = {name for name in sys.modules if name.split(".")[0] in ("kcli", "kserver", "kio")}
-    assert ours == {"kcli", "kcli.testing.pytest_plugin"}
+    assert ours == {"kcli", "kcli.testing", "kcli.testing.pytest_plugin"}
     assert not Path(f"/proc/self/task/{os.getpid()}/children").read_text()
 """
     )

@@ -146,3 +146,25 @@ def test_ctrl_c_is_quiet_at_any_moment(free_port):
         "items": [],
         "errors": [{"subject": None, "code": "INTERRUPTED", "message": "ended by a signal"}],
     }
+
+
+CTRL_C_AS_AN_OBJECT_GOES = """
+import sys
+from kcli.main import _unraisable
+sys.unraisablehook = _unraisable
+class Gone:
+    def __del__(self):
+        raise KeyboardInterrupt
+try:
+    Gone()
+    while True:
+        pass
+except KeyboardInterrupt:
+    print("it came again")
+"""
+
+
+def test_ctrl_c_where_python_ignores_it_comes_again():
+    command = [sys.executable, "-c", CTRL_C_AS_AN_OBJECT_GOES]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("it came again\n", "")
