@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from kcli.command import Integer, Option, Seconds
+from kcli.command import OLDER, Integer, Option, Seconds
 
 DEFAULT_SERVER = "127.0.0.1:9092"
 SERVER_VARIABLE = "K_BOOTSTRAP_SERVER"
@@ -90,15 +90,53 @@ timeout = option(
 cluster = together(bootstrap_server, command_config, timeout)
 """What every command that talks to a cluster takes."""
 
+broker_list = option(
+    "--broker-list",
+    "Ignored beside --bootstrap-server.",
+    "HOST:PORT,...",
+    instead="--bootstrap-server",
+    yields=True,
+    section=OLDER,
+)
+
+
+def client_options(client: str, value: str = "KEY=VALUE") -> Callable[[Any], Any]:
+    """What a command takes that is a "producer" or a "consumer"."""
+    return together(
+        bootstrap_server,
+        option(
+            "--command-config",
+            f"A file of {client} properties; --command-property wins.",
+            "FILE",
+            section=CONNECTION,
+        ),
+        option(
+            "--command-property",
+            f"Any {client} property.  Repeatable.",
+            value,
+            multiple=True,
+            section=CONNECTION,
+        ),
+        option(
+            f"--{client}.config",
+            "The same as --command-config.",
+            "FILE",
+            instead="--command-config",
+            section=OLDER,
+        ),
+    )
+
 
 def client_properties(given: SimpleNamespace, **defaults: str) -> dict[str, str]:
     """The keys of a client, least telling first: `defaults` (`client_id` for client.id), the file
-    of --command-config, --bootstrap-server.  Raises Refused for a file that cannot be read.
+    of --command-config, --command-property, --bootstrap-server.  Raises Refused for a file that
+    cannot be read.
     """
     properties = {key.replace("_", "."): value for key, value in defaults.items()}
     properties["bootstrap.servers"] = os.environ.get(SERVER_VARIABLE) or DEFAULT_SERVER
     if given.command_config is not None:
         properties |= read_properties(given.command_config)
+    properties |= key_values(getattr(given, "command_property", ()))
     if given.bootstrap_server is not None:
         properties["bootstrap.servers"] = given.bootstrap_server
     return properties

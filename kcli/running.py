@@ -23,8 +23,10 @@ from kserver.errors import ConfigError, KafkaError, ProtocolError
 
 if TYPE_CHECKING:
     from kcli.client.config import AdminConfig
+    from kcli.client.settings import Settings
 
 T = TypeVar("T")
+C = TypeVar("C", bound="Settings")
 
 EXPECTED = (Refused, ConfigError, KafkaError, ProtocolError, ClientError)
 """What may end a command without its being a bug."""
@@ -119,11 +121,15 @@ def raise_first(results: Mapping[Any, object]) -> None:
         granted(result)
 
 
-def admin_config(given: SimpleNamespace, **defaults: str) -> AdminConfig:
-    """From --command-config and --bootstrap-server; unknown keys are named on standard error."""
-    from kcli.client.config import AdminConfig
-
-    config = AdminConfig.of(client_properties(given, **defaults))
+def warned(config: C) -> C:
+    """The same, after its unknown keys and older names were told on standard error."""
     for warning in config.warnings:
         complain(warning)
     return config
+
+
+def admin_config(given: SimpleNamespace, **defaults: str) -> AdminConfig:
+    """From --command-config and --bootstrap-server."""
+    from kcli.client.config import AdminConfig
+
+    return warned(AdminConfig.of(client_properties(given, **defaults)))

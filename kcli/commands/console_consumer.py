@@ -22,11 +22,10 @@ from kcli.console.offset_range import parse as parse_offsets
 from kcli.console.reading import Reading, Wanted
 from kcli.console.record_filter import MalformedTerm, RecordFilter
 from kcli.options import (
-    CONNECTION,
     INT,
     LONG,
     Refused,
-    bootstrap_server,
+    client_options,
     client_properties,
     exclude,
     is_given,
@@ -38,7 +37,7 @@ from kcli.options import (
     together,
 )
 from kcli.output import answer, complain
-from kcli.running import EXPECTED, reason, run, status_of
+from kcli.running import EXPECTED, reason, run, status_of, warned
 
 CLIENT_ID = "console-consumer"
 RESET = "auto.offset.reset"
@@ -189,28 +188,8 @@ MANUAL = Manual(
         "Go on after a record that cannot be formatted.",
         section=FORMATTING,
     ),
-    bootstrap_server,
-    option(
-        "--command-config",
-        "A file of consumer properties; --command-property wins.",
-        "FILE",
-        section=CONNECTION,
-    ),
-    option(
-        "--command-property",
-        "Any consumer property.  Repeatable.",
-        "KEY=VALUE",
-        multiple=True,
-        section=CONNECTION,
-    ),
+    client_options("consumer"),
     timeout,
-    option(
-        "--consumer.config",
-        "The same as --command-config.",
-        "FILE",
-        instead="--command-config",
-        section=OLDER,
-    ),
     option(
         "--consumer-property",
         "The same as --command-property.",
@@ -276,9 +255,7 @@ def console_consumer(given: SimpleNamespace) -> int:
 
     wanted = _wanted(given)
     formats = _formats(given)
-    config = ConsumerConfig.of(_consumer_properties(given))
-    for warning in config.warnings:
-        complain(warning)
+    config = warned(ConsumerConfig.of(_consumer_properties(given)))
     reading = Reading(wanted, formats, config)
     try:
         run(reading.all(), given.timeout)
@@ -385,11 +362,8 @@ def _envelopes(given: SimpleNamespace, name: str) -> Formatter:
 
 def _consumer_properties(given: SimpleNamespace) -> dict[str, str]:
     file = {} if given.command_config is None else read_properties(given.command_config)
-    extra = key_values(given.command_property)
-    _check_group(given, file, extra)
-    properties = client_properties(given, client_id=CLIENT_ID) | extra
-    if given.bootstrap_server is not None:
-        properties["bootstrap.servers"] = given.bootstrap_server
+    _check_group(given, file, key_values(given.command_property))
+    properties = client_properties(given, client_id=CLIENT_ID)
     if given.isolation_level is not None:
         properties["isolation.level"] = given.isolation_level
     reset = properties.setdefault(RESET, "earliest" if given.from_beginning else "latest")

@@ -15,12 +15,12 @@ from kcli.console.incoming import InputFormat, Unreadable
 from kcli.console.line_reader import LineReader, Lines
 from kcli.console.sending import Sending
 from kcli.options import (
-    CONNECTION,
     INT,
     LONG,
     Refused,
     attribute_of,
-    bootstrap_server,
+    broker_list,
+    client_options,
     client_properties,
     key_values,
     option,
@@ -29,8 +29,7 @@ from kcli.options import (
     require,
     together,
 )
-from kcli.output import complain
-from kcli.running import run
+from kcli.running import run, warned
 
 READERS = (
     "org.apache.kafka.tools.LineMessageReader",
@@ -157,20 +156,7 @@ PRODUCER_OPTIONS = (
     option("--reader-property", READER_PROPERTIES, "KEY=VALUE", multiple=True),
     option("--reader-config", "A file of them; --reader-property wins.", "FILE"),
     option("--line-reader", "Only for the name of the class that reads lines.", "CLASS"),
-    bootstrap_server,
-    option(
-        "--command-config",
-        "A file of producer properties; --command-property wins.",
-        "FILE",
-        section=CONNECTION,
-    ),
-    option(
-        "--command-property",
-        "Any producer property.  Repeatable.",
-        "KEY=VALUE",
-        multiple=True,
-        section=PRODUCER,
-    ),
+    client_options("producer"),
     option(
         "--compression-codec",
         "none (default), gzip, snappy, lz4 or zstd; gzip where no name follows.  Sets "
@@ -183,21 +169,7 @@ PRODUCER_OPTIONS = (
         option(name, f"{help}  Sets {key}.", metavar, type=type, section=PRODUCER)
         for name, metavar, type, key, help in PRODUCER_OPTIONS
     ),
-    option(
-        "--broker-list",
-        "Ignored beside --bootstrap-server.",
-        "HOST:PORT,...",
-        instead="--bootstrap-server",
-        yields=True,
-        section=OLDER,
-    ),
-    option(
-        "--producer.config",
-        "The same as --command-config.",
-        "FILE",
-        instead="--command-config",
-        section=OLDER,
-    ),
+    broker_list,
     option(
         "--producer-property",
         "The same as --command-property.",
@@ -245,9 +217,7 @@ def console_producer(given: SimpleNamespace) -> int:
     from kcli.client.config import ProducerConfig
 
     format = _format(given)
-    config = ProducerConfig.of(_producer_properties(given))
-    for warning in config.warnings:
-        complain(warning)
+    config = warned(ProducerConfig.of(_producer_properties(given)))
     sending = Sending(
         given.topic,
         format(config.max_request_size),
@@ -305,9 +275,6 @@ def _producer_properties(given: SimpleNamespace) -> dict[str, str]:
     properties = client_properties(
         given, linger_ms=LINGER_MS, batch_size=BATCH_BYTES, client_id=CLIENT_ID
     )
-    properties |= key_values(given.command_property)
-    if given.bootstrap_server is not None:
-        properties["bootstrap.servers"] = given.bootstrap_server
     if given.compression_codec is not None:
         properties["compression.type"] = given.compression_codec
     for name, _, _, key, _ in PRODUCER_OPTIONS:

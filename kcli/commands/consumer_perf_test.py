@@ -11,26 +11,25 @@ from typing import TYPE_CHECKING
 
 from kcli.command import OLDER, Manual, command
 from kcli.options import (
-    CONNECTION,
     INT,
     LONG,
     Refused,
     attribute_of,
-    bootstrap_server,
+    broker_list,
+    client_options,
     client_properties,
-    key_values,
     name_filter,
     option,
     refuse,
     together,
 )
-from kcli.output import answer, complain, transient
+from kcli.output import answer, transient
 from kcli.perf import dates, judging
 from kcli.perf.consumed import DETAILED_HEADER, HEADER, Consumed
 from kcli.perf.consuming import Consuming, Wanted
-from kcli.rows.listing import Rows, formatted, rows
+from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import Field, Shape
-from kcli.running import run
+from kcli.running import run, warned
 
 if TYPE_CHECKING:
     from kcli.client.config import ConsumerConfig
@@ -149,20 +148,7 @@ MANUAL = Manual(
     option("--hide-header", "Leave the heading out.", section=REPORT),
     formatted(RUN),
     judging.OPTIONS,
-    bootstrap_server,
-    option(
-        "--command-config",
-        "A file of consumer properties; --command-property wins.",
-        "FILE",
-        section=CONNECTION,
-    ),
-    option(
-        "--command-property",
-        "Any consumer property.  Repeatable.",
-        "KEY=VALUE",
-        multiple=True,
-        section=CONNECTION,
-    ),
+    client_options("consumer"),
     option(
         "--messages",
         "The same as --num-records.",
@@ -171,21 +157,7 @@ MANUAL = Manual(
         instead="--num-records",
         section=OLDER,
     ),
-    option(
-        "--consumer.config",
-        "The same as --command-config.",
-        "FILE",
-        instead="--command-config",
-        section=OLDER,
-    ),
-    option(
-        "--broker-list",
-        "Ignored beside --bootstrap-server.",
-        "HOST:PORT,...",
-        instead="--bootstrap-server",
-        yields=True,
-        section=OLDER,
-    ),
+    broker_list,
     option("--threads", "Ignored.", "N", section=OLDER),
     option("--num-fetch-threads", "Ignored.", "N", section=OLDER),
 )
@@ -198,9 +170,7 @@ def consumer_perf_test(given: SimpleNamespace) -> int:
     from kcli.client.config import ConsumerConfig
 
     properties = _properties(given)
-    config = ConsumerConfig.of(properties)
-    for warning in config.warnings:
-        complain(warning)
+    config = warned(ConsumerConfig.of(properties))
     subject = given.topic or given.include
     workload = {"records": given.num_records, "from_latest": given.from_latest}
     judge = judging.Judge(given, METRICS, judging.run_of("consumer", subject, properties, workload))
@@ -212,9 +182,7 @@ def consumer_perf_test(given: SimpleNamespace) -> int:
         timeout_ms / 1000,
         (given.reporting_interval or REPORT_EVERY_MS) / 1000,
     )
-    if given.output is None:
-        return _run(given, wanted, config, judge, None)
-    with rows(given, RUN) as out:
+    with rows_if_asked(given, RUN) as out:
         return _run(given, wanted, config, judge, out)
 
 
@@ -313,11 +281,8 @@ def _properties(given: SimpleNamespace) -> dict[str, str]:
         max_partition_fetch_bytes=str(FETCH_BYTES),
         receive_buffer_bytes=str(SOCKET_BUFFER_BYTES),
     )
-    properties |= key_values(given.command_property)
     properties.pop("group.id", None)
     properties["auto.offset.reset"] = "latest" if given.from_latest else "earliest"
-    if given.bootstrap_server is not None:
-        properties["bootstrap.servers"] = given.bootstrap_server
     if given.fetch_size is not None:
         properties["max.partition.fetch.bytes"] = str(given.fetch_size)
     if given.socket_buffer_size is not None:

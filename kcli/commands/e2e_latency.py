@@ -26,7 +26,7 @@ from kcli.output import answer, complain
 from kcli.perf import judging
 from kcli.perf.round_trip import PARTITIONS, REPLICATION_FACTOR, RoundTrips, Trip
 from kcli.perf.tally import Sum, whole
-from kcli.rows.listing import Rows, formatted, rows
+from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import Field, Shape
 from kcli.running import run
 
@@ -135,9 +135,7 @@ def e2e_latency(given: SimpleNamespace) -> int:
         "headers": [trip.headers, trip.header_key_bytes, trip.header_value_bytes],
     }
     judge = judging.Judge(given, METRICS, judging.run_of("e2e", trip.topic, properties, workload))
-    if given.output is None:
-        return _run(given, trip, configs, judge, None)
-    with rows(given, RUN) as out:
+    with rows_if_asked(given, RUN) as out:
         return _run(given, trip, configs, judge, out)
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcli.command import OLDER, Manual, command
-from kcli.options import Refused, cluster, name_filter, option, together
+from kcli.options import Refused, broker_list, cluster, name_filter, option, together
 from kcli.output import answer, complain
 from kcli.rows.listing import Rows, formatted, rows
 from kcli.rows.shapes import Field, Shape
@@ -102,14 +102,7 @@ class Rule(NamedTuple):
     option("--exclude-internal-topics", "Leave internal topics out."),
     formatted(OFFSETS),
     cluster,
-    option(
-        "--broker-list",
-        "Ignored beside --bootstrap-server.",
-        "HOST:PORT,...",
-        instead="--bootstrap-server",
-        yields=True,
-        section=OLDER,
-    ),
+    broker_list,
     option("--offsets", "Ignored.", "N", section=OLDER),
     option("--max-wait-ms", "Ignored.", "MS", section=OLDER),
 )

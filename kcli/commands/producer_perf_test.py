@@ -15,12 +15,11 @@ import click
 
 from kcli.command import OLDER, Manual, command
 from kcli.options import (
-    CONNECTION,
     INT,
     LONG,
     Refused,
     attribute_of,
-    bootstrap_server,
+    client_options,
     client_properties,
     is_given,
     option,
@@ -28,14 +27,14 @@ from kcli.options import (
     timeout,
     together,
 )
-from kcli.output import answer, complain
+from kcli.output import answer
 from kcli.perf import judging, payloads
 from kcli.perf.payloads import Payloads
 from kcli.perf.producing import Load, Producing
 from kcli.perf.tally import Sum
-from kcli.rows.listing import Rows, formatted, rows
+from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import Field, Shape
-from kcli.running import run
+from kcli.running import run, warned
 from kcli.statuses import FAILED
 
 if TYPE_CHECKING:
@@ -167,30 +166,10 @@ MANUAL = Manual(
     ),
     option("--payload-monotonic", "Values that count from 0.", section=PAYLOAD),
     judging.OPTIONS,
-    bootstrap_server,
-    option(
-        "--command-config",
-        "A file of producer properties; --command-property wins.",
-        "FILE",
-        section=CONNECTION,
-    ),
-    option(
-        "--command-property",
-        "Producer properties, one or more words.  Repeatable.",
-        "KEY=VALUE...",
-        multiple=True,
-        section=CONNECTION,
-    ),
+    client_options("producer", "KEY=VALUE..."),
     timeout,
     option("--transactional-id", "Not supported yet.", "ID", section=TRANSACTIONS),
     option("--transaction-duration-ms", "Not supported yet.", "MS", section=TRANSACTIONS),
-    option(
-        "--producer.config",
-        "The same as --command-config.",
-        "FILE",
-        instead="--command-config",
-        section=OLDER,
-    ),
     option(
         "--producer-props",
         "The same as --command-property.",
@@ -210,9 +189,7 @@ def producer_perf_test(given: SimpleNamespace) -> int:
     from kcli.client.config import ProducerConfig
 
     properties = _properties(given)
-    config = ProducerConfig.of(properties)
-    for warning in config.warnings:
-        complain(warning)
+    config = warned(ProducerConfig.of(properties))
     if config.transactional_id is not None:
         raise Refused(NO_TRANSACTIONS)
     rate = _rate(given.throughput)
@@ -232,9 +209,7 @@ def producer_perf_test(given: SimpleNamespace) -> int:
         max(0, given.warmup_records or 0),
         (given.reporting_interval or REPORT_EVERY_MS) / 1000,
     )
-    if given.output is None:
-        return _run(given, load, config, judge, None)
-    with rows(given, RUN) as out:
+    with rows_if_asked(given, RUN) as out:
         return _run(given, load, config, judge, out)
 
 
@@ -328,15 +303,12 @@ def _rate(text: str) -> float | None:
 
 
 def _properties(given: SimpleNamespace) -> dict[str, str]:
-    properties = client_properties(given, client_id=CLIENT_ID)
-    for pair in (*given.command_property, *given.properties):
-        key, is_pair, value = pair.partition("=")
-        if not key or not is_pair:
+    """The words that follow an option's value are properties too."""
+    given.command_property = (*given.command_property, *given.properties)
+    for pair in given.command_property:
+        if pair.find("=") < 1:
             refuse(f"Invalid property: {pair}")
-        properties[key] = value
-    if given.bootstrap_server is not None:
-        properties["bootstrap.servers"] = given.bootstrap_server
-    return properties
+    return client_properties(given, client_id=CLIENT_ID)
 
 
 def _payloads(given: SimpleNamespace) -> Payloads:

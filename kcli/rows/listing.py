@@ -18,7 +18,8 @@ from __future__ import annotations
 import io
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace, TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -104,6 +105,16 @@ def rows(given: SimpleNamespace, shape: Shape) -> Rows:
     except ValueError as error:
         raise click.UsageError(f"--output {TEMPLATE}: {error}", context) from None
     return Rows(shape, writer, "k" if context is None else context.command_path)
+
+
+@contextmanager
+def rows_if_asked(given: SimpleNamespace, shape: Shape) -> Iterator[Rows | None]:
+    """As `rows`, or None where -o was not given and Kafka's own text is wanted."""
+    if given.output is None:
+        yield None
+    else:
+        with rows(given, shape) as out:
+            yield out
 
 
 class Rows:
