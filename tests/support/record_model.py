@@ -1,5 +1,5 @@
-"""Records and batches of any kind, for the tests of the codec: strategies, and the format once more,
-a byte at a time and with no thought of speed."""
+"""Records and batches of any kind, for the tests of the codec: strategies, and the format once
+more, a byte at a time and with no thought of speed."""
 
 from __future__ import annotations
 
