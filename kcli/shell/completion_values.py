@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
+from kcli.console.encodings import ENCODINGS, TEXT
 from kcli.rows.listing import FORMATS, TEMPLATE
 
 
@@ -43,6 +44,8 @@ FILES_OF = ("FILE", "DIRECTORY", "[server.properties]")
 
 SWITCH = ("true", "false")
 READER_KEYS: Mapping[str, Sequence[str]] = {
+    "parse.timestamp": SWITCH,
+    "parse.partition": SWITCH,
     "parse.key": SWITCH,
     "key.separator": (),
     "parse.headers": SWITCH,
@@ -167,7 +170,6 @@ def _pairs(
 
 
 DECODERS = of_words("StringDecoder", "IntegerDecoder", "LongDecoder")
-ENCODINGS = ("hex", "base64", "short", "integer", "long")
 RECORDS = of_words("lines", "json", "jsonl", "msgpack", *ENCODINGS)
 
 SOURCES: Mapping[str, Source] = {
@@ -183,14 +185,14 @@ SOURCES: Mapping[str, Source] = {
     "input-format": RECORDS,
     "isolation-level": of_words("read_uncommitted", "read_committed"),
     "key-decoder-class": DECODERS,
-    "key-encoding": of_words("text", *ENCODINGS),
+    "key-encoding": of_words(TEXT, *ENCODINGS),
     "offset": of_words("earliest", "latest", "start", "end"),
     "output": of_words(*FORMATS, TEMPLATE),
     "output-format": RECORDS,
     "override": broker_settings,
     "partition": partitions,
     "get-offsets partitions": partitions,
-    "producer-acks": of_words("all", "0", "1"),
+    "producer-acks": of_words("all", "1"),
     "producer-property": client_settings,
     "producer-props": client_settings,
     "property": properties,
@@ -201,6 +203,6 @@ SOURCES: Mapping[str, Source] = {
     "topic": topics,
     "topic-partitions": topic_partitions,
     "value-decoder-class": DECODERS,
-    "value-encoding": of_words("text", *ENCODINGS),
+    "value-encoding": of_words(TEXT, *ENCODINGS),
     "whitelist": topics,
 }
