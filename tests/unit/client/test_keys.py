@@ -128,7 +128,7 @@ def test_buffer_sizes_reach_the_socket_and_unset_leave_it(key, option, config):
             accepted, _ = await asyncio.to_thread(listener.accept)
             with accepted:
                 await asyncio.to_thread(accepted.recv, 1)
-                size = _of_our_end(accepted.getpeername(), option)
+                size = _of_our_end(accepted, option)
                 asking.cancel()
             await asyncio.wait([asking])
             return size
@@ -143,14 +143,18 @@ def test_buffer_sizes_reach_the_socket_and_unset_leave_it(key, option, config):
         asyncio.run(both())
 
 
-def _of_our_end(address: tuple[str, int], option: int) -> int:
-    """The option of this process's socket that has the address."""
+def _of_our_end(accepted: socket.socket, option: int) -> int:
+    """The option of this process's socket at the other end.
+
+    Both addresses say which: sockets to different places may have one port.
+    """
+    ends = accepted.getpeername(), accepted.getsockname()
     for name in Path("/proc/self/fd").iterdir():
         try:
             # What is duplicated of another kind would stay open: a pipe would have no end.
             if os.readlink(name).startswith("socket:"):
                 with socket.socket(fileno=socket.dup(int(name.name))) as one:
-                    if one.getsockname() == address:
+                    if (one.getsockname(), one.getpeername()) == ends:
                         return one.getsockopt(socket.SOL_SOCKET, option)
         except OSError:
             continue
