@@ -6,6 +6,7 @@ and where a directory's tests share brokers, the directory's do.
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import hypothesis
@@ -29,6 +30,13 @@ def pytest_collection_modifyitems(items):
         directory = path.parent.as_posix()
         group = directory if directory in SHARE_BROKERS else path.as_posix()
         item.add_marker(pytest.mark.xdist_group(group))
+
+
+def pytest_collection_finish():
+    # What pytest and the modules hold stays to the end: simulations collect their garbage often,
+    # and need not look through this each time.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish(session):

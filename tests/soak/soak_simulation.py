@@ -19,12 +19,13 @@ SCENARIOS = (
 )
 
 
+# A test a seed: pytest keeps the log records of a test until it ends, and they keep what they name.
+@pytest.mark.parametrize("seed", range(1000, 1000 + SEEDS))
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_every_seed_holds(scenario):
-    for seed in range(1000, 1000 + SEEDS):
-        simulate(scenario, seed)
+def test_the_seed_holds(scenario, seed):
+    simulate(scenario, seed)
 
 
-def test_one_seed_gives_one_trace():
-    for seed in range(1000, 1000 + SEEDS // 10):
-        assert simulate(test_broker.some_load, seed) == simulate(test_broker.some_load, seed)
+@pytest.mark.parametrize("seed", range(1000, 1000 + SEEDS // 10))
+def test_one_seed_gives_one_trace(seed):
+    assert simulate(test_broker.some_load, seed) == simulate(test_broker.some_load, seed)

@@ -46,8 +46,9 @@ def simulate(main: Callable[[SimLoop], Coroutine[Any, Any, T]], seed: int) -> T:
         return _simulate(main, seed)
     finally:
         # Brokers and their disks are few objects in cycles, which Python counts, and many bytes,
-        # which it does not: a thousand runs took 24 GB.
-        gc.collect(1)
+        # which it does not: a thousand runs took 24 GB.  All generations: what the log records that
+        # pytest keeps still name has grown old when the next run ends.
+        gc.collect()
 
 
 def _simulate(main: Callable[[SimLoop], Coroutine[Any, Any, T]], seed: int) -> T:
