@@ -31,6 +31,10 @@ class Refused(Exception):
     """The command cannot do what it was asked; the text says why.  Exit status 1."""
 
 
+class Declined(Refused):
+    """The person at the terminal did not agree: see `kcli.running.confirm`.  Exit status 1."""
+
+
 def option(
     name: str, help: str, metavar: str | None = None, *, short: str | None = None, **attributes: Any
 ) -> Any:
@@ -89,6 +93,11 @@ timeout = option(
 
 cluster = together(bootstrap_server, command_config, timeout)
 """What every command that talks to a cluster takes."""
+
+dry_run = option("--dry-run", "Check, say what would be done, and change nothing.")
+"""What every command that changes something takes."""
+yes = option("--yes", "Do not ask first; without a terminal nothing is asked anyway.")
+"""What every command takes that may lose data: `kcli.running.confirm` asks."""
 
 broker_list = option(
     "--broker-list",

@@ -46,6 +46,12 @@ def complain(text: str) -> None:
         sys.stderr.flush()
 
 
+def would(*steps: str) -> None:
+    """Print what --dry-run leaves undone, a line a step: "delete topic orders"."""
+    for step in steps:
+        answer(f"Would {step}.")
+
+
 def transient(text: str) -> None:
     """Show a line on the terminal of standard error that the next line takes the place of; an empty
     one takes it away.  Nothing where standard error is no terminal."""

@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import signal
+import sys
 from collections.abc import Coroutine, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kcli import error_texts
 from kcli.client.errors import ClientError, ClusterUnreachable, TimedOut
-from kcli.options import Refused, client_properties
+from kcli.options import Declined, Refused, client_properties
 from kcli.output import complain, transient
 from kcli.statuses import FAILED, TIMED_OUT
 from kserver.errors import ConfigError, KafkaError, ProtocolError
@@ -35,6 +37,12 @@ CLUSTER = "the cluster"
 """What a command awaits that asks and is answered."""
 COLLECT_EVERY = 100_000
 NOTICE_AFTER_S, NOTICE_EVERY_S = 1.5, 0.5
+MOST_STEPS = 20
+"""How many steps a person is shown before the question; --dry-run shows all."""
+MOST_TYPED_BYTES = 4096
+
+_asking = False
+"""Whether a question stands on the terminal, which no notice may take the place of."""
 
 
 def run(work: Coroutine[Any, Any, T], timeout_s: float | None, awaited: str = "") -> T:
@@ -86,7 +94,8 @@ class _Waiting:
         self.timer = self.loop.call_later(NOTICE_AFTER_S, self._tell)
 
     def _tell(self) -> None:
-        transient(f"waiting for {self.awaited}, {self.loop.time() - self.started:.0f} s")
+        if not _asking:
+            transient(f"waiting for {self.awaited}, {self.loop.time() - self.started:.0f} s")
         self.timer = self.loop.call_later(NOTICE_EVERY_S, self._tell)
 
     def __enter__(self) -> None:
@@ -95,6 +104,38 @@ class _Waiting:
     def __exit__(self, *ended: object) -> None:
         self.timer.cancel()
         transient("")
+
+
+async def confirm(given: SimpleNamespace, *steps: str) -> None:
+    """Ask on the terminal whether to go on with steps that lose data: "delete topic orders".
+
+    Goes on unasked with --yes, and where there is no terminal, as Kafka's scripts do.  Any answer
+    but y or yes raises Declined.
+    """
+    global _asking
+    if given.yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    for step in steps[:MOST_STEPS]:
+        complain(f"This will {step}.")
+    if len(steps) > MOST_STEPS:
+        complain(f"And {len(steps) - MOST_STEPS:,} more; --dry-run lists them all.")
+    # The loop waits for the line, so that Ctrl-C and --timeout end the waiting.
+    loop = asyncio.get_running_loop()
+    typed = asyncio.Event()
+    terminal = sys.stdin.fileno()
+    _asking = True
+    try:
+        transient("")
+        sys.stderr.write("Go on? [y/N] ")
+        sys.stderr.flush()
+        loop.add_reader(terminal, typed.set)
+        await typed.wait()
+        line = os.read(terminal, MOST_TYPED_BYTES)
+    finally:
+        loop.remove_reader(terminal)
+        _asking = False
+    if line.strip().lower() not in (b"y", b"yes"):
+        raise Declined("nothing was changed")
 
 
 def reason(error: Exception) -> str:

@@ -13,8 +13,10 @@ from kcli.command import OLDER, Manual, command
 from kcli.options import (
     INT,
     SERVER_VARIABLE,
+    Declined,
     Refused,
     cluster,
+    dry_run,
     exclude,
     is_given,
     name_filter,
@@ -22,14 +24,16 @@ from kcli.options import (
     refuse,
     require,
     together,
+    yes,
 )
-from kcli.output import answer, complain
+from kcli.output import answer, complain, would
 from kcli.rows.listing import Rows, formatted, rows
 from kcli.rows.shapes import Field, Shape
 from kcli.running import (
     CLUSTER,
     EXPECTED,
     admin_config,
+    confirm,
     granted,
     raise_first,
     reason,
@@ -41,7 +45,7 @@ from kcli.topic_ids import id_text, topic_id
 from kcli.topic_lines import DESCRIBE, OVERRIDES, REPORTS
 
 if TYPE_CHECKING:
-    from kcli.client.admin import Admin, TopicDescription, TopicListing
+    from kcli.client.admin import Admin, CreatedTopic, TopicDescription, TopicListing
 
 ACTIONS = ("list", "describe", "create", "alter", "delete")
 UNHEALTHY = ("under-replicated-partitions", "under-min-isr-partitions", "unavailable-partitions")
@@ -72,6 +76,10 @@ MANUAL = Manual(
             "What a monitor runs: the partitions that are not as they should be.",
         ),
         ("k topics --alter --topic orders --partitions 12", "Grow a topic to twelve partitions."),
+        (
+            "k topics --delete --topic 'test-.*' --dry-run",
+            "Which topics a pattern would delete.",
+        ),
         ("k topics --delete --topic orders --if-exists", "Delete a topic if it is there."),
     ),
     statuses=((FOUND, "With --check: a partition is not as it should be."),),
@@ -80,9 +88,11 @@ MANUAL = Manual(
         "A topic's configuration is checked by the broker alone, so keys that only the broker "
         "knows can be set.",
         "The value of an option that makes no sense, such as --partitions x, is a usage error.",
-        "--zookeeper, --force and --disable-rack-aware, as kafka-topics.sh had them until 2.8 and "
-        "3.4, are ignored with a notice; --zookeeper only beside --bootstrap-server or "
-        "$K_BOOTSTRAP_SERVER, so that no command runs against another cluster than was meant.",
+        "--delete asks first where standard input and error are a terminal; --yes, or --force as "
+        "kafka-topics.sh had it until 2.8, deletes unasked.",
+        "--zookeeper and --disable-rack-aware, as kafka-topics.sh had them until 2.8 and 3.4, are "
+        "ignored with a notice; --zookeeper only beside --bootstrap-server or $K_BOOTSTRAP_SERVER, "
+        "so that no command runs against another cluster than was meant.",
     ),
     see_also=("k-console-producer", "k-console-consumer", "k-get-offsets"),
 )
@@ -170,11 +180,13 @@ LIST = Shape(
         "N",
         type=INT,
     ),
+    dry_run,
+    yes,
     formatted(LIST, DESCRIBE, OVERRIDES),
     cluster,
     option("--delete-config", "Ignored, with a notice.", "KEY", section=OLDER),
     option("--zookeeper", "Ignored, with a notice.", "HOST:PORT,...", section=OLDER),
-    option("--force", "Ignored.", section=OLDER),
+    option("--force", "The same as --yes.", instead="--yes", yields=True, section=OLDER),
     option("--disable-rack-aware", "Ignored.", section=OLDER),
 )
 def topics(given: SimpleNamespace) -> int:
@@ -193,6 +205,8 @@ def topics(given: SimpleNamespace) -> int:
             return run(_act(given, out), given.timeout, CLUSTER)
     try:
         return run(_act(given), given.timeout, CLUSTER)
+    except Declined:
+        raise
     except EXPECTED as error:
         answer(f"Error while executing topic command : {reason(error)}")
         return status_of(error)
@@ -252,9 +266,12 @@ async def _create(admin: Admin, given: SimpleNamespace) -> None:
         dict(enumerate(assignments)) if assignments else None,
         config,
     )
-    created = (await admin.create_topics([topic]))[topic.name]
+    created = (await admin.create_topics([topic], validate_only=given.dry_run))[topic.name]
     if not isinstance(created, KafkaError):
-        answer(f"Created topic {topic.name}.")
+        if given.dry_run:
+            would(f"create topic {topic.name}{_size(created)}")
+        else:
+            answer(f"Created topic {topic.name}.")
     elif not (given.if_not_exists and created.code == ErrorCode.topic_already_exists):
         raise created
 
@@ -270,13 +287,29 @@ async def _alter(admin: Admin, given: SimpleNamespace) -> None:
             added[name] = assignments[len(granted(topic).partitions) :]
     raise_first(
         await admin.create_partitions(
-            {name: NewPartitions(given.partitions, added[name]) for name in names}
+            {name: NewPartitions(given.partitions, added[name]) for name in names},
+            validate_only=given.dry_run,
         )
     )
+    if given.dry_run:
+        would(*(f"give topic {name} {given.partitions} partitions in all" for name in names))
 
 
 async def _delete(admin: Admin, given: SimpleNamespace) -> None:
-    raise_first(await admin.delete_topics(await _existing(admin, given)))
+    names = await _existing(admin, given)
+    steps = [f"delete topic {name} and all its records" for name in names]
+    if given.dry_run:
+        would(*steps)
+    elif names:
+        await confirm(given, *steps)
+        raise_first(await admin.delete_topics(names))
+
+
+def _size(created: CreatedTopic) -> str:
+    """Nothing where the broker does not tell."""
+    if created.partitions < 0:
+        return ""
+    return f": partitions {created.partitions}, replication factor {created.replication_factor}"
 
 
 async def _describe(admin: Admin, given: SimpleNamespace, out: Rows | None) -> bool:
@@ -412,6 +445,7 @@ def _check(given: SimpleNamespace) -> None:
     _only_with(given, "topics-with-overrides", "describe")
     _only_with(given, "if-exists", "alter", "delete", "describe")
     _only_with(given, "if-not-exists", "create")
+    _only_with(given, "dry-run", "create", "alter", "delete")
     _only_with(given, "exclude-internal", "list", "describe")
     _only_with(given, "output", "list", "describe")
     _only_with(given, "check", "describe")

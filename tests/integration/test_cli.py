@@ -279,7 +279,40 @@ def test_on_a_terminal_a_line_is_asked_for(k, topic):
     assert consumed(k, topic) == [b"a", b"b"]
 
 
-def _on_a_terminal(words, typed, environment) -> bytes:
+@pytest.mark.parametrize(
+    ("typed", "words", "status"),
+    [
+        (b"n\n", (), 1),
+        (b"\x04", (), 1),
+        (b"y\n", (), 0),
+        (b"", ("--yes",), 0),
+        (b"", ("-force",), 0),
+    ],
+)
+def test_on_a_terminal_a_topic_is_deleted_once_agreed(k, topic, typed, words, status):
+    delete = [*K, "topics", "--delete", "--topic", topic, *words]
+    shown = _on_a_terminal(delete, typed, k.environment, status)
+    question = f"This will delete topic {topic} and all its records.\r\nGo on? [y/N] ".encode()
+    assert (question in shown) == (not words)
+    assert (b"k topics: nothing was changed" in shown) == bool(status)
+    assert (topic in k("topics", "--list").stdout.decode().split()) == bool(status)
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(k, topic):
+    described = k("topics", "--describe", "--topic", topic).stdout
+    for words, said in (
+        (f"--delete --topic {topic}", f"delete topic {topic} and all its records"),
+        (f"--alter --topic {topic} --partitions 9", f"give topic {topic} 9 partitions in all"),
+        ("--create --topic new", "create topic new: partitions 1, replication factor 1"),
+    ):
+        assert outcome(k("topics", *words.split(), "--dry-run")) == (0, f"Would {said}.\n", "")
+    refused = k("topics", "--alter", "--topic", topic, "--partitions", "1", "--dry-run")
+    assert (refused.returncode, b"would not be an increase" in refused.stdout) == (1, True)
+    assert k("topics", "--describe", "--topic", topic).stdout == described
+    assert k("topics", "--list", "--topic", "new").stdout == b"\n"
+
+
+def _on_a_terminal(words, typed, environment, status=0) -> bytes:
     """What a command shows on a terminal of its own, where this is typed."""
     ours, its = pty.openpty()
     with subprocess.Popen(words, stdin=its, stdout=its, stderr=its, env=environment) as running:
@@ -290,7 +323,7 @@ def _on_a_terminal(words, typed, environment) -> bytes:
             while data := os.read(ours, 4096):
                 shown += data
         os.close(ours)
-        assert running.wait(TIMEOUT_S) == 0
+        assert running.wait(TIMEOUT_S) == status
     return shown
 
 

@@ -1,14 +1,19 @@
 """Work runs to its end, or to the end that it is given; every failure has its reason and status."""
 
 import asyncio
+import contextlib
+import io
 import os
+import pty
 import signal
+import sys
+from types import SimpleNamespace
 
 import pytest
 
 from kcli.client.errors import ClusterUnreachable, NoOffset, TimedOut
-from kcli.options import Refused
-from kcli.running import granted, raise_first, reason, run, status_of
+from kcli.options import Declined, Refused
+from kcli.running import confirm, granted, raise_first, reason, run, status_of
 from kserver.errors import ConfigError, ErrorCode, KafkaError
 
 
@@ -78,3 +83,58 @@ def test_the_first_refusal_is_raised():
         raise_first({"a": None, "b": first, "c": KafkaError(ErrorCode.invalid_config)})
     raise_first({"a": None, "b": 1})
     assert granted(5) == 5
+
+
+UNSURE = SimpleNamespace(yes=False)
+
+
+@contextlib.contextmanager
+def terminal(typed):
+    """Standard input and error are a terminal where this is typed; tells what it has shown."""
+    ours, its = pty.openpty()
+    os.write(ours, typed.encode())
+    with (
+        os.fdopen(its, "r+b", 0) as both,
+        open(its, closefd=False) as read,
+        io.TextIOWrapper(both) as written,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(sys, "stdin", read)
+        patch.setattr(sys, "stderr", written)
+        yield lambda: os.read(ours, 65536).decode()
+    os.close(ours)
+
+
+@pytest.mark.parametrize("typed", ["y\n", "Yes\n", " YES \n"])
+def test_a_yes_at_the_terminal_goes_on(typed):
+    with terminal(typed) as shown:
+        run(confirm(UNSURE, "delete all"), None)
+        assert shown().endswith("This will delete all.\r\nGo on? [y/N] ")
+
+
+@pytest.mark.parametrize("typed", ["\n", "n\n", "yess\n", "no\n", "\x04"])
+def test_anything_else_at_the_terminal_ends_it(typed):
+    with terminal(typed), pytest.raises(Declined, match="nothing was changed"):
+        run(confirm(UNSURE, "delete all"), None)
+
+
+def test_many_steps_are_counted():
+    with terminal("y\n") as shown:
+        run(confirm(UNSURE, *(f"delete {n}" for n in range(1022))), None)
+        told = "This will delete 19.\r\nAnd 1,002 more; --dry-run lists them all.\r\nGo on?"
+        assert told in shown()
+
+
+def test_an_unanswered_question_ends_with_the_time_limit():
+    with terminal("") as shown:
+        with pytest.raises(TimeoutError):
+            run(confirm(UNSURE, "delete all"), 0.01)
+        assert shown().endswith("Go on? [y/N] ")
+
+
+def test_nothing_is_asked_with_yes_or_without_a_terminal(monkeypatch):
+    with terminal("n\n"):
+        run(confirm(SimpleNamespace(yes=True), "delete all"), 1)
+        with open(os.devnull) as nothing:
+            monkeypatch.setattr(sys, "stdin", nothing)
+            run(confirm(UNSURE, "delete all"), 1)
