@@ -112,6 +112,7 @@ class Broker:
                     world=world,
                     loop=loop,
                     metadata=metadata,
+                    logs=logs,
                     replicas=replicas,
                     purgatory=purgatory,
                     fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots),

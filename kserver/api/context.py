@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from kserver.config.broker import BrokerConfig
 from kserver.controller.controller import Controller
+from kserver.log.manager import LogManager
 from kserver.metadata import MetadataCache
 from kserver.model import BrokerId, Endpoint
 from kserver.replica.fetch_session import FetchSessions
@@ -33,6 +34,7 @@ class Parts:
     world: World
     loop: asyncio.AbstractEventLoop
     metadata: MetadataCache
+    logs: LogManager
     replicas: ReplicaManager
     purgatory: Purgatory
     fetch_sessions: FetchSessions

@@ -11,7 +11,7 @@ Left out, each with its reason:
 
     groups (8, 9, 11-16, 42, 47, 68, 69)   to come with the group coordinator
     transactions (24-28, 61, 65, 66)       to come with the transaction coordinator
-    config and quota changes (33, 44, 48, 49, 74), DeleteRecords (21), log dirs (34, 35)
+    config and quota changes (33, 44, 48, 49, 74), log dirs (34, 35)
                                            to come with dynamic configuration
     SASL, ACLs, SCRAM (17, 29-31, 36, 50, 51)
                                            to come with security
@@ -36,6 +36,7 @@ from kserver.api import (
     api_versions,
     create_partitions,
     create_topics,
+    delete_records,
     delete_topics,
     describe_cluster,
     describe_configs,
@@ -71,6 +72,7 @@ MODULES: tuple[ModuleType, ...] = (
     api_versions,
     create_topics,
     delete_topics,
+    delete_records,
     init_producer_id,
     offset_for_leader_epoch,
     describe_configs,

@@ -225,7 +225,7 @@ class LogManager:
                 ),
                 self._every(
                     lambda: config.log_flush_start_offset_checkpoint_interval_ms,
-                    self._write_log_starts,
+                    self.write_log_starts,
                 ),
                 self._every(
                     lambda: config.replica_high_watermark_checkpoint_interval_ms,
@@ -287,7 +287,8 @@ class LogManager:
     async def _write_recovery_points(self) -> None:
         await self._write(checkpoint.RECOVERY_POINTS)
 
-    async def _write_log_starts(self) -> None:
+    async def write_log_starts(self) -> None:
+        """Where logs start now is on disk afterwards."""
         await self._write(checkpoint.LOG_STARTS)
 
     async def _write_high_watermarks(self) -> None:

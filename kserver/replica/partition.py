@@ -75,6 +75,27 @@ class Partition:
             log.commit_all()
         return appended
 
+    def delete_records(self, offset: Offset) -> Offset:
+        """Those below `offset` (-1: all that is committed); where the log starts now.
+
+        Raises KafkaError.
+        """
+        log = self.log
+        if "delete" not in log.config.cleanup_policy:
+            raise KafkaError(
+                ErrorCode.policy_violation,
+                f"Records of partition {self.topic_partition} can not be deleted due to the"
+                " configured policy",
+            )
+        wanted = log.high_watermark if offset == -1 else offset
+        if wanted < 0:
+            raise KafkaError(
+                ErrorCode.offset_out_of_range,
+                f"The offset {offset} for partition {self.topic_partition} is not valid",
+            )
+        log.increment_log_start_offset(wanted)
+        return log.log_start_offset
+
     def flushed(self) -> None:
         self.log.update_high_watermark(max(self.log.high_watermark, self.committable))
 
