@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from uuid import UUID
 
-from kserver.model import INTERNAL_TOPICS, NO_BROKER, BrokerId, Endpoint, LeaderEpoch
+from kserver.model import (
+    INTERNAL_TOPICS,
+    NO_BROKER,
+    BrokerId,
+    Endpoint,
+    LeaderEpoch,
+    QuotaEntity,
+)
 
 NO_ID = UUID(int=0)
 
@@ -58,6 +65,10 @@ class ClusterMetadata:
     brokers: Mapping[BrokerId, BrokerInfo] = field(default_factory=dict)
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     topic_names: Mapping[UUID, str] = field(default_factory=dict)
+    quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
+    """Bounds by key, such as producer_byte_rate, of everyone who has one."""
+    broker_configs: Mapping[BrokerId, Mapping[str, str]] = field(default_factory=dict)
+    """What was set for each broker while it ran, as text; at NO_BROKER what was for all."""
 
     def with_topics(
         self, changed: Mapping[str, TopicInfo], deleted: frozenset[str] = frozenset()
@@ -65,12 +76,12 @@ class ClusterMetadata:
         """A new image with these topics set and those gone."""
         topics = {n: t for n, t in self.topics.items() if n not in deleted} | dict(changed)
         names = {t.id: n for n, t in topics.items()}
-        return ClusterMetadata(
-            self.cluster_id,
-            self.controller,
-            self.brokers,
-            MappingProxyType(topics),
-            MappingProxyType(names),
+        return replace(self, topics=MappingProxyType(topics), topic_names=MappingProxyType(names))
+
+    def with_broker_config(self, broker: BrokerId, overrides: Mapping[str, str]) -> ClusterMetadata:
+        """A new image with these overrides of one broker, or at NO_BROKER of all."""
+        return replace(
+            self, broker_configs=MappingProxyType({**self.broker_configs, broker: overrides})
         )
 
     def topic_by_id(self, topic_id: UUID) -> TopicInfo | None:

@@ -24,6 +24,9 @@ CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
 
+ANONYMOUS = "ANONYMOUS"
+"""The user of a connection that has not authenticated."""
+
 
 class TopicPartition(NamedTuple):
     """One partition of one topic; prints as Kafka names its directory, `topic-0`."""
@@ -33,6 +36,21 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class QuotaEntity(NamedTuple):
+    """Whom a quota is set for: a user, a client id, both, or an address.  "" stands for all that
+    have no quota of their own (`<default>`), None for nobody in particular."""
+
+    user: str | None = None
+    client_id: str | None = None
+    ip: str | None = None
+
+    def __str__(self) -> str:
+        named = zip(("user", "client-id", "ip"), self, strict=True)
+        return ", ".join(
+            f"{kind} {name or '<default>'!r}" for kind, name in named if name is not None
+        )
 
 
 class OffsetAndEpoch(NamedTuple):

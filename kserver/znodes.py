@@ -8,6 +8,8 @@ Pure: paths, encode and decode; no I/O.
     /brokers/topics/T/partitions/P/state  leader, epochs, in-sync replicas
     /cluster/id
     /config/topics/T, /config/brokers/N   overrides; `<default>` stands for all brokers
+    /config/clients/C, /config/users/U, /config/users/U/clients/C, /config/ips/A
+                                          quotas; names URL-encoded, `<default>` for all others
     /config/changes/config_change_n       tells brokers which of them to read again
     /controller, /controller_epoch        who decides (ephemeral), and for the how-many-th time
     /admin/delete_topics/T                T is to be deleted
@@ -27,10 +29,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 from uuid import UUID
 
 from kserver.errors import StorageError
-from kserver.model import BrokerId, Endpoint, LeaderAndIsr, ProducerId
+from kserver.model import BrokerId, Endpoint, LeaderAndIsr, ProducerId, QuotaEntity
 
 BROKER_IDS = "/brokers/ids"
 BROKER_SEQUENCE = "/brokers/seqid"
@@ -45,6 +48,9 @@ PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 
 TOPIC_CONFIGS = "topics"
 BROKER_CONFIGS = "brokers"
+CLIENT_CONFIGS = "clients"
+USER_CONFIGS = "users"
+IP_CONFIGS = "ips"
 DEFAULT_ENTITY = "<default>"
 
 PERSISTENT_PATHS = (
@@ -91,8 +97,45 @@ def delete_topic_path(topic: str) -> str:
 
 
 def config_path(entity_type: str, name: str) -> str:
-    """Of TOPIC_CONFIGS a topic, of BROKER_CONFIGS an id or DEFAULT_ENTITY."""
+    """Of TOPIC_CONFIGS a topic, of BROKER_CONFIGS an id or DEFAULT_ENTITY, of those of quotas
+    what `quota_entity_name` says."""
     return f"/config/{entity_type}/{name}"
+
+
+def quota_entity_name(entity: QuotaEntity) -> tuple[str, str]:
+    """Type and name as `config_path` takes them; the name is a path below its type."""
+    if entity.ip is not None:
+        return IP_CONFIGS, _quota_name(entity.ip)
+    if entity.user is None:
+        return CLIENT_CONFIGS, _quota_name(entity.client_id or "")
+    if entity.client_id is None:
+        return USER_CONFIGS, _quota_name(entity.user)
+    return USER_CONFIGS, f"{_quota_name(entity.user)}/clients/{_quota_name(entity.client_id)}"
+
+
+def quota_entity(entity_type: str, name: str) -> QuotaEntity:
+    """The other way round."""
+    if entity_type == IP_CONFIGS:
+        return QuotaEntity(ip=_quota_name_from(name))
+    if entity_type == CLIENT_CONFIGS:
+        return QuotaEntity(client_id=_quota_name_from(name))
+    user, _, client_id = name.partition("/clients/")
+    return QuotaEntity(_quota_name_from(user), _quota_name_from(client_id) if client_id else None)
+
+
+def parents_of(path: str) -> list[str]:
+    """Below which it lies, the uppermost first."""
+    names = path.split("/")[1:-1]
+    return ["/" + "/".join(names[: n + 1]) for n in range(len(names))]
+
+
+def _quota_name(name: str) -> str:
+    """As Kafka's Sanitizer: what Java's URLEncoder leaves, without `*`, and spaces as %20."""
+    return quote(name, safe="").replace("~", "%7E") if name else DEFAULT_ENTITY
+
+
+def _quota_name_from(text: str) -> str:
+    return "" if text == DEFAULT_ENTITY else unquote(text)
 
 
 def uuid_to_text(value: UUID) -> str:

@@ -11,8 +11,7 @@ Left out, each with its reason:
 
     groups (8, 9, 11-16, 42, 47, 68, 69)   to come with the group coordinator
     transactions (24-28, 61, 65, 66)       to come with the transaction coordinator
-    config and quota changes (33, 44, 48, 49, 74), log dirs (34, 35)
-                                           to come with dynamic configuration
+    log dirs (34, 35)                      to come with several log directories
     SASL, ACLs, SCRAM (17, 29-31, 36, 50, 51)
                                            to come with security
     reassignment, elections, features (43, 45, 46, 57)
@@ -33,17 +32,22 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from kserver.api import (
+    alter_client_quotas,
+    alter_configs,
     api_versions,
     create_partitions,
     create_topics,
     delete_records,
     delete_topics,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_topic_partitions,
     fetch,
     find_coordinator,
+    incremental_alter_configs,
     init_producer_id,
+    list_config_resources,
     list_offsets,
     metadata,
     offset_for_leader_epoch,
@@ -76,8 +80,13 @@ MODULES: tuple[ModuleType, ...] = (
     init_producer_id,
     offset_for_leader_epoch,
     describe_configs,
+    alter_configs,
     create_partitions,
+    incremental_alter_configs,
+    describe_client_quotas,
+    alter_client_quotas,
     describe_cluster,
+    list_config_resources,
     describe_topic_partitions,
 )
 

@@ -63,6 +63,7 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
 
 
 class Dynamic(Enum):
@@ -226,7 +227,7 @@ class Setting:
             case Type.BOOLEAN:
                 return "true" if value else "false"
             case Type.DOUBLE:
-                return _java_double(value)
+                return java_double(value)
             case Type.LIST:
                 return ",".join(value)
             case _:
@@ -259,7 +260,7 @@ def _entries(text: str) -> tuple[str, ...]:
     return entries
 
 
-def _java_double(value: float) -> str:
+def java_double(value: float) -> str:
     """As Java's Double.toString: 0.5, 1.0E7, 1.7976931348623157E308."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(float(value))

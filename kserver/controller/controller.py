@@ -1,7 +1,8 @@
-"""The controller: makes, grows and deletes topics, and decides who leads their partitions.
+"""The controller: makes, grows and deletes topics, decides who leads their partitions, sets quotas.
 
-Here it serves a broker that is alone and its own controller.  What to do is planned in `topics`;
-this module reads and writes the znodes, one operation at a time (`run`), and tells the broker.
+Here it serves a broker that is alone and its own controller.  What to do is planned in `topics`
+and `quotas`; this module reads and writes the znodes, one operation at a time (`run`), and tells
+the broker.
 
     claimed   /controller is this session's, /controller_epoch was raised: operations are served
     lost      the session expired: they are refused with NOT_CONTROLLER until it is claimed again
@@ -26,11 +27,12 @@ from uuid import UUID
 
 from kserver import znodes
 from kserver.config.broker import BrokerConfig
+from kserver.controller import configs, quotas
 from kserver.controller import topics as rules
 from kserver.controller.topics import NewPartitions, NewTopic
 from kserver.errors import ConfigError, ErrorCode, KafkaError, StorageError
 from kserver.metadata import ClusterMetadata, MetadataCache, TopicInfo
-from kserver.model import BrokerId
+from kserver.model import NO_BROKER, BrokerId, QuotaEntity
 from kserver.world import World
 from kserver.world.session import RECONNECT_BACKOFF_S, claim, until_connected
 from kserver.world.zookeeper import (
@@ -58,6 +60,8 @@ MAX_WAITING_OPERATIONS = 1000
 OPS_PER_WRITE = 1000
 """A partition takes two of up to 350 bytes; ZooKeeper refuses requests of 1 MB."""
 CALLS_AT_ONCE = 100
+KEPT_NOTES = 100
+"""Of changed configurations; by then every broker has read them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,7 @@ class Controller:
         self._clock = world.clock
         self._random = world.random
         self._metadata = metadata
+        self._static = config
         self._config = config
         self._id = broker_id
         self._on_change = on_change
@@ -105,6 +110,9 @@ class Controller:
         """
         self._zookeeper.on_session(self._session_changed)
         await self._take_over()
+
+    def configure(self, config: BrokerConfig) -> None:
+        self._config = config
 
     async def run(self) -> None:
         """Serve operations, one after the other; whoever waits when this is cancelled is too."""
@@ -131,6 +139,19 @@ class Controller:
         return await self._in_turn(
             requests, partial(self._create_partitions, requests, validate_only)
         )
+
+    async def alter_quotas(
+        self, alterations: Sequence[quotas.Alteration], *, validate_only: bool
+    ) -> list[KafkaError | None]:
+        return await self._in_turn(
+            alterations, partial(self._alter_quotas, alterations, validate_only)
+        )
+
+    async def alter_configs(
+        self, changes: Sequence[configs.Change], *, validate_only: bool
+    ) -> list[KafkaError | None]:
+        """What is changed is in force when this returns."""
+        return await self._in_turn(changes, partial(self._alter_configs, changes, validate_only))
 
     async def _in_turn(
         self, items: Sequence[object], run: Callable[[], Awaitable[list[T | KafkaError]]]
@@ -209,6 +230,98 @@ class Controller:
             grown = await self._apply(grown, self._write_growth)
             self._publish([topic for topic in grown if isinstance(topic, TopicInfo)])
         return [t if isinstance(t, KafkaError) else None for t in grown]
+
+    async def _alter_quotas(
+        self, alterations: Sequence[quotas.Alteration], validate_only: bool
+    ) -> list[KafkaError | None]:
+        twice = quotas.named_twice(alterations)
+        plans = [
+            self._plan({}, "", partial(quotas.plan, alteration, twice))
+            for alteration in alterations
+        ]
+        if validate_only:
+            return [plan if isinstance(plan, KafkaError) else None for plan in plans]
+        bounds = dict(self._metadata.current.quotas)
+
+        async def write(plan: quotas.Plan) -> None:
+            overrides = await self._write_overrides(
+                *znodes.quota_entity_name(plan.entity), plan.changes
+            )
+            bounds[plan.entity] = quotas.bounds(overrides)
+            log.info("quotas of %s: %s", plan.entity, bounds[plan.entity] or "none")
+
+        # One after the other: two may need the same parent.
+        done = [(await self._apply([plan], write))[0] for plan in plans]
+        self._announce(replace(self._metadata.current, quotas=quotas.held(bounds)))
+        return [plan if isinstance(plan, KafkaError) else None for plan in done]
+
+    async def _alter_configs(
+        self, changes: Sequence[configs.Change], validate_only: bool
+    ) -> list[KafkaError | None]:
+        def planned(change: configs.Change) -> configs.Plan:
+            image = self._metadata.current
+            return configs.plan(change, image, self._id, self._static, self._config)
+
+        done: list[KafkaError | None] = []
+        # One after the other: a broker's own settings are judged upon those of the cluster.
+        for change, error in zip(changes, configs.refused(changes), strict=True):
+            if error is None:
+                plan = self._plan({}, change.name, partial(planned, change))
+                if not validate_only:
+                    (plan,) = await self._apply([plan], self._write_config)
+                if isinstance(plan, KafkaError):
+                    error = plan
+                elif not validate_only:
+                    self._publish_config(plan)
+            done.append(error)
+        return done
+
+    async def _write_config(self, plan: configs.Plan) -> None:
+        if plan.overrides == plan.was:
+            return
+        path = znodes.config_path(*plan.entity)
+        data = znodes.encode_config(plan.overrides)
+        there = await until_connected(partial(self._zookeeper.exists, path))
+        notes = await until_connected(partial(self._zookeeper.children, znodes.CONFIG_CHANGES))
+        note = znodes.encode_config_change(*plan.entity)
+        await self._write(
+            [
+                SetData(path, data) if there else Create(path, data),
+                Create(znodes.CONFIG_CHANGE_PREFIX, note, sequence=True),
+                *(Delete(f"{znodes.CONFIG_CHANGES}/{n}") for n in notes[:-KEPT_NOTES]),
+            ]
+        )
+        changed = sorted(dict(plan.overrides.items() ^ plan.was.items()))
+        log.info("config of %s changed: %s", "/".join(plan.entity), ", ".join(changed))
+
+    def _publish_config(self, plan: configs.Plan) -> None:
+        image = self._metadata.current
+        if plan.overrides == plan.was:
+            return
+        if plan.kind is configs.ResourceType.TOPIC:
+            self._publish([replace(image.topics[plan.name], config=plan.overrides)])
+        else:
+            self._announce(image.with_broker_config(plan.broker, plan.overrides))
+
+    async def _write_overrides(
+        self, entity_type: str, name: str, changes: Mapping[str, str | None]
+    ) -> Mapping[str, str]:
+        """Change what an entity overrides; returns it as it is now."""
+        path = znodes.config_path(entity_type, name)
+        found = await until_connected(partial(self._find, path))
+        before = znodes.decode_config(entity_type, name, found[0] if found else b"")
+        after = {k: v for k, v in (before | dict(changes)).items() if v is not None}
+        data = znodes.encode_config(after)
+        if found is not None:
+            await self._write([SetData(path, data, found[1].version)])
+        elif after:
+            missing = [
+                Create(parent)
+                for parent in znodes.parents_of(path)
+                if await until_connected(partial(self._zookeeper.exists, parent)) is None
+            ]
+            await self._write([*missing, Create(path, data)])
+        return after
 
     def _plan(
         self, refused: Mapping[str, KafkaError], name: str, plan: Callable[[], T]
@@ -325,9 +438,13 @@ class Controller:
 
     def _publish(self, changed: Sequence[TopicInfo], deleted: frozenset[str] = frozenset()) -> None:
         if changed or deleted:
-            image = self._metadata.current.with_topics({t.name: t for t in changed}, deleted)
-            self._metadata.update(image)
-            self._on_change(image)
+            self._announce(
+                self._metadata.current.with_topics({t.name: t for t in changed}, deleted)
+            )
+
+    def _announce(self, image: ClusterMetadata) -> None:
+        self._metadata.update(image)
+        self._on_change(image)
 
     def _session_changed(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:
@@ -401,10 +518,40 @@ class Controller:
         image = replace(
             self._metadata.current,
             controller=self._id,
+            quotas=await self._read_quotas(),
+            broker_configs=await self._read_broker_configs(),
             topics=MappingProxyType({}),
             topic_names=MappingProxyType({}),
         )
         self._metadata.update(image.with_topics({topic.name: topic for topic, _ in restored}))
+
+    async def _read_broker_configs(self) -> Mapping[BrokerId, Mapping[str, str]]:
+        found: dict[BrokerId, Mapping[str, str]] = {}
+        for broker in (NO_BROKER, self._id):
+            name = znodes.DEFAULT_ENTITY if broker == NO_BROKER else str(broker)
+            stored = await self._find(znodes.config_path(znodes.BROKER_CONFIGS, name))
+            if stored is not None:
+                found[broker] = znodes.decode_config(znodes.BROKER_CONFIGS, name, stored[0])
+        return found
+
+    async def _read_quotas(self) -> Mapping[QuotaEntity, Mapping[str, float]]:
+        users = await self._children(f"/config/{znodes.USER_CONFIGS}") or []
+        names = [(znodes.USER_CONFIGS, user) for user in users]
+        for kind in (znodes.CLIENT_CONFIGS, znodes.IP_CONFIGS):
+            names += [(kind, name) for name in await self._children(f"/config/{kind}") or []]
+        for user in users:
+            below = znodes.config_path(znodes.USER_CONFIGS, f"{user}/clients")
+            names += [
+                (znodes.USER_CONFIGS, f"{user}/clients/{client_id}")
+                for client_id in await self._children(below) or []
+            ]
+        paths = [partial(self._find, znodes.config_path(*name)) for name in names]
+        bounds = {
+            znodes.quota_entity(*name): quotas.bounds(znodes.decode_config(*name, found[0]))
+            for name, found in zip(names, await _together(paths), strict=True)
+            if found is not None
+        }
+        return quotas.held(bounds)
 
     async def _restore(self, name: str) -> tuple[TopicInfo, list[Op]]:
         data, stat = await self._zookeeper.get(znodes.topic_path(name))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from kserver.errors import ErrorCode
 from kserver.wire.batch import encode_batch
 from tests.support.wire_client import WireClient, milliseconds
 
 PRODUCE, FETCH, METADATA = 0, 1, 3
+DESCRIBE_CLIENT_QUOTAS, ALTER_CLIENT_QUOTAS = 48, 49
 FIRST_WITH_TOPIC_IDS = 13
 """Of Produce and of Fetch."""
 
@@ -110,3 +112,36 @@ def fetch_from(
 def fetch(client: WireClient, version: int, topic: Topic, offset: int, **fields: Any) -> Any:
     """The answer of partition 0."""
     return fetch_from(client, version, topic, {0: offset}, **fields)[0]
+
+
+Entity: TypeAlias = Sequence[tuple[str, str | None]]
+"""Whom a quota is for: types and names."""
+
+
+def alter_quotas(
+    client: WireClient,
+    entity: Entity,
+    version: int = 1,
+    *,
+    validate_only: bool = False,
+    **bounds: float | None,
+) -> Any:
+    """The answer for that entity; a bound of None takes the quota away."""
+    ops = [
+        {"key": key, "value": 0.0 if value is None else value, "remove": value is None}
+        for key, value in bounds.items()
+    ]
+    named = [{"entity_type": kind, "entity_name": name} for kind, name in entity]
+    entries = [{"entity": named, "ops": ops}]
+    answer = client.call(ALTER_CLIENT_QUOTAS, version, entries=entries, validate_only=validate_only)
+    (one,) = answer.entries
+    return one
+
+
+def described_quotas(client: WireClient, entity: Entity) -> dict[str, float] | None:
+    """None for one that has none."""
+    answer = client.call(DESCRIBE_CLIENT_QUOTAS, 1, components=[])
+    for entry in answer.entries:
+        if sorted((e.entity_type, e.entity_name) for e in entry.entity) == sorted(entity):
+            return {value.key: value.value for value in entry.values}
+    return None

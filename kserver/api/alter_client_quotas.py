@@ -1,0 +1,50 @@
+"""AlterClientQuotas (key 49): v0-v1.
+
+Behaviour:
+- Each entity is answered on its own; what was set holds by then, for connections that are open too.
+- `validate_only` judges without changing anything.
+
+Errors: INVALID_REQUEST (an entity that there cannot be or that is named twice, a key that it does
+not have or twice, a value that is no quota), NOT_CONTROLLER, KAFKA_STORAGE_ERROR.
+
+Versions:
+- v1 flexible
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kserver.api.context import Context
+from kserver.controller.quotas import Alteration
+from kserver.errors import ErrorCode
+from kserver.wire.versions import reply_to
+
+KEY, VERSIONS = 49, range(0, 2)
+
+
+async def handle(request: Any, context: Context) -> Any:
+    reply = reply_to(request)
+    wanted = [
+        Alteration(
+            named=[(one.entity_type, one.entity_name) for one in entry.entity],
+            changes=[(op.key, None if op.remove else op.value) for op in entry.ops],
+        )
+        for entry in request.entries
+    ]
+    errors = await context.parts.controller.alter_quotas(
+        wanted, validate_only=request.validate_only
+    )
+    return reply(
+        entries=[
+            reply.entries(
+                error_code=error.code if error else ErrorCode.none,
+                error_message=(error.message or None) if error else None,
+                entity=[
+                    reply.entries.entity(entity_type=kind, entity_name=name)
+                    for kind, name in alteration.named
+                ],
+            )
+            for alteration, error in zip(wanted, errors, strict=True)
+        ]
+    )

@@ -1,0 +1,48 @@
+"""DescribeClientQuotas (key 48): v0-v1.
+
+Behaviour:
+- Quotas of users, client ids, pairs of both, and addresses: all, or those that every component of
+  the filter matches (an exact name, the default, or any name); with `strict` only those that name
+  nothing beside.  In the order of their names.
+
+Errors: INVALID_REQUEST (a type twice, an address beside others, a name where none belongs),
+UNSUPPORTED_VERSION (another type of entity).
+
+Versions:
+- v1 flexible
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kserver.api.context import Context
+from kserver.controller.quotas import Component, matching, names_of
+from kserver.errors import ErrorCode, KafkaError
+from kserver.wire.versions import reply_to
+
+KEY, VERSIONS = 48, range(0, 2)
+
+
+async def handle(request: Any, context: Context) -> Any:
+    reply = reply_to(request)
+    components = [Component(c.entity_type, c.match_type, c.match) for c in request.components]
+    quotas = context.parts.metadata.current.quotas
+    try:
+        found = matching(quotas, components, strict=request.strict)
+    except KafkaError as error:
+        return reply(error_code=error.code, error_message=error.message or None, entries=None)
+    entry = reply.entries
+    return reply(
+        error_code=ErrorCode.none,
+        entries=[
+            entry(
+                entity=[
+                    entry.entity(entity_type=kind, entity_name=name)
+                    for kind, name in names_of(entity)
+                ],
+                values=[entry.values(key=key, value=bound) for key, bound in sorted(held.items())],
+            )
+            for entity, held in found
+        ],
+    )

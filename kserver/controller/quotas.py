@@ -1,0 +1,213 @@
+"""Quotas of clients: which may be set for whom, what is written, and who is meant by a filter.
+
+Pure: a request, and what is there; out comes what is to be.
+
+    entity                            keys
+    user, client id, user + client    producer_byte_rate, consumer_byte_rate (whole numbers),
+                                      request_percentage, controller_mutation_rate
+    ip                                connection_creation_rate (a whole number)
+
+Rules and texts are those of Kafka 4's ClientQuotaControlManager and ClientQuotasImage (KIP-546),
+only that an address has to be one: this broker looks up no names for its clients.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
+
+from kserver.config.setting import DOUBLE, INT, INT_MAX, LONG, LONG_MAX, Type, java_double
+from kserver.errors import ErrorCode, KafkaError, StorageError
+from kserver.model import QuotaEntity
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+PRODUCER_BYTE_RATE = "producer_byte_rate"
+CONSUMER_BYTE_RATE = "consumer_byte_rate"
+REQUEST_PERCENTAGE = "request_percentage"
+CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
+CONNECTION_CREATION_RATE = "connection_creation_rate"
+
+CLIENT_KEYS: Mapping[str, Type] = {
+    PRODUCER_BYTE_RATE: LONG,
+    CONSUMER_BYTE_RATE: LONG,
+    REQUEST_PERCENTAGE: DOUBLE,
+    CONTROLLER_MUTATION_RATE: DOUBLE,
+}
+IP_KEYS: Mapping[str, Type] = {CONNECTION_CREATION_RATE: INT}
+KEYS = CLIENT_KEYS.keys() | IP_KEYS.keys()
+
+MAX_NAME_BYTES = 1024
+"""Of one name in an entity; a znode's name holds three times that, URL-encoded."""
+_MOST = {INT: INT_MAX, LONG: LONG_MAX}
+_NOT_WHOLE = 1e-6
+
+Quotas: TypeAlias = Mapping[QuotaEntity, Mapping[str, float]]
+
+EXACT, DEFAULT, ANY = 0, 1, 2
+"""How a filter's component matches: this name, the default, any name."""
+
+
+class Alteration(NamedTuple):
+    """What is asked for one entity: `named` as (type, name), None for the default; a value of None
+    takes the key away."""
+
+    named: Sequence[tuple[str, str | None]]
+    changes: Sequence[tuple[str, float | None]]
+
+
+class Plan(NamedTuple):
+    entity: QuotaEntity
+    changes: Mapping[str, str | None]
+    """Texts by key, as they are written; None for keys that go."""
+
+
+class Component(NamedTuple):
+    type: str
+    how: int
+    name: str | None
+
+
+def entity_of(named: Sequence[tuple[str, str | None]]) -> QuotaEntity:
+    """INVALID_REQUEST for one that there cannot be."""
+    if not named:
+        raise _invalid("Invalid empty client quota entity")
+    names: dict[str, str] = {}
+    for kind, name in named:
+        if kind not in (USER, CLIENT_ID, IP):
+            raise _invalid(f"Unhandled client quota entity type: {kind}")
+        if kind in names:
+            raise _invalid(f"Invalid client quota entity, duplicate entity entry {kind}")
+        if name == "":
+            raise _invalid(f"Empty {kind} not supported")
+        # ZooKeeper takes these two for a place and its parent, and URL-encoding leaves them.
+        if name in (".", "..") or len((name or "").encode()) > MAX_NAME_BYTES:
+            raise _invalid(f"A {kind} is 1 to {MAX_NAME_BYTES} bytes, and not '.' or '..'")
+        names[kind] = name or ""
+    address = names.get(IP)
+    if address is not None and len(names) > 1:
+        raise _invalid(
+            "Invalid quota entity combination, IP entity should not be combined with User or"
+            " ClientId"
+        )
+    if address:
+        try:
+            ipaddress.ip_address(address)
+        except ValueError as error:
+            raise _invalid(f"{address} is not a valid IP.") from error
+    return QuotaEntity(names.get(USER), names.get(CLIENT_ID), address)
+
+
+def names_of(entity: QuotaEntity) -> list[tuple[str, str | None]]:
+    """The other way round."""
+    given = zip((USER, CLIENT_ID, IP), entity, strict=True)
+    return [(kind, name or None) for kind, name in given if name is not None]
+
+
+def named_twice(alterations: Sequence[Alteration]) -> frozenset[frozenset[tuple[str, str | None]]]:
+    """The entities, as they are named, that several of these are for."""
+    times = Counter(frozenset(alteration.named) for alteration in alterations)
+    return frozenset(named for named, number in times.items() if number > 1)
+
+
+def plan(alteration: Alteration, twice: Collection[frozenset[tuple[str, str | None]]]) -> Plan:
+    """INVALID_REQUEST."""
+    entity = entity_of(alteration.named)
+    if frozenset(alteration.named) in twice:
+        raise _invalid(f"Ignoring duplicate entity {entity}")
+    types = CLIENT_KEYS if entity.ip is None else IP_KEYS
+    changes: dict[str, str | None] = {}
+    for key, value in alteration.changes:
+        if key in changes:
+            raise _invalid(f"Duplicate quota key {key} not updating quota for this entity {entity}")
+        if key not in types:
+            raise _invalid(f"Invalid configuration key {key}")
+        changes[key] = None if value is None else _text(key, types[key], value)
+    return Plan(entity, changes)
+
+
+def bounds(overrides: Mapping[str, str]) -> dict[str, float]:
+    """The quotas among an entity's overrides.  StorageError for one that is no number."""
+    found = {key: overrides[key] for key in overrides if key in KEYS}
+    try:
+        return {key: float(text) for key, text in found.items()}
+    except ValueError as error:
+        raise StorageError(f"a quota that is no number: {found}") from error
+
+
+def held(bounds: Quotas) -> Quotas:
+    """Without those who have none."""
+    return MappingProxyType({entity: keys for entity, keys in bounds.items() if keys})
+
+
+def matching(
+    quotas: Quotas,
+    components: Sequence[Component],
+    *,
+    strict: bool,
+) -> list[tuple[QuotaEntity, Mapping[str, float]]]:
+    """Those that every component matches, and which, where `strict`, name nothing else.
+
+    INVALID_REQUEST, UNSUPPORTED_VERSION for a type that is none.
+    """
+    wanted = dict(_checked(components))
+    if IP in wanted and len(wanted) > 1:
+        raise _invalid(
+            "Invalid entity filter component combination. IP filter component should not be used"
+            " with user or clientId filter component."
+        )
+    return [
+        (entity, values)
+        for entity, values in sorted(quotas.items(), key=lambda item: str(item[0]))
+        if _matches(dict(names_of(entity)), wanted, strict)
+    ]
+
+
+def _checked(components: Iterable[Component]) -> Iterator[tuple[str, Component]]:
+    seen: set[str] = set()
+    for one in components:
+        if not one.type:
+            raise _invalid("Invalid empty entity type.")
+        if one.type in seen:
+            raise _invalid(f"Entity type {one.type} cannot appear more than once in the filter.")
+        if one.type not in (USER, CLIENT_ID, IP):
+            text = f"Unsupported entity type {one.type}"
+            raise KafkaError(ErrorCode.unsupported_version, text)
+        if one.how not in (EXACT, DEFAULT, ANY):
+            raise _invalid(f"Unknown match type {one.how}")
+        if (one.name is not None) is not (one.how == EXACT):
+            raise _invalid("A name is given to match it exactly, and only then.")
+        seen.add(one.type)
+        yield one.type, one
+
+
+def _matches(
+    names: Mapping[str, str | None], wanted: Mapping[str, Component], strict: bool
+) -> bool:
+    if strict and len(names) != len(wanted):
+        return False
+    return all(
+        kind in names and (one.how == ANY or names[kind] == one.name)
+        for kind, one in wanted.items()
+    )
+
+
+def _text(key: str, type: Type, value: float) -> str:
+    if not math.isfinite(value):
+        raise _invalid(f"Quota {key} must be a number")
+    if value <= 0:
+        raise _invalid(f"Quota {key} must be greater than 0")
+    if type is DOUBLE:
+        return java_double(value)
+    if value > float(_MOST[type]):
+        raise _invalid(f"Proposed value for {key} is too large for a {type.name}.")
+    if value % 1.0 > _NOT_WHOLE:
+        raise _invalid(f"{key} cannot be a fractional value.")
+    return str(min(int(value), _MOST[type]))
+
+
+def _invalid(text: str) -> KafkaError:
+    return KafkaError(ErrorCode.invalid_request, text)
