@@ -35,7 +35,9 @@ COMMANDS = {
         "e2e-latency": "send a record and read it back, and measure how long that takes",
     },
     "Cluster": {
+        "cluster": "print the cluster's id or endpoints, or unregister a broker",
         "broker-api-versions": "print which requests each broker answers",
+        "client-metrics": "refused: clients' metrics are not collected here",
     },
     "Server": {
         "server-start": "start a broker",

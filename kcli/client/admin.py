@@ -75,11 +75,14 @@ DESCRIBE_CONFIGS = 32
 CREATE_PARTITIONS = 37
 LIST_PARTITION_REASSIGNMENTS = 46
 DESCRIBE_CLUSTER = 60
+UNREGISTER_BROKER = 64
 DESCRIBE_TOPIC_PARTITIONS = 75
 
 # Metadata takes topic ids from here on (KIP-516), and DeleteTopics.
 METADATA_BY_ID = 12
 DELETE_BY_ID = 6
+# DescribeCluster tells of controllers from here on (KIP-919).
+DESCRIBE_CONTROLLERS = 1
 # FindCoordinator takes many keys from here on (KIP-699).
 MANY_COORDINATORS = 4
 
@@ -317,16 +320,25 @@ class Admin:
 
     # Brokers
 
-    async def describe_cluster(self) -> ClusterDescription:
+    async def describe_cluster(
+        self, *, controllers: bool = False, include_fenced: bool = False
+    ) -> ClusterDescription:
+        """`controllers`: those of KRaft, which bootstrap.servers then names, in the brokers'
+        place.
+        """
+
         async def attempt() -> ClusterDescription:
             peer = await self.cluster.peer()
+            if controllers and peer.version(DESCRIBE_CLUSTER) < DESCRIBE_CONTROLLERS:
+                raise KafkaError(ErrorCode.unsupported_version, f"{peer} tells of brokers only")
             if DESCRIBE_CLUSTER not in peer.versions:
                 await self.cluster.refresh(())
                 return ClusterDescription(
                     self.cluster.cluster_id, self.cluster.controller, self._known_nodes()
                 )
             new = versions.request(DESCRIBE_CLUSTER, peer.version(DESCRIBE_CLUSTER))
-            answer = await peer.call(new(endpoint_type=1))
+            asked = new(endpoint_type=1 + controllers, include_fenced_brokers=include_fenced)
+            answer = await peer.call(asked)
             if answer.error_code != ErrorCode.none:
                 raise KafkaError(answer.error_code, answer.error_message or "")
             return ClusterDescription(
@@ -336,9 +348,22 @@ class Admin:
                     (node_of(b.broker_id, b.host, b.port, b.rack) for b in answer.brokers),
                     key=lambda node: node.id,
                 ),
+                frozenset(b.broker_id for b in answer.brokers if getattr(b, "is_fenced", False)),
             )
 
         return await self._retry("describeCluster", attempt)
+
+    async def unregister_broker(self, id: BrokerId) -> None:
+        """Take a broker that has left for good out of a KRaft cluster (KIP-631)."""
+
+        async def attempt() -> None:
+            peer = await self.cluster.peer()
+            new = versions.request(UNREGISTER_BROKER, peer.version(UNREGISTER_BROKER))
+            refusal = _refusal(await peer.call(new(broker_id=id)))
+            if refusal is not None:
+                raise refusal
+
+        await self._retry("unregisterBroker", attempt)
 
     async def nodes(self) -> list[Node]:
         """The brokers, by id."""

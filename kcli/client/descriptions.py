@@ -152,6 +152,8 @@ class ClusterDescription(NamedTuple):
     cluster_id: str | None
     controller_id: BrokerId | None
     brokers: list[Node]
+    fenced: frozenset[BrokerId] = frozenset()
+    """Those that are registered and take no part now."""
 
 
 class Reassignment(NamedTuple):

@@ -118,9 +118,12 @@ BY_ALL = [
     ("get-offsets", ""),
     ("get-offsets", "--topic one --time max-timestamp"),
     ("broker-api-versions", ""),
+    ("cluster", "cluster-id"),
+    ("cluster", "list-endpoints"),
 ]
 """What a broker of another version may answer otherwise."""
 BY_NEW = [
+    ("cluster", "list-endpoints --include-fenced-brokers"),
     ("topics", "--list"),
     ("topics", "--list --exclude-internal --topic se.*,one"),
     ("topics", "--describe --topic one"),
@@ -168,7 +171,8 @@ BY_NEW = [
     indirect=["broker"],
 )
 def test_answers_are_the_same(server, command, words):
-    ours, theirs = (run(command, *server, *words.split()) for run in (k, apache))
+    # kafka-cluster.sh needs its action first.
+    ours, theirs = (run(command, *words.split(), *server) for run in (k, apache))
     assert sorted(ours.lines) == sorted(theirs.lines)
     assert ours.status == theirs.status
 
@@ -210,6 +214,14 @@ def test_what_makes_no_sense_is_refused_in_the_same_words(words):
     assert (ours.status, theirs.status) == (2, 1)
     assert (ours.out, theirs.out) == (b"", b"")
     assert ours.err.splitlines()[0] == b"k topics: " + theirs.err.splitlines()[0]
+
+
+@pytest.mark.parametrize("broker", [NEW], indirect=True)
+def test_an_unknown_broker_cannot_be_unregistered(server):
+    ours, theirs = (run("cluster", "unregister", "--id", "77", *server) for run in (k, apache))
+    why = b"Broker ID 77 is not currently registered"
+    assert (ours.status, ours.out, ours.err) == (1, b"", b"k cluster: " + why + b"\n")
+    assert (theirs.status, theirs.out, why in theirs.err) == (1, b"", True)
 
 
 def test_a_topic_s_life_is_the_same(server):

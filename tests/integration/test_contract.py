@@ -80,6 +80,8 @@ ROWS = {
     "k.topics.overrides/1": "topics --describe --topics-with-overrides",
     "k.get-offsets/1": "get-offsets --time earliest",
     "k.broker-api-versions/1": "broker-api-versions",
+    "k.cluster.cluster-id/1": "cluster cluster-id",
+    "k.cluster.list-endpoints/1": "cluster list-endpoints",
     "k.dump-log.batches/1": "dump-log --files {files}.log",
     "k.dump-log.records/1": "dump-log --files {files}.log --print-data-log",
     "k.dump-log.index/1": "dump-log --files {files}.index",

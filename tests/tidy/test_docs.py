@@ -94,7 +94,7 @@ def test_every_example_can_be_read(command):
 
 
 def test_an_older_spelling_leads_to_an_option(command):
-    names = {option.opts[0] for option in command.options()}
+    names = {name for option in command.options() for name in option.opts}
     for option in command.options():
         assert isinstance(option, Option)
         assert option.instead is None or option.instead in names

@@ -14,6 +14,7 @@ from kcli.client.admin import (
     DESCRIBE_TOPIC_PARTITIONS,
     FIND_COORDINATOR,
     LIST_PARTITION_REASSIGNMENTS,
+    UNREGISTER_BROKER,
     Admin,
     ConfigSource,
     ConfigType,
@@ -449,6 +450,50 @@ def test_the_cluster_is_described_by_its_own_api_or_by_metadata():
         assert str(described.brokers[0]) == "h:1 (id: 1 rack: r)"
 
     run(scenario, brokers=2)
+
+
+def test_controllers_and_fenced_brokers_are_described_where_the_broker_can():
+    async def scenario(admin, broker):
+        with pytest.raises(KafkaError, match="has no DescribeCluster"):
+            await admin.describe_cluster(controllers=True)
+
+        def cluster(request):
+            reply = reply_to(request)
+            fenced = request.include_fenced_brokers
+            id = request.endpoint_type
+            node = reply.brokers(broker_id=id, host="h", port=1, is_fenced=fenced)
+            return reply(error_code=ErrorCode.none, cluster_id="d", brokers=[node])
+
+        broker.on(DESCRIBE_CLUSTER, cluster)
+        broker.drop()
+        await asyncio.sleep(1)
+        controllers = await admin.describe_cluster(controllers=True)
+        assert ([node.id for node in controllers.brokers], controllers.fenced) == ([2], set())
+        brokers = await admin.describe_cluster(include_fenced=True)
+        assert ([node.id for node in brokers.brokers], brokers.fenced) == ([1], {1})
+
+    run(scenario)
+
+
+def test_a_broker_is_unregistered_or_the_reason_told():
+    async def scenario(admin, broker):
+        with pytest.raises(KafkaError, match="UnregisterBroker") as unsupported:
+            await admin.unregister_broker(3)
+        assert unsupported.value.code == ErrorCode.unsupported_version
+
+        def unregister(request):
+            known = request.broker_id == 3
+            code = ErrorCode.none if known else ErrorCode.broker_id_not_registered
+            return reply_to(request)(error_code=code, error_message=None if known else "who?")
+
+        broker.on(UNREGISTER_BROKER, unregister)
+        broker.drop()
+        await asyncio.sleep(1)
+        await admin.unregister_broker(3)
+        with pytest.raises(KafkaError, match="who"):
+            await admin.unregister_broker(4)
+
+    run(scenario)
 
 
 def test_nodes_and_what_each_offers():
