@@ -8,7 +8,7 @@
     serialization, interceptors   values to bytes and back; what sees every record
     errors                        what a client raises of its own
     cluster                       brokers, leaders, connections; trying again until a deadline
-    admin, offsets                topics, configurations, offsets, brokers
+    admin, offsets, quotas        topics, configurations, offsets, quotas, brokers
     descriptions                  what is told and asked there
 
     producer                      send, try_send, flush

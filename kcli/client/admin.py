@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
-from kcli.client import offsets
+from kcli.client import offsets, quotas
 from kcli.client.cluster import METADATA, Cluster, Node, To, node_of
 from kcli.client.config import AdminConfig
 from kcli.client.descriptions import (
@@ -41,6 +41,7 @@ from kcli.client.descriptions import (
     TopicListing,
 )
 from kcli.client.offsets import ListedOffset, left_out
+from kcli.client.quotas import QuotaComponent, QuotaEntity
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, TopicPartition
 from kserver.peer import Peer
@@ -317,6 +318,35 @@ class Admin:
 
         answers = await asyncio.gather(*(ask_again(to, of) for to, of in by_target.items()))
         return {resource: found for answer in answers for resource, found in answer.items()}
+
+    # Quotas
+
+    async def describe_client_quotas(
+        self, components: Iterable[QuotaComponent] = (), *, strict: bool = False
+    ) -> dict[QuotaEntity, dict[str, float]]:
+        """Of all that match every component, and with `strict` name nothing else."""
+        wanted = list(components)
+
+        async def attempt() -> dict[QuotaEntity, dict[str, float]]:
+            return await quotas.describe(await self.cluster.peer(), wanted, strict=strict)
+
+        return await self._retry("describeClientQuotas", attempt)
+
+    async def alter_client_quotas(
+        self,
+        changes: Mapping[QuotaEntity, Mapping[str, float | None]],
+        *,
+        validate_only: bool = False,
+    ) -> dict[QuotaEntity, KafkaError | None]:
+        """Bounds by key; None takes one away."""
+
+        async def ask(
+            peer: Peer, entities: list[QuotaEntity]
+        ) -> dict[QuotaEntity, KafkaError | None]:
+            wanted = {entity: changes[entity] for entity in entities}
+            return await quotas.alter(peer, wanted, validate_only=validate_only)
+
+        return await self._by_controller("alterClientQuotas", changes, ask)
 
     # Brokers
 

@@ -1,0 +1,96 @@
+"""Quotas of clients: DescribeClientQuotas (key 48) and AlterClientQuotas (key 49), KIP-546.
+
+An entity is a user, a client id, both, or an address (`QuotaEntity`); "" stands for its default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import QuotaEntity
+from kserver.peer import Peer
+from kserver.wire import versions
+
+__all__ = ["Match", "QuotaComponent", "QuotaEntity"]
+
+DESCRIBE_CLIENT_QUOTAS = 48
+ALTER_CLIENT_QUOTAS = 49
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+
+
+class Match(IntEnum):
+    EXACT = 0
+    DEFAULT = 1
+    ANY = 2
+
+
+class QuotaComponent(NamedTuple):
+    """Part of a filter: entities that have `type` (user, client-id or ip), under that name, as the
+    default, or under any."""
+
+    type: str
+    match: Match = Match.ANY
+    name: str | None = None
+    """For Match.EXACT."""
+
+
+async def describe(
+    peer: Peer, components: Iterable[QuotaComponent], *, strict: bool
+) -> dict[QuotaEntity, dict[str, float]]:
+    """Raises KafkaError for a filter that the broker refuses."""
+    new = versions.request(DESCRIBE_CLIENT_QUOTAS, peer.version(DESCRIBE_CLIENT_QUOTAS))
+    asked = [
+        new.components(entity_type=one.type, match_type=one.match, match=one.name)
+        for one in components
+    ]
+    answer = await peer.call(new(components=asked, strict=strict))
+    if answer.error_code != ErrorCode.none:
+        raise KafkaError(answer.error_code, answer.error_message or "")
+    return {
+        _entity(entry.entity): {value.key: value.value for value in entry.values}
+        for entry in answer.entries or ()
+    }
+
+
+async def alter(
+    peer: Peer,
+    changes: Mapping[QuotaEntity, Mapping[str, float | None]],
+    *,
+    validate_only: bool,
+) -> dict[QuotaEntity, KafkaError | None]:
+    new = versions.request(ALTER_CLIENT_QUOTAS, peer.version(ALTER_CLIENT_QUOTAS))
+    entry = new.entries
+    answer = await peer.call(
+        new(
+            entries=[
+                entry(
+                    entity=[
+                        entry.entity(entity_type=kind, entity_name=name or None)
+                        for kind, name in zip((USER, CLIENT_ID, IP), entity, strict=True)
+                        if name is not None
+                    ],
+                    ops=[
+                        entry.ops(key=key, value=value or 0.0, remove=value is None)
+                        for key, value in bounds.items()
+                    ],
+                )
+                for entity, bounds in changes.items()
+            ],
+            validate_only=validate_only,
+        )
+    )
+    return {
+        _entity(one.entity): None
+        if one.error_code == ErrorCode.none
+        else KafkaError(one.error_code, one.error_message or "")
+        for one in answer.entries
+    }
+
+
+def _entity(parts: Iterable[Any]) -> QuotaEntity:
+    names = {part.entity_type: part.entity_name or "" for part in parts}
+    return QuotaEntity(names.get(USER), names.get(CLIENT_ID), names.get(IP))
