@@ -19,8 +19,11 @@ from dataclasses import replace
 from kserver import registration
 from kserver.api.context import Parts
 from kserver.api.table import open_session
+from kserver.config import dynamic
 from kserver.config.broker import BrokerConfig
+from kserver.config.dynamic import BrokerOverrides
 from kserver.config.topic import TopicConfig
+from kserver.controller.configs import overrides_of
 from kserver.controller.controller import Controller
 from kserver.errors import StorageError
 from kserver.log.manager import LogManager
@@ -53,7 +56,12 @@ class Broker:
         sockets: bool = True,
         on_bug: Callable[[str, BaseException], None] | None = None,
     ) -> None:
-        self._config = config
+        self.config = config
+        """Another one after each change of the broker's settings."""
+        self._static = config
+        self._overrides = BrokerOverrides({}, {})
+        self._configurable: list[Callable[[BrokerConfig], None]] = []
+        """Who is told of a new configuration, in this order."""
         self._world = world
         self._sockets = sockets
         self._on_bug = on_bug or _report
@@ -64,7 +72,7 @@ class Broker:
     async def run(self, stop: asyncio.Event, ready: Callable[[], None] = lambda: None) -> None:
         """Raises ConfigError, StorageError, OSError when it cannot start; a part that fails while
         it serves stops the broker and is raised as well."""
-        config, world = self._config, self._world
+        config, world = self._static, self._world
         loop = asyncio.get_running_loop()
         async with contextlib.AsyncExitStack() as stack:
             logs = LogManager(world, config)
@@ -97,9 +105,21 @@ class Broker:
             metadata = MetadataCache(ClusterMetadata(cluster_id, broker_id, brokers))
             purgatory = Purgatory(loop)
             replicas = ReplicaManager(broker_id, config, logs, metadata, purgatory)
-            controller = Controller(world, metadata, config, broker_id, replicas.apply)
+
+            def apply(image: ClusterMetadata) -> None:
+                self._configure(image)
+                replicas.apply(image)
+
+            controller = Controller(world, metadata, config, broker_id, apply)
+            self._configurable += [
+                lambda changed: listeners.configure(_limits(changed)),
+                logs.configure,
+                replicas.configure,
+                controller.configure,
+            ]
             await controller.start()
-            await logs.open(lambda topic: _topic_config(topic, metadata.current, config))
+            self._configure(metadata.current)
+            await logs.open(lambda topic: _topic_config(topic, metadata.current, self.config))
             stack.push_async_callback(logs.close)
             replicas.apply(metadata.current)
             await replicas.settle()
@@ -108,7 +128,7 @@ class Broker:
             async with asyncio.TaskGroup() as parts, asyncio.TaskGroup() as requests:
                 self._parts = Parts(
                     broker_id=broker_id,
-                    config=config,
+                    config=self.config,
                     world=world,
                     loop=loop,
                     metadata=metadata,
@@ -121,6 +141,7 @@ class Broker:
                     spawn=requests.create_task,
                     on_bug=self._on_bug,
                 )
+                self._configurable.append(self._parts.configure)
                 running = [
                     parts.create_task(part.run())
                     for part in (controller, alive, logs, replicas, listeners)
@@ -142,6 +163,18 @@ class Broker:
                 for task in running:
                     task.cancel()
 
+    def _configure(self, image: ClusterMetadata) -> None:
+        """What `image` has for this broker is in force when this returns."""
+        overrides = overrides_of(image, self.id)
+        if overrides == self._overrides:
+            return
+        self._overrides = overrides
+        self.config, problems = dynamic.merged_as_stored(self._static, overrides)
+        for problem in problems:
+            log.error("a stored setting is passed over: %s", problem)
+        for configure in self._configurable:
+            configure(self.config)
+
     def _open_session(self, endpoint: Endpoint, connection: AnyConnection) -> Dispatch:
         return open_session(endpoint, connection.address, self._parts, connection.close)
 
@@ -152,7 +185,7 @@ def _report(request: str, bug: BaseException) -> None:
 
 def _topic_config(topic: str, image: ClusterMetadata, config: BrokerConfig) -> TopicConfig:
     known = image.topics.get(topic)
-    return TopicConfig.of(known.config if known else {}, config)
+    return TopicConfig.stored(known.config if known else {}, config)
 
 
 def _limits(config: BrokerConfig) -> Limits:

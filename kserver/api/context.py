@@ -25,12 +25,13 @@ class Spawn(Protocol):
     def __call__(self, work: Coroutine[Any, Any, None], /) -> object: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Parts:
     """The broker's parts, as the handlers see them."""
 
     broker_id: BrokerId
     config: BrokerConfig
+    """Another one after each change of the broker's settings."""
     world: World
     loop: asyncio.AbstractEventLoop
     metadata: MetadataCache
@@ -43,6 +44,9 @@ class Parts:
     spawn: Spawn
     on_bug: Callable[[str, BaseException], None]
     """A request, named, that failed in a way nobody foresaw."""
+
+    def configure(self, config: BrokerConfig) -> None:
+        self.config = config
 
 
 @dataclass(slots=True)

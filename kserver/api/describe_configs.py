@@ -3,8 +3,9 @@
 Behaviour:
 - Topics and brokers; all settings, or those whose keys are asked, with source and type, and with
   synonyms and documentation where asked.  Passwords are null.
-- A broker may be named "" : the cluster-wide defaults, of which there are none yet.
-- A broker's loggers are not settings here.
+- A broker may be named "" : what was set for all brokers of the cluster, and nothing else.
+- Of a key that no setting has, and somebody set, the value is not told: it may be secret.
+- A broker's loggers have levels for settings (KIP-412).
 
 Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST (another broker's id,
 no number, a kind of resource that has no settings here).
@@ -15,21 +16,32 @@ Versions:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kserver.api.broker_loggers import levels
 from kserver.api.context import Context
 from kserver.config.broker import BrokerConfig
-from kserver.config.setting import Described, Dynamic, GivenValue, describe
+from kserver.config.dynamic import is_sensitive, type_of
+from kserver.config.setting import (
+    Described,
+    Dynamic,
+    GivenValue,
+    Layer,
+    Source,
+    describe,
+    given_in,
+    settings_of,
+)
 from kserver.config.topic import TopicConfig
+from kserver.controller.configs import NOT_KEPT, ResourceType, check_broker
 from kserver.controller.topics import check_name
 from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import TopicInfo
+from kserver.model import NO_BROKER
 from kserver.wire.versions import reply_to
 
 KEY, VERSIONS = 32, range(1, 5)
-
-TOPIC, BROKER = 2, 4
 
 
 class Entry(NamedTuple):
@@ -75,20 +87,22 @@ async def handle(request: Any, context: Context) -> Any:
 
 def topic_entries(topic: TopicInfo, broker: BrokerConfig) -> list[Entry]:
     """All settings of a topic; any of them may be changed while it is in use."""
-    return [_entry(one, read_only=False) for one in describe(TopicConfig.of(topic.config, broker))]
+    config = TopicConfig.stored(topic.config, broker)
+    return [_entry(one, read_only=False) for one in describe(config)]
 
 
 def _entries(resource_type: int, name: str, context: Context) -> list[Entry]:
     parts = context.parts
-    if resource_type == TOPIC:
+    if resource_type == ResourceType.TOPIC:
         check_name(name)
         topic = parts.metadata.current.topics.get(name)
         if topic is None:
             raise KafkaError(ErrorCode.unknown_topic_or_partition)
         return topic_entries(topic, parts.config)
-    if resource_type == BROKER:
+    if resource_type == ResourceType.BROKER:
         if name == "":
-            return []
+            overrides = parts.metadata.current.broker_configs.get(NO_BROKER, {})
+            return _of_all_brokers(overrides)
         if name != str(parts.broker_id):
             raise KafkaError(
                 ErrorCode.invalid_request,
@@ -98,8 +112,67 @@ def _entries(resource_type: int, name: str, context: Context) -> list[Entry]:
         return [
             _entry(one, read_only=one.setting.dynamic is Dynamic.READ_ONLY)
             for one in describe(parts.config)
-        ]
+        ] + _unknown(parts.config.overrides)
+    if resource_type == ResourceType.BROKER_LOGGER:
+        if name == "":
+            raise KafkaError(ErrorCode.invalid_request, "Broker id must not be empty")
+        check_broker(name, parts.broker_id)
+        return [_logger(name, level) for name, level in levels().items()]
+    if resource_type in NOT_KEPT:
+        raise KafkaError(ErrorCode.invalid_request, NOT_KEPT[ResourceType(resource_type)])
     raise KafkaError(ErrorCode.invalid_request, f"Unsupported resource type: {resource_type}")
+
+
+def _of_all_brokers(overrides: Mapping[str, str]) -> list[Entry]:
+    table = settings_of(BrokerConfig)
+    layer = Layer(Source.DYNAMIC_DEFAULT_BROKER_CONFIG, overrides)
+    return [
+        _entry(
+            Described(table[name], told.value, told.source, (told,)),
+            read_only=table[name].dynamic is Dynamic.READ_ONLY,
+        )
+        for name in overrides
+        if name in table
+        for told in given_in((layer,), table[name])
+    ] + _unknown((layer,))
+
+
+def _unknown(layers: Sequence[Layer]) -> list[Entry]:
+    """What was set under names that no setting has, of one listener or misspelt."""
+    known = settings_of(BrokerConfig)
+    given: dict[str, list[GivenValue]] = {}
+    for source, values in layers:
+        for name, text in values.items():
+            if name not in known:
+                shown = None if is_sensitive(name) else text
+                given.setdefault(name, []).append(GivenValue(name, shown, source))
+    return [
+        Entry(
+            name,
+            told[0].value,
+            told[0].source.value,
+            read_only=False,
+            sensitive=is_sensitive(name),
+            type=type_of(name) or 0,
+            documentation="",
+            synonyms=told,
+        )
+        for name, told in given.items()
+    ]
+
+
+def _logger(name: str, level: str) -> Entry:
+    source = Source.DYNAMIC_BROKER_LOGGER_CONFIG
+    return Entry(
+        name,
+        level,
+        source.value,
+        read_only=False,
+        sensitive=False,
+        type=0,
+        documentation="",
+        synonyms=(),
+    )
 
 
 def _entry(one: Described, *, read_only: bool) -> Entry:

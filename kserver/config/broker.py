@@ -96,6 +96,8 @@ class BrokerConfig(
     """The known keys that were given, as text."""
     warnings: tuple[str, ...] = ()
     """What was given and is not known, a line each."""
+    overrides: tuple[Layer, ...] = ()
+    """What was set while the broker ran, the strongest first; see kserver.config.dynamic."""
 
     def __init__(self, **values: Any) -> None:
         # What is not given is found in the class, where dataclasses leave the defaults.
@@ -243,6 +245,7 @@ class BrokerConfig(
     def layers(self) -> tuple[Layer, ...]:
         """Where values come from, the strongest first."""
         return (
+            *self.overrides,
             Layer(Source.STATIC_BROKER_CONFIG, self.explicit),
             Layer(Source.DEFAULT_CONFIG, _defaults()),
         )

@@ -348,13 +348,7 @@ class TopicConfig:
         for name in overrides:
             if name not in table:
                 raise ConfigError(f"Unknown topic config name: {name}")
-        values = {
-            s.attribute: s.parse(overrides[s.name])
-            if s.name in overrides
-            else _inherited(s, broker)
-            for s in table.values()
-        }
-        config = cls(**values, explicit=dict(overrides), broker=broker)
+        config = cls._put_together(overrides, broker)
         if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
             raise ConfigError(
                 "conflict topic config setting min.compaction.lag.ms "
@@ -362,6 +356,28 @@ class TopicConfig:
                 f"({config.max_compaction_lag_ms})"
             )
         return config
+
+    @classmethod
+    def stored(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
+        """As `of`, for what was taken once, by this release or another: what makes no sense is
+        passed over."""
+        table = settings_of(cls)
+        usable = {n: v for n, v in overrides.items() if n in table and not table[n].refusal(v)}
+        return cls._put_together(usable, broker)
+
+    def upon(self, broker: BrokerConfig) -> TopicConfig:
+        """The same overrides upon other settings of the broker."""
+        return self._put_together(self.explicit, broker)
+
+    @classmethod
+    def _put_together(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
+        values = {
+            s.attribute: s.parse(overrides[s.name])
+            if s.name in overrides
+            else _inherited(s, broker)
+            for s in settings_of(cls).values()
+        }
+        return cls(**values, explicit=dict(overrides), broker=broker)
 
     def given(self, setting: Setting) -> list[GivenValue]:
         own = self.explicit.get(setting.name)

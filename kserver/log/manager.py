@@ -20,6 +20,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -56,7 +57,7 @@ class LogManager:
         """What meta.properties says; None in new directories."""
         self._world = world
         self._disk = world.disk
-        self._config = config
+        self.config = config
         self._home = LogHome(world.disk, world.random, self, config.producer_id_expiration_ms)
         self._directories = [LogDirectory(self._disk, path) for path in config.log_directories]
         self._directory_of: dict[str, LogDirectory] = {}
@@ -148,7 +149,7 @@ class LogManager:
 
     def create(self, topic_partition: TopicPartition, topic_id: UUID, config: TopicConfig) -> Log:
         """A new log in the directory with the fewest.  Raises StorageError."""
-        cordoned = self._config.cordoned_log_dirs
+        cordoned = self.config.cordoned_log_dirs
         online = [d for d in self._online() if d.path not in cordoned] or self._online()
         load = Counter(map(id, self._directory_of.values()))
         directory = min(online, key=lambda d: load[id(d)])
@@ -178,10 +179,19 @@ class LogManager:
             raise self._fail(directory, error) from error
         self._remove_at(gone.config.file_delete_delay_ms, path)
 
-    def reconfigure(self, topic: str, config: TopicConfig) -> None:
-        for topic_partition, one in self.logs.items():
-            if topic_partition.topic == topic:
-                one.reconfigure(config)
+    def configure(self, config: BrokerConfig) -> None:
+        """The broker's settings are others: so are those of topics that fall back to them."""
+        self.config = config
+        expiration_ms = config.producer_id_expiration_ms
+        self._home = replace(self._home, producer_expiration_ms=expiration_ms)
+        of_overrides: dict[frozenset[tuple[str, str]], TopicConfig] = {}
+        for one in self.logs.values():
+            explicit = one.config.explicit
+            key = frozenset(explicit.items())
+            if key not in of_overrides:
+                of_overrides[key] = one.config.upon(config)
+            one.reconfigure(of_overrides[key])
+            one.producers.expiration_ms = expiration_ms
 
     # What logs ask for (Housekeeping)
 
@@ -210,7 +220,7 @@ class LogManager:
 
     async def run(self) -> None:
         """Ends only with StorageError: no directory is left."""
-        config = self._config
+        config = self.config
         self._all_failed = asyncio.get_running_loop().create_future()
         await _together(
             [
@@ -265,7 +275,7 @@ class LogManager:
     def _flush_period_ms(self) -> int:
         """How often to look for unflushed records that are older than `flush.ms`."""
         shortest = min((one.config.flush_ms for one in self.logs.values()), default=1000)
-        return min(shortest, self._config.log_flush_scheduler_interval_ms, 1000)
+        return min(shortest, self.config.log_flush_scheduler_interval_ms, 1000)
 
     async def _flush_aged(self) -> None:
         now_ms = self._world.clock.now_ms()
@@ -392,7 +402,7 @@ class LogManager:
             for item in left:
                 await work(item)
 
-        await _together([worker() for _ in range(self._config.num_recovery_threads_per_data_dir)])
+        await _together([worker() for _ in range(self.config.num_recovery_threads_per_data_dir)])
 
 
 async def _together(parts: Sequence[Coroutine[Any, Any, None]]) -> None:

@@ -75,6 +75,10 @@ class Listeners:
     def __len__(self) -> int:
         return len(self._connections)
 
+    def configure(self, limits: Limits) -> None:
+        """From now on; connections that are there stay, whatever their number."""
+        self._limits = limits
+
     def bind(self, endpoint: Endpoint) -> Endpoint:
         """Take the address; returns the endpoint with its real port.  OSError names the address.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 
 from kserver.config.broker import BrokerConfig
 from kserver.config.topic import TopicConfig
@@ -36,6 +37,8 @@ class ReplicaManager:
         self._logs = logs
         self._metadata = metadata
         self._purgatory = purgatory
+        self._overrides: dict[str, Mapping[str, str]] = {}
+        """Of each hosted topic those that its logs have, as the image has them."""
         self._unflushed: dict[Partition, None] = {}
         self._has_unflushed = asyncio.Event()
         self.partitions: dict[tuple[str | None, int], Partition] = {}
@@ -55,6 +58,10 @@ class ReplicaManager:
             raise KafkaError(ErrorCode.not_leader_or_follower)
         raise KafkaError(ErrorCode.unknown_topic_or_partition)
 
+    def configure(self, config: BrokerConfig) -> None:
+        """For logs that are made from now on; `LogManager.configure` sees to those that are."""
+        self._config = config
+
     def apply(self, image: ClusterMetadata) -> None:
         """Host exactly what `image` places on this broker, in its roles and with its configs."""
         for topic_partition in list(self.partitions):
@@ -62,11 +69,18 @@ class ReplicaManager:
             topic = image.topics.get(hosted.topic_partition.topic)
             if topic is None or topic.id != hosted.topic_id:
                 self._drop(hosted)
+        for name in self._overrides.keys() - image.topics.keys():
+            del self._overrides[name]
         for topic in image.topics.values():
             self._apply_topic(topic)
 
     def _apply_topic(self, topic: TopicInfo) -> None:
         config: TopicConfig | None = None
+        if self._overrides.get(topic.name) is not topic.config:
+            # An unchanged topic keeps its mapping from one image to the next.
+            self._overrides[topic.name] = topic.config
+            config = TopicConfig.stored(topic.config, self._config)
+        changed = config
         for info in topic.partitions:
             if self._broker_id not in info.replicas:
                 continue
@@ -74,12 +88,14 @@ class ReplicaManager:
             hosted = self.partitions.get(key)
             if hosted is None:
                 if config is None:
-                    config = TopicConfig.of(topic.config, self._config)
+                    config = TopicConfig.stored(topic.config, self._config)
                 try:
                     hosted = self._host(key, topic, config)
                 except StorageError as error:
                     log.error("%s is offline: %s", key, error)
                     continue
+            elif changed is not None:
+                hosted.log.reconfigure(changed)
             hosted.lead(info)
 
     def _host(self, key: TopicPartition, topic: TopicInfo, config: TopicConfig) -> Partition:

@@ -10,7 +10,7 @@ from kserver.errors import ErrorCode
 from kserver.wire.batch import encode_batch
 from tests.support.wire_client import WireClient, milliseconds
 
-PRODUCE, FETCH, METADATA = 0, 1, 3
+PRODUCE, FETCH, METADATA, DESCRIBE_CONFIGS = 0, 1, 3, 32
 DESCRIBE_CLIENT_QUOTAS, ALTER_CLIENT_QUOTAS = 48, 49
 FIRST_WITH_TOPIC_IDS = 13
 """Of Produce and of Fetch."""
@@ -25,6 +25,20 @@ def topic_id(client: WireClient, name: str) -> uuid.UUID:
     answer = client.call(METADATA, 10, topics=[{"name": name}], allow_auto_topic_creation=False)
     found: uuid.UUID = answer.topics[0].topic_id
     return found
+
+
+def node_id(client: WireClient) -> str:
+    """Of the one broker there is."""
+    return str(client.call(METADATA, 1, topics=[]).brokers[0].node_id)
+
+
+def told(client: WireClient, kind: int, name: str, key: str) -> Any:
+    """One setting as DescribeConfigs tells it, with its synonyms; None where it does not."""
+    resource = {"resource_type": kind, "resource_name": name, "configuration_keys": [key]}
+    answer = client.call(DESCRIBE_CONFIGS, 4, resources=[resource], include_synonyms=True)
+    (result,) = answer.results
+    assert result.error_code is ErrorCode.none, (result.error_code, result.error_message)
+    return next(iter(result.configs), None)
 
 
 def partition_count(client: WireClient, name: str) -> int | None:

@@ -362,12 +362,18 @@ def test_a_cut_whose_recovery_point_cannot_be_written_fails_with_the_disk() -> N
     run(scenario)
 
 
-def test_a_topics_new_configuration_reaches_its_logs_alone() -> None:
+def test_what_the_broker_is_told_reaches_the_logs_that_fall_back_to_it() -> None:
     async def scenario(host: Host) -> None:
         manager = await host.start()
         mine, other = host.create(topic="t"), host.create(topic="u")
-        manager.reconfigure("t", TopicConfig(retention_ms=5))
-        assert (mine.config.retention_ms, other.config.retention_ms) == (5, 604_800_000)
+        mine.reconfigure(TopicConfig.of({"retention.ms": "5"}, host.config))
+        changed = BrokerConfig.load(
+            None, ["log.dirs=/logs", "log.retention.ms=7", "producer.id.expiration.ms=9"]
+        )
+        manager.configure(changed)
+        assert (mine.config.retention_ms, other.config.retention_ms) == (5, 7)
+        later = host.create(topic="v")
+        assert {one.producers.expiration_ms for one in (mine, other, later)} == {9}
 
     run(scenario)
 

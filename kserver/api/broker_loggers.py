@@ -1,0 +1,68 @@
+"""The broker's loggers as a resource that has settings: a logger's name, its level.
+
+Levels are Kafka's (KIP-412), FATAL where Python says CRITICAL; TRACE tells what DEBUG does not.
+A level lasts until the broker ends.  Texts are those of Kafka's RuntimeLoggerManager.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from kserver.controller.configs import Op, OpType
+from kserver.errors import ErrorCode, KafkaError
+
+log = logging.getLogger(__name__)
+
+ROOT = "root"
+LEVELS: Mapping[str, int] = {
+    "DEBUG": logging.DEBUG,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+    "INFO": logging.INFO,
+    "TRACE": logging.DEBUG // 2,
+    "WARN": logging.WARNING,
+}
+
+
+def levels() -> dict[str, str]:
+    """The level in force of each logger there is, by name."""
+    known = logging.root.manager.loggerDict
+    names = [name for name, one in known.items() if isinstance(one, logging.Logger)]
+    return {ROOT: _level(logging.root)} | {n: _level(logging.getLogger(n)) for n in sorted(names)}
+
+
+def alter(ops: Sequence[Op], *, validate_only: bool) -> None:
+    """All of them, or none and KafkaError."""
+    known = levels()
+    for op in ops:
+        _check(op, known)
+    if validate_only:
+        return
+    for name, type, level in ops:
+        logger = logging.getLogger(None if name == ROOT else name)
+        logger.setLevel(logging.NOTSET if type == OpType.DELETE else LEVELS[level or ""])
+        log.warning("level of logger %s: %s", name, _level(logger))
+
+
+def _check(op: Op, known: Mapping[str, str]) -> None:
+    if op.type not in (OpType.SET, OpType.DELETE):
+        kind = OpType(op.type).name
+        text = f"{kind} operation is not allowed for the BROKER_LOGGER resource"
+        raise KafkaError(ErrorCode.invalid_request, text)
+    if op.key not in known:
+        raise KafkaError(ErrorCode.invalid_config, f"Logger {op.key} does not exist!")
+    if op.type == OpType.DELETE and op.key == ROOT:
+        text = f"Removing the log level of the {ROOT} logger is not allowed"
+        raise KafkaError(ErrorCode.invalid_request, text)
+    if op.type == OpType.SET and op.value not in LEVELS:
+        raise KafkaError(
+            ErrorCode.invalid_config,
+            f"Cannot set the log level of {op.key} to {op.value} as it is not a supported log "
+            f"level. Valid log levels are {', '.join(LEVELS)}",
+        )
+
+
+def _level(logger: logging.Logger) -> str:
+    effective = logger.getEffectiveLevel()
+    return max(LEVELS, key=lambda name: (LEVELS[name] <= effective, LEVELS[name]))

@@ -1,0 +1,81 @@
+"""IncrementalAlterConfigs (key 44): v0-v1.
+
+Behaviour:
+- Topics, this broker, with the name "" the default of all brokers, and this broker's loggers;
+  operations are set, delete, append and subtract (KIP-339).
+- Each resource is changed as a whole or not at all, on its own; what was changed is in force by the
+  time of the answer.
+- Nothing that names a class, a file, a command or a password is taken.
+- Loggers keep a level until the broker ends (KIP-412).
+
+Errors: INVALID_CONFIG (a topic's), INVALID_REQUEST (a broker's; a resource or key named twice, no
+value, a kind of resource that has no settings here), INVALID_TOPIC_EXCEPTION,
+UNKNOWN_TOPIC_OR_PARTITION, NOT_CONTROLLER, KAFKA_STORAGE_ERROR.
+
+Versions:
+- v1 flexible
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kserver.api import broker_loggers
+from kserver.api.context import Context
+from kserver.controller.configs import Change, Op, ResourceType, check_broker, refused
+from kserver.errors import ErrorCode, KafkaError
+from kserver.wire.versions import reply_to
+
+KEY, VERSIONS = 44, range(2)
+
+
+async def handle(request: Any, context: Context) -> Any:
+    changes = [
+        Change(
+            resource.resource_type,
+            resource.resource_name,
+            [Op(c.name, c.config_operation, c.value) for c in resource.configs],
+        )
+        for resource in request.resources
+    ]
+    return await answer(changes, request, context)
+
+
+async def answer(changes: Sequence[Change], request: Any, context: Context) -> Any:
+    """Make the changes, and tell of each resource, in order, whether and why not."""
+    parts = context.parts
+    results = refused(changes)
+    stored = []
+    for at, change in enumerate(changes):
+        if results[at] is None:
+            if change.kind == ResourceType.BROKER_LOGGER:
+                results[at] = _log(change, context, validate_only=request.validate_only)
+            else:
+                stored.append(at)
+    done = await parts.controller.alter_configs(
+        [changes[at] for at in stored], validate_only=request.validate_only
+    )
+    for at, result in zip(stored, done, strict=True):
+        results[at] = result
+    reply = reply_to(request)
+    return reply(
+        responses=[
+            reply.responses(
+                error_code=ErrorCode.none if error is None else error.code,
+                error_message=error and (error.message or None),
+                resource_type=change.kind,
+                resource_name=change.name,
+            )
+            for change, error in zip(changes, results, strict=True)
+        ]
+    )
+
+
+def _log(change: Change, context: Context, *, validate_only: bool) -> KafkaError | None:
+    try:
+        check_broker(change.name, context.parts.broker_id)
+        broker_loggers.alter(change.ops, validate_only=validate_only)
+    except KafkaError as error:
+        return error
+    return None

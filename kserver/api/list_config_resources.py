@@ -1,0 +1,53 @@
+"""ListConfigResources (key 74): v0-v1.
+
+Behaviour:
+- The names of whatever can have settings: topics, brokers, and brokers once more for their loggers;
+  all kinds, or those asked (KIP-1142).
+- Clients' metrics and groups have no settings here, so none is listed; v0, which was
+  ListClientMetricsResources, knows no other kind.
+
+Errors: UNSUPPORTED_VERSION for a kind that nobody knows.
+
+Versions:
+- v1 kinds may be asked, and are told
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kserver.api.context import Context
+from kserver.controller.configs import ResourceType
+from kserver.errors import ErrorCode
+from kserver.wire.versions import reply_to
+
+KEY, VERSIONS = 74, range(2)
+
+FIRST_WITH_KINDS = 1
+
+
+async def handle(request: Any, context: Context) -> Any:
+    reply = reply_to(request)
+    asked = [ResourceType.CLIENT_METRICS]
+    if context.version >= FIRST_WITH_KINDS:
+        asked = list(dict.fromkeys(request.resource_types)) or list(ResourceType)
+    if not set(asked) <= set(ResourceType):
+        return reply(error_code=ErrorCode.unsupported_version, config_resources=[])
+    return reply(
+        error_code=ErrorCode.none,
+        config_resources=[
+            reply.config_resources(resource_name=name, resource_type=kind)
+            for kind in asked
+            for name in _names(kind, context)
+        ],
+    )
+
+
+def _names(kind: int, context: Context) -> Iterable[str]:
+    image = context.parts.metadata.current
+    if kind == ResourceType.TOPIC:
+        return image.topics
+    if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+        return map(str, image.brokers)
+    return ()

@@ -1,0 +1,216 @@
+"""A broker's settings changed while it runs: which may be, and the configuration they amount to.
+
+Pure: no I/O, no clock, no await.
+
+    strongest   what is set for one broker            DYNAMIC_BROKER_CONFIG
+                what is set for all of the cluster    DYNAMIC_DEFAULT_BROKER_CONFIG
+                server.properties                     STATIC_BROKER_CONFIG
+    weakest     the table of settings                 DEFAULT_CONFIG
+
+`check` judges what somebody wants to set, `merged` makes the configuration, `check_step` compares
+it with the one before; `merged_as_stored` makes one of whatever is stored, for a start must not
+fail on it.  Rules and texts are those of Kafka's DynamicBrokerConfig, and one rule more: nothing
+that names a class, a file, a command or a password is taken from a client.  Of a key that nobody
+knows the value is kept and not shown, as in Kafka, whose plug-ins may know it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from kserver.config.broker import BrokerConfig
+from kserver.config.setting import Dynamic, Layer, Setting, Source, Type, settings_of
+from kserver.errors import ConfigError
+
+Overrides = Mapping[str, str]
+
+_OF_ONE_LISTENER = re.compile(r"listener\.name\.[^.]*\.(.*)")
+_OF_ALL_LISTENERS = frozenset(
+    {"max.connections", "max.connection.creation.rate", "num.network.threads"}
+)
+"""Also of one listener they may be set for the whole cluster."""
+
+_SECURITY = ("ssl.", "sasl.", "principal.")
+_UNSAFE_TYPES = (Type.CLASS, Type.PASSWORD)
+_UNSAFE = frozenset(
+    {
+        "config.providers",
+        "metric.reporters",
+        "sasl.kerberos.kinit.cmd",
+        "ssl.keystore.location",
+        "ssl.truststore.location",
+    }
+)
+_THREADS = frozenset(
+    {
+        "background.threads",
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+    }
+)
+
+
+class BrokerOverrides(NamedTuple):
+    """What is set for a broker beside its server.properties."""
+
+    cluster: Overrides
+    broker: Overrides
+
+    def layers(self) -> tuple[Layer, ...]:
+        """The strongest first."""
+        return (
+            Layer(Source.DYNAMIC_BROKER_CONFIG, self.broker),
+            Layer(Source.DYNAMIC_DEFAULT_BROKER_CONFIG, self.cluster),
+        )
+
+
+def is_unsafe(name: str) -> bool:
+    """Whether a key is never taken from a client: it would load, run or keep what he names."""
+    known = settings_of(BrokerConfig)
+    base = _base(name)
+    # A key of one SASL mechanism has that mechanism before it.
+    ends = [base] + [base[at + 1 :] for at, c in enumerate(base) if c == "."]
+    return any(
+        end in _UNSAFE or (end in known and known[end].type in _UNSAFE_TYPES) for end in ends
+    )
+
+
+def is_sensitive(name: str) -> bool:
+    """Whether the value of a key is never shown: of a password, and of what nobody knows."""
+    known = settings_of(BrokerConfig).get(_base(name))
+    return known is None or known.sensitive
+
+
+def type_of(name: str) -> Type | None:
+    """None of what nobody knows."""
+    known = settings_of(BrokerConfig).get(_base(name))
+    return None if known is None else known.type
+
+
+def check(overrides: Overrides, *, per_broker: bool) -> None:
+    """ConfigError when they cannot be set for one broker, or for all of the cluster."""
+    table = settings_of(BrokerConfig)
+    named = sorted(overrides)
+    _refuse(
+        "Cannot update these configs dynamically",
+        (n for n in named if n in table and table[n].dynamic is Dynamic.READ_ONLY),
+    )
+    _refuse(
+        "Classes, files, commands and passwords are taken from server.properties alone; cannot "
+        "update these configs dynamically",
+        filter(is_unsafe, named),
+    )
+    _refuse(
+        "These security configs can be dynamically updated only per-listener using the listener "
+        "prefix",
+        (n for n in named if n in table and n.startswith(_SECURITY)),
+    )
+    for name in named:
+        _parsed(name, overrides[name])
+    if not per_broker:
+        _refuse(
+            "Cannot update these configs at default cluster level, broker id must be specified",
+            filter(_is_per_broker, named),
+        )
+
+
+def merged(static: BrokerConfig, overrides: BrokerOverrides) -> BrokerConfig:
+    """`static`, which is not changed, below the overrides.  ConfigError for what cannot be
+    together."""
+    table = settings_of(BrokerConfig)
+    # What a configuration keeps besides its fields was made from the values of before.
+    values = {k: v for k, v in vars(static).items() if k in BrokerConfig.__dataclass_fields__}
+    for layer in reversed(overrides.layers()):
+        for name, text in layer.values.items():
+            if name in table and text is not None:
+                values[table[name].attribute] = table[name].parse(text)
+    config = BrokerConfig(**values | {"overrides": overrides.layers()})
+    if conflicts := [text for _, text in config.conflicts()]:
+        raise ConfigError("Invalid dynamic configuration: " + "; ".join(conflicts))
+    return config
+
+
+def merged_as_stored(
+    static: BrokerConfig, overrides: BrokerOverrides
+) -> tuple[BrokerConfig, list[str]]:
+    """As `merged`, passing over what cannot be; and what was passed over, a line each."""
+    cluster, of_cluster = usable(overrides.cluster, per_broker=False)
+    broker, of_broker = usable(overrides.broker, per_broker=True)
+    problems = of_cluster + of_broker
+    try:
+        return merged(static, BrokerOverrides(cluster, broker)), problems
+    except ConfigError as error:
+        return static, [*problems, f"{error}; none of what was set dynamically is used"]
+
+
+def usable_of(overrides: BrokerOverrides) -> BrokerOverrides:
+    return BrokerOverrides(
+        usable(overrides.cluster, per_broker=False)[0],
+        usable(overrides.broker, per_broker=True)[0],
+    )
+
+
+def check_step(old: BrokerConfig, new: BrokerConfig) -> None:
+    """ConfigError when the way from one configuration to the other is too far: threads at most
+    doubled or halved, listeners that clients know kept as they are."""
+    table = settings_of(BrokerConfig)
+    for name in sorted(_THREADS):
+        before, after = (getattr(config, table[name].attribute) for config in (old, new))
+        if before == after:
+            continue
+        text = f"Dynamic thread count update validation failed for {name}={after}, value should "
+        if after < before // 2:
+            raise ConfigError(f"{text}be at least half the current value {before}")
+        if after > before * 2:
+            raise ConfigError(f"{text}not be greater than double the current value {before}")
+    before, after = old.log_cleaner_threads, new.log_cleaner_threads
+    if after < before // 2:
+        raise ConfigError(
+            f"Log cleaner threads cannot be reduced to less than half the current value {before}"
+        )
+    if after > before * 2:
+        raise ConfigError(
+            "Log cleaner threads cannot be increased to more than double the current value "
+            f"{before}"
+        )
+
+
+def usable(overrides: Overrides, *, per_broker: bool) -> tuple[dict[str, str], list[str]]:
+    """Those that `check` lets through, and why it does not the others."""
+    taken, problems = {}, []
+    for name, text in overrides.items():
+        try:
+            check({name: text}, per_broker=per_broker)
+        except ConfigError as error:
+            problems.append(str(error))
+        else:
+            taken[name] = text
+    return taken, problems
+
+
+def _refuse(reason: str, names: Iterable[str]) -> None:
+    if refused := list(names):
+        raise ConfigError(f"{reason}: [{', '.join(refused)}]")
+
+
+def _parsed(name: str, text: str) -> Any:
+    setting = settings_of(BrokerConfig).get(_base(name))
+    return text if setting is None else setting.parse(text)
+
+
+def _is_per_broker(name: str) -> bool:
+    base = _base(name)
+    if base != name:
+        return base not in _OF_ALL_LISTENERS
+    known: Setting | None = settings_of(BrokerConfig).get(name)
+    return known is not None and known.dynamic is Dynamic.PER_BROKER
+
+
+def _base(name: str) -> str:
+    """`max.connections` of `listener.name.internal.max.connections`."""
+    found = _OF_ONE_LISTENER.fullmatch(name)
+    return found[1] if found else name

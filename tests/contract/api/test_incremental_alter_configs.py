@@ -1,0 +1,213 @@
+
+import pytest
+
+from kserver.api import alter_configs as replacing
+from kserver.api import incremental_alter_configs as module
+from kserver.errors import ErrorCode
+from tests.contract.api.calls import node_id, told
+from tests.support import brokers
+
+KEY, VERSIONS = module.KEY, module.VERSIONS
+every_version = pytest.mark.parametrize("version", VERSIONS)
+NEWEST = VERSIONS[-1]
+
+TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+SET, DELETE, APPEND, SUBTRACT = range(4)
+DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT = 1, 2, 3, 4, 5
+
+
+def resource(kind, name, *ops):
+    configs = [{"name": k, "config_operation": op, "value": v} for k, op, v in ops]
+    return {"resource_type": kind, "resource_name": name, "configs": configs}
+
+
+def alter_all(client, version, *resources, validate_only=False):
+    answer = client.call(KEY, version, resources=resources, validate_only=validate_only)
+    return [(r.error_code, r.error_message) for r in answer.responses]
+
+
+def alter(client, version, kind, name, *ops, **fields):
+    """The error of the one resource, or None."""
+    ((code, text),) = alter_all(client, version, resource(kind, name, *ops), **fields)
+    return None if code is ErrorCode.none else (code, text)
+
+
+@pytest.fixture
+def own(client):
+    return node_id(client)
+
+
+@pytest.fixture
+def restored(client, own):
+    """Whatever is set of brokers is as it was afterwards."""
+    yield
+    for name in (own, ""):
+        resources = [{"resource_type": BROKER, "resource_name": name, "configs": []}]
+        (result,) = client.call(
+            replacing.KEY, 2, resources=resources, validate_only=False
+        ).responses
+        assert result.error_code is ErrorCode.none
+
+
+@every_version
+def test_a_topics_override_is_set_and_taken_away(client, topic, version):
+    assert alter(client, version, TOPIC, topic.name, ("retention.ms", SET, "777")) is None
+    brokers.until(lambda: told(client, TOPIC, topic.name, "retention.ms").value == "777")
+    assert told(client, TOPIC, topic.name, "retention.ms").config_source == DYNAMIC_TOPIC
+    assert alter(client, version, TOPIC, topic.name, ("retention.ms", DELETE, None)) is None
+    brokers.until(lambda: told(client, TOPIC, topic.name, "retention.ms").config_source == DEFAULT)
+
+
+@every_version
+def test_what_is_not_named_stays(client, make_topic, version):
+    topic = make_topic(retention_ms=5000)
+    assert alter(client, version, TOPIC, topic.name, ("segment.bytes", SET, "1048576")) is None
+    brokers.until(lambda: told(client, TOPIC, topic.name, "segment.bytes").value == "1048576")
+    assert told(client, TOPIC, topic.name, "retention.ms").value == "5000"
+
+
+@every_version
+def test_a_list_grows_and_shrinks(client, topic, version):
+    def policy():
+        return told(client, TOPIC, topic.name, "cleanup.policy").value
+
+    assert alter(client, version, TOPIC, topic.name, ("cleanup.policy", APPEND, "compact")) is None
+    brokers.until(lambda: policy() == "delete,compact")
+    assert alter(client, version, TOPIC, topic.name, ("cleanup.policy", APPEND, "compact")) is None
+    assert policy() == "delete,compact"
+    assert alter(client, version, TOPIC, topic.name, ("cleanup.policy", SUBTRACT, "delete")) is None
+    brokers.until(lambda: policy() == "compact")
+
+
+@every_version
+def test_nothing_is_changed_where_it_is_only_to_be_validated(client, topic, version):
+    change = ("retention.ms", SET, "777")
+    assert alter(client, version, TOPIC, topic.name, change, validate_only=True) is None
+    assert told(client, TOPIC, topic.name, "retention.ms").config_source == DEFAULT
+    wrong = ("retention.ms", SET, "never")
+    code, _ = alter(client, version, TOPIC, topic.name, wrong, validate_only=True)
+    assert code is ErrorCode.invalid_config
+
+
+@every_version
+def test_a_resource_is_changed_as_a_whole_or_not_at_all_and_alone(client, make_topic, version):
+    good, bad = make_topic(), make_topic()
+    results = alter_all(
+        client,
+        version,
+        resource(TOPIC, bad.name, ("retention.ms", SET, "1"), ("segment.bytes", SET, "x")),
+        resource(TOPIC, good.name, ("retention.ms", SET, "1")),
+    )
+    assert [code for code, _ in results] == [ErrorCode.invalid_config, ErrorCode.none]
+    brokers.until(lambda: told(client, TOPIC, good.name, "retention.ms").value == "1")
+    assert told(client, TOPIC, bad.name, "retention.ms").config_source == DEFAULT
+
+
+@every_version
+@pytest.mark.parametrize(
+    ("ops", "code", "text"),
+    [
+        ([("no.such", SET, "1")], "invalid_config", "Unknown topic config name: no.such"),
+        (
+            [("retention.ms", SET, "x")],
+            "invalid_config",
+            "Invalid value x for configuration retention.ms: Not a number of type LONG",
+        ),
+        (
+            [("retention.ms", APPEND, "1")],
+            "invalid_config",
+            "Can't APPEND to key retention.ms because its type is not LIST.",
+        ),
+        (
+            [("retention.ms", SUBTRACT, "1")],
+            "invalid_config",
+            "Can't SUBTRACT to key retention.ms because its type is not LIST.",
+        ),
+        (
+            [("retention.ms", SET, "1"), ("retention.ms", DELETE, None)],
+            "invalid_request",
+            "Error due to duplicate config keys",
+        ),
+        (
+            [("retention.ms", SET, None)],
+            "invalid_request",
+            "Null value not supported for : retention.ms",
+        ),
+    ],
+)
+def test_what_cannot_be_set_of_a_topic_is_refused_in_kafkas_words(
+    client, topic, version, ops, code, text
+):
+    assert alter(client, version, TOPIC, topic.name, *ops) == (ErrorCode[code], text)
+
+
+@every_version
+@pytest.mark.parametrize(
+    ("sort", "name", "code"),
+    [
+        (TOPIC, "missing", "unknown_topic_or_partition"),
+        (TOPIC, "no/slash", "invalid_topic_exception"),
+        (TOPIC, "", "invalid_request"),
+        (BROKER, "77", "invalid_request"),
+        (BROKER, "one", "invalid_request"),
+        (99, "x", "invalid_request"),
+    ],
+)
+def test_what_does_not_exist_is_refused(client, version, sort, name, code):
+    found, _ = alter(client, version, sort, name, ("retention.ms", DELETE, None))
+    assert found is ErrorCode[code]
+
+
+@every_version
+def test_a_resource_named_twice_is_refused_both_times(client, topic, version):
+    twice = [resource(TOPIC, topic.name, ("retention.ms", SET, v)) for v in "12"]
+    text = "Each resource must appear at most once."
+    assert alter_all(client, version, *twice) == [(ErrorCode.invalid_request, text)] * 2
+
+
+@every_version
+def test_a_brokers_own_setting_stands_above_the_default_of_all(client, own, restored, version):
+    def message_size():
+        return told(client, BROKER, own, "message.max.bytes")
+
+    assert alter(client, version, BROKER, "", ("message.max.bytes", SET, "2000000")) is None
+    brokers.until(lambda: message_size().value == "2000000")
+    assert message_size().config_source == DYNAMIC_DEFAULT
+    assert told(client, BROKER, "", "message.max.bytes").value == "2000000"
+    assert alter(client, version, BROKER, own, ("message.max.bytes", SET, "3000000")) is None
+    brokers.until(lambda: message_size().value == "3000000")
+    assert [(s.name, s.value, s.source) for s in message_size().synonyms] == [
+        ("message.max.bytes", "3000000", DYNAMIC_BROKER),
+        ("message.max.bytes", "2000000", DYNAMIC_DEFAULT),
+        ("message.max.bytes", "1048588", DEFAULT),
+    ]
+    assert alter(client, version, BROKER, own, ("message.max.bytes", DELETE, None)) is None
+    brokers.until(lambda: message_size().value == "2000000")
+
+
+@every_version
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("num.partitions", "3", "Cannot update these configs dynamically"),
+        ("log.retention.ms", "x", "Invalid value x for configuration log.retention.ms"),
+        ("message.max.bytes", "-1", "Value must be at least 0"),
+        ("ssl.keystore.type", "PEM", "only per-listener using the listener prefix"),
+        ("background.threads", "100", ""),
+    ],
+)
+def test_what_cannot_be_set_of_a_broker_is_refused(
+    client, own, restored, version, key, value, said
+):
+    for name in (own, ""):
+        code, text = alter(client, version, BROKER, name, (key, SET, value))
+        assert code is ErrorCode.invalid_request
+        assert said in text
+
+
+@every_version
+def test_what_is_of_one_broker_is_not_set_for_all(client, restored, version):
+    change = ("listener.name.plaintext.ssl.client.auth", SET, "none")
+    code, text = alter(client, version, BROKER, "", change)
+    assert code is ErrorCode.invalid_request
+    assert "Cannot update these configs at default cluster level, broker id must be" in text
