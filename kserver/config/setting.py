@@ -82,7 +82,6 @@ class Acts(Enum):
 
     NOW = "acts"
     REPLICATION = "will act with replication between brokers"
-    COMPACTION = "will act with log compaction"
     GROUPS = "will act with consumer groups"
     SHARE_GROUPS = "will act with share groups"
     TRANSACTIONS = "will act with transactions"

@@ -144,7 +144,6 @@ class TopicConfig:
         DAY_MS,
         at_least(0),
         type=LONG,
-        acts=Acts.COMPACTION,
         broker_key="log.cleaner.delete.retention.ms",
         doc="how long a tombstone, or the mark of an ended transaction, stays",
     )
@@ -153,7 +152,6 @@ class TopicConfig:
         0,
         at_least(0),
         type=LONG,
-        acts=Acts.COMPACTION,
         broker_key="log.cleaner.min.compaction.lag.ms",
         doc="age before which a record is not compacted away",
     )
@@ -162,7 +160,6 @@ class TopicConfig:
         LONG_MAX,
         at_least(1),
         type=LONG,
-        acts=Acts.COMPACTION,
         broker_key="log.cleaner.max.compaction.lag.ms",
         doc="age at which a record makes its log be compacted",
     )
@@ -178,7 +175,6 @@ class TopicConfig:
         "min.cleanable.dirty.ratio",
         0.5,
         between(0, 1),
-        acts=Acts.COMPACTION,
         broker_key="log.cleaner.min.cleanable.ratio",
         doc="share of a log not yet compacted from which on it is compacted",
     )

@@ -6,6 +6,7 @@
     recovery-point-offset-checkpoint    of each log; see log/checkpoint
     log-start-offset-checkpoint
     replication-offset-checkpoint
+    cleaner-offset-checkpoint
     topic-0                             the log of partition 0
     topic-0.<32 hex digits>-delete      a deleted one, until its files are removed
 
@@ -24,7 +25,13 @@ from typing import TYPE_CHECKING
 
 from kserver.errors import StorageError
 from kserver.log import checkpoint
-from kserver.log.checkpoint import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, MetaProperties
+from kserver.log.checkpoint import (
+    CLEANED,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    MetaProperties,
+)
 from kserver.log.recovery import CLEAN_SHUTDOWN, Stored
 from kserver.model import BrokerId, Offset, TopicPartition
 
@@ -105,7 +112,7 @@ class LogDirectory:
             # A crash while the logs are opened is a crash.
             self._disk.remove(marker)
             self._disk.sync_directory(self.path)
-        for name in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS):
+        for name in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANED):
             self._stored[name] = checkpoint.read_offsets(self._disk, self._file(name))
         names = []
         for name in self._disk.list(self.path):
@@ -126,7 +133,11 @@ class LogDirectory:
             return self._stored[name].get(topic_partition)
 
         return Stored(
-            self._clean, of(RECOVERY_POINTS), of(LOG_STARTS) or 0, of(HIGH_WATERMARKS) or 0
+            self._clean,
+            of(RECOVERY_POINTS),
+            of(LOG_STARTS) or 0,
+            of(HIGH_WATERMARKS) or 0,
+            of(CLEANED),
         )
 
     def knows(self, topic_partition: TopicPartition) -> bool:
@@ -137,7 +148,7 @@ class LogDirectory:
         """Replace a checkpoint, unless it says this already.  Raises OSError."""
         while name in self._writing:
             await asyncio.shield(self._writing[name])
-        if self._written.get(name) == offsets:
+        if self._written.get(name, self._stored.get(name)) == offsets:
             return
         self._writing[name] = asyncio.get_running_loop().create_future()
         await asyncio.shield(self._write(name, dict(offsets)))

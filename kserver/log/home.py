@@ -29,6 +29,9 @@ class Housekeeping(Protocol):
     def disk_failed(self, log: Log, error: StorageError) -> None:
         """The log refuses everything from now on."""
 
+    async def stop_cleaning(self, log: Log) -> None:
+        """Before it is truncated: nothing that compaction makes of it is put in place any more."""
+
     async def recovery_point_lowered(self, log: Log) -> None:
         """Make it durable before returning: the log is about to be cut below the one on disk."""
 

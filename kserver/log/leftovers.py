@@ -88,6 +88,15 @@ def remove_segment(disk: Disk, directory: str, base: Offset) -> None:
             disk.remove(path)
 
 
+def stage_swap(disk: Disk, directory: str, base: Offset) -> None:
+    """A segment that compaction made is complete: from now on a crash puts it in place."""
+    for suffix in SEGMENT_SUFFIXES:
+        path = segment_path(directory, base, suffix)
+        if disk.exists(path + CLEANED):
+            disk.rename(path + CLEANED, path + SWAP)
+    disk.sync_directory(directory)
+
+
 def _finish_swap(disk: Disk, directory: str, swaps: Sequence[str]) -> None:
     """Put compacted segments in place of those whose records they hold."""
     first, end = _NO_LIMIT, 0

@@ -24,7 +24,7 @@ flush, delete and write checkpoints is the holder's (log/manager).  Kafka: Unifi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from kserver.errors import ErrorCode, KafkaError, StorageError
@@ -37,7 +37,7 @@ from kserver.log.producer_state import ProducerState
 from kserver.log.segment import SNAPSHOT, Cut, LogSegment, segment_path
 from kserver.log.segments import COLD, Cold, Segments, Slice, TimestampedOffset
 from kserver.log.transaction_index import AbortedTransaction
-from kserver.log.validator import Origin, ValidBatch, validate, validate_replicated
+from kserver.log.validator import Appended, Origin, ValidBatch, validate, validate_replicated
 from kserver.model import NO_TIMESTAMP, LeaderEpoch, Offset, TopicPartition
 from kserver.wire.batch import CONTROL, RecordBatch, read_control_record
 
@@ -47,16 +47,6 @@ if TYPE_CHECKING:
 __all__ = ["COLD", "Appended", "Cold", "Housekeeping", "Log", "LogHome", "Origin", "Slice"]
 
 T = TypeVar("T")
-
-
-class Appended(NamedTuple):
-    first_offset: Offset
-    last_offset: Offset
-    log_append_time: int
-    """-1 where the producer's timestamps stand."""
-    log_start_offset: Offset
-    duplicate: bool = False
-    """The offsets are those of the first time."""
 
 
 class Log:
@@ -80,6 +70,8 @@ class Log:
         self.epochs: LeaderEpochCache = recovered.epochs
         self.failure: StorageError | None = None
         """How the disk failed; nothing can be appended or flushed any more."""
+        self.cleaned_to: Offset | None = None
+        """All below it was compacted once; None where nothing was."""
         self.flushed_ms = now_ms
         """When its holder last flushed it; what `flush.ms` counts from."""
         self._disk = home.disk
@@ -121,6 +113,7 @@ class Log:
         except OSError as error:
             raise StorageError(f"{directory}: {error}") from error
         log = cls(home, directory, topic_partition, config, recovered, now_ms)
+        log.cleaned_to = stored.cleaned_to
         log.update_high_watermark(stored.high_watermark)
         return log
 
@@ -275,7 +268,7 @@ class Log:
                 if batch.producer_id >= 0:
                     self._note_producer(batch, buffer)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
         self.log_end_offset = last_offset + 1
         if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
             self._housekeeping.flush_soon(self)
@@ -307,7 +300,7 @@ class Log:
         try:
             self._roll(self.log_end_offset, now_ms)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
 
     def _roll(self, first_offset: Offset, now_ms: int) -> LogSegment:
         active = self._segments.active
@@ -356,7 +349,7 @@ class Log:
         try:
             return self._segments.read(offset, max_bytes, up_to, at_least_one)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
 
     async def read_cold(
         self, offset: Offset, max_bytes: int, *, up_to: Offset, at_least_one: bool = True
@@ -419,15 +412,15 @@ class Log:
         try:
             await self._flusher.run(segments, self.epochs, synced)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
 
     async def _offload(self, work: Callable[[], T]) -> T:
         try:
             return await self._disk.offload(work)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
 
-    def _failed(self, error: OSError) -> StorageError:
+    def failed(self, error: OSError) -> StorageError:
         failure = StorageError(f"{self.directory}: {error}")
         if self.failure is None:
             self.fail(failure)
@@ -452,7 +445,7 @@ class Log:
             self._segments.active.seal()
             self._write_snapshot(self.log_end_offset)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
         await self._flush_round()
 
     # Deletion and truncation
@@ -476,12 +469,23 @@ class Log:
                 self.increment_log_start_offset(self._segments[count].base_offset)
                 self._drop(list(self._segments)[:count])
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
         return count
 
     def _drop(self, segments: Sequence[LogSegment]) -> None:
         """Take segments out of the log: their files are renamed, and removed after the delay."""
         renamed = self._segments.drop(segments)
+        self._flusher.names_changed = True
+        self._housekeeping.remove_later(self, renamed)
+
+    def replace_segments(self, sources: Sequence[LogSegment]) -> None:
+        """Put the segment that compaction made of these, and staged, in their place."""
+        if self.failure is not None:
+            raise self.failure
+        try:
+            renamed = self._segments.replace(sources, self.flushed_ms)
+        except OSError as error:
+            raise self.failed(error) from error
         self._flusher.names_changed = True
         self._housekeeping.remove_later(self, renamed)
 
@@ -500,17 +504,20 @@ class Log:
         if offset < self._segments[0].base_offset:
             await self.truncate_fully_and_start_at(offset)
             return
-        self._begin_truncation()
+        await self._begin_truncation()
         kept = self._segments.up_to(offset)
         segment = kept[-1]
         has_producers = bool(self.producers.producers)
 
         def prepare() -> tuple[Cut, ProducerState]:
             cut = segment.cut_at(offset)
-            producers = ProducerState(self.producers.expiration_ms)
-            if has_producers:
-                self._replay_producers(producers, kept, cut)
-            return cut, producers
+            expiration_ms = self.producers.expiration_ms
+            if not has_producers:
+                return cut, ProducerState(expiration_ms)
+            disk, now_ms = self._disk, self.flushed_ms
+            return cut, recovery.replay_producers(
+                disk, self.directory, expiration_ms, kept, cut, now_ms
+            )
 
         cut, producers = await self._offload(prepare)
         await self._lower_recovery_point(cut.end_offset)
@@ -519,7 +526,7 @@ class Log:
             segment.truncate(cut, self.config)
             self._drop_snapshots_above(cut.end_offset)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
         self.producers = producers
         self._end_at(cut.end_offset)
         await self._offload(lambda: self._shorten(segment, cut.position))
@@ -529,14 +536,14 @@ class Log:
         """Remove all records; the log begins and ends at `offset`."""
         if self._refusal is not None:
             raise self._refusal
-        self._begin_truncation()
+        await self._begin_truncation()
         await self._lower_recovery_point(offset)
         try:
             self._drop(list(self._segments))
             self._drop_snapshots_above(-1)
             self._segments.start_at(offset, self.flushed_ms)
         except OSError as error:
-            raise self._failed(error) from error
+            raise self.failed(error) from error
         self.producers.clear()
         self.log_start_offset = offset
         self._end_at(offset)
@@ -548,11 +555,12 @@ class Log:
         segment.sync()
         self._disk.sync_directory(self.directory)
 
-    def _begin_truncation(self) -> None:
+    async def _begin_truncation(self) -> None:
         self._refusal = KafkaError(
             ErrorCode.not_leader_or_follower, f"{self.topic_partition} is being truncated"
         )
         self._truncations += 1
+        await self._housekeeping.stop_cleaning(self)
 
     async def _lower_recovery_point(self, offset: Offset) -> None:
         """Before the cut: else a crash right after it would look like damage."""
@@ -565,23 +573,11 @@ class Log:
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
         self.recovery_point = min(self.recovery_point, offset)
+        if self.cleaned_to is not None:
+            self.cleaned_to = min(self.cleaned_to, offset)
         self.epochs.truncate_from_end(offset)
         self._save_epochs_soon()
         self.update_high_watermark(self.high_watermark)
-
-    def _replay_producers(
-        self, producers: ProducerState, segments: Sequence[LogSegment], cut: Cut
-    ) -> None:
-        """What the producers were at the cut in the last of `segments`."""
-        snapshot = recovery.restore_producers(
-            self._disk, self.directory, producers, cut.end_offset, self.flushed_ms
-        )
-        start = snapshot or 0
-        for segment in segments:
-            if segment.end_offset > start:
-                end = cut.position if segment is segments[-1] else segment.size
-                for _ in recovery.replay(producers, segment, start, start, end):
-                    pass
 
     def _drop_snapshots_above(self, offset: Offset) -> None:
         for taken in snapshot_offsets(self._disk, self.directory):

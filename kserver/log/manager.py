@@ -28,6 +28,7 @@ from uuid import UUID
 
 from kserver.errors import KafkaError, StorageError
 from kserver.log import checkpoint
+from kserver.log.cleaner import Cleaner
 from kserver.log.directory import LogDirectory, parse_log_name
 from kserver.log.log import Log, LogHome
 from kserver.log.recovery import DamagedLog
@@ -42,10 +43,11 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_CHECKPOINTS: Mapping[str, Callable[[Log], Offset]] = {
+_CHECKPOINTS: Mapping[str, Callable[[Log], Offset | None]] = {
     checkpoint.RECOVERY_POINTS: attrgetter("recovery_point"),
     checkpoint.LOG_STARTS: attrgetter("log_start_offset"),
     checkpoint.HIGH_WATERMARKS: attrgetter("high_watermark"),
+    checkpoint.CLEANED: attrgetter("cleaned_to"),
 }
 _SHORTEST_PERIOD_S = 0.01
 
@@ -68,6 +70,7 @@ class LogManager:
         """When to remove which file or directory."""
         self._wake_remover = asyncio.Event()
         self._all_failed: asyncio.Future[None] | None = None
+        self.cleaner = Cleaner(world, self.logs, lambda: self.config, self._cleaned)
 
     # Start
 
@@ -170,6 +173,7 @@ class LogManager:
         if gone is None:
             return
         gone.abandon()
+        self.cleaner.forget(gone)
         self._flush_due.pop(gone, None)
         directory = self._directory_of.pop(gone.directory)
         path = directory.deleted_path(topic_partition, self._world.random)
@@ -203,9 +207,18 @@ class LogManager:
         for path in paths:
             self._remove_at(owner.config.file_delete_delay_ms, path)
 
+    async def stop_cleaning(self, log: Log) -> None:
+        await self.cleaner.stop(log)
+
     async def recovery_point_lowered(self, lowered: Log) -> None:
-        directory = self._directory_of[lowered.directory]
-        name = checkpoint.RECOVERY_POINTS
+        await self._write_of(lowered, checkpoint.RECOVERY_POINTS)
+
+    async def _cleaned(self, cleaned: Log) -> None:
+        if cleaned.directory in self._directory_of:
+            await self._write_of(cleaned, checkpoint.CLEANED)
+
+    async def _write_of(self, one: Log, name: str) -> None:
+        directory = self._directory_of[one.directory]
         try:
             await directory.write_offsets(name, self._offsets(name, directory))
         except OSError as error:
@@ -227,6 +240,7 @@ class LogManager:
                 self._until_all_failed(self._all_failed),
                 self._flush_when_due(),
                 self._remove_when_due(),
+                self.cleaner.run(),
                 self._every(self._flush_period_ms, self._flush_aged),
                 self._every(lambda: config.log_retention_check_interval_ms, self._delete_old),
                 self._every(
@@ -288,9 +302,11 @@ class LogManager:
     async def _delete_old(self) -> None:
         for one in list(self.logs.values()):
             now_ms = self._world.clock.now_ms()
-            # A log that is being truncated refuses; its turn comes again.
-            with contextlib.suppress(KafkaError, StorageError):
-                one.delete_old_segments(now_ms)
+            # A log that is being truncated refuses; its turn comes again, and that of one that is
+            # being cleaned.
+            if not self.cleaner.is_cleaning(one):
+                with contextlib.suppress(KafkaError, StorageError):
+                    one.delete_old_segments(now_ms)
             one.producers.expire(now_ms)
             await asyncio.sleep(0)
 
@@ -314,7 +330,8 @@ class LogManager:
 
     def _offsets(self, name: str, directory: LogDirectory) -> dict[TopicPartition, Offset]:
         offset_of = _CHECKPOINTS[name]
-        return {one.topic_partition: offset_of(one) for one in self._logs_in(directory)}
+        offsets = {one.topic_partition: offset_of(one) for one in self._logs_in(directory)}
+        return {tp: offset for tp, offset in offsets.items() if offset is not None}
 
     def _remove_at(self, delay_ms: int, path: str) -> None:
         self._removals.append((asyncio.get_running_loop().time() + delay_ms / 1000, path))

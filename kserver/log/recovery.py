@@ -51,6 +51,7 @@ from kserver.log.producer_state import CompletedTransaction, ProducerState
 from kserver.log.segment import (
     MAX_RELATIVE_OFFSET,
     SNAPSHOT,
+    Cut,
     Header,
     LogSegment,
     segment_path,
@@ -110,6 +111,8 @@ class Stored(NamedTuple):
     """None: no checkpoint names the log."""
     log_start_offset: Offset = 0
     high_watermark: Offset = 0
+    cleaned_to: Offset | None = None
+    """None: it was never compacted."""
 
 
 NOTHING_STORED = Stored()
@@ -135,7 +138,11 @@ class Recovery:
         self._recovery_point = stored.recovery_point or 0
         self._synced_below = _NO_LIMIT if stored.clean else self._recovery_point
         """What lies below this offset cannot have been torn by a crash."""
-        self._may_have_gaps = stored.recovery_point is None or "compact" in config.cleanup_policy
+        self._may_have_gaps = (
+            stored.recovery_point is None
+            or stored.cleaned_to is not None
+            or "compact" in config.cleanup_policy
+        )
         self._log_start_offset = stored.log_start_offset
         self._now_ms = now_ms
         self._random = random
@@ -503,6 +510,9 @@ def note_marker(
     producers: ProducerState, batch: ValidBatch, data: bytes | memoryview
 ) -> CompletedTransaction | None:
     """The same for a control batch, whose bytes are `data`."""
+    if not batch.record_count:
+        # All of its transaction was compacted away, and it stands for its producer's epoch.
+        return None
     marker = read_control_record(RecordBatch(data).records()[0])
     if marker.type is ControlType.unknown:
         return None
@@ -538,3 +548,22 @@ def restore_producers(
             else:
                 return offset
     return None
+
+
+def replay_producers(
+    disk: Disk,
+    directory: str,
+    expiration_ms: int,
+    segments: Sequence[LogSegment],
+    cut: Cut,
+    now_ms: int,
+) -> ProducerState:
+    """What the producers were at the cut in the last of `segments`."""
+    producers = ProducerState(expiration_ms)
+    start = restore_producers(disk, directory, producers, cut.end_offset, now_ms) or 0
+    for segment in segments:
+        if segment.end_offset > start:
+            end = cut.position if segment is segments[-1] else segment.size
+            for _ in replay(producers, segment, start, start, end):
+                pass
+    return producers

@@ -19,7 +19,7 @@ Nothing here decides when to roll, flush or delete; a segment answers whether it
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kserver.errors import StorageError
@@ -121,6 +121,7 @@ class LogSegment:
         "offset_of_max_timestamp",
         "offsets",
         "size",
+        "state",
         "times",
         "unindexed_bytes",
     )
@@ -135,8 +136,13 @@ class LogSegment:
         *,
         jitter_ms: int = 0,
         create: bool = False,
+        state: str = "",
     ) -> None:
-        """Open the `.log` file; the indexes come with `load`, `rebuild` or `activate`."""
+        """Open the `.log` file; the indexes come with `load`, `rebuild` or `activate`.
+
+        `state` CLEANED is what compaction writes: it stands behind the names of all files.
+        """
+        self.state = state
         self.disk = disk
         self.directory = directory
         self.base_offset = base_offset
@@ -167,14 +173,22 @@ class LogSegment:
         config: TopicConfig,
         now_ms: int,
         jitter_ms: int = 0,
+        state: str = "",
     ) -> LogSegment:
         """A new active segment, in place of whatever bears its name."""
         for suffix in SEGMENT_SUFFIXES:
-            path = segment_path(directory, base_offset, suffix)
+            path = segment_path(directory, base_offset, suffix) + state
             if disk.exists(path):
                 disk.remove(path)
         segment = cls(
-            disk, directory, base_offset, config, now_ms, jitter_ms=jitter_ms, create=True
+            disk,
+            directory,
+            base_offset,
+            config,
+            now_ms,
+            jitter_ms=jitter_ms,
+            create=True,
+            state=state,
         )
         if config.preallocate:
             segment.file.truncate(config.segment_bytes)
@@ -182,11 +196,15 @@ class LogSegment:
         return segment
 
     def path(self, suffix: str) -> str:
-        return segment_path(self.directory, self.base_offset, suffix)
+        return segment_path(self.directory, self.base_offset, suffix) + self.state
 
     def configure(self, config: TopicConfig) -> None:
         self.max_bytes = config.segment_bytes
-        self.max_ms = config.segment_ms - self.jitter_ms
+        max_ms = config.segment_ms
+        if "compact" in config.cleanup_policy:
+            # Only a sealed segment can be cleaned (Kafka: LogConfig.maxSegmentMs).
+            max_ms = min(max_ms, config.max_compaction_lag_ms)
+        self.max_ms = max_ms - self.jitter_ms
         self.index_interval_bytes = config.index_interval_bytes
 
     def load(self) -> None:
@@ -232,7 +250,7 @@ class LogSegment:
         age_ms = max_timestamp - first if first >= 0 else now_ms - self.created_ms
         return held + size <= self.max_bytes and age_ms <= self.max_ms and not self.is_index_full
 
-    def append(self, records: memoryview, batches: Iterable[ValidBatch]) -> None:
+    def append(self, records: memoryview, batches: Sequence[ValidBatch | Header]) -> None:
         """Write `records` at the end; `batches` are the headers of all that it holds."""
         position = self.size
         self.file.write_at(position, records)

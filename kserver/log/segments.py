@@ -22,7 +22,14 @@ from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
-from kserver.log.segment import DELETED, Found, LogSegment
+from kserver.log.segment import (
+    DELETED,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT,
+    SWAP,
+    Found,
+    LogSegment,
+)
 from kserver.log.transaction_index import AbortedTransaction
 from kserver.model import NO_TIMESTAMP, LeaderEpoch, Offset
 from kserver.wire.batch import Record, RecordBatch
@@ -131,19 +138,43 @@ class Segments:
 
     def drop(self, segments: Collection[LogSegment]) -> list[str]:
         """Take these out; their files, renamed: readers may still have them."""
-        renamed = []
-        for segment in segments:
-            segment.keep()
-            for path in segment.files():
-                self._disk.rename(path, path + DELETED)
-                renamed.append(path + DELETED)
+        renamed = [path for segment in segments for path in self._retire(segment)]
         gone = set(segments)
-        self._row = [segment for segment in self._row if segment not in gone]
-        self._bases = [segment.base_offset for segment in self._row]
-        if self._row:
-            self.active = self._row[-1]
-        self.forget()
+        self._set([segment for segment in self._row if segment not in gone])
         return renamed
+
+    def replace(self, sources: Sequence[LogSegment], now_ms: int) -> list[str]:
+        """Put what compaction made of these neighbours in their place; their files, renamed."""
+        first, last = sources[0], sources[-1]
+        renamed = [path for segment in sources for path in self._retire(segment, first)]
+        for suffix in SEGMENT_SUFFIXES:
+            path = first.path(suffix)
+            if self._disk.exists(path + SWAP):
+                self._disk.rename(path + SWAP, path)
+        new = LogSegment(self._disk, self._directory, first.base_offset, self._config, now_ms)
+        new.load()
+        new.end_offset = last.end_offset
+        new.first_timestamp = first.first_timestamp
+        at = self._row.index(first)
+        self._set([*self._row[:at], new, *self._row[at + len(sources) :]])
+        return renamed
+
+    def _retire(self, segment: LogSegment, first: LogSegment | None = None) -> list[str]:
+        """The snapshot of the first of those that are replaced stays: the new one needs it too."""
+        segment.keep()
+        paths = segment.files()
+        if segment is first:
+            paths = [path for path in paths if not path.endswith(SNAPSHOT)]
+        for path in paths:
+            self._disk.rename(path, path + DELETED)
+        return [path + DELETED for path in paths]
+
+    def _set(self, row: list[LogSegment]) -> None:
+        self._row = row
+        self._bases = [segment.base_offset for segment in row]
+        if row:
+            self.active = row[-1]
+        self.forget()
 
     def read(
         self, offset: Offset, max_bytes: int, up_to: Offset, at_least_one: bool

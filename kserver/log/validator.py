@@ -89,6 +89,16 @@ class ValidBatch(NamedTuple):
     leader_epoch: LeaderEpoch
 
 
+class Appended(NamedTuple):
+    first_offset: Offset
+    last_offset: Offset
+    log_append_time: int
+    """-1 where the producer's timestamps stand."""
+    log_start_offset: Offset
+    duplicate: bool = False
+    """The offsets are those of the first time."""
+
+
 class Validated(NamedTuple):
     """What to write: `buffer` is the one given, stamped, or a rebuilt one."""
 

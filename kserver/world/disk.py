@@ -128,6 +128,10 @@ class Disk(Protocol):
         """Run what blocks off the loop: the only way to a thread.  Cancelling the wait does not
         stop the work."""
 
+    async def compute(self, work: Callable[..., T], *arguments: object) -> T:
+        """Run what takes much CPU for long in a process of its own: a module's function, arguments
+        that can be pickled.  Cancelling the wait ends it."""
+
 
 class Lock(Protocol):
     def release(self) -> None:
@@ -294,3 +298,8 @@ class OsDisk:
         import asyncio
 
         return await asyncio.get_running_loop().run_in_executor(None, work)
+
+    async def compute(self, work: Callable[..., T], *arguments: object) -> T:
+        from kserver.world import errand
+
+        return await errand.run(work, arguments)

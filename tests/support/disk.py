@@ -186,6 +186,9 @@ class SimDisk:
         loop.call_later(self.random.expovariate(1 / MEAN_OFFLOAD_S), self._work, work, done)
         return await done
 
+    async def compute(self, work: Callable[..., T], *arguments: object) -> T:
+        return await self.offload(lambda: work(*arguments))
+
     def room_bytes(self) -> int:
         return max(0, self.capacity_bytes - sum(inode.used_bytes for inode in self._root.inodes()))
 

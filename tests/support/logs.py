@@ -37,6 +37,9 @@ class Keeper:
     def disk_failed(self, log: Log, error: StorageError) -> None:
         self.failures.append(error)
 
+    async def stop_cleaning(self, log: Log) -> None:
+        pass
+
     async def recovery_point_lowered(self, log: Log) -> None:
         self.lowered.append(log.recovery_point)
 

@@ -1,0 +1,242 @@
+"""Keeps compacted logs clean: picks the dirtiest, lets it be compacted, puts the result in place.
+
+    picked      the log with the largest dirty share of those that are due (log/cleanable)
+    compacted   log/compaction in a process of its own, at the pace that is allowed
+    in place    group by group: the new segment's files are renamed from .cleaned to .swap, and
+                durably so; then, at once, the old ones to .deleted and the new to their own names
+    saved       cleaner-offset-checkpoint says up to where the log is clean
+
+    crash while      leaves                the next start
+    compacted        .cleaned files        removes them
+    in place         .swap files           puts them in place of the segments that they hold
+    before saved     a clean log           cleans it once more
+
+A log of which a batch makes no sense is uncleanable until the broker starts again; a full disk puts
+its cleaning off.  While a log is cleaned none of its segments is deleted; before it is truncated,
+`stop` is awaited.  Kafka: LogCleaner, LogCleanerManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
+
+from kserver.errors import StorageError
+from kserver.log import cleanable
+from kserver.log.cleanable import Dirty
+from kserver.log.compaction import CannotClean, Compacted, Job, compact, remove_cleaned
+from kserver.log.leftovers import stage_swap
+from kserver.model import NO_TIMESTAMP, TopicPartition
+from kserver.world.pace import Pace
+
+if TYPE_CHECKING:
+    from kserver.config.broker import BrokerConfig
+    from kserver.log.log import Log
+    from kserver.log.segment import LogSegment
+    from kserver.world import World
+
+log = logging.getLogger(__name__)
+
+_NEVER_MS = (1 << 63) - 1
+_SHORTEST_PAUSE_S = 0.01
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM}
+
+
+class Cleaner:
+    """`saved` is awaited when a log's `cleaned_to` has changed."""
+
+    def __init__(
+        self,
+        world: World,
+        logs: Mapping[TopicPartition, Log],
+        config: Callable[[], BrokerConfig],
+        saved: Callable[[Log], Awaitable[None]],
+    ) -> None:
+        self.uncleanable: dict[Log, CannotClean] = {}
+        self.cleanings = 0
+        self.read_bytes = 0
+        self.written_bytes = 0
+        self.longest_s = 0.0
+        self._disk = world.disk
+        self._clock = world.clock
+        self._logs = logs
+        self._config = config
+        self._saved = saved
+        self._running: dict[Log, asyncio.Task[None]] = {}
+        self._wake = asyncio.Event()
+
+    def is_cleaning(self, one: Log) -> bool:
+        return one in self._running
+
+    async def stop(self, one: Log) -> None:
+        """No cleaning of the log runs any more; what it had put in place stays."""
+        self.forget(one)
+        if (task := self._running.get(one)) is not None:
+            await asyncio.wait([task])
+
+    def forget(self, one: Log) -> None:
+        """It was deleted: what a cleaning made of it is of no use."""
+        self.uncleanable.pop(one, None)
+        if (task := self._running.get(one)) is not None:
+            task.cancel()
+
+    async def run(self) -> None:
+        if not self._config().log_cleaner_enable:
+            return
+        async with asyncio.TaskGroup() as cleanings:
+            while True:
+                self._wake.clear()
+                while len(self._running) < self._config().log_cleaner_threads:
+                    due = await self._dirtiest()
+                    if due is None:
+                        break
+                    one, dirty = due
+                    self._running[one] = cleanings.create_task(self._supervise(one, dirty))
+                pause_s = max(self._config().log_cleaner_backoff_ms / 1000, _SHORTEST_PAUSE_S)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause_s):
+                        await self._wake.wait()
+
+    def dirtiness(self, one: Log) -> Dirty:
+        return cleanable.dirty(
+            one.segments,
+            one.config,
+            cleaned_to=one.cleaned_to or 0,
+            log_start_offset=one.log_start_offset,
+            limit=min(one.last_stable_offset, one.recovery_point),
+            now_ms=self._clock.now_ms(),
+        )
+
+    async def _dirtiest(self) -> tuple[Log, Dirty] | None:
+        due = []
+        for one in list(self._logs.values()):
+            if "compact" not in one.config.cleanup_policy or one.failure is not None:
+                continue
+            if one in self._running or one in self.uncleanable:
+                continue
+            if one.config.max_compaction_lag_ms < _NEVER_MS:
+                await self._date(one)
+            dirty = self.dirtiness(one)
+            if one.failure is None and dirty.is_due(one.config):
+                due.append((one, dirty))
+        return max(due, key=lambda each: each[1].ratio, default=None)
+
+    async def _date(self, one: Log) -> None:
+        """Sealed segments were loaded without their first timestamp."""
+        cleaned_to = one.cleaned_to or 0
+        undated = [
+            segment
+            for segment in one.segments[:-1]
+            if segment.first_timestamp == NO_TIMESTAMP and segment.end_offset > cleaned_to
+        ]
+
+        def read() -> None:
+            for segment in undated:
+                for _, header in segment.headers():
+                    segment.first_timestamp = header.max_timestamp
+                    break
+
+        if undated:
+            try:
+                await self._disk.offload(read)
+            except OSError as error:
+                one.failed(error)
+
+    async def _supervise(self, one: Log, dirty: Dirty) -> None:
+        try:
+            await self._clean(one, dirty)
+        except CannotClean as error:
+            log.error("%s cannot be cleaned: %s", one.topic_partition, error)
+            self.uncleanable[one] = error
+        except StorageError as error:
+            # Its directory went offline, or it was deleted, and that was told already.
+            log.info("%s is not cleaned: %s", one.topic_partition, error)
+        except OSError as error:
+            if error.errno not in _NO_ROOM and error.errno is not None:
+                one.failed(error)
+            log.warning("%s is cleaned later: %s", one.topic_partition, error)
+        finally:
+            del self._running[one]
+            self._wake_unless_failed(one)
+
+    def _wake_unless_failed(self, one: Log) -> None:
+        # After a failure it waits for log.cleaner.backoff.ms, like one that found nothing to do.
+        if (one.cleaned_to or 0) > 0 and one not in self.uncleanable:
+            self._wake.set()
+
+    async def _clean(self, one: Log, dirty: Dirty) -> None:
+        started = asyncio.get_running_loop().time()
+        config = self._config()
+        threads = max(1, config.log_cleaner_threads)
+        sources = {
+            segment.base_offset: segment
+            for segment in one.segments
+            if segment.base_offset < dirty.end_offset
+        }
+        job = Job(
+            directory=one.directory,
+            bases=tuple(sources),
+            first_dirty=dirty.first_offset,
+            end_offset=dirty.end_offset,
+            config=one.config,
+            now_ms=self._clock.now_ms(),
+            aborted=tuple(one.aborted(0, dirty.end_offset)),
+            last_of={
+                producer_id: (known.batches[-1].last_offset if known.batches else None, known.epoch)
+                for producer_id, known in one.producers.producers.items()
+            },
+            map_bytes=int(
+                config.log_cleaner_dedupe_buffer_size
+                * config.log_cleaner_io_buffer_load_factor
+                / threads
+            ),
+            buffer_bytes=max(1, config.log_cleaner_io_buffer_size // threads),
+        )
+        pace = Pace(config.log_cleaner_io_max_bytes_per_second / threads)
+        try:
+            done = await self._disk.compute(compact, self._disk, pace, job)
+            for group in done.groups:
+                if group.has_changed:
+                    await self._put_in_place(one, [sources[base] for base in group.sources])
+        except (OSError, StorageError):
+            if one.failure is None:
+                await self._disk.offload(lambda: remove_cleaned(self._disk, one.directory, sources))
+            raise
+        one.cleaned_to = done.cleaned_to
+        self._count(one, dirty, done, asyncio.get_running_loop().time() - started)
+        await self._saved(one)
+
+    async def _put_in_place(self, one: Log, sources: list[LogSegment]) -> None:
+        """Whoever cancels this waits: half of it would be finished by the next start only."""
+
+        async def swap() -> None:
+            base = sources[0].base_offset
+            await self._disk.offload(lambda: stage_swap(self._disk, one.directory, base))
+            one.replace_segments(sources)
+
+        swapping = asyncio.ensure_future(swap())
+        try:
+            await asyncio.shield(swapping)
+        except asyncio.CancelledError:
+            await asyncio.wait([swapping])
+            raise
+
+    def _count(self, one: Log, dirty: Dirty, done: Compacted, elapsed_s: float) -> None:
+        self.cleanings += 1
+        self.read_bytes += done.read_bytes
+        self.written_bytes += done.written_bytes
+        self.longest_s = max(self.longest_s, elapsed_s)
+        log.info(
+            "%s is clean from offset %d to %d: %d keys, %d bytes read, %d written, %.1f s",
+            one.topic_partition,
+            dirty.first_offset,
+            done.cleaned_to,
+            done.keys,
+            done.read_bytes,
+            done.written_bytes,
+            elapsed_s,
+        )

@@ -1,0 +1,278 @@
+"""One cleaning of one compacted log: its sealed segments in, segments with the same offsets out.
+
+    1  walk over the dirty part, and note the newest offset of each key, until the map is full
+    2  put neighbouring segments into groups that fit into one, from the log's start to there
+    3  write each group's records that stay (log/record_filter) into one `.cleaned` segment
+
+It reads sealed segments, writes new files, syncs those, and touches nothing else: whoever asked for
+it (log/cleaner) puts the new segments in place, or drops them.  It runs in a process of its own,
+since it takes minutes of CPU that the broker's event loop would have to share.
+
+    memory   the map of keys (log.cleaner.dedupe.buffer.size), a read buffer, one batch unfolded
+    disk     as much as a group, and that as often as there are groups, until they are put in place
+
+Every batch's CRC is checked before it counts: a damaged one must neither hide good records nor get
+a new CRC.  Kafka: LogCleaner.Cleaner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from kserver.errors import KafkaError, ProtocolError, StorageError
+from kserver.log.record_filter import KeyMap, Transactions, filtered
+from kserver.log.segment import (
+    CLEANED,
+    LOG,
+    MAX_RELATIVE_OFFSET,
+    OFFSET_INDEX,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX,
+    Header,
+    LogSegment,
+    segment_path,
+)
+from kserver.log.transaction_index import AbortedTransaction
+from kserver.model import Offset, ProducerId
+from kserver.wire.batch import (
+    CONTROL,
+    HEADER,
+    HEADER_SIZE,
+    MAGIC,
+    ControlType,
+    RecordBatch,
+    read_control_record,
+)
+
+if TYPE_CHECKING:
+    from kserver.config.topic import TopicConfig
+    from kserver.world.disk import Disk
+    from kserver.world.pace import Pace
+
+_WRITE_BYTES = 1 << 20
+
+
+class CannotClean(StorageError):
+    """A batch that makes no sense: the log is left as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    directory: str
+    bases: tuple[Offset, ...]
+    """Of the segments that may be cleaned, the log's first to the last before the end."""
+    first_dirty: Offset
+    end_offset: Offset
+    """The base offset of the first segment that is left alone."""
+    config: TopicConfig
+    now_ms: int
+    aborted: Sequence[AbortedTransaction]
+    """Of the whole log."""
+    last_of: Mapping[ProducerId, tuple[Offset | None, int]]
+    """Of each producer the last data batch's offset, and its epoch."""
+    map_bytes: int
+    buffer_bytes: int
+
+
+class Group(NamedTuple):
+    """Neighbouring segments, and the one that is to stand in their place."""
+
+    sources: tuple[Offset, ...]
+    """Base offsets; the first is the new segment's as well."""
+    has_changed: bool
+    """False: all of it stays, and there is no `.cleaned` segment."""
+
+
+class Compacted(NamedTuple):
+    groups: tuple[Group, ...]
+    cleaned_to: Offset
+    """All below it is clean."""
+    read_bytes: int
+    written_bytes: int
+    keys: int
+
+
+def compact(disk: Disk, pace: Pace, job: Job) -> Compacted:
+    """Raises CannotClean, OSError."""
+    run = _Run(disk, pace, job)
+    run.note_keys()
+    groups = []
+    for sources in run.groups():
+        groups.append(run.clean(sources))
+    return Compacted(
+        tuple(groups), run.keys.next_offset, run.read_bytes, run.written_bytes, len(run.keys)
+    )
+
+
+def remove_cleaned(disk: Disk, directory: str, bases: Iterable[Offset]) -> None:
+    """The files of new segments that are not wanted."""
+    for base in bases:
+        for suffix in SEGMENT_SUFFIXES:
+            path = segment_path(directory, base, suffix) + CLEANED
+            if disk.exists(path):
+                disk.remove(path)
+
+
+class _Run:
+    def __init__(self, disk: Disk, pace: Pace, job: Job) -> None:
+        self.keys = KeyMap(job.map_bytes)
+        self.read_bytes = 0
+        self.written_bytes = 0
+        self._disk = disk
+        self._pace = pace
+        self._job = job
+        self._transactions = self._all_transactions()
+
+    def _all_transactions(self) -> Transactions:
+        return Transactions(self._job.aborted, self._job.last_of)
+
+    def note_keys(self) -> None:
+        """The newest offset of each key that is dirty, as far as the map reaches."""
+        job, keys = self._job, self.keys
+        ends = (*job.bases[1:], job.end_offset)
+        transactions = self._all_transactions()
+        keys.next_offset = job.first_dirty
+        for base, end in zip(job.bases, ends, strict=True):
+            if end <= job.first_dirty:
+                continue
+            for header, batch in self._batches(base):
+                if header.last_offset < job.first_dirty:
+                    continue
+                if not keys.has_room(header.record_count):
+                    return
+                if not transactions.judge(header, _marker(header, batch)).discards:
+                    self._note(header, batch)
+                keys.next_offset = header.last_offset + 1
+        keys.next_offset = job.end_offset
+
+    def _note(self, header: Header, batch: RecordBatch) -> None:
+        if header.record_count and not header.attributes & CONTROL:
+            try:
+                self.keys.note(header, batch.unfolded())
+            except (ProtocolError, KafkaError) as error:
+                raise self._cannot(header, error) from error
+
+    def groups(self) -> Iterator[tuple[Offset, ...]]:
+        """Kafka: LogCleaner.groupSegmentsBySize."""
+        job = self._job
+        config = job.config
+        group: list[Offset] = []
+        sizes = [0, 0, 0]
+        limits = (config.segment_bytes, config.segment_index_bytes, config.segment_index_bytes)
+        ends = (*job.bases[1:], job.end_offset)
+        for base, end in zip(job.bases, ends, strict=True):
+            if base >= self.keys.next_offset:
+                break
+            more = [self._size(base, suffix) for suffix in (LOG, OFFSET_INDEX, TIME_INDEX)]
+            together = [a + b for a, b in zip(sizes, more, strict=True)]
+            fits = all(size <= limit for size, limit in zip(together, limits, strict=True))
+            if group and (not fits or end - 1 - group[0] > MAX_RELATIVE_OFFSET):
+                yield tuple(group)
+                group, together = [], more
+            group.append(base)
+            sizes = together
+        if group:
+            yield tuple(group)
+
+    def _size(self, base: Offset, suffix: str) -> int:
+        return self._disk.open(segment_path(self._job.directory, base, suffix)).size()
+
+    def clean(self, sources: tuple[Offset, ...]) -> Group:
+        job = self._job
+        new = LogSegment.create(
+            self._disk, job.directory, sources[0], job.config, job.now_ms, state=CLEANED
+        )
+        out = _Writer(new)
+        has_changed = len(sources) > 1
+        for base in sources:
+            for header, batch in self._batches(base):
+                verdict = self._transactions.judge(header, _marker(header, batch))
+                try:
+                    left = filtered(
+                        batch,
+                        header,
+                        verdict,
+                        self.keys,
+                        job.now_ms,
+                        job.config.delete_retention_ms,
+                    )
+                except (ProtocolError, KafkaError) as error:
+                    raise self._cannot(header, error) from error
+                if left is not batch.buffer:
+                    has_changed = True
+                if left:
+                    out.add(left)
+                    self._pace.spend(len(left))
+                if verdict.aborted is not None:
+                    new.aborted.append(verdict.aborted)
+        out.flush()
+        if not has_changed:
+            remove_cleaned(self._disk, job.directory, sources[:1])
+            return Group(sources, has_changed=False)
+        self.written_bytes += new.size
+        new.seal()
+        new.sync()
+        return Group(sources, has_changed=True)
+
+    def _batches(self, base: Offset) -> Iterator[tuple[Header, RecordBatch]]:
+        """Every batch of a segment, its CRC checked."""
+        path = segment_path(self._job.directory, base, LOG)
+        file = self._disk.open(path)
+        size, position = file.size(), 0
+        while position < size:
+            chunk = memoryview(file.read_at(position, self._job.buffer_bytes))
+            if len(chunk) >= HEADER_SIZE:
+                first = Header._make(HEADER.unpack_from(chunk)).size
+                if len(chunk) < first <= size - position:
+                    chunk = memoryview(file.read_at(position, first))
+            at = 0
+            while len(chunk) - at >= HEADER_SIZE:
+                header = Header._make(HEADER.unpack_from(chunk, at))
+                if header.magic != MAGIC or header.size < HEADER_SIZE:
+                    raise CannotClean(f"{path}: no batch at position {position + at}")
+                if at + header.size > len(chunk):
+                    break
+                batch = RecordBatch(chunk[at : at + header.size])
+                if not batch.is_valid_crc():
+                    raise CannotClean(f"{path}: a wrong CRC at position {position + at}")
+                yield header, batch
+                at += header.size
+            if not at:
+                raise CannotClean(f"{path}: no whole batch at position {position}")
+            self.read_bytes += at
+            self._pace.spend(at)
+            position += at
+
+    def _cannot(self, header: Header, error: Exception) -> CannotClean:
+        where = f"{self._job.directory}: the batch at offset {header.base_offset}"
+        return CannotClean(f"{where} cannot be read: {error}")
+
+
+class _Writer:
+    """Appends batches to a new segment, many at a time."""
+
+    def __init__(self, segment: LogSegment) -> None:
+        self._segment = segment
+        self._data = bytearray()
+        self._headers: list[Header] = []
+
+    def add(self, batch: memoryview | bytes) -> None:
+        if self._data and len(self._data) + len(batch) > _WRITE_BYTES:
+            self.flush()
+        self._data += batch
+        self._headers.append(Header._make(HEADER.unpack_from(batch)))
+
+    def flush(self) -> None:
+        if self._data:
+            self._segment.append(memoryview(self._data), self._headers)
+            self._data = bytearray()
+            self._headers = []
+
+
+def _marker(header: Header, batch: RecordBatch) -> ControlType | None:
+    """What a control batch says; None for data, and for a marker that was emptied."""
+    if not header.attributes & CONTROL or not header.record_count:
+        return None
+    return read_control_record(batch.records()[0]).type
