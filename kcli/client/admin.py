@@ -13,19 +13,20 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
-from kcli.client import offsets, quotas
+from kcli.client import configs, offsets, quotas, topics
 from kcli.client.cluster import METADATA, Cluster, Node, To, node_of
 from kcli.client.config import AdminConfig
 from kcli.client.descriptions import (
     ClusterDescription,
+    ConfigChange,
     ConfigEntry,
+    ConfigOp,
     ConfigResource,
     ConfigSource,
     ConfigSynonym,
@@ -50,7 +51,9 @@ from kserver.wire import versions
 __all__ = [
     "Admin",
     "ClusterDescription",
+    "ConfigChange",
     "ConfigEntry",
+    "ConfigOp",
     "ConfigResource",
     "ConfigSource",
     "ConfigSynonym",
@@ -72,12 +75,10 @@ K = TypeVar("K")
 FIND_COORDINATOR = 10
 CREATE_TOPICS = 19
 DELETE_TOPICS = 20
-DESCRIBE_CONFIGS = 32
 CREATE_PARTITIONS = 37
 LIST_PARTITION_REASSIGNMENTS = 46
 DESCRIBE_CLUSTER = 60
 UNREGISTER_BROKER = 64
-DESCRIBE_TOPIC_PARTITIONS = 75
 
 # Metadata takes topic ids from here on (KIP-516), and DeleteTopics.
 METADATA_BY_ID = 12
@@ -133,13 +134,13 @@ class Admin:
 
         async def attempt() -> dict[str, TopicDescription | KafkaError]:
             peer = await self.cluster.peer()
-            if DESCRIBE_TOPIC_PARTITIONS in peer.versions:
-                return await _describe_in_pages(peer, wanted, page_size)
+            if topics.DESCRIBE_TOPIC_PARTITIONS in peer.versions:
+                return await topics.describe_in_pages(peer, wanted, page_size)
             new = versions.request(METADATA, peer.version(METADATA))
             asked = [new.topics(name=name) for name in wanted]
             answer = await peer.call(new(topics=asked, allow_auto_topic_creation=False))
             self.cluster.learn(answer, wanted)
-            return {topic.name: _description_or_error(topic) for topic in answer.topics}
+            return {topic.name: topics.description_or_error(topic) for topic in answer.topics}
 
         if not wanted:
             return {}
@@ -159,7 +160,7 @@ class Admin:
             new = versions.request(METADATA, version)
             asked = [new.topics(topic_id=id, name=None) for id in wanted]
             answer = await peer.call(new(topics=asked, allow_auto_topic_creation=False))
-            return {topic.topic_id: _description_or_error(topic) for topic in answer.topics}
+            return {topic.topic_id: topics.description_or_error(topic) for topic in answer.topics}
 
         if not wanted:
             return {}
@@ -277,46 +278,78 @@ class Admin:
 
         A broker is asked about itself; of the name "" (the default for all) any broker knows.
         """
-        by_target: dict[BrokerId | To, list[ConfigResource]] = defaultdict(list)
-        for kind, name in dict.fromkeys(resources):
-            asks_itself = kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
-            asks_itself = asks_itself and name.isdecimal()
-            by_target[int(name) if asks_itself else To.ANY].append((ResourceType(kind), name))
+        query = configs.Query(keys, include_synonyms, include_documentation)
 
         async def ask(
-            to: BrokerId | To, resources: list[ConfigResource]
+            peer: Peer, of: list[ConfigResource]
         ) -> dict[ConfigResource, list[ConfigEntry] | KafkaError]:
-            peer = await self.cluster.peer(to)
-            new = versions.request(DESCRIBE_CONFIGS, peer.version(DESCRIBE_CONFIGS))
-            wanted = None if keys is None else list(keys)
-            answer = await peer.call(
-                new(
-                    resources=[
-                        new.resources(
-                            resource_type=kind, resource_name=name, configuration_keys=wanted
-                        )
-                        for kind, name in resources
-                    ],
-                    include_synonyms=include_synonyms,
-                    include_documentation=include_documentation,
-                )
-            )
-            told = {
-                (r.resource_type, r.resource_name): _refusal(r)
-                or [_entry(entry) for entry in r.configs]
-                for r in answer.results
-            }
-            return {resource: told.get(resource) or left_out() for resource in resources}
+            return await configs.describe(peer, of, query)
 
-        async def ask_again(
-            to: BrokerId | To, resources: list[ConfigResource]
-        ) -> dict[ConfigResource, list[ConfigEntry] | KafkaError]:
+        return await self._of_each("describeConfigs", resources, ask)
+
+    async def incremental_alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Sequence[ConfigChange]],
+        *,
+        validate_only: bool = False,
+    ) -> dict[ConfigResource, KafkaError | None]:
+        """Change some keys of each resource, all of them or none; the others stay (KIP-339)."""
+
+        async def ask(
+            peer: Peer, of: list[ConfigResource]
+        ) -> dict[ConfigResource, KafkaError | None]:
+            wanted = {resource: changes[resource] for resource in of}
+            return await configs.alter_incrementally(peer, wanted, validate_only=validate_only)
+
+        return await self._of_each("incrementalAlterConfigs", changes, ask)
+
+    async def alter_configs(
+        self,
+        overrides: Mapping[ConfigResource, Mapping[str, str]],
+        *,
+        validate_only: bool = False,
+    ) -> dict[ConfigResource, KafkaError | None]:
+        """Give each resource these overrides and no other: what is left out falls back."""
+
+        async def ask(
+            peer: Peer, of: list[ConfigResource]
+        ) -> dict[ConfigResource, KafkaError | None]:
+            wanted = {resource: overrides[resource] for resource in of}
+            return await configs.alter(peer, wanted, validate_only=validate_only)
+
+        return await self._of_each("alterConfigs", overrides, ask)
+
+    async def list_config_resources(
+        self, types: Sequence[ResourceType] = ()
+    ) -> list[ConfigResource]:
+        """Of these types, or of all, what there is (KIP-1142)."""
+
+        async def attempt() -> list[ConfigResource]:
+            return await configs.list_resources(await self.cluster.peer(), types)
+
+        return await self._retry("listConfigResources", attempt)
+
+    async def _of_each(
+        self,
+        call: str,
+        resources: Iterable[ConfigResource],
+        ask: Callable[[Peer, list[ConfigResource]], Awaitable[dict[ConfigResource, T]]],
+    ) -> dict[ConfigResource, T | KafkaError]:
+        """Ask about each resource the one who knows, all at the same time."""
+
+        async def of_one(
+            to: BrokerId | To, of: list[ConfigResource]
+        ) -> dict[ConfigResource, T | KafkaError]:
+            async def attempt() -> dict[ConfigResource, T]:
+                return await ask(await self.cluster.peer(to), of)
+
             try:
-                return await self._retry("describeConfigs", lambda: ask(to, resources))
+                return {**await self._retry(call, attempt)}
             except KafkaError as error:
-                return dict.fromkeys(resources, error)
+                return dict.fromkeys(of, error)
 
-        answers = await asyncio.gather(*(ask_again(to, of) for to, of in by_target.items()))
+        targets = configs.by_target(resources)
+        answers = await asyncio.gather(*(of_one(to, of) for to, of in targets.items()))
         return {resource: found for answer in answers for resource, found in answer.items()}
 
     # Quotas
@@ -478,60 +511,6 @@ class Admin:
             raise KafkaError(code, message or "")
 
 
-async def _describe_in_pages(
-    peer: Peer, names: list[str], page_size: int
-) -> dict[str, TopicDescription | KafkaError]:
-    """KIP-966: a topic may go on in the next page, from the cursor."""
-    new = versions.request(DESCRIBE_TOPIC_PARTITIONS, peer.version(DESCRIBE_TOPIC_PARTITIONS))
-    found: dict[str, TopicDescription | KafkaError] = {}
-    rest, cursor = sorted(names), None
-    while rest:
-        answer = await peer.call(
-            new(
-                topics=[new.topics(name=name) for name in rest],
-                response_partition_limit=page_size,
-                cursor=cursor,
-            )
-        )
-        for topic in answer.topics:
-            page = _description_or_error(topic)
-            before = found.get(topic.name)
-            if isinstance(before, TopicDescription) and isinstance(page, TopicDescription):
-                both = before.partitions + page.partitions
-                page = TopicDescription(page.name, page.id, page.is_internal, both)
-            found[topic.name] = page
-        if answer.next_cursor is None:
-            break
-        at = (answer.next_cursor.topic_name, answer.next_cursor.partition_index)
-        if cursor is not None and at <= (cursor.topic_name, cursor.partition_index):
-            raise KafkaError(ErrorCode.invalid_request, f"{peer} sends the same page again")
-        cursor = new.cursor(topic_name=at[0], partition_index=at[1])
-        rest = [name for name in rest if name >= at[0]]
-    return found
-
-
-def _description_or_error(topic: Any) -> TopicDescription | KafkaError:
-    if topic.error_code != ErrorCode.none:
-        return KafkaError(topic.error_code)
-    return TopicDescription(
-        topic.name,
-        getattr(topic, "topic_id", None),
-        getattr(topic, "is_internal", False),
-        tuple(
-            PartitionDescription(
-                p.partition_index,
-                p.leader_id if p.leader_id >= 0 else None,
-                p.replica_nodes,
-                p.isr_nodes,
-                getattr(p, "eligible_leader_replicas", None),
-                getattr(p, "last_known_elr", None),
-                getattr(p, "leader_epoch", -1),
-            )
-            for p in sorted(topic.partitions, key=lambda p: p.partition_index)
-        ),
-    )
-
-
 def _unknown_topic() -> KafkaError:
     return KafkaError(ErrorCode.unknown_topic_or_partition)
 
@@ -561,13 +540,13 @@ def _new_topic(new: Any, topic: NewTopic) -> Any:
 
 
 def _created(topic: Any) -> CreatedTopic | KafkaError:
-    configs = getattr(topic, "configs", None)
+    told = getattr(topic, "configs", None)
     return _refusal(topic) or CreatedTopic(
         topic.name,
         getattr(topic, "topic_id", None),
         getattr(topic, "num_partitions", -1),
         getattr(topic, "replication_factor", -1),
-        None if configs is None else tuple(_entry(entry) for entry in configs),
+        None if told is None else tuple(configs.entry_of(entry) for entry in told),
     )
 
 
@@ -579,20 +558,4 @@ def _more_partitions(new: Any, name: str, topic: NewPartitions) -> Any:
         assignments=None
         if manual is None
         else [new.topics.assignments(broker_ids=tuple(replicas)) for replicas in manual],
-    )
-
-
-def _entry(entry: Any) -> ConfigEntry:
-    return ConfigEntry(
-        entry.name,
-        entry.value,
-        ConfigSource(entry.config_source),
-        entry.is_sensitive,
-        entry.read_only,
-        ConfigType(getattr(entry, "config_type", 0)),
-        getattr(entry, "documentation", None),
-        tuple(
-            ConfigSynonym(s.name, s.value, ConfigSource(s.source))
-            for s in getattr(entry, "synonyms", ())
-        ),
     )

@@ -64,12 +64,29 @@ class ConfigType(IntEnum):
         return cls.UNKNOWN
 
 
+class ConfigOp(IntEnum):
+    """What is to happen to a key (Kafka's AlterConfigOp.OpType); the last two are for lists."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
 class CoordinatorType(IntEnum):
     GROUP = 0
     TRANSACTION = 1
 
 
 ConfigResource: TypeAlias = tuple[ResourceType, str]
+
+
+class ConfigChange(NamedTuple):
+    """One key; ConfigOp.DELETE has no value."""
+
+    key: str
+    type: ConfigOp
+    value: str | None = None
 
 
 class TopicListing(NamedTuple):

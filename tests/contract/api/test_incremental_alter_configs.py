@@ -1,7 +1,6 @@
 
 import pytest
 
-from kserver.api import alter_configs as replacing
 from kserver.api import incremental_alter_configs as module
 from kserver.errors import ErrorCode
 from tests.contract.api.calls import node_id, told
@@ -39,14 +38,10 @@ def own(client):
 
 @pytest.fixture
 def restored(client, own):
-    """Whatever is set of brokers is as it was afterwards."""
+    """What these tests set of brokers is not set afterwards."""
     yield
     for name in (own, ""):
-        resources = [{"resource_type": BROKER, "resource_name": name, "configs": []}]
-        (result,) = client.call(
-            replacing.KEY, 2, resources=resources, validate_only=False
-        ).responses
-        assert result.error_code is ErrorCode.none
+        assert alter(client, NEWEST, BROKER, name, ("message.max.bytes", DELETE, None)) is None
 
 
 @every_version

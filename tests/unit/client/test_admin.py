@@ -10,8 +10,6 @@ from kcli.client.admin import (
     CREATE_TOPICS,
     DELETE_TOPICS,
     DESCRIBE_CLUSTER,
-    DESCRIBE_CONFIGS,
-    DESCRIBE_TOPIC_PARTITIONS,
     FIND_COORDINATOR,
     LIST_PARTITION_REASSIGNMENTS,
     UNREGISTER_BROKER,
@@ -25,7 +23,9 @@ from kcli.client.admin import (
 )
 from kcli.client.cluster import Node
 from kcli.client.config import AdminConfig
+from kcli.client.configs import DESCRIBE_CONFIGS
 from kcli.client.offsets import LIST_OFFSETS, ListedOffset
+from kcli.client.topics import DESCRIBE_TOPIC_PARTITIONS
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import TopicPartition
 from kserver.wire.versions import reply_to

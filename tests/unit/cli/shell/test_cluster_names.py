@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 
-from kcli.client.admin import DESCRIBE_CONFIGS, Admin, ResourceType
+from kcli.client.admin import Admin, ResourceType
 from kcli.client.config import AdminConfig
+from kcli.client.configs import DESCRIBE_CONFIGS
 from kcli.shell.cluster_names import cluster, topic_keys
 from kserver.errors import ErrorCode
 from kserver.wire.versions import reply_to

@@ -1,0 +1,187 @@
+"""Configurations, told and changed: DescribeConfigs (key 32), AlterConfigs (33),
+IncrementalAlterConfigs (44) and ListConfigResources (74).
+
+A broker, and its loggers, are asked about themselves; of everything else any broker knows, of the
+name "" too, which is the default of all brokers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kcli.client.cluster import To
+from kcli.client.descriptions import (
+    ConfigChange,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    ResourceType,
+)
+from kcli.client.offsets import left_out
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import BrokerId
+from kserver.peer import Peer
+from kserver.wire import versions
+
+DESCRIBE_CONFIGS = 32
+ALTER_CONFIGS = 33
+INCREMENTAL_ALTER_CONFIGS = 44
+LIST_CONFIG_RESOURCES = 74
+
+# Before, ListConfigResources was ListClientMetricsResources (KIP-1142).
+ALL_RESOURCES = 1
+
+_OF_ONE_BROKER = (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What DescribeConfigs is to tell; `keys` None is all of them."""
+
+    keys: Collection[str] | None = None
+    synonyms: bool = False
+    documentation: bool = False
+
+
+def by_target(resources: Iterable[ConfigResource]) -> dict[BrokerId | To, list[ConfigResource]]:
+    """Whom to ask about which."""
+    targets: dict[BrokerId | To, list[ConfigResource]] = defaultdict(list)
+    for kind, name in dict.fromkeys(resources):
+        itself = kind in _OF_ONE_BROKER and name.isdecimal()
+        targets[int(name) if itself else To.ANY].append((ResourceType(kind), name))
+    return targets
+
+
+async def describe(
+    peer: Peer, resources: Sequence[ConfigResource], query: Query
+) -> dict[ConfigResource, list[ConfigEntry] | KafkaError]:
+    new = versions.request(DESCRIBE_CONFIGS, peer.version(DESCRIBE_CONFIGS))
+    keys = None if query.keys is None else list(query.keys)
+    answer = await peer.call(
+        new(
+            resources=[
+                new.resources(resource_type=kind, resource_name=name, configuration_keys=keys)
+                for kind, name in resources
+            ],
+            include_synonyms=query.synonyms,
+            include_documentation=query.documentation,
+        )
+    )
+    told = {
+        (r.resource_type, r.resource_name): _refusal(r) or [entry_of(entry) for entry in r.configs]
+        for r in answer.results
+    }
+    return {resource: told.get(resource) or left_out() for resource in resources}
+
+
+async def alter_incrementally(
+    peer: Peer,
+    changes: Mapping[ConfigResource, Sequence[ConfigChange]],
+    *,
+    validate_only: bool,
+) -> dict[ConfigResource, KafkaError | None]:
+    new = versions.request(INCREMENTAL_ALTER_CONFIGS, peer.version(INCREMENTAL_ALTER_CONFIGS))
+    configs = new.resources.configs
+    answer = await peer.call(
+        new(
+            resources=[
+                new.resources(
+                    resource_type=kind,
+                    resource_name=name,
+                    configs=[
+                        configs(name=one.key, config_operation=one.type, value=one.value)
+                        for one in of_one
+                    ],
+                )
+                for (kind, name), of_one in changes.items()
+            ],
+            validate_only=validate_only,
+        )
+    )
+    return _altered(answer, changes)
+
+
+async def alter(
+    peer: Peer,
+    configs: Mapping[ConfigResource, Mapping[str, str]],
+    *,
+    validate_only: bool,
+) -> dict[ConfigResource, KafkaError | None]:
+    new = versions.request(ALTER_CONFIGS, peer.version(ALTER_CONFIGS))
+    answer = await peer.call(
+        new(
+            resources=[
+                new.resources(
+                    resource_type=kind,
+                    resource_name=name,
+                    configs=[
+                        new.resources.configs(name=key, value=value) for key, value in set_.items()
+                    ],
+                )
+                for (kind, name), set_ in configs.items()
+            ],
+            validate_only=validate_only,
+        )
+    )
+    return _altered(answer, configs)
+
+
+async def list_resources(peer: Peer, types: Sequence[ResourceType]) -> list[ConfigResource]:
+    """Raises KafkaError where the broker cannot list such."""
+    version = peer.version(LIST_CONFIG_RESOURCES)
+    new = versions.request(LIST_CONFIG_RESOURCES, version)
+    if version < ALL_RESOURCES and list(types) != [ResourceType.CLIENT_METRICS]:
+        text = f"{peer} lists no resources but client metrics"
+        raise KafkaError(ErrorCode.unsupported_version, text)
+    answer = await peer.call(new(resource_types=list(types)))
+    if answer.error_code != ErrorCode.none:
+        raise KafkaError(answer.error_code)
+    if version < ALL_RESOURCES:
+        found = answer.config_resources
+        return [(ResourceType.CLIENT_METRICS, one.resource_name) for one in found]
+    known = list(ResourceType)
+    return [
+        (ResourceType(one.resource_type), one.resource_name)
+        for one in answer.config_resources
+        if one.resource_type in known
+    ]
+
+
+def _altered(
+    answer: Any, asked: Iterable[ConfigResource]
+) -> dict[ConfigResource, KafkaError | None]:
+    """NOT_CONTROLLER, which holds for a moment only, is raised, so that all is asked again: that
+    changes nothing where it was done."""
+    results = {(r.resource_type, r.resource_name): _refusal(r) for r in answer.responses}
+    for refusal in results.values():
+        if refusal is not None and refusal.code == ErrorCode.not_controller:
+            raise refusal
+    return {resource: results.get(resource, left_out()) for resource in asked}
+
+
+def _refusal(item: Any) -> KafkaError | None:
+    if item.error_code == ErrorCode.none:
+        return None
+    return KafkaError(item.error_code, item.error_message or "")
+
+
+def entry_of(entry: Any) -> ConfigEntry:
+    """As DescribeConfigs and CreateTopics tell it."""
+    return ConfigEntry(
+        entry.name,
+        entry.value,
+        ConfigSource(entry.config_source),
+        entry.is_sensitive,
+        entry.read_only,
+        ConfigType(getattr(entry, "config_type", 0)),
+        getattr(entry, "documentation", None),
+        tuple(
+            ConfigSynonym(s.name, s.value, ConfigSource(s.source))
+            for s in getattr(entry, "synonyms", ())
+        ),
+    )

@@ -1,0 +1,66 @@
+"""Topics as answers tell of them: Metadata (key 3) and DescribeTopicPartitions (75)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kcli.client.descriptions import PartitionDescription, TopicDescription
+from kserver.errors import ErrorCode, KafkaError
+from kserver.peer import Peer
+from kserver.wire import versions
+
+DESCRIBE_TOPIC_PARTITIONS = 75
+
+
+async def describe_in_pages(
+    peer: Peer, names: list[str], page_size: int
+) -> dict[str, TopicDescription | KafkaError]:
+    """KIP-966: a topic may go on in the next page, from the cursor."""
+    new = versions.request(DESCRIBE_TOPIC_PARTITIONS, peer.version(DESCRIBE_TOPIC_PARTITIONS))
+    found: dict[str, TopicDescription | KafkaError] = {}
+    rest, cursor = sorted(names), None
+    while rest:
+        answer = await peer.call(
+            new(
+                topics=[new.topics(name=name) for name in rest],
+                response_partition_limit=page_size,
+                cursor=cursor,
+            )
+        )
+        for topic in answer.topics:
+            page = description_or_error(topic)
+            before = found.get(topic.name)
+            if isinstance(before, TopicDescription) and isinstance(page, TopicDescription):
+                both = before.partitions + page.partitions
+                page = TopicDescription(page.name, page.id, page.is_internal, both)
+            found[topic.name] = page
+        if answer.next_cursor is None:
+            break
+        at = (answer.next_cursor.topic_name, answer.next_cursor.partition_index)
+        if cursor is not None and at <= (cursor.topic_name, cursor.partition_index):
+            raise KafkaError(ErrorCode.invalid_request, f"{peer} sends the same page again")
+        cursor = new.cursor(topic_name=at[0], partition_index=at[1])
+        rest = [name for name in rest if name >= at[0]]
+    return found
+
+
+def description_or_error(topic: Any) -> TopicDescription | KafkaError:
+    if topic.error_code != ErrorCode.none:
+        return KafkaError(topic.error_code)
+    return TopicDescription(
+        topic.name,
+        getattr(topic, "topic_id", None),
+        getattr(topic, "is_internal", False),
+        tuple(
+            PartitionDescription(
+                p.partition_index,
+                p.leader_id if p.leader_id >= 0 else None,
+                p.replica_nodes,
+                p.isr_nodes,
+                getattr(p, "eligible_leader_replicas", None),
+                getattr(p, "last_known_elr", None),
+                getattr(p, "leader_epoch", -1),
+            )
+            for p in sorted(topic.partitions, key=lambda p: p.partition_index)
+        ),
+    )
