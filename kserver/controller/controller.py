@@ -1,8 +1,9 @@
-"""The controller: makes, grows and deletes topics, decides who leads their partitions, sets quotas.
+"""The controller: makes, grows and deletes topics, decides who leads their partitions, keeps
+configurations and quotas.
 
-Here it serves a broker that is alone and its own controller.  What to do is planned in `topics`
-and `quotas`; this module reads and writes the znodes, one operation at a time (`run`), and tells
-the broker.
+Here it serves a broker that is alone and its own controller.  What to do is planned in `topics`,
+`configs` and `quotas`; this module reads and writes the znodes, through `claimed_store`, one
+operation at a time (`run`), and tells the broker.
 
     claimed   /controller is this session's, /controller_epoch was raised: operations are served
     lost      the session expired: they are refused with NOT_CONTROLLER until it is claimed again
@@ -29,26 +30,22 @@ from kserver import znodes
 from kserver.config.broker import BrokerConfig
 from kserver.controller import configs, quotas
 from kserver.controller import topics as rules
+from kserver.controller.claimed_store import ClaimedStore, together
 from kserver.controller.topics import NewPartitions, NewTopic
 from kserver.errors import ConfigError, ErrorCode, KafkaError, StorageError
 from kserver.metadata import ClusterMetadata, MetadataCache, TopicInfo
 from kserver.model import NO_BROKER, BrokerId, QuotaEntity
 from kserver.world import World
-from kserver.world.session import RECONNECT_BACKOFF_S, claim, until_connected
+from kserver.world.session import claim, until_connected
 from kserver.world.zookeeper import (
-    NO_SESSION,
     BadVersion,
-    Check,
-    ConnectionLost,
     Create,
     Delete,
     NodeExists,
-    NoNode,
     Op,
     SessionEvent,
     SessionExpired,
     SetData,
-    Stat,
     ZooKeeperError,
 )
 
@@ -57,9 +54,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_WAITING_OPERATIONS = 1000
-OPS_PER_WRITE = 1000
-"""A partition takes two of up to 350 bytes; ZooKeeper refuses requests of 1 MB."""
-CALLS_AT_ONCE = 100
 KEPT_NOTES = 100
 """Of changed configurations; by then every broker has read them."""
 
@@ -93,14 +87,17 @@ class Controller:
         self._id = broker_id
         self._on_change = on_change
         self._epoch = 0
-        self._epoch_version = 0
+        self._store = ClaimedStore(world.zookeeper)
         self._claimed = False
-        self._session = NO_SESSION
-        """The one that claimed, or last tried to."""
         self._expired = False
         self._stopped = False
         # `_in_turn` keeps it within MAX_WAITING_OPERATIONS.
         self._operations: asyncio.Queue[Operation] = asyncio.Queue()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this broker is the controller, as far as it knows."""
+        return self._claimed
 
     async def start(self) -> None:
         """Become the controller and read the cluster into `metadata`, without telling `on_change`.
@@ -284,7 +281,7 @@ class Controller:
         there = await until_connected(partial(self._zookeeper.exists, path))
         notes = await until_connected(partial(self._zookeeper.children, znodes.CONFIG_CHANGES))
         note = znodes.encode_config_change(*plan.entity)
-        await self._write(
+        await self._store.write(
             [
                 SetData(path, data) if there else Create(path, data),
                 Create(znodes.CONFIG_CHANGE_PREFIX, note, sequence=True),
@@ -308,19 +305,19 @@ class Controller:
     ) -> Mapping[str, str]:
         """Change what an entity overrides; returns it as it is now."""
         path = znodes.config_path(entity_type, name)
-        found = await until_connected(partial(self._find, path))
+        found = await until_connected(partial(self._store.find, path))
         before = znodes.decode_config(entity_type, name, found[0] if found else b"")
         after = {k: v for k, v in (before | dict(changes)).items() if v is not None}
         data = znodes.encode_config(after)
         if found is not None:
-            await self._write([SetData(path, data, found[1].version)])
+            await self._store.write([SetData(path, data, found[1].version)])
         elif after:
             missing = [
                 Create(parent)
                 for parent in znodes.parents_of(path)
                 if await until_connected(partial(self._zookeeper.exists, parent)) is None
             ]
-            await self._write([*missing, Create(path, data)])
+            await self._store.write([*missing, Create(path, data)])
         return after
 
     def _plan(
@@ -356,13 +353,13 @@ class Controller:
                 return KafkaError(ErrorCode.unknown_server_error, str(error))
             return plan
 
-        return await _together([partial(apply, plan) for plan in plans])
+        return await together([partial(apply, plan) for plan in plans])
 
     async def _write_topic(self, topic: TopicInfo) -> None:
         config_path = znodes.config_path(znodes.TOPIC_CONFIGS, topic.name)
         old_config = await until_connected(partial(self._zookeeper.exists, config_path))
         try:
-            await self._write(
+            await self._store.write(
                 rules.writes_to_create(topic, self._epoch, has_config_znode=old_config is not None)
             )
         except NodeExists as error:
@@ -374,12 +371,12 @@ class Controller:
         path = znodes.topic_path(topic.name)
         data, stat = await until_connected(partial(self._zookeeper.get, path))
         old = znodes.decode_topic(topic.name, data)
-        await self._write(rules.writes_to_grow(topic, old, stat.version, self._epoch))
+        await self._store.write(rules.writes_to_grow(topic, old, stat.version, self._epoch))
         log.info("grew topic %s to %d partition(s)", topic.name, len(topic.partitions))
 
     async def _write_deletion(self, topic: TopicInfo) -> None:
         try:
-            await self._write([Create(znodes.delete_topic_path(topic.name))])
+            await self._store.write([Create(znodes.delete_topic_path(topic.name))])
         except NodeExists:
             pass  # noted already, by an old tool
         await until_connected(partial(self._remove, topic.name))
@@ -391,50 +388,12 @@ class Controller:
         if await self._zookeeper.exists(config_path):
             paths.append(config_path)
         while level:
-            names = await _together([partial(self._children, path) for path in level])
+            names = await together([partial(self._store.children, path) for path in level])
             below = [(p, n) for p, n in zip(level, names, strict=True) if n is not None]
             paths += [path for path, _ in below]
             level = [f"{path}/{name}" for path, names in below for name in names]
-        await self._write([Delete(path) for path in reversed(paths)])
+        await self._store.write([Delete(path) for path in reversed(paths)])
         log.info("deleted topic %s", topic)
-
-    async def _write(self, ops: Sequence[Op]) -> None:
-        """At once if they are not too many, else in order."""
-        for at in range(0, len(ops), OPS_PER_WRITE):
-            await self._write_at_once(ops[at : at + OPS_PER_WRITE])
-
-    async def _write_at_once(self, ops: Sequence[Op]) -> None:
-        """SessionExpired, or BadVersion when another controller was elected since."""
-        guard = Check(znodes.CONTROLLER_EPOCH, self._epoch_version)
-        while True:
-            if self._zookeeper.session_id != self._session:
-                raise SessionExpired(znodes.CONTROLLER)
-            try:
-                await self._zookeeper.multi([guard, *ops])
-                return
-            except ConnectionLost:
-                await asyncio.sleep(RECONNECT_BACKOFF_S)
-                # It may have been written for all that; then writing it again would fail.
-                if await until_connected(partial(self._is_written, ops[0])):
-                    return
-
-    async def _is_written(self, op: Op) -> bool:
-        found = await self._find(op.path)
-        if isinstance(op, Create | SetData):
-            return found is not None and found[0] == op.data
-        return found is None
-
-    async def _find(self, path: str) -> tuple[bytes, Stat] | None:
-        try:
-            return await self._zookeeper.get(path)
-        except NoNode:
-            return None
-
-    async def _children(self, path: str) -> list[str] | None:
-        try:
-            return await self._zookeeper.children(path)
-        except NoNode:
-            return None
 
     def _publish(self, changed: Sequence[TopicInfo], deleted: frozenset[str] = frozenset()) -> None:
         if changed or deleted:
@@ -463,7 +422,7 @@ class Controller:
         self._on_change(self._metadata.current)
 
     async def _take_over(self) -> None:
-        self._session = self._zookeeper.session_id
+        self._store.session = self._zookeeper.session_id
         timeout_ms = self._config.zookeeper_session_timeout_ms
         try:
             await claim(self._zookeeper, znodes.CONTROLLER, self._try_to_claim, timeout_ms)
@@ -476,15 +435,15 @@ class Controller:
             ) from error
         data, stat = await until_connected(partial(self._zookeeper.get, znodes.CONTROLLER_EPOCH))
         self._epoch = znodes.decode_controller_epoch(data)
-        self._epoch_version = stat.version
+        self._store.epoch_version = stat.version
         await until_connected(self._load)
-        if self._zookeeper.session_id != self._session:
+        if self._zookeeper.session_id != self._store.session:
             raise SessionExpired(znodes.CONTROLLER)
         self._claimed = True
         log.info("controller of the cluster in epoch %d", self._epoch)
 
     async def _try_to_claim(self) -> None:
-        found = await self._find(znodes.CONTROLLER_EPOCH)
+        found = await self._store.find(znodes.CONTROLLER_EPOCH)
         if found is None:
             await self._zookeeper.create(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
             epoch, version = 0, 0
@@ -505,7 +464,7 @@ class Controller:
         for name in await self._zookeeper.children(znodes.DELETE_TOPICS):
             await self._remove(name)
         names = await self._zookeeper.children(znodes.TOPICS)
-        restored = await _together([partial(self._restore, name) for name in names])
+        restored = await together([partial(self._restore, name) for name in names])
         changes: list[Op] = []
         for _, ops in restored:
             for op in ops:
@@ -514,7 +473,7 @@ class Controller:
                     await self._zookeeper.create(op.path, op.data, make_parents=True)
                 else:
                     changes.append(op)
-        await self._write(changes)
+        await self._store.write(changes)
         image = replace(
             self._metadata.current,
             controller=self._id,
@@ -529,26 +488,26 @@ class Controller:
         found: dict[BrokerId, Mapping[str, str]] = {}
         for broker in (NO_BROKER, self._id):
             name = znodes.DEFAULT_ENTITY if broker == NO_BROKER else str(broker)
-            stored = await self._find(znodes.config_path(znodes.BROKER_CONFIGS, name))
+            stored = await self._store.find(znodes.config_path(znodes.BROKER_CONFIGS, name))
             if stored is not None:
                 found[broker] = znodes.decode_config(znodes.BROKER_CONFIGS, name, stored[0])
         return found
 
     async def _read_quotas(self) -> Mapping[QuotaEntity, Mapping[str, float]]:
-        users = await self._children(f"/config/{znodes.USER_CONFIGS}") or []
+        users = await self._store.children(f"/config/{znodes.USER_CONFIGS}") or []
         names = [(znodes.USER_CONFIGS, user) for user in users]
         for kind in (znodes.CLIENT_CONFIGS, znodes.IP_CONFIGS):
-            names += [(kind, name) for name in await self._children(f"/config/{kind}") or []]
+            names += [(kind, name) for name in await self._store.children(f"/config/{kind}") or []]
         for user in users:
             below = znodes.config_path(znodes.USER_CONFIGS, f"{user}/clients")
             names += [
                 (znodes.USER_CONFIGS, f"{user}/clients/{client_id}")
-                for client_id in await self._children(below) or []
+                for client_id in await self._store.children(below) or []
             ]
-        paths = [partial(self._find, znodes.config_path(*name)) for name in names]
+        paths = [partial(self._store.find, znodes.config_path(*name)) for name in names]
         bounds = {
             znodes.quota_entity(*name): quotas.bounds(znodes.decode_config(*name, found[0]))
-            for name, found in zip(names, await _together(paths), strict=True)
+            for name, found in zip(names, await together(paths), strict=True)
             if found is not None
         }
         return quotas.held(bounds)
@@ -561,9 +520,9 @@ class Controller:
             assignment = replace(assignment, topic_id=self._new_topic_id())
             data = znodes.encode_topic(assignment)
             ops.append(SetData(znodes.topic_path(name), data, stat.version))
-        config = await self._find(znodes.config_path(znodes.TOPIC_CONFIGS, name))
-        paths = [partial(self._find, znodes.state_path(name, p)) for p in assignment.replicas]
-        found = zip(assignment.replicas, await _together(paths), strict=True)
+        config = await self._store.find(znodes.config_path(znodes.TOPIC_CONFIGS, name))
+        paths = [partial(self._store.find, znodes.state_path(name, p)) for p in assignment.replicas]
+        found = zip(assignment.replicas, await together(paths), strict=True)
         states = {
             p: znodes.decode_state(name, p, state[0], state[1].version)
             for p, state in found
@@ -585,14 +544,6 @@ class Controller:
             # As an argument of a command it must not look like an option.
             if not znodes.uuid_to_text(topic_id).startswith("-"):
                 return topic_id
-
-
-async def _together(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
-    """Their results in order, CALLS_AT_ONCE of them under way at a time."""
-    results: list[T] = []
-    for at in range(0, len(calls), CALLS_AT_ONCE):
-        results += await asyncio.gather(*(call() for call in calls[at : at + CALLS_AT_ONCE]))
-    return results
 
 
 def _not_controller() -> KafkaError:
