@@ -13,6 +13,7 @@ import sys
 from setuptools import setup
 
 COMPILED = (
+    "kserver/metrics/meters.py",
     "kserver/wire/varint.py",
     "kserver/wire/records.py",
     "kserver/wire/batch.py",

@@ -25,6 +25,7 @@ from kserver.config.sections.kraft import KRaftSettings
 from kserver.config.sections.log import LogSettings
 from kserver.config.sections.metrics import MetricsSettings
 from kserver.config.sections.network import NetworkSettings
+from kserver.config.sections.observability import ObservabilitySettings
 from kserver.config.sections.quotas import QuotaSettings
 from kserver.config.sections.replication import ReplicationSettings
 from kserver.config.sections.sasl import SaslSettings
@@ -88,6 +89,7 @@ class BrokerConfig(
     ZooKeeperSettings,
     KRaftSettings,
     MetricsSettings,
+    ObservabilitySettings,
     TieredSettings,
 ):
     """Everything that server.properties says.  A change makes a new one (dataclasses.replace)."""

@@ -79,6 +79,9 @@ where Kafka 4 wants a number.
 .B log.flush.before.ack, log.validate.records, flush.before.ack, validate.records
 are not known to Kafka.
 .TP
+.B http.listener, metrics.naming, request.log.slow.ms, log.format, log.level
+are not known to Kafka, which has them as plug-ins and in the files of its logging library.
+.TP
 .B message.downconversion.enable, message.format.version, message.timestamp.difference.max.ms
 are taken of a topic, as by Kafka 3; Kafka 4 refuses them.
 .TP

@@ -1,0 +1,78 @@
+"""What a broker tells of itself: figures, health, log lines."""
+
+from __future__ import annotations
+
+import re
+
+from kserver.config.setting import CLUSTER, LONG, STRING, Check, at_least, one_of, section, setting
+from kserver.metrics.names import JMX, NAMINGS
+
+_LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
+_LEVEL = re.compile(rf"(?:[\w.]+=)?(?:{'|'.join(_LEVELS)})")
+_ADDRESS = re.compile(r"(?:[\w.-]*|\[[0-9a-fA-F:]+\]):([0-9]{1,5})")
+
+
+def _no_address(text: str | None) -> str | None:
+    match = None if text is None else _ADDRESS.fullmatch(text)
+    if text is None or (match and int(match[1]) < 1 << 16):
+        return None
+    return "Value must be host:port; without a host it is every interface"
+
+
+def _no_levels(entries: tuple[str, ...]) -> str | None:
+    if all(map(_LEVEL.fullmatch, entries)):
+        return None
+    return f"Each must be a level, or logger=level; levels are {', '.join(_LEVELS)}"
+
+
+@section
+class ObservabilitySettings:
+    """Metrics, health, log lines."""
+
+    http_listener: str | None = setting(
+        "http.listener",
+        None,
+        Check("host:port", _no_address),
+        type=STRING,
+        doc=(
+            "where /metrics, /healthz and /readyz are answered over HTTP, as in 127.0.0.1:9404; "
+            "nowhere when unset.  Whoever reaches it may read all metrics, names of topics among "
+            "them"
+        ),
+    )
+    metrics_naming: str = setting(
+        "metrics.naming",
+        JMX,
+        one_of(*NAMINGS),
+        doc=(
+            "how metrics are named: jmx, as Prometheus' JMX exporter names Kafka's, or reporter, "
+            "as Strimzi's metrics reporter does"
+        ),
+    )
+    request_log_slow_ms: int = setting(
+        "request.log.slow.ms",
+        -1,
+        at_least(-1),
+        type=LONG,
+        dynamic=CLUSTER,
+        doc="a request that takes this long or longer gets a line in the log; -1 for none",
+    )
+    log_format: str = setting(
+        "log.format",
+        "text",
+        one_of("text", "json"),
+        doc=(
+            "text: a log line for people; json: one object a line, with time, level, logger, "
+            "message and, where there is one, exception"
+        ),
+    )
+    log_level: tuple[str, ...] = setting(
+        "log.level",
+        ("INFO",),
+        Check("LEVEL or logger=LEVEL", _no_levels),
+        doc=(
+            "from which level on lines are logged: of all loggers, or of one and those below it, "
+            "as in INFO,kserver.network=DEBUG.  Changed while the broker runs as the settings of "
+            "the broker's loggers"
+        ),
+    )
