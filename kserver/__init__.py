@@ -4,7 +4,7 @@ The folders, in import order.  A module imports from its own folder or from the 
 right (`tests/tidy/test_layers.py` holds it):
 
     model errors metrics config wire world metadata znodes peer log replica coordinator group txn
-    controller security network api registration broker process
+    controller security network api registration observation broker process
 
 Where is ...?
 
@@ -20,6 +20,7 @@ Where is ...?
     what is not deterministic                  world/: clock, disk, ZooKeeper, randomness
     Kafka's znodes                             znodes.py
     topics: create, grow, delete               controller/topics.py
+    what is counted, and its names             metrics/; read by observation.py
     how it all starts and stops                broker.py; as a process: process.py
 """
 

@@ -208,6 +208,7 @@ def write_answer(
     session_id: int,
     reads: Sequence[Read],
     error: ErrorCode = ErrorCode.none,
+    wait_ms: int = 0,
 ) -> Parts:
     """The frame, as bytes and the file ranges between them."""
     flexible = version >= FIRST_FLEXIBLE
@@ -238,11 +239,11 @@ def write_answer(
         size += len(joined)
     code = error.value
     if flexible:
-        head = _HEAD_V12.pack(size + 15, correlation_id, 0, 0, code, session_id)
+        head = _HEAD_V12.pack(size + 15, correlation_id, 0, wait_ms, code, session_id)
     elif version >= FIRST_WITH_SESSIONS:
-        head = _HEAD_V7.pack(size + 14, correlation_id, 0, code, session_id)
+        head = _HEAD_V7.pack(size + 14, correlation_id, wait_ms, code, session_id)
     else:
-        head = _HEAD_V4.pack(size + 8, correlation_id, 0)
+        head = _HEAD_V4.pack(size + 8, correlation_id, wait_ms)
     first = out[0]
     assert isinstance(first, bytes)
     out[0] = head + first
@@ -275,7 +276,7 @@ def _topic(wanted: Wanted, version: int) -> bytes:
 
 def _partition(one: Read, version: int, flexible: bool) -> bytes:
     """All of a partition's answer up to its records, whose size is the last thing written."""
-    wanted, error, high_watermark, stable, start, _, size, aborted, _ = one
+    wanted, error, high_watermark, stable, start, _, size, aborted, _, _ = one
     index, code = wanted.partition, error.value
     if not aborted:
         if flexible:

@@ -32,6 +32,7 @@ from kserver.log.cleaner import Cleaner
 from kserver.log.directory import LogDirectory, parse_log_name
 from kserver.log.log import Log, LogHome
 from kserver.log.recovery import DamagedLog
+from kserver.metrics.meters import Histogram
 from kserver.model import BrokerId, Offset, TopicPartition
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class LogManager:
         """When to remove which file or directory."""
         self._wake_remover = asyncio.Event()
         self._all_failed: asyncio.Future[None] | None = None
-        self.cleaner = Cleaner(world, self.logs, lambda: self.config, self._cleaned)
+        self.flush_times_ms = Histogram()
+        self.cleaner = Cleaner(world, self.logs, lambda: self.config, self._write_of)
 
     # Start
 
@@ -145,6 +147,11 @@ class LogManager:
             )
         self.logs[opened.topic_partition] = opened
 
+    @property
+    def directories(self) -> Sequence[LogDirectory]:
+        """All of them, those that failed too."""
+        return self._directories
+
     # One log
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
@@ -213,11 +220,10 @@ class LogManager:
     async def recovery_point_lowered(self, lowered: Log) -> None:
         await self._write_of(lowered, checkpoint.RECOVERY_POINTS)
 
-    async def _cleaned(self, cleaned: Log) -> None:
-        if cleaned.directory in self._directory_of:
-            await self._write_of(cleaned, checkpoint.CLEANED)
-
     async def _write_of(self, one: Log, name: str) -> None:
+        """Raises StorageError."""
+        if one.failure is not None:
+            raise one.failure
         directory = self._directory_of[one.directory]
         try:
             await directory.write_offsets(name, self._offsets(name, directory))
@@ -283,8 +289,15 @@ class LogManager:
     async def _flush(self, one: Log) -> None:
         # Its directory goes offline through `disk_failed`; a deleted log need not be flushed.
         with contextlib.suppress(StorageError):
-            await one.flush()
+            await self.flush(one)
             one.flushed_ms = self._world.clock.now_ms()
+
+    async def flush(self, one: Log) -> None:
+        """As the log does it, timed; raises StorageError."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        await one.flush()
+        self.flush_times_ms.add((loop.time() - began_s) * 1000)
 
     def _flush_period_ms(self) -> int:
         """How often to look for unflushed records that are older than `flush.ms`."""

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from kserver.errors import ErrorCode, KafkaError, StorageError
 from kserver.log.log import COLD, Cold, Log, Slice
 from kserver.log.transaction_index import AbortedTransaction
+from kserver.metrics.meters import TopicMeters
 from kserver.model import NO_EPOCH, LeaderEpoch, Offset
 from kserver.replica.fetch_session import Wanted
 from kserver.replica.manager import ReplicaManager
@@ -43,6 +44,8 @@ class Read(NamedTuple):
     size: int = 0
     aborted: Sequence[AbortedTransaction] = ()
     diverging: Diverging | None = None
+    meters: TopicMeters | None = None
+    """Of its topic, where the partition is hosted here."""
 
 
 class Limits(NamedTuple):
@@ -103,6 +106,7 @@ def read(
                     size,
                     aborted,
                     diverging,
+                    partition.meters,
                 )
             )
         except KafkaError as error:
@@ -142,7 +146,16 @@ def _diverging(log: Log, one: Wanted) -> Diverging | None:
 def _refusal(replicas: ReplicaManager, one: Wanted, code: ErrorCode) -> Read:
     """An error; OFFSET_OUT_OF_RANGE carries the offsets that would have been in range."""
     partition = replicas.partitions.get((one.topic or "", one.partition))
-    if partition is None or code is not ErrorCode.offset_out_of_range:
+    if partition is None:
         return Read(one, code)
+    if code is not ErrorCode.offset_out_of_range:
+        return Read(one, code, meters=partition.meters)
     log = partition.log
-    return Read(one, code, log.high_watermark, log.last_stable_offset, log.log_start_offset)
+    return Read(
+        one,
+        code,
+        log.high_watermark,
+        log.last_stable_offset,
+        log.log_start_offset,
+        meters=partition.meters,
+    )

@@ -16,6 +16,7 @@ from kserver.config.topic import TopicConfig
 from kserver.errors import ErrorCode, KafkaError, StorageError
 from kserver.log.manager import LogManager
 from kserver.metadata import ClusterMetadata, MetadataCache, TopicInfo
+from kserver.metrics.meters import AllTopics
 from kserver.model import BrokerId, TopicPartition
 from kserver.replica.partition import Partition
 from kserver.replica.purgatory import Purgatory
@@ -37,6 +38,8 @@ class ReplicaManager:
         self._logs = logs
         self._metadata = metadata
         self._purgatory = purgatory
+        self.topics = AllTopics()
+        """What is counted of each hosted topic."""
         self._overrides: dict[str, Mapping[str, str]] = {}
         """Of each hosted topic those that its logs have, as the image has them."""
         self._unflushed: dict[Partition, None] = {}
@@ -71,6 +74,7 @@ class ReplicaManager:
                 self._drop(hosted)
         for name in self._overrides.keys() - image.topics.keys():
             del self._overrides[name]
+            self.topics.forget(name)
         for topic in image.topics.values():
             self._apply_topic(topic)
 
@@ -109,7 +113,7 @@ class ReplicaManager:
         elif found.topic_id is None:
             # A crash had torn partition.metadata.
             found.write_topic_id(topic.id)
-        hosted = Partition(key, topic.id, found, self._broker_id)
+        hosted = Partition(key, topic.id, found, self._broker_id, self.topics.of(topic.name))
         self.partitions[key] = hosted
         return hosted
 
@@ -156,7 +160,7 @@ class ReplicaManager:
 
     async def _flush(self, partition: Partition) -> None:
         try:
-            await partition.log.flush()
+            await self._logs.flush(partition.log)
         except StorageError as error:
             log.error("%s cannot be flushed: %s", partition.topic_partition, error)
             return

@@ -13,6 +13,7 @@ from uuid import UUID
 from kserver.errors import ErrorCode, KafkaError
 from kserver.log.log import Appended, Log
 from kserver.metadata import PartitionInfo
+from kserver.metrics.meters import TopicMeters
 from kserver.model import NO_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
 
 
@@ -23,17 +24,25 @@ class Partition:
         "is_leader",
         "isr_size",
         "log",
+        "meters",
         "replica_count",
         "topic_id",
         "topic_partition",
     )
 
     def __init__(
-        self, topic_partition: TopicPartition, topic_id: UUID, log: Log, broker_id: BrokerId
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        log: Log,
+        broker_id: BrokerId,
+        meters: TopicMeters,
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
+        self.meters = meters
+        """Of its topic."""
         self._broker_id = broker_id
         self.is_leader = False
         self.isr_size = 0
@@ -56,14 +65,18 @@ class Partition:
         log = self.log
         return log.recovery_point if log.config.flush_before_ack else log.log_end_offset
 
+    @property
+    def min_isr(self) -> int:
+        """As Kafka: no more can be wanted than the topic has (Partition.effectiveMinIsr)."""
+        return min(self.log.config.min_insync_replicas, self.replica_count)
+
     def append_as_leader(self, records: memoryview, acks: int, now_ms: int) -> Appended:
         """Append; raises KafkaError.  The high watermark follows unless it waits for the disk."""
         if not self.is_leader:
             raise KafkaError(ErrorCode.not_leader_or_follower)
         log = self.log
         if acks == -1 and self.isr_size < log.config.min_insync_replicas:
-            # As Kafka: no more can be wanted than the topic has (Partition.effectiveMinIsr).
-            wanted = min(log.config.min_insync_replicas, self.replica_count)
+            wanted = self.min_isr
             if self.isr_size < wanted:
                 raise KafkaError(
                     ErrorCode.not_enough_replicas,

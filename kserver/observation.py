@@ -1,0 +1,250 @@
+"""What a broker tells of itself: the catalog's metrics, read off its parts; its health, over HTTP.
+
+    /metrics    in Prometheus' text format
+    /healthz    200 as long as the loop turns
+    /readyz     200 while clients are let in and a log directory works, else 503 and the reason
+
+Who counts what as it happens is metrics/meters and api/requests; here it is only read, when
+somebody asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from kserver import __version__
+from kserver.api.context import Parts
+from kserver.log.manager import LogManager
+from kserver.metadata import PartitionInfo
+from kserver.metrics import catalog
+from kserver.metrics.meters import AllTopics, Windowed
+from kserver.metrics.names import Metric
+from kserver.metrics.text import CONTENT_TYPE, Metrics, Sample
+from kserver.model import NO_BROKER
+from kserver.network.http import Page
+from kserver.replica.partition import Partition
+from kserver.wire.codec import api_name
+
+if TYPE_CHECKING:
+    from kserver.network.listener import Listeners
+
+COUNTERS = {
+    catalog.MESSAGES_IN: "messages_in",
+    catalog.BYTES_IN: "bytes_in",
+    catalog.BYTES_OUT: "bytes_out",
+    catalog.BYTES_REJECTED: "bytes_rejected",
+    catalog.PRODUCE_REQUESTS: "total_produce_requests",
+    catalog.FAILED_PRODUCE_REQUESTS: "failed_produce_requests",
+    catalog.FETCH_REQUESTS: "total_fetch_requests",
+    catalog.FAILED_FETCH_REQUESTS: "failed_fetch_requests",
+}
+ONE_PROCESSOR = "0"
+
+
+class State(IntEnum):
+    """Kafka's BrokerState, as far as it can be here."""
+
+    STARTING = 1
+    RECOVERY = 2
+    RUNNING = 3
+    STOPPING = 6
+
+
+REASONS = {
+    State.STARTING: "starting",
+    State.RECOVERY: "starting: logs are opened",
+    State.STOPPING: "stopping",
+}
+
+
+class Observation:
+    """`metrics` can be added to at any time; the broker's own come with `observe`."""
+
+    def __init__(self) -> None:
+        self.metrics = Metrics()
+        self.state = State.STARTING
+        self.windowed: list[Windowed] = []
+        self._logs: LogManager | None = None
+        self.metrics.gauge(catalog.BROKER_STATE, lambda: self.state.value)
+        self.metrics.add(catalog.BUILD, lambda: [((__version__,), 1)])
+
+    def pages(self, naming: str) -> dict[str, Callable[[], Page]]:
+        """What is served, by path."""
+        return {
+            "/metrics": lambda: Page(HTTPStatus.OK, CONTENT_TYPE, self.metrics.text(naming)),
+            "/healthz": lambda: Page.plain(HTTPStatus.OK, "ok"),
+            "/readyz": self._readiness,
+        }
+
+    def _readiness(self) -> Page:
+        reason = REASONS.get(self.state)
+        if self._logs is not None and all(one.failure for one in self._logs.directories):
+            reason = "no log directory works"
+        if reason is None:
+            return Page.plain(HTTPStatus.OK, "ready")
+        return Page.plain(HTTPStatus.SERVICE_UNAVAILABLE, reason)
+
+    async def run(self, window_ms: int, windows: int) -> None:
+        """What is told of the last windows begins one after the other."""
+        while True:
+            await asyncio.sleep(window_ms / 1000)
+            for one in self.windowed:
+                one.rotate(windows)
+
+    def observe(self, parts: Parts, listeners: Listeners) -> None:
+        """All that a running broker has."""
+        self._logs = parts.logs
+        self._observe_topics(parts.replicas.topics)
+        self._observe_replicas(parts)
+        self._observe_cluster(parts)
+        self._observe_logs(parts)
+        self._observe_requests(parts, listeners)
+
+    def _observe_topics(self, topics: AllTopics) -> None:
+        def read(counter: str) -> Iterator[Sample]:
+            yield (), topics.total(counter)
+            for topic, meters in topics.by_topic.items():
+                yield (topic,), getattr(meters, counter)
+
+        for metric, counter in COUNTERS.items():
+            self.metrics.add(metric, partial(read, counter))
+
+    def _observe_replicas(self, parts: Parts) -> None:
+        hosted = parts.replicas.partitions
+
+        def led() -> list[Partition]:
+            return [one for one in hosted.values() if one.is_leader]
+
+        def offline() -> int:
+            placed = sum(parts.broker_id in info.replicas for _, info in partitions_of(parts))
+            return placed - sum(one.log.failure is None for one in hosted.values())
+
+        gauge = self.metrics.gauge
+        gauge(catalog.LEADERS, lambda: len(led()))
+        gauge(catalog.PARTITIONS, lambda: len(hosted))
+        gauge(catalog.OFFLINE_REPLICAS, offline)
+        gauge(catalog.UNDER_REPLICATED, lambda: sum(map(_is_under_replicated, led())))
+        gauge(catalog.UNDER_MIN_ISR, lambda: sum(map(_is_under_min_isr, led())))
+        gauge(catalog.AT_MIN_ISR, lambda: sum(map(_is_at_min_isr, led())))
+
+        def each(metric: Metric, value: Callable[[Partition], int]) -> None:
+            self.metrics.add(metric, lambda: [(_labels(one), value(one)) for one in led()])
+
+        each(catalog.REPLICAS_COUNT, lambda one: one.replica_count)
+        each(catalog.IN_SYNC_COUNT, lambda one: one.isr_size)
+        each(catalog.PARTITION_UNDER_REPLICATED, _is_under_replicated)
+        each(catalog.PARTITION_UNDER_MIN_ISR, _is_under_min_isr)
+        each(catalog.PARTITION_AT_MIN_ISR, _is_at_min_isr)
+        each(catalog.CURRENT_OFFSET, lambda one: one.log.high_watermark)
+        each(catalog.OLDEST_OFFSET, lambda one: one.log.log_start_offset)
+
+    def _observe_cluster(self, parts: Parts) -> None:
+        metadata = parts.metadata
+        gauge = self.metrics.gauge
+        gauge(catalog.ACTIVE_CONTROLLERS, lambda: int(parts.controller.is_active))
+        gauge(
+            catalog.OFFLINE_PARTITIONS,
+            lambda: sum(info.leader == NO_BROKER for _, info in partitions_of(parts)),
+        )
+        gauge(catalog.ACTIVE_BROKERS, lambda: len(metadata.current.brokers))
+        gauge(catalog.TOPICS, lambda: len(metadata.current.topics))
+        gauge(catalog.ALL_PARTITIONS, lambda: sum(1 for _ in partitions_of(parts)))
+        gauge(catalog.UNCLEAN_ELECTIONS, lambda: 0)
+        gauge(catalog.BROKERS, lambda: len(metadata.current.brokers))
+        self.metrics.add(
+            catalog.TOPIC_PARTITIONS,
+            lambda: [((t.name,), len(t.partitions)) for t in metadata.current.topics.values()],
+        )
+
+        def each(metric: Metric, value: Callable[[PartitionInfo], int]) -> None:
+            def read() -> Iterator[Sample]:
+                for topic, info in partitions_of(parts):
+                    if info.leader == parts.broker_id:
+                        yield (topic, str(info.partition)), value(info)
+
+            self.metrics.add(metric, read)
+
+        each(catalog.IN_SYNC, lambda info: len(info.isr))
+        each(catalog.LEADER, lambda info: info.leader)
+        each(catalog.PREFERRED, lambda info: int(info.leader == info.replicas[0]))
+        each(catalog.REPLICAS, lambda info: len(info.replicas))
+        each(catalog.IS_UNDER_REPLICATED, lambda info: int(len(info.isr) < len(info.replicas)))
+
+    def _observe_logs(self, parts: Parts) -> None:
+        logs = parts.logs
+
+        def each(metric: Metric, value: Callable[[Partition], int]) -> None:
+            hosted = parts.replicas.partitions
+            self.metrics.add(
+                metric, lambda: [(_labels(one), value(one)) for one in hosted.values()]
+            )
+
+        each(catalog.LOG_SIZE, lambda one: one.log.size_bytes)
+        each(catalog.LOG_SEGMENTS, lambda one: len(one.log.segments))
+        each(catalog.LOG_START, lambda one: one.log.log_start_offset)
+        each(catalog.LOG_END, lambda one: one.log.log_end_offset)
+        self.metrics.gauge(
+            catalog.OFFLINE_DIRECTORIES,
+            lambda: sum(one.failure is not None for one in logs.directories),
+        )
+        self.metrics.add(
+            catalog.DIRECTORY_OFFLINE,
+            lambda: [((one.path,), int(one.failure is not None)) for one in logs.directories],
+        )
+        self.windowed.append(logs.flush_times_ms)
+        self.metrics.add(catalog.FLUSH_TIMES, lambda: [((), logs.flush_times_ms)])
+
+    def _observe_requests(self, parts: Parts, listeners: Listeners) -> None:
+        meters = parts.requests.meters
+
+        def counts() -> Iterator[Sample]:
+            for key, meter in meters.items():
+                for version, count in enumerate(meter.versions):
+                    if count:
+                        yield (api_name(key), str(version)), count
+
+        self.windowed += [meter.times_ms for meter in meters.values()]
+        self.metrics.add(catalog.REQUESTS, counts)
+        self.metrics.add(
+            catalog.REQUEST_TIMES,
+            lambda: [((api_name(key),), meter.times_ms) for key, meter in meters.items()],
+        )
+        self.metrics.add(
+            catalog.CONNECTIONS,
+            lambda: [((name, ONE_PROCESSOR), n) for name, n in listeners.by_listener().items()],
+        )
+        self.metrics.add(
+            catalog.CONNECTIONS_MADE,
+            lambda: [((name, ONE_PROCESSOR), n) for name, n in listeners.taken.items()],
+        )
+        self.metrics.gauge(catalog.FETCH_SESSIONS, lambda: len(parts.fetch_sessions))
+        self.metrics.gauge(catalog.WAITING, lambda: len(parts.purgatory))
+
+
+def partitions_of(parts: Parts) -> Iterator[tuple[str, PartitionInfo]]:
+    """Each partition of the cluster, with its topic's name."""
+    for topic in parts.metadata.current.topics.values():
+        for info in topic.partitions:
+            yield topic.name, info
+
+
+def _labels(partition: Partition) -> tuple[str, str]:
+    topic, number = partition.topic_partition
+    return topic, str(number)
+
+
+def _is_under_replicated(partition: Partition) -> int:
+    return int(partition.isr_size < partition.replica_count)
+
+
+def _is_under_min_isr(partition: Partition) -> int:
+    return int(partition.isr_size < partition.min_isr)
+
+
+def _is_at_min_isr(partition: Partition) -> int:
+    return int(partition.isr_size == partition.min_isr)
