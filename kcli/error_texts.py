@@ -1,4 +1,5 @@
-"""What Kafka's tools print for an error code whose broker sent no text of its own.
+"""What Kafka's tools print for an error code: the text where the broker sent none of its own, and
+the name of the Java exception.
 
 Pure: a table.
 """
@@ -48,6 +49,8 @@ _DEFAULTS = {
     ErrorCode.invalid_request: "This most likely occurs because of a request being malformed by "
     "the client library or the message was sent to an incompatible broker. See the broker logs for "
     "more details.",
+    ErrorCode.log_dir_not_found: "The user-specified log directory is not found in the broker "
+    "config.",
     ErrorCode.policy_violation: "Request parameters do not satisfy the configured policy.",
     ErrorCode.kafka_storage_error: "Disk error when trying to access log file on the disk.",
     ErrorCode.reassignment_in_progress: "A partition reassignment is in progress.",
@@ -55,6 +58,29 @@ _DEFAULTS = {
     ErrorCode.throttling_quota_exceeded: "The throttling quota has been exceeded.",
     ErrorCode.unknown_topic_id: "This server does not host this topic ID.",
 }
+
+# Where the exception is not named as the code.
+_EXCEPTIONS = {
+    ErrorCode.unknown_server_error: "UnknownServer",
+    ErrorCode.request_timed_out: "Timeout",
+    ErrorCode.message_too_large: "RecordTooLarge",
+    ErrorCode.network_exception: "Network",
+    ErrorCode.invalid_topic_exception: "InvalidTopic",
+    ErrorCode.record_list_too_large: "RecordBatchTooLarge",
+    ErrorCode.topic_authorization_failed: "TopicAuthorization",
+    ErrorCode.group_authorization_failed: "GroupAuthorization",
+    ErrorCode.cluster_authorization_failed: "ClusterAuthorization",
+    ErrorCode.topic_already_exists: "TopicExists",
+    ErrorCode.invalid_config: "InvalidConfiguration",
+    ErrorCode.kafka_storage_error: "KafkaStorage",
+}
+
+
+def exception(error: KafkaError) -> str:
+    """The full name of Kafka's exception for it."""
+    words = error.code.name.split("_")
+    name = _EXCEPTIONS.get(error.code) or "".join(map(str.capitalize, words))
+    return f"org.apache.kafka.common.errors.{name}Exception"
 
 
 def text(error: KafkaError) -> str:

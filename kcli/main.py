@@ -27,6 +27,7 @@ COMMANDS = {
         "console-producer": "send the lines of standard input as records",
         "console-consumer": "print the records of topics",
         "get-offsets": "print the offsets of partitions",
+        "delete-records": "delete the oldest records of partitions",
     },
     "Performance": {
         "perf-test": "run one of the following tests: producer, consumer or e2e",
@@ -37,6 +38,7 @@ COMMANDS = {
     "Cluster": {
         "cluster": "print the cluster's id or endpoints, or unregister a broker",
         "broker-api-versions": "print which requests each broker answers",
+        "log-dirs": "print the size of replicas on the disks of brokers",
         "client-metrics": "refused: clients' metrics are not collected here",
     },
     "Server": {

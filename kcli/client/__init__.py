@@ -8,8 +8,8 @@
     serialization, interceptors   values to bytes and back; what sees every record
     errors                        what a client raises of its own
     cluster                       brokers, leaders, connections; trying again until a deadline
-    admin, offsets, quotas,       topics, configurations, offsets, quotas, brokers
-      configs, topics
+    admin, offsets, quotas,       topics, configurations, offsets, quotas, brokers, their disks
+      configs, topics, log_dirs
     descriptions                  what is told and asked there
 
     producer                      send, try_send, flush

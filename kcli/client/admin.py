@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
-from kcli.client import configs, offsets, quotas, topics
+from kcli.client import configs, log_dirs, offsets, quotas, topics
 from kcli.client.cluster import METADATA, Cluster, Node, To, node_of
 from kcli.client.config import AdminConfig
 from kcli.client.descriptions import (
@@ -33,10 +33,12 @@ from kcli.client.descriptions import (
     ConfigType,
     CoordinatorType,
     CreatedTopic,
+    LogDirectory,
     NewPartitions,
     NewTopic,
     PartitionDescription,
     Reassignment,
+    ReplicaInLogDirectory,
     ResourceType,
     TopicDescription,
     TopicListing,
@@ -44,7 +46,7 @@ from kcli.client.descriptions import (
 from kcli.client.offsets import ListedOffset, left_out
 from kcli.client.quotas import QuotaComponent, QuotaEntity
 from kserver.errors import ErrorCode, KafkaError
-from kserver.model import BrokerId, TopicPartition
+from kserver.model import BrokerId, Offset, TopicPartition
 from kserver.peer import Peer
 from kserver.wire import versions
 
@@ -60,10 +62,12 @@ __all__ = [
     "ConfigType",
     "CoordinatorType",
     "CreatedTopic",
+    "LogDirectory",
     "NewPartitions",
     "NewTopic",
     "PartitionDescription",
     "Reassignment",
+    "ReplicaInLogDirectory",
     "ResourceType",
     "TopicDescription",
     "TopicListing",
@@ -264,6 +268,12 @@ class Admin:
             self.cluster, specs, self._deadline(), isolation=isolation
         )
 
+    async def delete_records(
+        self, before: Mapping[TopicPartition, Offset]
+    ) -> dict[TopicPartition, Offset | KafkaError]:
+        """Delete the records before these offsets, -1 for all; where each log begins afterwards."""
+        return await offsets.delete_records(self.cluster, before, self._deadline(), self._timeout)
+
     # Configurations
 
     async def describe_configs(
@@ -432,6 +442,18 @@ class Admin:
         """The brokers, by id."""
         await self._retry("listNodes", lambda: self.cluster.refresh(()))
         return self._known_nodes()
+
+    async def describe_log_dirs(
+        self, brokers: Iterable[BrokerId]
+    ) -> dict[BrokerId, list[LogDirectory] | KafkaError]:
+        """The log directories of each broker, and which replicas are in them."""
+        return await log_dirs.describe(self.cluster, brokers, self._deadline())
+
+    async def alter_replica_log_dirs(
+        self, broker: BrokerId, paths: Mapping[TopicPartition, str]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Begin to move replicas of a broker to other log directories of its."""
+        return await log_dirs.alter(self.cluster, broker, paths, self._deadline())
 
     async def find_coordinators(
         self, keys: Iterable[str], kind: CoordinatorType = CoordinatorType.GROUP

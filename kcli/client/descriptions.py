@@ -13,7 +13,8 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from kcli.client.cluster import Node
-from kserver.model import BrokerId, LeaderEpoch
+from kserver.errors import KafkaError
+from kserver.model import BrokerId, LeaderEpoch, TopicPartition
 
 
 class ResourceType(IntEnum):
@@ -179,3 +180,24 @@ class Reassignment(NamedTuple):
     replicas: tuple[BrokerId, ...]
     adding: tuple[BrokerId, ...]
     removing: tuple[BrokerId, ...]
+
+
+class ReplicaInLogDirectory(NamedTuple):
+    partition: TopicPartition
+    size: int
+    """Bytes of its segments."""
+    lag: int
+    """Of a future one, how many offsets it is behind the current one."""
+    is_future: bool
+    """It is being moved here, and takes the current one's place once it has caught up."""
+
+
+class LogDirectory(NamedTuple):
+    path: str
+    error: KafkaError | None
+    replicas: list[ReplicaInLogDirectory]
+    total_bytes: int | None = None
+    """The file system's, and what is free of it; None where the broker does not tell."""
+    usable_bytes: int | None = None
+    is_cordoned: bool = False
+    """It is given no new partitions (KIP-1066)."""

@@ -1,21 +1,26 @@
-"""Offsets by time: ListOffsets (key 2), each partition asked at its leader.
+"""Offsets by time, and where logs are made to begin: each partition is asked at its leader.
 
-Shared by the admin client and the consumer.
+list_offsets     ListOffsets (key 2), shared by the admin client and the consumer
+delete_records   DeleteRecords (key 21)
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from typing import NamedTuple, TypeVar
 
 from kcli.client.cluster import Cluster
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, LeaderEpoch, Offset, TopicPartition
 from kserver.wire import versions
 
+T = TypeVar("T")
+
 LIST_OFFSETS = 2
+DELETE_RECORDS = 21
 
 LATEST = -1
 EARLIEST = -2
@@ -52,11 +57,44 @@ async def list_offsets(
 ) -> dict[TopicPartition, ListedOffset | KafkaError]:
     """The offset that each spec stands for: LATEST, EARLIEST, ..., or a time in epoch ms, which
     stands for the first record that is not older.
+    """
+    return await _of_leaders(
+        cluster,
+        "listOffsets",
+        specs,
+        deadline,
+        lambda leader, of: _list(cluster, leader, of, isolation),
+    )
+
+
+async def delete_records(
+    cluster: Cluster, offsets: Mapping[TopicPartition, Offset], deadline: float, timeout: timedelta
+) -> dict[TopicPartition, Offset | KafkaError]:
+    """Delete the records before these offsets (-1: all); where each log begins afterwards."""
+    return await _of_leaders(
+        cluster,
+        "deleteRecords",
+        offsets,
+        deadline,
+        lambda leader, of: _delete(cluster, leader, of, timeout),
+    )
+
+
+async def _of_leaders(
+    cluster: Cluster,
+    call: str,
+    specs: Mapping[TopicPartition, int],
+    deadline: float,
+    ask: Callable[
+        [BrokerId, Mapping[TopicPartition, int]], Awaitable[dict[TopicPartition, T | KafkaError]]
+    ],
+) -> dict[TopicPartition, T | KafkaError]:
+    """Ask each leader about its partitions.
 
     A partition that does not exist is refused at once; one whose leader is moving is tried until
     the deadline.
     """
-    found: dict[TopicPartition, ListedOffset | KafkaError] = {}
+    found: dict[TopicPartition, T | KafkaError] = {}
     stale = {partition.topic for partition in specs}
 
     async def attempt() -> None:
@@ -77,7 +115,7 @@ async def list_offsets(
                 last = KafkaError(ErrorCode.leader_not_available)
             else:
                 by_leader[known.leader][partition] = spec
-        asked = [_ask(cluster, leader, of, isolation) for leader, of in by_leader.items()]
+        asked = [ask(leader, of) for leader, of in by_leader.items()]
         for leader, answer in zip(
             by_leader, await asyncio.gather(*asked, return_exceptions=True), strict=True
         ):
@@ -88,7 +126,7 @@ async def list_offsets(
                 stale.update(p.topic for p in by_leader[leader])
                 continue
             for partition in by_leader[leader]:
-                result = answer.get(partition) or left_out()
+                result = answer.get(partition, left_out())
                 if isinstance(result, KafkaError) and result.code.retriable:
                     last = result
                     stale.add(partition.topic)
@@ -99,7 +137,7 @@ async def list_offsets(
             raise last
 
     try:
-        await cluster.retry("listOffsets", deadline, attempt)
+        await cluster.retry(call, deadline, attempt)
     except KafkaError as error:
         return {p: found.get(p, error) for p in specs}
     return {p: found[p] for p in specs}
@@ -110,7 +148,7 @@ def _settles(error: KafkaError) -> bool:
     return not error.code.retriable or error.code == ErrorCode.unknown_topic_or_partition
 
 
-async def _ask(
+async def _list(
     cluster: Cluster, leader: BrokerId, specs: Mapping[TopicPartition, int], isolation: int
 ) -> dict[TopicPartition, ListedOffset | KafkaError]:
     peer = await cluster.peer(leader)
@@ -149,3 +187,26 @@ async def _ask(
                 else ListedOffset(p.offset, p.timestamp, getattr(p, "leader_epoch", -1))
             )
     return found
+
+
+async def _delete(
+    cluster: Cluster, leader: BrokerId, offsets: Mapping[TopicPartition, Offset], timeout: timedelta
+) -> dict[TopicPartition, Offset | KafkaError]:
+    peer = await cluster.peer(leader)
+    new = versions.request(DELETE_RECORDS, peer.version(DELETE_RECORDS))
+    topics: dict[str, list[object]] = defaultdict(list)
+    for (topic, partition), offset in offsets.items():
+        topics[topic].append(new.topics.partitions(partition_index=partition, offset=offset))
+    answer = await peer.call(
+        new(
+            topics=[new.topics(name=name, partitions=of) for name, of in topics.items()],
+            timeout=timeout,
+        )
+    )
+    return {
+        TopicPartition(topic.name, p.partition_index): p.low_watermark
+        if p.error_code == ErrorCode.none
+        else KafkaError(p.error_code)
+        for topic in answer.topics
+        for p in topic.partitions
+    }

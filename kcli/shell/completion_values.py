@@ -83,6 +83,12 @@ def topics(asked: Asked) -> Iterable[Candidate]:
         yield Candidate(name, "1 partition" if partitions == 1 else f"{partitions} partitions")
 
 
+def topic_list(asked: Asked) -> Iterable[Candidate]:
+    """The last of TOPIC,TOPIC."""
+    before = asked.text[: asked.text.rfind(",") + 1]
+    return (Candidate(before + name, note) for name, note in topics(asked))
+
+
 def partitions(asked: Asked) -> Iterable[Candidate]:
     """Of the topic that is named before."""
     count = asked.names.topics().get(asked.given.get("topic", ""), 0)
@@ -103,8 +109,8 @@ def brokers(asked: Asked) -> Iterable[Candidate]:
 
 
 def broker_ids(asked: Asked) -> Iterable[Candidate]:
-    """The last of ID:ID."""
-    before = asked.text[: asked.text.rfind(":") + 1]
+    """The last of ID:ID, or of ID,ID."""
+    before = asked.text[: max(asked.text.rfind(":"), asked.text.rfind(",")) + 1]
     return (Candidate(before + id, where) for id, where in asked.names.brokers().items())
 
 
@@ -192,6 +198,7 @@ SOURCES: Mapping[str, Source] = {
     "override": broker_settings,
     "partition": partitions,
     "get-offsets partitions": partitions,
+    "log-dirs broker-list": broker_ids,
     "producer-acks": of_words("all", "1"),
     "producer-property": client_settings,
     "producer-props": client_settings,
@@ -201,6 +208,7 @@ SOURCES: Mapping[str, Source] = {
     "request-required-acks": of_words("all", "0", "1"),
     "time": of_words("earliest", "latest", "max-timestamp"),
     "topic": topics,
+    "topic-list": topic_list,
     "topic-partitions": topic_partitions,
     "value-decoder-class": DECODERS,
     "value-encoding": of_words(TEXT, *ENCODINGS),

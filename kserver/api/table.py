@@ -11,7 +11,7 @@ Left out, each with its reason:
 
     groups (8, 9, 11-16, 42, 47, 68, 69)   to come with the group coordinator
     transactions (24-28, 61, 65, 66)       to come with the transaction coordinator
-    log dirs (34, 35)                      to come with several log directories
+    log dirs (34)                          to come with several log directories
     SASL, ACLs, SCRAM (17, 29-31, 36, 50, 51)
                                            to come with security
     reassignment, elections, features (43, 45, 46, 57)
@@ -42,6 +42,7 @@ from kserver.api import (
     describe_client_quotas,
     describe_cluster,
     describe_configs,
+    describe_log_dirs,
     describe_topic_partitions,
     fetch,
     find_coordinator,
@@ -81,6 +82,7 @@ MODULES: tuple[ModuleType, ...] = (
     offset_for_leader_epoch,
     describe_configs,
     alter_configs,
+    describe_log_dirs,
     create_partitions,
     incremental_alter_configs,
     describe_client_quotas,

@@ -343,7 +343,7 @@ class LogManager:
 
     def _offsets(self, name: str, directory: LogDirectory) -> dict[TopicPartition, Offset]:
         offset_of = _CHECKPOINTS[name]
-        offsets = {one.topic_partition: offset_of(one) for one in self._logs_in(directory)}
+        offsets = {one.topic_partition: offset_of(one) for one in self.logs_in(directory)}
         return {tp: offset for tp, offset in offsets.items() if offset is not None}
 
     def _remove_at(self, delay_ms: int, path: str) -> None:
@@ -385,7 +385,7 @@ class LogManager:
 
     async def _close_directory(self, directory: LogDirectory) -> None:
         try:
-            await self._each(self._logs_in(directory), Log.close)
+            await self._each(self.logs_in(directory), Log.close)
             for name in _CHECKPOINTS:
                 await directory.write_offsets(name, self._offsets(name, directory))
             await self._disk.offload(directory.mark_clean)
@@ -405,7 +405,12 @@ class LogManager:
         failures = "; ".join(str(d.failure) for d in self._directories)
         return StorageError(f"all log directories have failed: {failures}")
 
-    def _logs_in(self, directory: LogDirectory) -> list[Log]:
+    @property
+    def directories(self) -> Sequence[LogDirectory]:
+        """In the order of log.dirs; those that failed say how."""
+        return self._directories
+
+    def logs_in(self, directory: LogDirectory) -> list[Log]:
         directory_of = self._directory_of
         return [one for one in self.logs.values() if directory_of[one.directory] is directory]
 
@@ -415,7 +420,7 @@ class LogManager:
             failure = StorageError(f"{directory.path}: {error}")
             log.error("%s goes offline: %s", directory.path, error)
             directory.failure = failure
-            for one in self._logs_in(directory):
+            for one in self.logs_in(directory):
                 one.fail(failure)
                 del self.logs[one.topic_partition]
                 self._flush_due.pop(one, None)

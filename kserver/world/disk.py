@@ -124,6 +124,9 @@ class Disk(Protocol):
     def free_bytes(self, path: str) -> int:
         """What this process may still write on the file system of `path`."""
 
+    def total_bytes(self, path: str) -> int:
+        """How large that file system is."""
+
     async def offload(self, work: Callable[[], T]) -> T:
         """Run what blocks off the loop: the only way to a thread.  Cancelling the wait does not
         stop the work."""
@@ -292,6 +295,10 @@ class OsDisk:
     def free_bytes(self, path: str) -> int:
         room = os.statvfs(path)
         return room.f_bavail * room.f_frsize
+
+    def total_bytes(self, path: str) -> int:
+        room = os.statvfs(path)
+        return room.f_blocks * room.f_frsize
 
     async def offload(self, work: Callable[[], T]) -> T:
         # Tools that read logs offline need no loop, and importing one takes 50 ms.

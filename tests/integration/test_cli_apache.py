@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import re
 import subprocess
@@ -120,6 +121,8 @@ BY_ALL = [
     ("broker-api-versions", ""),
     ("cluster", "cluster-id"),
     ("cluster", "list-endpoints"),
+    ("log-dirs", "--describe --topic-list one"),
+    ("log-dirs", "--describe --broker-list 7,8"),
 ]
 """What a broker of another version may answer otherwise."""
 BY_NEW = [
@@ -237,6 +240,28 @@ def test_a_topic_s_life_is_the_same(server):
         return [(one.status, [line.replace(name, "T") for line in one.lines]) for one in done]
 
     assert life(k, "our_s") == life(apache, "their_s")
+
+
+@pytest.mark.parametrize("broker", [NEW], indirect=True)
+def test_records_are_deleted_the_same(server, tmp_path):
+    """But for the exit status, which tells where a partition was refused."""
+
+    def deleted(run):
+        name = f"deleted-from-{run.__name__}"
+        made = ["--create", "--topic", name, "--partitions", "1"]
+        assert k("topics", *server, *made).status == 0
+        assert k("console-producer", *server, "--topic", name, input=b"a\nb\nc\n").status == 0
+        file, found = tmp_path / name, []
+        for offset in (1, 4, 0, -1):
+            asked = {"topic": name, "partition": 0, "offset": offset}
+            file.write_text(json.dumps({"partitions": [asked], "version": 1}))
+            done = run("delete-records", *server, "--offset-json-file", str(file))
+            found.append((done.status, [line.replace(name, "T") for line in done.lines]))
+        return found
+
+    ours, theirs = deleted(k), deleted(apache)
+    assert [lines for _, lines in ours] == [lines for _, lines in theirs]
+    assert [status for status, _ in ours] == [0, 1, 0, 0]
 
 
 @pytest.mark.parametrize("broker", [NEW], indirect=True)

@@ -71,6 +71,8 @@ def files(tmp_path_factory):
     }
     for suffix, data in content.items():
         (directory / f"00000000000000000000.{suffix}").write_bytes(data)
+    asked = [{"topic": topic, "partition": 0, "offset": 0} for topic in ("one", "two.b")]
+    (directory / "00000000000000000000.json").write_text(json.dumps({"partitions": asked}))
     return directory
 
 
@@ -79,6 +81,8 @@ ROWS = {
     "k.topics.describe/1": "topics --describe",
     "k.topics.overrides/1": "topics --describe --topics-with-overrides",
     "k.get-offsets/1": "get-offsets --time earliest",
+    "k.delete-records/1": "delete-records --offset-json-file {files}.json",
+    "k.log-dirs/1": "log-dirs --describe",
     "k.broker-api-versions/1": "broker-api-versions",
     "k.cluster.cluster-id/1": "cluster cluster-id",
     "k.cluster.list-endpoints/1": "cluster list-endpoints",
@@ -95,7 +99,11 @@ ROWS = {
     "k.e2e-latency.run/1": "e2e-latency --topic two.b --num-records 2 --producer-acks 1 "
     "--record-size 9",
 }
-MEASURED = {id for id, words in ROWS.items() if "perf-test" in words or "latency" in words}
+MEASURED = {
+    id
+    for id, words in ROWS.items()
+    if re.search("perf-test|e2e-latency|log-dirs", words) is not None
+}
 """Each run has figures of its own."""
 
 

@@ -180,6 +180,10 @@ class SimDisk:
         self.touch("free_bytes", path)
         return self.room_bytes()
 
+    def total_bytes(self, path: str) -> int:
+        self.touch("total_bytes", path)
+        return self.capacity_bytes
+
     async def offload(self, work: Callable[[], T]) -> T:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()

@@ -37,7 +37,7 @@ class LogSettings:
         "log.dirs",
         None,
         type=LIST,
-        doc="directories of the logs, comma-separated; the first alone is used so far",
+        doc="directories of the logs, comma-separated; new partitions go where there are fewest",
     )
     cordoned_log_dirs: tuple[str, ...] = setting(
         "cordoned.log.dirs",

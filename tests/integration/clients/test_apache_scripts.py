@@ -1,5 +1,6 @@
 """Apache's own scripts, of the two releases that most people have installed."""
 
+import json
 import os
 import subprocess
 import sys
@@ -15,6 +16,10 @@ from tests.support.tools import require
 
 VERSIONS = ("4.3.1", "3.9.2")
 TIMEOUT_S = 120
+OUT_OF_RANGE = (
+    "error: org.apache.kafka.common.errors.OffsetOutOfRangeException: The requested offset is not "
+    "within the range of offsets maintained by the server."
+)
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -110,6 +115,25 @@ def test_kafka_get_offsets_finds_ends_starts_and_times(run, broker, name):
         told = run("kafka-get-offsets", "--topic", name, "--time", when).split()
         assert f"{name}:0:{first}" in told
         assert second is None or f"{name}:1:{second}" in told
+
+
+def test_kafka_delete_records_moves_the_start_and_kafka_log_dirs_tells_the_size(
+    run, broker, name, tmp_path
+):
+    create_topic(broker.address, name)
+    write(broker, name, [Record(b"x") for _ in range(10)])
+    file = tmp_path / "offsets.json"
+    for offset, told in ((7, "low_watermark: 7"), (-1, "low_watermark: 10"), (11, OUT_OF_RANGE)):
+        asked = {"topic": name, "partition": 0, "offset": offset}
+        file.write_text(json.dumps({"partitions": [asked]}))
+        lines = run("kafka-delete-records", "--offset-json-file", str(file)).splitlines()
+        assert lines[-1] == f"partition: {name}-0\t{told}"
+    told = run("kafka-log-dirs", "--describe", "--topic-list", name).splitlines()
+    (of_broker,) = json.loads(told[-1])["brokers"]
+    (directory,) = of_broker["logDirs"]
+    size = sum(file.stat().st_size for file in (broker.data / f"{name}-0").glob("*.log"))
+    replica = {"partition": f"{name}-0", "size": size, "offsetLag": 0, "isFuture": False}
+    assert directory == {"logDir": str(broker.data), "error": None, "partitions": [replica]}
 
 
 def test_kafka_broker_api_versions_lists_what_the_broker_serves(run, broker):

@@ -1,0 +1,103 @@
+"""Log directories: DescribeLogDirs (key 35) and AlterReplicaLogDirs (key 34), of each broker asked
+about itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from kcli.client.cluster import Cluster
+from kcli.client.descriptions import LogDirectory, ReplicaInLogDirectory
+from kcli.client.offsets import left_out
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import BrokerId, TopicPartition
+from kserver.wire import versions
+
+ALTER_REPLICA_LOG_DIRS = 34
+DESCRIBE_LOG_DIRS = 35
+
+
+async def describe(
+    cluster: Cluster, brokers: Iterable[BrokerId], deadline: float
+) -> dict[BrokerId, list[LogDirectory] | KafkaError]:
+    async def ask(broker: BrokerId) -> list[LogDirectory]:
+        peer = await cluster.peer(broker)
+        new = versions.request(DESCRIBE_LOG_DIRS, peer.version(DESCRIBE_LOG_DIRS))
+        answer = await peer.call(new(topics=None))
+        code = getattr(answer, "error_code", ErrorCode.none)
+        if code != ErrorCode.none:
+            raise KafkaError(code)
+        return [
+            LogDirectory(
+                found.log_dir,
+                None if found.error_code == ErrorCode.none else KafkaError(found.error_code),
+                [
+                    ReplicaInLogDirectory(
+                        TopicPartition(topic.name, p.partition_index),
+                        p.partition_size,
+                        p.offset_lag,
+                        p.is_future_key,
+                    )
+                    for topic in found.topics
+                    for p in topic.partitions
+                ],
+                _known(getattr(found, "total_bytes", -1)),
+                _known(getattr(found, "usable_bytes", -1)),
+                getattr(found, "is_cordoned", False),
+            )
+            for found in answer.results
+        ]
+
+    async def ask_again(broker: BrokerId) -> list[LogDirectory] | KafkaError:
+        try:
+            return await cluster.retry("describeLogDirs", deadline, lambda: ask(broker))
+        except KafkaError as error:
+            return error
+
+    wanted = list(dict.fromkeys(brokers))
+    answers = await asyncio.gather(*map(ask_again, wanted))
+    return dict(zip(wanted, answers, strict=True))
+
+
+async def alter(
+    cluster: Cluster, broker: BrokerId, paths: Mapping[TopicPartition, str], deadline: float
+) -> dict[TopicPartition, KafkaError | None]:
+    by_path: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for (topic, partition), path in paths.items():
+        by_path[path][topic].append(partition)
+
+    async def ask() -> dict[TopicPartition, KafkaError | None]:
+        peer = await cluster.peer(broker)
+        new = versions.request(ALTER_REPLICA_LOG_DIRS, peer.version(ALTER_REPLICA_LOG_DIRS))
+        answer = await peer.call(
+            new(
+                dirs=[
+                    new.dirs(
+                        path=path,
+                        topics=[
+                            new.dirs.topics(name=name, partitions=tuple(partitions))
+                            for name, partitions in topics.items()
+                        ],
+                    )
+                    for path, topics in by_path.items()
+                ]
+            )
+        )
+        return {
+            TopicPartition(topic.topic_name, p.partition_index): None
+            if p.error_code == ErrorCode.none
+            else KafkaError(p.error_code)
+            for topic in answer.results
+            for p in topic.partitions
+        }
+
+    if not paths:
+        return {}
+    told = await cluster.retry("alterReplicaLogDirs", deadline, ask)
+    return {partition: told.get(partition, left_out()) for partition in paths}
+
+
+def _known(size: int) -> int | None:
+    return None if size < 0 else size

@@ -1,0 +1,206 @@
+"""`k delete-records`: moves the start of partitions' logs forward."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from kcli.command import Manual, command
+from kcli.error_texts import exception
+from kcli.options import Refused, cluster, dry_run, exclude, option, require, together, yes
+from kcli.output import answer, would
+from kcli.rows.listing import Rows, formatted, rows_if_asked
+from kcli.rows.shapes import Field, Shape
+from kcli.running import CLUSTER, admin_config, confirm, reason, run
+from kcli.statuses import DONE, FAILED
+from kserver.errors import KafkaError
+from kserver.model import Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from kcli.client.admin import Admin
+
+VERSION = 1
+ALL = -1
+INT_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
+
+MANUAL = Manual(
+    kafka="kafka-delete-records.sh",
+    examples=(
+        (
+            'echo \'{"partitions": [{"topic": "orders", "partition": 0, "offset": 100}]}\' '
+            "> offsets.json; k delete-records --offset-json-file offsets.json",
+            "Delete the records before offset 100.",
+        ),
+        (
+            "k delete-records --offset-json-file offsets.json --dry-run",
+            "Which records that would delete.",
+        ),
+    ),
+    differences=(
+        "A partition that does not exist is told at once, not after a minute.",
+        "A partition whose records cannot be deleted makes the exit status 1.",
+        "Where standard input and error are a terminal it asks first, unless --yes is given.",
+        "Partitions are told in the order of the file.",
+        "A file that is not as it should be is told in one line, which names the entry.",
+    ),
+    see_also=("k-get-offsets", "k-log-dirs", "k-topics"),
+)
+
+DELETED = Shape(
+    "k.delete-records",
+    1,
+    "A partition and where it begins now.",
+    (
+        Field("topic", "string", "Its topic."),
+        Field("partition", "integer", "Its number."),
+        Field("low_watermark", "integer", "The first offset that is left, or comes next."),
+    ),
+)
+
+
+@command(manual=MANUAL)
+@together(
+    option(
+        "--offset-json-file",
+        "What to delete: for each partition the first offset to keep, or -1 for all that is there.",
+        "FILE",
+    ),
+    dry_run,
+    yes,
+    formatted(DELETED),
+    cluster,
+)
+def delete_records(given: SimpleNamespace) -> int:
+    """Deletes the records of partitions before an offset.
+
+    The file is {"partitions": [{"topic": "foo", "partition": 1, "offset": 3}], "version": 1};
+    version may be left out.  What is deleted cannot be had back.
+    """
+    require(given, "offset-json-file")
+    exclude(given, "dry-run", ("output",))
+    offsets = _offsets(_read(given.offset_json_file))
+    with rows_if_asked(given, DELETED) as out:
+        status = run(_delete(given, offsets, out), given.timeout, CLUSTER)
+    return status if out is None else status or out.status
+
+
+async def _delete(
+    given: SimpleNamespace, offsets: Mapping[TopicPartition, Offset], out: Rows | None
+) -> int:
+    from kcli.client.admin import Admin
+
+    async with Admin(admin_config(given)) as admin:
+        if given.dry_run:
+            return await _foretell(admin, offsets)
+        if not given.yes and sys.stdin.isatty():
+            steps, _ = await _steps(admin, offsets)
+            if steps:
+                await confirm(given, *steps)
+        if out is None:
+            answer("Executing records delete operation")
+        results = await admin.delete_records(offsets)
+    if out is None:
+        return _tell(results)
+    for partition, result in results.items():
+        if isinstance(result, KafkaError):
+            out.refused(str(partition), result)
+        else:
+            topic, number = partition
+            out.row(topic=topic, partition=number, low_watermark=result)
+    return DONE
+
+
+def _tell(results: Mapping[TopicPartition, Offset | KafkaError]) -> int:
+    answer("Records delete operation completed:")
+    status = DONE
+    for partition, result in results.items():
+        if isinstance(result, KafkaError):
+            answer(f"partition: {partition}\terror: {exception(result)}: {reason(result)}")
+            status = FAILED
+        else:
+            answer(f"partition: {partition}\tlow_watermark: {result}")
+    return status
+
+
+async def _foretell(admin: Admin, offsets: Mapping[TopicPartition, Offset]) -> int:
+    steps, refusals = await _steps(admin, offsets)
+    would(*steps)
+    for partition, error in refusals.items():
+        answer(f"partition: {partition}\terror: {exception(error)}: {reason(error)}")
+    return FAILED if refusals else DONE
+
+
+async def _steps(
+    admin: Admin, offsets: Mapping[TopicPartition, Offset]
+) -> tuple[list[str], dict[TopicPartition, KafkaError]]:
+    """What deleting would do now, and what would be refused."""
+    from kcli.client.offsets import EARLIEST, LATEST
+    from kserver.errors import ErrorCode
+
+    starts = await admin.list_offsets(dict.fromkeys(offsets, EARLIEST))
+    ends = await admin.list_offsets(dict.fromkeys(offsets, LATEST))
+    steps, refusals = [], {}
+    for partition, wanted in offsets.items():
+        start, end = starts[partition], ends[partition]
+        if isinstance(start, KafkaError):
+            refusals[partition] = start
+            continue
+        if isinstance(end, KafkaError):
+            refusals[partition] = end
+            continue
+        offset = end.offset if wanted == ALL else wanted
+        if not 0 <= offset <= end.offset:
+            refusals[partition] = KafkaError(ErrorCode.offset_out_of_range)
+        elif start.offset < offset:
+            steps.append(f"delete offsets {start.offset} to {offset - 1} of {partition}")
+    return steps, refusals
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError as error:
+        raise Refused(f"Unable to read file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise Refused(f"{path}: The input string is not a valid JSON: {error}") from error
+
+
+def _offsets(text: str) -> dict[TopicPartition, Offset]:
+    """What the file asks for, in its order; Refused where it is not as it should be."""
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise Refused(f"The input string is not a valid JSON: {error}") from error
+    if not isinstance(document, dict) or "partitions" not in document:
+        raise Refused("Missing partitions field")
+    version = document.get("version", VERSION)
+    if version != VERSION:
+        raise Refused(f"Not supported version field value {version}")
+    if not isinstance(document["partitions"], list):
+        raise Refused("The partitions field is not a list")
+    asked = [_entry(number, one) for number, one in enumerate(document["partitions"])]
+    times = Counter(partition for partition, _ in asked)
+    twice = [str(partition) for partition, count in times.items() if count > 1]
+    if twice:
+        raise Refused(f"Offset json file contains duplicate topic partitions: {','.join(twice)}")
+    return dict(asked)
+
+
+def _entry(number: int, entry: Any) -> tuple[TopicPartition, Offset]:
+    match entry:
+        case {"topic": str(topic), "partition": int(partition), "offset": int(offset)} if (
+            not isinstance(partition, bool)
+            and not isinstance(offset, bool)
+            and 0 <= partition <= INT_MAX
+            and abs(offset) <= LONG_MAX
+        ):
+            return TopicPartition(topic, partition), offset
+    raise Refused(
+        f"Entry {number} of the partitions field is not as it should be: {json.dumps(entry)}; it "
+        'needs "topic", a string, and "partition" and "offset", integers'
+    )

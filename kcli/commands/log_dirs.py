@@ -1,0 +1,192 @@
+"""`k log-dirs`: how large the replicas are in each log directory of each broker."""
+
+from __future__ import annotations
+
+import json
+import re
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from kcli.command import Manual, command
+from kcli.error_texts import exception
+from kcli.options import Refused, cluster, option, require, together
+from kcli.output import answer
+from kcli.rows.listing import Rows, formatted, rows_if_asked
+from kcli.rows.shapes import Field, Shape
+from kcli.running import CLUSTER, admin_config, granted, run
+from kcli.statuses import DONE
+
+if TYPE_CHECKING:
+    from kcli.client.admin import Admin, LogDirectory
+    from kserver.model import BrokerId
+
+CLIENT_ID = "log-dirs-tool"
+
+MANUAL = Manual(
+    kafka="kafka-log-dirs.sh",
+    examples=(
+        ("k log-dirs --describe", "Every log directory, as one line of JSON."),
+        (
+            "k log-dirs --describe -o tsv | sort -t$'\\t' -k7n | tail",
+            "The largest replicas.",
+        ),
+        (
+            "k log-dirs --describe --topic-list orders -o template='{broker} {log_dir} {size}'",
+            "Where a topic lies, and how large it is.",
+        ),
+    ),
+    differences=(
+        "Brokers, directories and partitions are in the order of their names.",
+        "With --output a directory whose disk failed, or which holds none of the replicas that "
+        "are asked for, is a row without a replica.",
+    ),
+    see_also=("k-topics", "k-delete-records"),
+)
+
+LOG_DIRS = Shape(
+    "k.log-dirs",
+    1,
+    "A replica in a log directory, or a directory without one.",
+    (
+        Field("broker", "integer", "The broker's id."),
+        Field("log_dir", "string", "The directory."),
+        Field("error", "string or null", "Why it cannot be used; null where it can."),
+        Field("total_bytes", "integer or null", "Size of its file system; null if not told."),
+        Field("usable_bytes", "integer or null", "What is free there; null if not told."),
+        Field("topic", "string or null", "The replica's topic; null where there is none."),
+        Field("partition", "integer or null", "The number of its partition."),
+        Field("size", "integer or null", "Bytes of its segments."),
+        Field(
+            "offset_lag",
+            "integer or null",
+            "How many offsets a future replica is behind the current one.",
+        ),
+        Field(
+            "is_future",
+            "boolean or null",
+            "Whether it is being moved here and takes the current one's place later.",
+        ),
+    ),
+)
+
+
+@command(manual=MANUAL)
+@together(
+    option("--describe", "Print the log directories; the only action, and needed."),
+    option("--broker-list", "Ask only these brokers.", "ID,..."),
+    option("--topic-list", "Show only replicas of these topics.", "TOPIC,..."),
+    formatted(LOG_DIRS),
+    cluster,
+)
+def log_dirs(given: SimpleNamespace) -> int:
+    """Prints the size and the lag of the replicas in each log directory.
+
+    The answer is two lines that say what was asked, and one of JSON.  A future replica, isFuture,
+    is on its way to that directory.
+    """
+    require(given, "describe")
+    with rows_if_asked(given, LOG_DIRS) as out:
+        return run(_describe(given, out), given.timeout, CLUSTER)
+
+
+async def _describe(given: SimpleNamespace, out: Rows | None) -> int:
+    from kcli.client.admin import Admin
+
+    topics = set(_words(given.topic_list))
+    async with Admin(admin_config(given, client_id=CLIENT_ID)) as admin:
+        brokers = await _brokers(admin, given)
+        if out is None:
+            answer("Querying brokers for log directories information")
+        described = await admin.describe_log_dirs(brokers)
+    found = {id: _kept(granted(described[id]), topics) for id in brokers}
+    if out is None:
+        ids = ",".join(map(str, brokers))
+        answer(f"Received log directory information from brokers {ids}")
+        answer(json.dumps(_as_kafka(found), separators=(",", ":"), ensure_ascii=False))
+        return DONE
+    for id, directories in found.items():
+        for directory in directories:
+            _print(out, id, directory)
+    return DONE
+
+
+async def _brokers(admin: Admin, given: SimpleNamespace) -> list[BrokerId]:
+    """Those of --broker-list, or all."""
+    there = [node.id for node in (await admin.describe_cluster()).brokers]
+    asked = _words(given.broker_list)
+    for word in asked:
+        if not re.fullmatch(r"[+-]?[0-9]+", word):
+            raise Refused(f'For input string: "{word}"')
+    wanted = sorted(set(map(int, asked)))
+    missing = [id for id in wanted if id not in there]
+    if missing:
+        raise Refused(
+            "ERROR: The given brokers do not exist from --broker-list: "
+            f"{','.join(map(str, missing))}. Current existent brokers: "
+            f"{','.join(map(str, there))}"
+        )
+    return wanted or there
+
+
+def _words(text: str | None) -> list[str]:
+    return [word for word in (text or "").split(",") if word]
+
+
+def _kept(directories: list[LogDirectory], topics: set[str]) -> list[LogDirectory]:
+    return [
+        one._replace(
+            replicas=sorted(r for r in one.replicas if not topics or r.partition.topic in topics)
+        )
+        for one in sorted(directories, key=lambda one: one.path)
+    ]
+
+
+def _as_kafka(found: dict[BrokerId, list[LogDirectory]]) -> dict[str, Any]:
+    """In the order that the fields have in Kafka's tool."""
+    return {
+        "brokers": [
+            {
+                "broker": id,
+                "logDirs": [
+                    {
+                        "partitions": [
+                            {
+                                "partition": str(r.partition),
+                                "size": r.size,
+                                "offsetLag": r.lag,
+                                "isFuture": r.is_future,
+                            }
+                            for r in one.replicas
+                        ],
+                        "error": None if one.error is None else exception(one.error),
+                        "logDir": one.path,
+                    }
+                    for one in directories
+                ],
+            }
+            for id, directories in found.items()
+        ],
+        "version": 1,
+    }
+
+
+def _print(out: Rows, id: BrokerId, directory: LogDirectory) -> None:
+    of_directory = {
+        "broker": id,
+        "log_dir": directory.path,
+        "error": None if directory.error is None else directory.error.code.name.upper(),
+        "total_bytes": directory.total_bytes,
+        "usable_bytes": directory.usable_bytes,
+    }
+    if not directory.replicas:
+        nothing = dict.fromkeys(("topic", "partition", "size", "offset_lag", "is_future"))
+        out.row(**of_directory, **nothing)
+    for replica in directory.replicas:
+        out.row(
+            **of_directory,
+            topic=replica.partition.topic,
+            partition=replica.partition.partition,
+            size=replica.size,
+            offset_lag=replica.lag,
+            is_future=replica.is_future,
+        )
