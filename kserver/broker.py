@@ -18,7 +18,8 @@ from dataclasses import replace
 
 from kserver import registration
 from kserver.api.context import Parts
-from kserver.api.table import open_session
+from kserver.api.requests import Requests
+from kserver.api.table import SERVED, open_session
 from kserver.config import dynamic
 from kserver.config.broker import BrokerConfig
 from kserver.config.dynamic import BrokerOverrides
@@ -30,7 +31,10 @@ from kserver.log.manager import LogManager
 from kserver.metadata import BrokerInfo, ClusterMetadata, MetadataCache
 from kserver.model import NO_BROKER, BrokerId, Endpoint
 from kserver.network.conversation import Dispatch
+from kserver.network.http import HttpServer
 from kserver.network.listener import AnyConnection, Limits, Listeners, own_name
+from kserver.network.quota import Quotas, Window
+from kserver.observation import Observation, State
 from kserver.registration import Registration
 from kserver.replica.fetch_session import FetchSessions
 from kserver.replica.manager import ReplicaManager
@@ -67,7 +71,11 @@ class Broker:
         self._on_bug = on_bug or _report
         self.endpoints: Sequence[Endpoint] = ()
         """What clients are told, once it runs."""
+        self.http_address: str | None = None
+        """host:port of `http.listener`, once it is open."""
         self.id: BrokerId = NO_BROKER
+        self.cluster_id = ""
+        self.observation = Observation()
 
     async def run(self, stop: asyncio.Event, ready: Callable[[], None] = lambda: None) -> None:
         """Raises ConfigError, StorageError, OSError when it cannot start; a part that fails while
@@ -78,6 +86,9 @@ class Broker:
             logs = LogManager(world, config)
             stack.callback(logs.unlock)
             await logs.lock()
+            http = HttpServer(self.observation.pages(config.metrics_naming))
+            stack.callback(http.close)
+            await self._open_http(http)
             listeners = Listeners(_limits(config), world.disk, self._open_session)
             stack.callback(listeners.close)
             bound = [listeners.bind(e) if self._sockets else e for e in config.endpoints]
@@ -95,7 +106,7 @@ class Broker:
             await registration.prepare(zookeeper)
             cluster_id = await registration.cluster_id(zookeeper, world.random)
             broker_id = await registration.broker_id(zookeeper, config, logs.stored_broker_id)
-            self.id = broker_id
+            self.id, self.cluster_id = broker_id, cluster_id
             logs.identify(broker_id, cluster_id)
             alive = Registration(world, config, broker_id, self.endpoints)
             await alive.register()
@@ -104,11 +115,19 @@ class Broker:
             brokers = {broker_id: BrokerInfo(broker_id, endpoints, config.broker_rack)}
             metadata = MetadataCache(ClusterMetadata(cluster_id, broker_id, brokers))
             purgatory = Purgatory(loop)
+            quotas = Quotas(
+                Window(config.quota_window_num, config.quota_window_size_seconds * 1000),
+                Window(
+                    config.controller_quota_window_num,
+                    config.controller_quota_window_size_seconds * 1000,
+                ),
+            )
             replicas = ReplicaManager(broker_id, config, logs, metadata, purgatory)
 
             def apply(image: ClusterMetadata) -> None:
                 self._configure(image)
                 replicas.apply(image)
+                quotas.update(image.quotas)
 
             controller = Controller(world, metadata, config, broker_id, apply)
             self._configurable += [
@@ -119,6 +138,8 @@ class Broker:
             ]
             await controller.start()
             self._configure(metadata.current)
+            quotas.update(metadata.current.quotas)
+            self.observation.state = State.RECOVERY
             await logs.open(lambda topic: _topic_config(topic, metadata.current, self.config))
             stack.push_async_callback(logs.close)
             replicas.apply(metadata.current)
@@ -138,23 +159,36 @@ class Broker:
                     fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots),
                     controller=controller,
                     producer_ids=ProducerIds(zookeeper, broker_id),
+                    requests=Requests(loop.time, SERVED),
+                    quotas=quotas,
                     spawn=requests.create_task,
                     on_bug=self._on_bug,
                 )
-                self._configurable.append(self._parts.configure)
+                self._configurable += [self._parts.configure, self._parts.requests.configure]
+                self._parts.requests.configure(self.config)
+                self.observation.observe(self._parts, listeners)
                 running = [
                     parts.create_task(part.run())
                     for part in (controller, alive, logs, replicas, listeners)
                 ]
+                running.append(
+                    parts.create_task(
+                        self.observation.run(
+                            config.metrics_sample_window_ms, config.metrics_num_samples
+                        )
+                    )
+                )
                 if self._sockets:
                     listeners.accept()
                 else:
                     for endpoint in bound:
                         await listeners.open_stream(endpoint)
                 try:
+                    self.observation.state = State.RUNNING
                     ready()
                     await stop.wait()
                     log.info("shutting down")
+                    self.observation.state = State.STOPPING
                     await listeners.finish()
                 finally:
                     # A part that failed ends the tasks that serve requests: let no more in.
@@ -175,8 +209,16 @@ class Broker:
         for configure in self._configurable:
             configure(self.config)
 
+    async def _open_http(self, http: HttpServer) -> None:
+        if self._static.http_listener is not None:
+            host, _, port = self._static.http_listener.rpartition(":")
+            bound = await http.open(host.strip("[]"), int(port))
+            self.http_address = f"{host or own_name()}:{bound}"
+
     def _open_session(self, endpoint: Endpoint, connection: AnyConnection) -> Dispatch:
-        return open_session(endpoint, connection.address, self._parts, connection.close)
+        return open_session(
+            endpoint, connection.address, self._parts, connection.close, connection.throttle
+        )
 
 
 def _report(request: str, bug: BaseException) -> None:

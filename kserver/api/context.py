@@ -7,11 +7,13 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from kserver.api.requests import Requests
 from kserver.config.broker import BrokerConfig
 from kserver.controller.controller import Controller
 from kserver.log.manager import LogManager
 from kserver.metadata import MetadataCache
-from kserver.model import BrokerId, Endpoint
+from kserver.model import ANONYMOUS, BrokerId, Endpoint
+from kserver.network.quota import Quotas
 from kserver.replica.fetch_session import FetchSessions
 from kserver.replica.manager import ReplicaManager
 from kserver.replica.purgatory import Purgatory
@@ -41,6 +43,8 @@ class Parts:
     fetch_sessions: FetchSessions
     controller: Controller
     producer_ids: ProducerIds
+    quotas: Quotas
+    requests: Requests
     spawn: Spawn
     on_bug: Callable[[str, BaseException], None]
     """A request, named, that failed in a way nobody foresaw."""
@@ -56,11 +60,14 @@ class Session:
     endpoint: Endpoint
     """The listener it came through; clients are told the addresses of that listener."""
     address: str
+    throttle: Callable[[int], None]
+    """Take no request of this connection for so many milliseconds."""
     served: Mapping[int, range]
     """Versions by API key, as ApiVersions tells them; given here since the table of handlers
     imports that handler."""
     client_software: tuple[str, str] = ("unknown", "unknown")
     """Name and version, as ApiVersions v3 told them (KIP-511)."""
+    user: str = ANONYMOUS
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ Behaviour:
 - Records go from the log file to the socket by sendfile; they are not read here.
 - A replica id of 0 or above is refused: no broker follows this one, and only brokers may tell the
   leader how far they have come (CVE-2018-1288).
+- What would exceed consumer_byte_rate is not sent: the answer is empty, tells how long that is so,
+  and the connection is not heard before (KIP-219).
 - read_committed ends at the last stable offset and lists aborted transactions; an older client
   gets an empty list, never null, and empty records, never null.
 
@@ -29,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kserver.api import fetch_bytes
+from kserver.api import fetch_bytes, throttling
 from kserver.api.context import Parts, Session
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import NO_BROKER
@@ -45,21 +47,34 @@ KEY, VERSIONS = 1, range(4, 19)
 class Parked:
     """A fetch that cannot be answered yet."""
 
-    __slots__ = ("fetching", "header", "limits", "min_bytes", "parts", "pending")
+    __slots__ = (
+        "fetching",
+        "header",
+        "limits",
+        "min_bytes",
+        "parts",
+        "pending",
+        "session",
+        "spent_s",
+    )
 
     def __init__(
         self,
         header: RequestHeader,
+        session: Session,
         parts: Parts,
         fetching: Fetching,
         limits: Limits,
         min_bytes: int,
+        began_s: float,
     ) -> None:
         self.header = header
+        self.session = session
         self.parts = parts
         self.fetching = fetching
         self.limits = limits
         self.min_bytes = min_bytes
+        self.spent_s = parts.loop.time() - began_s if parts.quotas.active else 0.0
         self.pending = Pending(exclusive=True)
 
     def retry(self) -> bool:
@@ -70,7 +85,7 @@ class Parked:
             return True
         if not _is_enough(reads, self.min_bytes):
             return False
-        self.pending.complete(_answer(self.header, self.fetching, reads))
+        self._complete(reads)
         return True
 
     def expired(self) -> None:
@@ -78,18 +93,26 @@ class Parked:
         if isinstance(reads, NotInMemory):
             self.parts.spawn(self.finish_cold(reads))
         else:
-            self.pending.complete(_answer(self.header, self.fetching, reads))
+            self._complete(reads)
 
     async def finish_cold(self, cold: NotInMemory) -> None:
         """What must wait for the disk is answered with what is there by then."""
-        reads = await warmed(self.parts.replicas, self.fetching.wanted, self.limits, cold)
-        self.pending.complete(_answer(self.header, self.fetching, reads))
+        self._complete(await warmed(self.parts.replicas, self.fetching.wanted, self.limits, cold))
+
+    def _complete(self, reads: Sequence[Read]) -> None:
+        self.pending.complete(
+            _within_quotas(
+                self.header, self.session, self.parts, self.fetching, reads, self.spent_s
+            )
+        )
 
 
 def handle_frame(
     header: RequestHeader, frame: memoryview, at: int, session: Session, parts: Parts
 ) -> Answer:
     version = header.api_version
+    measured = parts.quotas.active
+    began_s = parts.loop.time() if measured else 0.0
     names = parts.metadata.current.topic_names
     request = fetch_bytes.read_request(frame, at, version, names)
     wanted = request.wanted
@@ -115,15 +138,21 @@ def handle_frame(
             return fetch_bytes.write_answer(
                 version, header.correlation_id, NO_SESSION, [], error.code
             )
-    limits = Limits(min(request.max_bytes, parts.config.fetch_max_bytes), request.read_committed)
+    max_bytes = min(request.max_bytes, parts.config.fetch_max_bytes)
+    min_bytes = request.min_bytes
+    if measured:
+        max_bytes = throttling.most_to_fetch(max_bytes, header.client_id or "", session, parts)
+        min_bytes = min(min_bytes, max_bytes)
+    limits = Limits(max_bytes, request.read_committed)
     reads = read(parts.replicas, fetching.wanted, limits)
     if isinstance(reads, NotInMemory):
-        parked = Parked(header, parts, fetching, limits, request.min_bytes)
+        parked = Parked(header, session, parts, fetching, limits, min_bytes, began_s)
         parts.spawn(parked.finish_cold(reads))
         return parked.pending
-    if request.max_wait_ms <= 0 or not reads or _is_enough(reads, request.min_bytes):
-        return _answer(header, fetching, reads)
-    parked = Parked(header, parts, fetching, limits, request.min_bytes)
+    if request.max_wait_ms <= 0 or not reads or _is_enough(reads, min_bytes):
+        spent_s = parts.loop.time() - began_s if measured else 0.0
+        return _within_quotas(header, session, parts, fetching, reads, spent_s)
+    parked = Parked(header, session, parts, fetching, limits, min_bytes, began_s)
     keys = [(one.topic, one.partition) for one in fetching.wanted]
     deadline_s = parts.loop.time() + request.max_wait_ms / 1000
     wait = parts.purgatory.wait(keys, parked.retry, deadline_s, parked.expired)
@@ -140,12 +169,49 @@ def _is_enough(reads: Sequence[Read], min_bytes: int) -> bool:
     return size >= min_bytes
 
 
+def _within_quotas(
+    header: RequestHeader,
+    session: Session,
+    parts: Parts,
+    fetching: Fetching,
+    reads: Sequence[Read],
+    spent_s: float,
+) -> Response:
+    if parts.quotas.active:
+        size = sum([one.size for one in reads])
+        wait_ms = throttling.fetched(size, spent_s, header.client_id or "", session, parts)
+        if wait_ms:
+            return _throttled(header, parts, fetching, wait_ms)
+    return _answer(header, fetching, reads)
+
+
 def _answer(header: RequestHeader, fetching: Fetching, reads: Sequence[Read]) -> Response:
+    for one in reads:
+        meters = one.meters
+        if meters is not None:
+            meters.total_fetch_requests += 1
+            meters.bytes_out += one.size
+            if one.error is ErrorCode.kafka_storage_error:
+                meters.failed_fetch_requests += 1
     if fetching.session is None:
         told, session_id = reads, NO_SESSION
     else:
         told, session_id = _changed(fetching, reads), fetching.session.id
     return fetch_bytes.write_answer(header.api_version, header.correlation_id, session_id, told)
+
+
+def _throttled(header: RequestHeader, parts: Parts, fetching: Fetching, wait_ms: int) -> Response:
+    """Nothing new, yet.  A session that the client was not told of yet is not begun: it asks for
+    one again."""
+    session_id = NO_SESSION
+    if fetching.session is not None:
+        if fetching.incremental:
+            session_id = fetching.session.id
+        else:
+            parts.fetch_sessions.end(fetching.session.id)
+    return fetch_bytes.write_answer(
+        header.api_version, header.correlation_id, session_id, [], wait_ms=wait_ms
+    )
 
 
 def _changed(fetching: Fetching, reads: Sequence[Read]) -> list[Read]:

@@ -7,6 +7,8 @@ Behaviour:
   `flush.before.ack` both wait until the batch is on disk.
 - Every partition is answered on its own: one refused does not hold up the others.
 - A batch that an idempotent producer sends again is answered as it was the first time.
+- Who sends more bytes a second than producer_byte_rate is answered at once and heard again after
+  the answer's throttle time (KIP-219); without an answer (acks=0) too.
 
 Errors: INVALID_REQUIRED_ACKS, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, NOT_LEADER_OR_FOLLOWER,
 NOT_ENOUGH_REPLICAS, CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE,
@@ -30,9 +32,11 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
+from kserver.api import throttling
 from kserver.api.context import Parts, Session
 from kserver.errors import ErrorCode, KafkaError, ProtocolError, StorageError
 from kserver.log.validator import InvalidRecords, RecordError
+from kserver.metrics.meters import TopicMeters
 from kserver.model import NO_TIMESTAMP, Offset
 from kserver.network.conversation import Answer, Pending
 from kserver.replica.partition import Partition
@@ -48,6 +52,13 @@ FIRST_FLEXIBLE = 9
 FIRST_WITH_TOPIC_IDS = 13
 ALL_IN_SYNC = -1
 TRANSACTIONAL_BIT = 0x10
+TOO_LARGE = (ErrorCode.message_too_large, ErrorCode.record_list_too_large)
+STALE_OR_TORN = (
+    ErrorCode.unknown_topic_or_partition,
+    ErrorCode.not_leader_or_follower,
+    ErrorCode.corrupt_message,
+)
+"""What the broker does not answer for."""
 ATTRIBUTES_AT = 22
 """Of a batch's two attribute bytes, the one that holds flags."""
 
@@ -89,6 +100,7 @@ def handle_frame(
     header: RequestHeader, frame: memoryview, at: int, session: Session, parts: Parts
 ) -> Answer:
     version = header.api_version
+    began_s = parts.loop.time() if parts.quotas.active else 0.0
     acks, timeout_ms, topics = _read(frame, at, version, parts)
     if acks not in (-1, 0, 1):
         return _write(header, [_refuse_all(topic, version) for topic in topics])
@@ -104,6 +116,8 @@ def handle_frame(
                 partition = parts.replicas.partitions.get((name, index))
                 if partition is None:
                     partition = _missing(name, index, parts)
+                meters = partition.meters
+                meters.total_produce_requests += 1
                 if len(records) > ATTRIBUTES_AT:
                     flags = records[ATTRIBUTES_AT]
                     if flags & TRANSACTIONAL_BIT or (
@@ -115,8 +129,12 @@ def handle_frame(
                 )
             except (KafkaError, StorageError) as error:
                 failed = str(error)
+                if partition is not None:
+                    _count_failure(partition.meters, error, len(records))
                 results.append(_refused(version, index, error))
                 continue
+            meters.messages_in += last - first + 1
+            meters.bytes_in += len(records)
             results.append(_appended(version, index, first, append_time, log_start))
             if partition.log.high_watermark <= last:
                 flushes = partition.log.config.flush_before_ack
@@ -127,13 +145,16 @@ def handle_frame(
                     parts.replicas.flush_soon(partition)
             else:
                 parts.purgatory.check(partition.topic_partition)
+    wait_ms = 0
+    if parts.quotas.active:
+        wait_ms = throttling.produced(len(frame), acks, began_s, header, session, parts)
     if acks == 0:
         if failed:
             raise ProtocolError(f"a record sent with acks=0 was refused: {failed}")
         return None
     if waiting:
-        return _when_committed(header, answered, waiting, timeout_ms, parts)
-    return _write(header, answered)
+        return _when_committed(header, answered, waiting, timeout_ms, wait_ms, parts)
+    return _write(header, answered, wait_ms)
 
 
 def _when_committed(
@@ -141,6 +162,7 @@ def _when_committed(
     answered: Answered,
     waiting: list[Uncommitted],
     timeout_ms: int,
+    wait_ms: int,
     parts: Parts,
 ) -> Answer:
     pending = Pending(exclusive=False)
@@ -152,20 +174,29 @@ def _when_committed(
                 results[place] = _failed(version, number, ErrorCode.unknown_topic_or_partition)
             elif partition.log.high_watermark < end:
                 return False
-        pending.complete(_write(header, answered))
+        pending.complete(_write(header, answered, wait_ms))
         return True
 
     def expired() -> None:
         for results, place, number, partition, end in waiting:
             if partition.log.high_watermark < end:
                 results[place] = _failed(version, number, ErrorCode.request_timed_out)
-        pending.complete(_write(header, answered))
+        pending.complete(_write(header, answered, wait_ms))
 
     if not ready():
         keys = [w.partition.topic_partition for w in waiting]
         deadline_s = parts.loop.time() + max(timeout_ms, 0) / 1000
         pending.on_abandoned = parts.purgatory.wait(keys, ready, deadline_s, expired).end
     return pending
+
+
+def _count_failure(meters: TopicMeters, error: KafkaError | StorageError, size: int) -> None:
+    """As Kafka (ReplicaManager.appendToLocalLog), but for a failing disk, which counts here."""
+    code = error.code if isinstance(error, KafkaError) else ErrorCode.kafka_storage_error
+    if code in TOO_LARGE:
+        meters.bytes_rejected += size
+    elif code not in STALE_OR_TORN:
+        meters.failed_produce_requests += 1
 
 
 def _missing(name: str | None, index: int, parts: Parts) -> Partition:
@@ -274,7 +305,7 @@ def _skip_tags(frame: memoryview, at: int) -> int:
     return at
 
 
-def _write(header: RequestHeader, answered: Answered) -> bytes:
+def _write(header: RequestHeader, answered: Answered, wait_ms: int = 0) -> bytes:
     version = header.api_version
     if version >= FIRST_FLEXIBLE:
         uvarint = varint.encode_unsigned
@@ -283,12 +314,12 @@ def _write(header: RequestHeader, answered: Answered) -> bytes:
             if version < FIRST_WITH_TOPIC_IDS:
                 parts.append(uvarint(len(raw) + 1))
             parts += (raw, uvarint(len(results) + 1), *results, b"\0")
-        parts.append(b"\0\0\0\0\0")  # throttle time, tagged fields
+        parts += (_I32.pack(wait_ms), b"\0")  # tagged fields
     else:
         parts = [_I32.pack(len(answered))]
         for raw, results in answered:
             parts += (_I16.pack(len(raw)), raw, _I32.pack(len(results)), *results)
-        parts.append(b"\0\0\0\0")  # throttle time
+        parts.append(_I32.pack(wait_ms))
     body = b"".join(parts)
     return _HEAD.pack(len(body) + 4, header.correlation_id) + body
 

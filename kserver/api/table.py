@@ -27,7 +27,7 @@ Left out, each with its reason:
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -53,11 +53,13 @@ from kserver.api import (
     metadata,
     offset_for_leader_epoch,
     produce,
+    throttling,
 )
 from kserver.api.context import Context, Parts, Session
 from kserver.errors import ProtocolError
 from kserver.model import Endpoint
 from kserver.network.conversation import Answer, Dispatch, Pending
+from kserver.network.conversation import Parts as Response
 from kserver.wire.codec import (
     RequestHeader,
     api_name,
@@ -93,7 +95,7 @@ MODULES: tuple[ModuleType, ...] = (
 )
 
 HotHandler = Callable[[RequestHeader, memoryview, int, Session, Parts], Answer]
-PlainHandler = Callable[[Any, Context], Awaitable[Any]]
+PlainHandler = Callable[[Any, Context], Coroutine[Any, Any, Any]]
 
 
 class Entry(NamedTuple):
@@ -115,16 +117,25 @@ SERVED = {key: TABLE[key].versions for key in sorted(TABLE)}
 
 
 def open_session(
-    endpoint: Endpoint, address: str, parts: Parts, close: Callable[[str], None]
+    endpoint: Endpoint,
+    address: str,
+    parts: Parts,
+    close: Callable[[str], None],
+    throttle: Callable[[int], None],
 ) -> Dispatch:
     """The dispatch of one connection: a frame in, its answer out; raises ProtocolError.
 
     `close` ends that connection: what a handler did not foresee is a bug, and costs no other.
+    `throttle` takes no request from it for so many ms.
     """
     table = TABLE
-    session = Session(endpoint, address, SERVED)
+    session = Session(endpoint, address, throttle, SERVED)
+    requests = parts.requests
+    clock = requests.clock
+    meters = requests.meters
 
     def dispatch(frame: memoryview) -> Answer:
+        began_s = clock()
         header, at = read_request_header(frame)
         entry = table.get(header.api_key)
         if entry is None or header.api_version not in entry.versions:
@@ -134,18 +145,48 @@ def open_session(
             raise ProtocolError(f"{api_name(header.api_key)} v{header.api_version} is not served")
         if entry.hot is not None:
             try:
-                return entry.hot(header, frame, at, session, parts)
+                answer = entry.hot(header, frame, at, session, parts)
             except ProtocolError:
                 raise
             except Exception as bug:
                 parts.on_bug(_named(header, session), bug)
                 raise ProtocolError("internal error") from bug
+            if isinstance(answer, Pending) and not answer.ready:
+                watch(answer, header, len(frame), began_s)
+                return answer
+            took_s = clock() - began_s
+            meters[header.api_key].add(header.api_version, took_s)
+            if took_s >= requests.slow_s:
+                told = answer.answer if isinstance(answer, Pending) else answer
+                tell(header, len(frame), told, took_s, took_s)
+            return answer
         assert entry.plain is not None
         request = read_request(header, frame, at)
         pending = Pending(exclusive=True)
+        watch(pending, header, len(frame), began_s)
         context = Context(parts, session, header.api_version, header.client_id)
         parts.spawn(run(entry.plain, request, context, header, pending))
         return pending
+
+    def watch(pending: Pending, header: RequestHeader, size: int, began_s: float) -> None:
+        handled_s = clock() - began_s
+
+        def completed(answer: Response | None) -> None:
+            took_s = clock() - began_s
+            meters[header.api_key].add(header.api_version, took_s)
+            if took_s >= requests.slow_s:
+                tell(header, size, answer, took_s, handled_s)
+
+        pending.on_complete = completed
+
+    def tell(
+        header: RequestHeader,
+        size: int,
+        answer: Response | None,
+        took_s: float,
+        handled_s: float,
+    ) -> None:
+        requests.tell(header, address, endpoint.listener, size, answer, took_s, handled_s)
 
     async def run(
         handle: PlainHandler,
@@ -155,7 +196,11 @@ def open_session(
         pending: Pending,
     ) -> None:
         try:
-            answer = await handle(request, context)
+            work = handle(request, context)
+            if parts.quotas.request is None:
+                answer = await work
+            else:
+                answer = await throttling.timed(work, header, session, parts)
             frame = write_response(
                 header.api_key, header.api_version, header.correlation_id, answer
             )

@@ -44,6 +44,7 @@ class Connection:
         "_on_close",
         "_reading",
         "_socket",
+        "_throttle",
         "_warming",
         "_writing",
         "address",
@@ -71,6 +72,7 @@ class Connection:
         self._reading = True
         self._writing = False
         self._warming = False
+        self._throttle: asyncio.TimerHandle | None = None
         self.address = address
         self.last_active_s = loop.time()
         self._conversation = Conversation(
@@ -86,10 +88,28 @@ class Connection:
         self._conversation.finishing = True
         self._go_on()
 
+    def throttle(self, for_ms: int) -> None:
+        """Take no request for so long; answers go on (KIP-219)."""
+        if self._closed:
+            return
+        self._conversation.throttled = True
+        if self._throttle is not None:
+            self._throttle.cancel()
+        until_s = self._loop.time() + for_ms / 1000
+        self.last_active_s = until_s
+        self._throttle = self._loop.call_at(until_s, self._throttled)
+
+    def _throttled(self) -> None:
+        self._throttle = None
+        self._conversation.throttled = False
+        self._go_on()
+
     def close(self, reason: str = "") -> None:
         if self._closed:
             return
         self._closed = True
+        if self._throttle is not None:
+            self._throttle.cancel()
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
         self._conversation.close()

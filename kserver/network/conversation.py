@@ -8,6 +8,8 @@ transport (the simulated network; TLS later).
     open       frames are dispatched as they arrive
     muted      an exclusive answer is awaited (a parked       that answer completes
                fetch, a request that runs as a task)
+    throttled  its client used more than its quota, and        the shell's timer ends
+               `throttle` of the shell was called
     full       more than OUT_LIMIT_BYTES wait to be sent,     the shell has sent them
                or PENDING_LIMIT answers are awaited
     finishing  the broker stops: what was taken is still      all of it is answered, but for an
@@ -54,12 +56,14 @@ class Pending:
     `exclusive` mutes the connection until it is: the next request is not looked at before.
     """
 
-    __slots__ = ("_wake", "answer", "exclusive", "on_abandoned", "ready")
+    __slots__ = ("_wake", "answer", "exclusive", "on_abandoned", "on_complete", "ready")
 
     def __init__(self, *, exclusive: bool) -> None:
         self.exclusive = exclusive
         self.ready = False
         self.answer: Parts | None = None
+        self.on_complete: Callable[[Parts | None], None] | None = None
+        """Called with the answer, when it is there."""
         self.on_abandoned: Callable[[], None] | None = None
         """Called when the connection ends first; nobody waits for the answer any more."""
         self._wake: Callable[[], None] | None = None
@@ -67,6 +71,8 @@ class Pending:
     def complete(self, answer: Parts | None) -> None:
         assert not self.ready
         self.answer, self.ready = answer, True
+        if self.on_complete is not None:
+            self.on_complete(answer)
         if self._wake is not None:
             self._wake()
 
@@ -137,6 +143,7 @@ class Conversation:
         "muted",
         "out",
         "out_bytes",
+        "throttled",
     )
 
     def __init__(
@@ -163,6 +170,7 @@ class Conversation:
         self.muted = False
         self.held_back = False
         """Frames are there that may not be dispatched yet."""
+        self.throttled = False
         self.finishing = False
         self.closed = False
 
@@ -177,6 +185,7 @@ class Conversation:
     def _may_dispatch(self) -> bool:
         return not (
             self.muted
+            or self.throttled
             or self.closed
             or self.finishing
             or self.out_bytes > OUT_LIMIT_BYTES

@@ -36,6 +36,7 @@ class AnyConnection(Protocol):
     """The loop's time when bytes last came or, held up, went."""
 
     def finish(self) -> None: ...
+    def throttle(self, for_ms: int) -> None: ...
     def close(self, reason: str = "") -> None: ...
 
 
@@ -67,13 +68,20 @@ class Listeners:
         self._sockets: list[tuple[socket.socket, Endpoint]] = []
         self._servers: list[asyncio.Server] = []
         # Dicts, for their order: what leaves here must not depend on hashes.
-        self._connections: dict[AnyConnection, None] = {}
+        self._connections: dict[AnyConnection, str] = {}
+        """With the name of the listener that it came through."""
         self._by_address: Counter[str] = Counter()
+        self.taken: Counter[str] = Counter()
+        """How many connections ever came through each listener, by name."""
         self._empty: asyncio.Event | None = None
         """Set by the last connection to go, once they are asked to."""
 
     def __len__(self) -> int:
         return len(self._connections)
+
+    def by_listener(self) -> Mapping[str, int]:
+        """How many connections there are of each listener that ever had one."""
+        return dict.fromkeys(self.taken, 0) | Counter(self._connections.values())
 
     def configure(self, limits: Limits) -> None:
         """From now on; connections that are there stay, whatever their number."""
@@ -127,7 +135,7 @@ class Listeners:
                 max_frame_bytes=self._limits.max_frame_bytes,
                 buffers=self._buffers,
                 disk=self._disk,
-                on_open=self._admit,
+                on_open=lambda made: self._admit(made, endpoint.listener),
                 on_close=self._forget,
             )
 
@@ -231,7 +239,8 @@ class Listeners:
                 buffers=self._buffers,
                 disk=self._disk,
                 on_close=self._forget,
-            )
+            ),
+            endpoint.listener,
         )
 
     def _has_room(self, address: str) -> bool:
@@ -247,14 +256,15 @@ class Listeners:
             return False
         return True
 
-    def _admit(self, connection: StreamConnection) -> bool:
+    def _admit(self, connection: StreamConnection, listener: str) -> bool:
         if not self._has_room(connection.address):
             return False
-        self._add(connection)
+        self._add(connection, listener)
         return True
 
-    def _add(self, connection: AnyConnection) -> None:
-        self._connections[connection] = None
+    def _add(self, connection: AnyConnection, listener: str) -> None:
+        self._connections[connection] = listener
+        self.taken[listener] += 1
         self._by_address[connection.address] += 1
 
     def _forget(self, connection: AnyConnection, reason: str) -> None:

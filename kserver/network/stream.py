@@ -38,6 +38,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._full = False
         self._reading = True
         self._sender: asyncio.Task[None] | None = None
+        self._throttle: asyncio.TimerHandle | None = None
         self.last_active_s = loop.time()
         self.address = ""
 
@@ -57,6 +58,8 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._conversation.close()
+        if self._throttle is not None:
+            self._throttle.cancel()
         if self._sender is not None:
             self._sender.cancel()
             self._sender = None
@@ -65,6 +68,22 @@ class StreamConnection(asyncio.BufferedProtocol):
     def finish(self) -> None:
         """Answer what was taken, take no more, then close."""
         self._conversation.finishing = True
+        self._send()
+
+    def throttle(self, for_ms: int) -> None:
+        """Take no request for so long; answers go on (KIP-219)."""
+        if self._conversation.closed:
+            return
+        self._conversation.throttled = True
+        if self._throttle is not None:
+            self._throttle.cancel()
+        until_s = self._loop.time() + for_ms / 1000
+        self.last_active_s = until_s
+        self._throttle = self._loop.call_at(until_s, self._throttled)
+
+    def _throttled(self) -> None:
+        self._throttle = None
+        self._conversation.throttled = False
         self._send()
 
     def close(self, reason: str = "") -> None:

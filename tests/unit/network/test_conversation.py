@@ -201,3 +201,23 @@ def test_nothing_completes_into_a_closed_conversation():
     parked.complete(b"late")
     assert talk.woken == 0
     assert not talk.conversation.out
+
+
+def test_who_is_throttled_is_heard_again_once_that_is_over():
+    talk = Talk()
+    talk.conversation.throttled = True
+    assert talk.feed(framed(b"a", b"b")) == b""
+    assert talk.frames == []
+    assert talk.conversation.held_back
+    talk.conversation.sent()
+    assert talk.frames == []
+    talk.conversation.throttled = False
+    talk.conversation.sent()
+    assert talk.frames == [b"a", b"b"]
+
+
+def test_who_is_throttled_fills_no_more_than_his_buffer():
+    talk = Talk()
+    talk.conversation.throttled = True
+    rest = talk.feed(framed(bytes(3 * BUFFER_BYTES)))
+    assert len(rest) >= 2 * BUFFER_BYTES

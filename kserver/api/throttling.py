@@ -1,0 +1,119 @@
+"""What a request counts against its client's quotas, and how long he then waits (KIP-124, KIP-219).
+
+An answer goes at once and tells the wait, and its connection is not heard until that is over.
+Time is what this broker's one thread spends on a request, so 100 percent is all of it: as far as
+its answer, or until it is parked; what a Fetch does once its bytes have come is not counted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Coroutine, Generator
+from typing import Any
+
+from kserver.api.context import Parts, Session
+from kserver.wire.codec import RequestHeader
+
+
+def produced(
+    size: int, acks: int, began_s: float, header: RequestHeader, session: Session, parts: Parts
+) -> int:
+    """A Produce request of `size` bytes was handled; returns the wait in ms.
+
+    With acks=0 only its bytes count: its client could not be told.
+    """
+    quotas = parts.quotas
+    now_s = parts.loop.time()
+    now_ms, client_id = int(now_s * 1000), header.client_id or ""
+    wait_ms = 0
+    if quotas.produce is not None:
+        wait_ms = quotas.produce.charge(session.user, client_id, size, now_ms)
+    if quotas.request is not None and acks != 0:
+        wait_ms = max(wait_ms, _spent(now_s - began_s, now_s, client_id, session, parts))
+    if wait_ms:
+        session.throttle(wait_ms)
+    return wait_ms
+
+
+def fetched(size: int, spent_s: float, client_id: str, session: Session, parts: Parts) -> int:
+    """`size` bytes of records are about to be sent; returns the wait in ms: where it is not 0, none
+    are to be sent."""
+    quotas = parts.quotas
+    now_s = parts.loop.time()
+    wait_ms = 0
+    if quotas.request is not None:
+        wait_ms = _spent(spent_s, now_s, client_id, session, parts)
+    if quotas.fetch is not None and size and not wait_ms:
+        wait_ms = quotas.fetch.admit(session.user, client_id, size, int(now_s * 1000))
+    if wait_ms:
+        session.throttle(wait_ms)
+    return wait_ms
+
+
+def most_to_fetch(limit: int, client_id: str, session: Session, parts: Parts) -> int:
+    """`limit`, or what may be fetched at once where that is less."""
+    if parts.quotas.fetch is None:
+        return limit
+    most = parts.quotas.fetch.most(session.user, client_id)
+    return limit if most is None else min(limit, int(most))
+
+
+async def timed(
+    work: Coroutine[Any, Any, Any], header: RequestHeader, session: Session, parts: Parts
+) -> Any:
+    """The answer of `work`, with the wait for the time that it took written into it."""
+    timer = _Timer(work, parts)
+    answer = await timer
+    now_s = parts.loop.time()
+    wait_ms = _spent(timer.spent_s, now_s, header.client_id or "", session, parts)
+    return throttled(answer, wait_ms, session) if wait_ms else answer
+
+
+def throttled(answer: Any, wait_ms: int, session: Session) -> Any:
+    """The answer as it tells a wait of that long, unless it tells a longer one."""
+    session.throttle(wait_ms)
+    wait = datetime.timedelta(milliseconds=wait_ms)
+    if getattr(answer, "throttle_time", wait) >= wait:
+        return answer
+    return dataclasses.replace(answer, throttle_time=wait)
+
+
+def _spent(spent_s: float, now_s: float, client_id: str, session: Session, parts: Parts) -> int:
+    assert parts.quotas.request is not None
+    percent = spent_s * 100
+    return parts.quotas.request.charge(session.user, client_id, percent, int(now_s * 1000))
+
+
+class _Timer:
+    """Awaits `work`, and adds up how long its own steps take."""
+
+    def __init__(self, work: Coroutine[Any, Any, Any], parts: Parts) -> None:
+        self._work = work
+        self._now = parts.loop.time
+        self.spent_s = 0.0
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        waits = self._step(None)
+        while not isinstance(waits, _Done):
+            try:
+                yield waits[0]
+            except BaseException as error:
+                waits = self._step(error)
+            else:
+                waits = self._step(None)
+        return waits.result
+
+    def _step(self, error: BaseException | None) -> Any:
+        began_s = self._now()
+        try:
+            return (self._work.send(None) if error is None else self._work.throw(error),)
+        except StopIteration as end:
+            return _Done(end.value)
+        finally:
+            self.spent_s += self._now() - began_s
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Done:
+    result: Any

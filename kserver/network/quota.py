@@ -1,0 +1,325 @@
+"""Quotas: who may use how much a second, and how long he waits who used more (KIP-13, 124, 599).
+
+Pure: bounds, amounts and the time go in, milliseconds to wait come out.
+
+    quota                      amount                              counted in
+    producer_byte_rate         bytes of Produce requests           a Rate
+    consumer_byte_rate         bytes of records fetched            a Rate
+    request_percentage         time that requests took, in         a Rate
+                               percent of this broker's thread
+    controller_mutation_rate   partitions made and deleted         a TokenBucket
+    connection_creation_rate   connections of an address           a Rate
+    max.connection.creation.rate  connections of all, of a listener  a Rate
+
+Who has which bound: the first of user + client id, user + default client, user, default user +
+client id, default user + default client, default user, client id, default client.  Where the one
+that is found names no client id, all clients of that user share it; else each has it to itself.
+A client without an id is held to the defaults (Kafka: to nothing).
+
+A wait is as long as it takes, without anything more, until the rate is back at its bound: of an
+observed rate O over a window W and a bound T, (O - T) / T * W.  The waits for request time and for
+connections are at most one sample long.  (Kafka: ClientQuotaManager, QuotaUtils, Rate,
+TokenBucket, ConnectionQuotas.)
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from kserver.model import QuotaEntity
+
+T = TypeVar("T")
+
+MAX_TRACKED = 10_000
+"""Clients, or addresses, whose use is remembered for one quota: clients choose their ids."""
+LONGEST_MS = 2**31 - 1
+"""What an answer can tell."""
+
+Held: TypeAlias = Mapping[QuotaEntity, Mapping[str, float]]
+"""As ClusterMetadata.quotas."""
+
+
+class Window(NamedTuple):
+    """How use is sampled: quota.window.num and quota.window.size.seconds."""
+
+    samples: int
+    sample_ms: int
+
+    @property
+    def most_s(self) -> float:
+        """Seconds of a rate that may be used at once by who used nothing before."""
+        return (self.samples - 1) * self.sample_ms / 1000
+
+
+class Rate:
+    """Amounts a second, over the samples of a window.
+
+    A sample begins with the first amount after the one before it was complete, and counts until
+    its last amount has left the window.  Time that has not been sampled yet counts as if it had:
+    all samples but the present one, so that who begins may not use up all at once.
+    """
+
+    __slots__ = ("_samples", "_window")
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._samples: deque[list[float]] = deque()
+        """Of each, the oldest first: when it began, when an amount came last, and their sum."""
+
+    def record(self, amount: float, now_ms: int) -> None:
+        samples, window = self._samples, self._window
+        if not samples or now_ms - samples[-1][0] >= window.sample_ms:
+            samples.append([now_ms, now_ms, 0.0])
+            if len(samples) > window.samples + 1:
+                samples.popleft()
+        last = samples[-1]
+        last[1] = now_ms
+        last[2] += amount
+
+    def measure(self, now_ms: int) -> tuple[float, int]:
+        """The rate, and the window that it was taken over, in ms."""
+        samples, (number, sample_ms) = self._samples, self._window
+        while samples and now_ms - samples[0][1] >= number * sample_ms:
+            samples.popleft()
+        elapsed_ms = now_ms - int(samples[0][0]) if samples else 0
+        missing = number - 1 - elapsed_ms // sample_ms
+        window_ms = max(elapsed_ms + max(missing, 0) * sample_ms, 1)
+        return sum(sample[2] for sample in samples) * 1000 / window_ms, window_ms
+
+    def wait_ms(self, bound: float, now_ms: int) -> int:
+        """Until the rate is at the bound again, when nothing more comes."""
+        rate, window_ms = self.measure(now_ms)
+        if rate <= bound:
+            return 0
+        return min(max(round((rate - bound) / bound * window_ms), 1), LONGEST_MS)
+
+
+class TokenBucket:
+    """Fills by the bound each second, up to what it is in a window; may be overdrawn once."""
+
+    __slots__ = ("_filled_ms", "_tokens", "_window")
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._tokens = 0.0
+        self._filled_ms: int | None = None
+
+    def left(self, bound: float, now_ms: int) -> float:
+        most = bound * self._window.samples * self._window.sample_ms / 1000
+        if self._filled_ms is None:
+            self._tokens = most
+        else:
+            self._tokens += bound * (now_ms - self._filled_ms) / 1000
+        self._tokens = min(self._tokens, most)
+        self._filled_ms = now_ms
+        return self._tokens
+
+    def take(self, amount: float, bound: float, now_ms: int) -> None:
+        self.left(bound, now_ms)
+        self._tokens -= amount
+
+    def wait_ms(self, bound: float, now_ms: int) -> int:
+        """Until it is no longer overdrawn."""
+        left = self.left(bound, now_ms)
+        return min(max(round(-left / bound * 1000), 1), LONGEST_MS) if left < 0 else 0
+
+
+class Bounds:
+    """Of one quota: who has which."""
+
+    def __init__(self, key: str, held: Held) -> None:
+        self._bounds = {entity: keys[key] for entity, keys in held.items() if key in keys}
+
+    def __bool__(self) -> bool:
+        return bool(self._bounds)
+
+    def of(self, user: str, client_id: str) -> tuple[QuotaEntity, float] | None:
+        """Who is counted together, and their bound; None where nothing is bounded."""
+        bounds = self._bounds
+        for owner, asked in (
+            (QuotaEntity(user, client_id), (user, client_id)),
+            (QuotaEntity(user, client_id), (user, "")),
+            (QuotaEntity(user), (user, None)),
+            (QuotaEntity(user, client_id), ("", client_id)),
+            (QuotaEntity(user, client_id), ("", "")),
+            (QuotaEntity(user), ("", None)),
+            (QuotaEntity(None, client_id), (None, client_id)),
+            (QuotaEntity(None, client_id), (None, "")),
+        ):
+            bound = bounds.get(QuotaEntity(*asked))
+            if bound is not None:
+                return owner, bound
+        return None
+
+    def of_address(self, address: str) -> float | None:
+        bound = self._bounds.get(QuotaEntity(ip=address))
+        return self._bounds.get(QuotaEntity(ip="")) if bound is None else bound
+
+
+class Tracked(Generic[T]):
+    """What is counted, by whom for; of too many, the one that was asked for longest ago goes."""
+
+    def __init__(self, new: Callable[[], T]) -> None:
+        self._new = new
+        self._counts: OrderedDict[object, T] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def of(self, owner: object) -> T:
+        found = self._counts.get(owner)
+        if found is None:
+            if len(self._counts) >= MAX_TRACKED:
+                self._counts.popitem(last=False)
+            found = self._counts[owner] = self._new()
+        else:
+            self._counts.move_to_end(owner)
+        return found
+
+
+class RateQuota:
+    """A rate that each client is held to."""
+
+    def __init__(self, window: Window, longest_ms: int = LONGEST_MS) -> None:
+        self._window = window
+        self._longest_ms = longest_ms
+        self._rates = Tracked(lambda: Rate(window))
+        self.bounds = Bounds("", {})
+
+    def charge(self, user: str, client_id: str, amount: float, now_ms: int) -> int:
+        """Count what was used; returns how long to wait now, in ms."""
+        found = self.bounds.of(user, client_id)
+        if found is None:
+            return 0
+        owner, bound = found
+        rate = self._rates.of(owner)
+        rate.record(amount, now_ms)
+        return min(rate.wait_ms(bound, now_ms), self._longest_ms)
+
+    def admit(self, user: str, client_id: str, amount: float, now_ms: int) -> int:
+        """Count what is about to be used, and return 0; or how long to wait before, uncounted.
+
+        More than may be used at once goes too, when nothing went before: it would wait for ever.
+        """
+        found = self.bounds.of(user, client_id)
+        if found is None:
+            return 0
+        owner, bound = found
+        rate = self._rates.of(owner)
+        is_first = rate.measure(now_ms)[0] == 0
+        rate.record(amount, now_ms)
+        wait_ms = 0 if is_first else min(rate.wait_ms(bound, now_ms), self._longest_ms)
+        if wait_ms:
+            rate.record(-amount, now_ms)
+        return wait_ms
+
+    def most(self, user: str, client_id: str) -> float | None:
+        """What may be used at once; None for no bound."""
+        found = self.bounds.of(user, client_id)
+        return None if found is None else found[1] * self._window.most_s
+
+
+class MutationQuota:
+    """Partitions that each client may make and delete."""
+
+    def __init__(self, window: Window) -> None:
+        self._buckets = Tracked(lambda: TokenBucket(window))
+        self.bounds = Bounds("", {})
+
+    def charge(
+        self, user: str, client_id: str, amount: int, now_ms: int, *, strict: bool
+    ) -> tuple[bool, int]:
+        """Whether that many may be changed, and how long to wait now; where not, none are counted.
+
+        `strict` refuses while the bucket is overdrawn, else it is overdrawn further.
+        """
+        found = self.bounds.of(user, client_id)
+        if found is None:
+            return True, 0
+        owner, bound = found
+        bucket = self._buckets.of(owner)
+        if strict and bucket.left(bound, now_ms) < 0:
+            return False, bucket.wait_ms(bound, now_ms)
+        bucket.take(amount, bound, now_ms)
+        return True, 0 if strict else bucket.wait_ms(bound, now_ms)
+
+
+class Bounded(Protocol):
+    bounds: Bounds
+
+
+Quota = TypeVar("Quota", bound=Bounded)
+
+
+class Quotas:
+    """All quotas of a broker's clients; None for one that nobody has."""
+
+    def __init__(self, window: Window, controller_window: Window) -> None:
+        self._produce = RateQuota(window)
+        self._fetch = RateQuota(window)
+        self._request = RateQuota(window, window.sample_ms)
+        self._mutation = MutationQuota(controller_window)
+        self.produce: RateQuota | None = None
+        self.fetch: RateQuota | None = None
+        self.request: RateQuota | None = None
+        self.mutation: MutationQuota | None = None
+        self.active = False
+        """Whether any of the first three is there: what every request asks first."""
+
+    def update(self, held: Held) -> None:
+        """What was used before counts on."""
+        self.produce = _bounded(self._produce, "producer_byte_rate", held)
+        self.fetch = _bounded(self._fetch, "consumer_byte_rate", held)
+        self.request = _bounded(self._request, "request_percentage", held)
+        self.mutation = _bounded(self._mutation, "controller_mutation_rate", held)
+        self.active = any(one is not None for one in (self.produce, self.fetch, self.request))
+
+
+def _bounded(quota: Quota, key: str, held: Held) -> Quota | None:
+    quota.bounds = Bounds(key, held)
+    return quota if quota.bounds else None
+
+
+class ConnectionRates:
+    """How fast connections may come: of all together, of each listener, of each address."""
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._all = Rate(window)
+        self._by_listener: dict[str, Rate] = {}
+        self._by_address = Tracked(lambda: Rate(window))
+        self._bounds = Bounds("", {})
+        self._limit = float("inf")
+        self._listener_limits: Mapping[str, int] = {}
+
+    def configure(self, limit: int, listener_limits: Mapping[str, int]) -> None:
+        """max.connection.creation.rate, and its values for some listeners."""
+        self._limit, self._listener_limits = limit, listener_limits
+
+    def update(self, held: Held) -> None:
+        self._bounds = Bounds("connection_creation_rate", held)
+
+    def refuses_ms(self, address: str, now_ms: int) -> int:
+        """How long an address that was too fast is to be kept from the next try; 0 lets it in."""
+        bound = self._bounds.of_address(address)
+        if bound is None:
+            return 0
+        rate = self._by_address.of(address)
+        rate.record(1, now_ms)
+        wait_ms = min(rate.wait_ms(bound, now_ms), self._window.sample_ms)
+        if wait_ms:
+            rate.record(-1, now_ms)
+        return wait_ms
+
+    def let_in(self, listener: str, now_ms: int) -> int:
+        """Count one, and return how long that listener is to let in no other."""
+        self._all.record(1, now_ms)
+        wait_ms = self._all.wait_ms(self._limit, now_ms)
+        limit = self._listener_limits.get(listener)
+        if limit is not None:
+            rate = self._by_listener.setdefault(listener, Rate(self._window))
+            rate.record(1, now_ms)
+            wait_ms = max(wait_ms, rate.wait_ms(limit, now_ms))
+        return min(wait_ms, self._window.sample_ms)
