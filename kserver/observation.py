@@ -44,6 +44,7 @@ COUNTERS = {
     catalog.FAILED_FETCH_REQUESTS: "failed_fetch_requests",
 }
 ONE_PROCESSOR = "0"
+UNITS = ("kB", "MB", "GB", "TB", "PB")
 
 
 class State(IntEnum):
@@ -72,6 +73,17 @@ class Observation:
         self._logs: LogManager | None = None
         self.metrics.gauge(catalog.BROKER_STATE, lambda: self.state.value)
         self.metrics.add(catalog.BUILD, lambda: [((__version__,), 1)])
+
+    def directories(self) -> Iterator[str]:
+        """A line for each log directory: what lies in it, or why it is offline."""
+        assert self._logs is not None
+        for directory in self._logs.directories:
+            if directory.failure is not None:
+                yield f"{directory.path}: offline, {directory.failure}"
+                continue
+            logs = self._logs.logs_in(directory)
+            size = sum(one.size_bytes for one in logs)
+            yield f"{directory.path}: {len(logs)} logs, {_readable(size)}"
 
     def pages(self, naming: str) -> dict[str, Callable[[], Page]]:
         """What is served, by path."""
@@ -224,6 +236,14 @@ class Observation:
         )
         self.metrics.gauge(catalog.FETCH_SESSIONS, lambda: len(parts.fetch_sessions))
         self.metrics.gauge(catalog.WAITING, lambda: len(parts.purgatory))
+
+
+def _readable(size: int) -> str:
+    """A size in bytes with three digits, for people."""
+    if size < 1000:
+        return f"{size} bytes"
+    power = min((len(str(size)) - 1) // 3, len(UNITS))
+    return f"{size / 1000**power:.3g} {UNITS[power - 1]}"
 
 
 def partitions_of(parts: Parts) -> Iterator[tuple[str, PartitionInfo]]:

@@ -15,13 +15,18 @@ import random
 import resource
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from kserver import __version__
+from kserver.api.broker_loggers import LEVELS, ROOT
 from kserver.broker import Broker
 from kserver.config.broker import BrokerConfig, user_data_directory
 from kserver.errors import ConfigError, StorageError
-from kserver.world import World
+from kserver.metrics import catalog
+from kserver.metrics.meters import IdleShare
+from kserver.metrics.names import Metric
+from kserver.observation import Observation
+from kserver.world import World, log_lines, usage
 from kserver.world.clock import WallClock
 from kserver.world.disk import OsDisk
 from kserver.world.embedded import EmbeddedZooKeeper
@@ -63,12 +68,7 @@ def run(config: BrokerConfig) -> int:
     # Three descriptors a partition and one a connection soon pass the usual soft limit of 1,024.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stdout,
-        format="[%(asctime)s] %(levelname)s %(message)s (%(name)s)",
-    )
-    logging.getLogger("kazoo").setLevel(logging.WARNING)
+    log_lines.set_up(config.log_format, _levels(config.log_level))
     for warning in config.warnings:
         log.warning("%s", warning)
     log.info("k %s, data in %s", __version__, ", ".join(config.log_directories))
@@ -85,8 +85,18 @@ def run(config: BrokerConfig) -> int:
     return 0
 
 
+def _levels(entries: Sequence[str]) -> dict[str, int]:
+    """By logger, "" for all: kazoo says at INFO what is no news here."""
+    levels = {"kazoo": logging.WARNING}
+    for entry in entries:
+        name, _, level = entry.rpartition("=")
+        levels["" if name == ROOT else name] = LEVELS[level]
+    return levels
+
+
 async def _serve(config: BrokerConfig) -> None:
     broker = Broker(config, real_world(config))
+    _observe_process(broker.observation)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -102,11 +112,50 @@ async def _serve(config: BrokerConfig) -> None:
         # What was made up to here lives as long as the process: no collection need walk it again.
         gc.collect()
         gc.freeze()
-        for endpoint in broker.endpoints:
-            log.info("listening on %s", endpoint)
-        log.info("[KafkaServer id=%d] started", broker.id)
+        for line in _summary(broker, config):
+            log.info("%s", line)
 
     await broker.run(stop, ready)
+
+
+def _summary(broker: Broker, config: BrokerConfig) -> Iterator[str]:
+    """What has started, a line each; the last says that it has."""
+    where = f"embedded in {config.log_directories[0]}/{COORDINATION}"
+    if config.zookeeper_connect is not None:
+        where = f"ZooKeeper at {config.zookeeper_connect}"
+    yield f"broker {broker.id} of cluster {broker.cluster_id}, coordination: {where}"
+    yield from broker.observation.directories()
+    for endpoint in broker.endpoints:
+        yield f"listening on {endpoint}"
+    if broker.http_address is not None:
+        yield f"metrics on http://{broker.http_address}/metrics, health on /healthz and /readyz"
+    age_s = usage.age_s()
+    after = "" if age_s is None else f" in {age_s * 1000:.0f} ms"
+    yield f"[KafkaServer id={broker.id}] started{after}"
+
+
+def _observe_process(observation: Observation) -> None:
+    """What is measured of the process as a whole, and of the thread that its loop runs in."""
+
+    def gauge(metric: Metric, read: Callable[[], float | None]) -> None:
+        metrics.add(metric, lambda: [((), value)] if (value := read()) is not None else [])
+
+    def part(read: Callable[[], tuple[int, int] | None], at: int) -> Callable[[], int | None]:
+        return lambda: None if (values := read()) is None else values[at]
+
+    metrics = observation.metrics
+    gauge(catalog.CPU, usage.cpu_s)
+    gauge(catalog.VIRTUAL, part(usage.memory_bytes, 0))
+    gauge(catalog.RESIDENT, part(usage.memory_bytes, 1))
+    gauge(catalog.OPEN_FILES, usage.open_files)
+    gauge(catalog.MAX_FILES, usage.most_files)
+    gauge(catalog.START_TIME, usage.began_s)
+    gauge(catalog.DISK_READ, part(usage.disk_bytes, 0))
+    gauge(catalog.DISK_WRITTEN, part(usage.disk_bytes, 1))
+    idle = IdleShare(asyncio.get_running_loop().time, usage.thread_cpu_s)
+    observation.windowed.append(idle)
+    gauge(catalog.NETWORK_IDLE, idle.read)
+    gauge(catalog.HANDLER_IDLE, idle.read)
 
 
 def _reasons(failed: BaseException) -> list[str] | None:

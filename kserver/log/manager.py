@@ -147,11 +147,6 @@ class LogManager:
             )
         self.logs[opened.topic_partition] = opened
 
-    @property
-    def directories(self) -> Sequence[LogDirectory]:
-        """All of them, those that failed too."""
-        return self._directories
-
     # One log
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
