@@ -23,14 +23,15 @@ import contextlib
 import errno
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from kserver.errors import StorageError
-from kserver.log import cleanable
+from kserver.log import checkpoint, cleanable
 from kserver.log.cleanable import Dirty
 from kserver.log.compaction import CannotClean, Compacted, Job, compact, remove_cleaned
 from kserver.log.leftovers import stage_swap
-from kserver.model import NO_TIMESTAMP, TopicPartition
+from kserver.model import NO_TIMESTAMP, Offset, TopicPartition
 from kserver.world.pace import Pace
 
 if TYPE_CHECKING:
@@ -47,14 +48,14 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM}
 
 
 class Cleaner:
-    """`saved` is awaited when a log's `cleaned_to` has changed."""
+    """`save` writes a checkpoint of the directory that the log is in."""
 
     def __init__(
         self,
         world: World,
         logs: Mapping[TopicPartition, Log],
         config: Callable[[], BrokerConfig],
-        saved: Callable[[Log], Awaitable[None]],
+        save: Callable[[Log, str], Awaitable[None]],
     ) -> None:
         self.uncleanable: dict[Log, CannotClean] = {}
         self.cleanings = 0
@@ -65,7 +66,7 @@ class Cleaner:
         self._clock = world.clock
         self._logs = logs
         self._config = config
-        self._saved = saved
+        self._save = save
         self._running: dict[Log, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
 
@@ -94,24 +95,24 @@ class Cleaner:
                     due = await self._dirtiest()
                     if due is None:
                         break
-                    one, dirty = due
-                    self._running[one] = cleanings.create_task(self._supervise(one, dirty))
+                    self._running[due] = cleanings.create_task(self._supervise(due))
                 pause_s = max(self._config().log_cleaner_backoff_ms / 1000, _SHORTEST_PAUSE_S)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause_s):
                         await self._wake.wait()
 
-    def dirtiness(self, one: Log) -> Dirty:
+    def dirtiness(self, one: Log, decided: Offset) -> Dirty:
+        """All transactions below `decided` are, by what a crash leaves there."""
         return cleanable.dirty(
             one.segments,
             one.config,
             cleaned_to=one.cleaned_to or 0,
             log_start_offset=one.log_start_offset,
-            limit=min(one.last_stable_offset, one.recovery_point),
+            limit=min(decided, one.recovery_point),
             now_ms=self._clock.now_ms(),
         )
 
-    async def _dirtiest(self) -> tuple[Log, Dirty] | None:
+    async def _dirtiest(self) -> Log | None:
         due = []
         for one in list(self._logs.values()):
             if "compact" not in one.config.cleanup_policy or one.failure is not None:
@@ -120,10 +121,10 @@ class Cleaner:
                 continue
             if one.config.max_compaction_lag_ms < _NEVER_MS:
                 await self._date(one)
-            dirty = self.dirtiness(one)
+            dirty = self.dirtiness(one, one.last_stable_offset)
             if one.failure is None and dirty.is_due(one.config):
-                due.append((one, dirty))
-        return max(due, key=lambda each: each[1].ratio, default=None)
+                due.append((dirty.ratio, one))
+        return max(due, key=itemgetter(0), default=(0, None))[1]
 
     async def _date(self, one: Log) -> None:
         """Sealed segments were loaded without their first timestamp."""
@@ -146,9 +147,9 @@ class Cleaner:
             except OSError as error:
                 one.failed(error)
 
-    async def _supervise(self, one: Log, dirty: Dirty) -> None:
+    async def _supervise(self, one: Log) -> None:
         try:
-            await self._clean(one, dirty)
+            await self._clean(one)
         except CannotClean as error:
             log.error("%s cannot be cleaned: %s", one.topic_partition, error)
             self.uncleanable[one] = error
@@ -168,8 +169,13 @@ class Cleaner:
         if (one.cleaned_to or 0) > 0 and one not in self.uncleanable:
             self._wake.set()
 
-    async def _clean(self, one: Log, dirty: Dirty) -> None:
+    async def _clean(self, one: Log) -> None:
         started = asyncio.get_running_loop().time()
+        # A marker that a crash takes back would leave its transaction open, whose records must not
+        # have cost older ones their place.
+        decided = one.last_stable_offset
+        await one.flush()
+        dirty = self.dirtiness(one, decided)
         config = self._config()
         threads = max(1, config.log_cleaner_threads)
         sources = {
@@ -199,16 +205,21 @@ class Cleaner:
         pace = Pace(config.log_cleaner_io_max_bytes_per_second / threads)
         try:
             done = await self._disk.compute(compact, self._disk, pace, job)
+            # Above it recovery takes a gap for what a crash has torn.
+            await self._save(one, checkpoint.RECOVERY_POINTS)
             for group in done.groups:
                 if group.has_changed:
                     await self._put_in_place(one, [sources[base] for base in group.sources])
+            # A crash must not bring back a segment of which nothing stayed: what is said to be
+            # clean is not looked through for old records again.
+            await self._disk.offload(lambda: self._disk.sync_directory(one.directory))
         except (OSError, StorageError):
             if one.failure is None:
                 await self._disk.offload(lambda: remove_cleaned(self._disk, one.directory, sources))
             raise
         one.cleaned_to = done.cleaned_to
         self._count(one, dirty, done, asyncio.get_running_loop().time() - started)
-        await self._saved(one)
+        await self._save(one, checkpoint.CLEANED)
 
     async def _put_in_place(self, one: Log, sources: list[LogSegment]) -> None:
         """Whoever cancels this waits: half of it would be finished by the next start only."""

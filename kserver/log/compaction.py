@@ -189,6 +189,8 @@ class _Run:
         for base in sources:
             for header, batch in self._batches(base):
                 verdict = self._transactions.judge(header, _marker(header, batch))
+                if header.last_offset + 1 == job.end_offset:
+                    verdict = verdict._replace(stays=True)
                 try:
                     left = filtered(
                         batch,

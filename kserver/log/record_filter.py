@@ -12,6 +12,7 @@ Pure: bytes in, bytes out.
 
     a batch of which no record stays                       becomes
     the last of a producer that may write on               an empty batch: its sequence is needed
+    the last of what is cleaned                            an empty batch: consumers get past it
     any other                                              nothing
 
 A marker stays as long as its transaction has records, and then until its own delete horizon.  The
@@ -156,7 +157,8 @@ class Verdict(NamedTuple):
 
     discards: bool = False
     """None of its records stays: of an aborted transaction, or the marker of an emptied one."""
-    is_last_of_producer: bool = False
+    stays: bool = False
+    """If only as an empty batch."""
     is_spent_marker: bool = False
     """Its transaction has no records any more: the delete horizon begins, or decides."""
     aborted: AbortedTransaction | None = None
@@ -194,23 +196,24 @@ class Transactions:
             is_last = offset is None and header.producer_epoch == epoch
             if marker is ControlType.abort:
                 begun = self._aborted.pop(header.producer_id, None)
-                if begun is not None and begun[1]:
-                    return Verdict(is_last_of_producer=is_last, aborted=begun[0])
+                if begun is not None and begun[1] and begun[0].last_offset == header.base_offset:
+                    return Verdict(stays=is_last, aborted=begun[0])
             elif marker is ControlType.commit:
                 if header.producer_id in self._committed:
                     self._committed.remove(header.producer_id)
-                    return Verdict(is_last_of_producer=is_last)
+                    return Verdict(stays=is_last)
             elif marker is ControlType.unknown:
                 return Verdict()
             return Verdict(True, is_last, is_spent_marker=True)
         is_last = header.last_offset == offset
         if header.attributes & TRANSACTIONAL:
             begun = self._aborted.get(header.producer_id)
-            if begun is not None:
+            # The marker may lie before where the walk began.
+            if begun is not None and header.base_offset <= begun[0].last_offset:
                 self._aborted[header.producer_id] = (begun[0], True)
                 return Verdict(True, is_last)
             self._committed.add(header.producer_id)
-        return Verdict(is_last_of_producer=is_last)
+        return Verdict(stays=is_last)
 
 
 def filtered(
@@ -227,7 +230,7 @@ def filtered(
     new_horizon = now_ms + delete_retention_ms if horizon is None else None
     is_control = header.attributes & CONTROL
     if verdict.discards and (is_past or not is_control):
-        if not verdict.is_last_of_producer:
+        if not verdict.stays:
             return b""
         return _rebuilt(header, b"", (), None) if header.record_count else batch.buffer
     if is_control:
@@ -240,7 +243,7 @@ def filtered(
     data = batch.unfolded(MAX_RECORDS_BYTES) if header.record_count else b""
     records = scan(data, header.record_count)
     kept, has_tombstones = _kept(records, header.base_offset, keys, is_past)
-    if not kept and not verdict.is_last_of_producer:
+    if not kept and not verdict.stays:
         return b""
     if not has_tombstones or header.last_offset >= keys.next_offset:
         new_horizon = None

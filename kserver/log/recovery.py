@@ -143,6 +143,7 @@ class Recovery:
             or stored.cleaned_to is not None
             or "compact" in config.cleanup_policy
         )
+        self._gaps_below = stored.recovery_point
         self._log_start_offset = stored.log_start_offset
         self._now_ms = now_ms
         self._random = random
@@ -307,13 +308,16 @@ class Recovery:
     def _follows(self, segment: LogSegment, end: Offset) -> bool:
         """Does a suspect segment continue the log that ends at `end`?
 
-        The file before it may have lost its last batches, and whole ones just so.  A gap may also
-        be compaction's: where nothing is known of the log it is taken for that.
+        The file before it may have lost its last batches, and whole ones just so.  Below the
+        recovery point a gap may also be compaction's: where nothing is known of the log it is taken
+        for that.
         """
         if segment.base_offset == end:
             return True
         if segment.base_offset > end and self._may_have_gaps:
-            return True
+            limit = self._gaps_below
+            if limit is None or segment.base_offset <= limit:
+                return True
         if end < self._recovery_point:
             raise self._damage(segment, 0, end)
         log.warning("%s does not follow on offset %d: it is removed", segment.file.path, end)
