@@ -2,8 +2,10 @@
 
 Behaviour:
 - Grows topics to a new total; assignments, where given, are those of the new partitions only.
+- A client above its controller_mutation_rate is refused, until v2 only slowed (KIP-599).
 
-Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST.
+Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST,
+THROTTLING_QUOTA_EXCEEDED.
 
 Versions:
 - v2 flexible; v3 quota errors
@@ -14,11 +16,14 @@ from __future__ import annotations
 from typing import Any
 
 from kserver.api.context import Context
+from kserver.api.throttling import Mutations
 from kserver.controller.topics import NewPartitions
 from kserver.errors import ErrorCode
 from kserver.wire.versions import reply_to
 
 KEY, VERSIONS = 37, range(0, 4)
+
+FIRST_STRICT = 3
 
 
 async def handle(request: Any, context: Context) -> Any:
@@ -33,10 +38,11 @@ async def handle(request: Any, context: Context) -> Any:
         )
         for topic in request.topics
     ]
+    mutations = Mutations(context, strict=context.version >= FIRST_STRICT)
     errors = await context.parts.controller.create_partitions(
-        wanted, validate_only=request.validate_only
+        wanted, validate_only=request.validate_only, charge=mutations.charge
     )
-    return reply(
+    answer = reply(
         results=[
             reply.results(
                 name=new.name,
@@ -46,3 +52,4 @@ async def handle(request: Any, context: Context) -> Any:
             for new, error in zip(wanted, errors, strict=True)
         ]
     )
+    return mutations.told(answer)

@@ -3,10 +3,12 @@
 Behaviour:
 - Every topic is answered on its own; it is led and written to by the time of the answer.
 - -1 stands for `num.partitions` and `default.replication.factor` (KIP-464).
+- A client above its controller_mutation_rate is refused, until v5 only slowed (KIP-599).
 - From v5 the answer tells partitions, replication factor and all configs (KIP-525).
 
 Errors: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS,
-INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST.
+INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST,
+THROTTLING_QUOTA_EXCEEDED.
 
 Versions:
 - v4 defaults by -1; v5 flexible, configs; v6 quota errors; v7 topic ids
@@ -19,12 +21,15 @@ from typing import Any
 
 from kserver.api.context import Context
 from kserver.api.describe_configs import topic_entries
+from kserver.api.throttling import Mutations
 from kserver.controller.topics import NewTopic
 from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import TopicInfo
 from kserver.wire.versions import reply_to
 
 KEY, VERSIONS = 19, range(2, 8)
+
+FIRST_STRICT = 6
 
 
 async def handle(request: Any, context: Context) -> Any:
@@ -39,7 +44,10 @@ async def handle(request: Any, context: Context) -> Any:
         )
         for topic in request.topics
     ]
-    made = await context.parts.controller.create_topics(wanted, validate_only=request.validate_only)
+    mutations = Mutations(context, strict=context.version >= FIRST_STRICT)
+    made = await context.parts.controller.create_topics(
+        wanted, validate_only=request.validate_only, charge=mutations.charge
+    )
     topics = []
     for new, topic in zip(wanted, made, strict=True):
         if not isinstance(topic, TopicInfo):
@@ -72,7 +80,7 @@ async def handle(request: Any, context: Context) -> Any:
                 ],
             )
         )
-    return reply(topics=topics)
+    return mutations.told(reply(topics=topics))
 
 
 def _named_twice(topic: Any) -> KafkaError | None:

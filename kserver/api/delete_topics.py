@@ -2,9 +2,10 @@
 
 Behaviour:
 - Topics by name, from v6 also by id; each is answered on its own, and gone by then.
+- A client above its controller_mutation_rate is refused, until v4 only slowed (KIP-599).
 
 Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, TOPIC_DELETION_DISABLED, INVALID_REQUEST
-(named twice, or both name and id).
+(named twice, or both name and id), THROTTLING_QUOTA_EXCEEDED.
 
 Versions:
 - v4 flexible; v5 error messages; v6 topic ids (KIP-516)
@@ -17,10 +18,13 @@ from typing import Any
 from uuid import UUID
 
 from kserver.api.context import Context
+from kserver.api.throttling import Mutations
 from kserver.errors import ErrorCode, KafkaError
 from kserver.wire.versions import reply_to
 
 KEY, VERSIONS = 20, range(1, 7)
+
+FIRST_STRICT = 5
 
 Asked = tuple[str | None, UUID | None]
 
@@ -40,11 +44,12 @@ async def handle(request: Any, context: Context) -> Any:
             names.append(_resolve(name, topic_id, image.topic_names, times[name, topic_id]))
         except KafkaError as error:
             answers.append((name, topic_id, error))
-    results = await context.parts.controller.delete_topics(names)
+    mutations = Mutations(context, strict=context.version >= FIRST_STRICT)
+    results = await context.parts.controller.delete_topics(names, mutations.charge)
     for name, result in zip(names, results, strict=True):
         topic = image.topics.get(name)
         answers.append((name, topic.id if topic else None, result))
-    return reply(
+    answer = reply(
         responses=[
             reply.responses(
                 name=name if name is not None or context.version >= 6 else "",
@@ -55,6 +60,7 @@ async def handle(request: Any, context: Context) -> Any:
             for name, topic_id, error in answers
         ]
     )
+    return mutations.told(answer)
 
 
 def _resolve(name: str | None, topic_id: UUID | None, names: Any, times: int) -> str:

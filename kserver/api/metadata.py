@@ -6,6 +6,7 @@ Behaviour:
 - No topics: all of them (v0: an empty list, v1+: null; v1+ empty list: none).
 - A missing topic is created when `auto.create.topics.enable` is on and the client allows it (v4);
   it is answered at once with its leader, where Apache's brokers answer LEADER_NOT_AVAILABLE first.
+  Who creates more than his controller_mutation_rate is slowed (KIP-599).
 - A name that is not legal is refused with INVALID_TOPIC_EXCEPTION and never created.
 
 Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION, LEADER_NOT_AVAILABLE,
@@ -23,6 +24,7 @@ from typing import Any
 
 from kserver.api.answers import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, offline_replicas
 from kserver.api.context import Context
+from kserver.api.throttling import Mutations
 from kserver.controller.topics import NewTopic, check_name
 from kserver.errors import ErrorCode, KafkaError, StorageError
 from kserver.metadata import ClusterMetadata, TopicInfo
@@ -34,18 +36,19 @@ KEY, VERSIONS = 3, range(0, 14)
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
+    mutations = Mutations(context, strict=False)
     asked = request.topics
     if asked is None or (context.version == 0 and not asked):
         found: list[TopicInfo | tuple[Any, KafkaError]] = list(
             context.parts.metadata.current.topics.values()
         )
     else:
-        found = await _find(asked, request, context)
+        found = await _find(asked, request, context, mutations)
     image = context.parts.metadata.current
     wants_topic_operations = getattr(request, "include_topic_authorized_operations", False)
     wants_cluster_operations = getattr(request, "include_cluster_authorized_operations", False)
     listener = context.session.endpoint.listener
-    return reply(
+    answer = reply(
         brokers=[
             reply.brokers(node_id=b.id, host=e.host, port=e.port, rack=b.rack)
             for b in image.brokers.values()
@@ -66,6 +69,7 @@ async def handle(request: Any, context: Context) -> Any:
             for one in found
         ],
     )
+    return mutations.told(answer)
 
 
 def _name(asked: Any, version: int) -> str | None:
@@ -74,7 +78,7 @@ def _name(asked: Any, version: int) -> str | None:
 
 
 async def _find(
-    asked: Any, request: Any, context: Context
+    asked: Any, request: Any, context: Context, mutations: Mutations
 ) -> list[TopicInfo | tuple[Any, KafkaError]]:
     image = context.parts.metadata.current
     may_create = context.parts.config.auto_create_topics_enable and getattr(
@@ -83,7 +87,7 @@ async def _find(
     found: list[TopicInfo | tuple[Any, KafkaError]] = []
     for one in asked:
         try:
-            found.append(await _find_one(one, image, may_create, context))
+            found.append(await _find_one(one, image, may_create, context, mutations))
         except KafkaError as error:
             found.append((one, error))
         except StorageError as error:
@@ -92,7 +96,11 @@ async def _find(
 
 
 async def _find_one(
-    asked: Any, image: ClusterMetadata, may_create: bool, context: Context
+    asked: Any,
+    image: ClusterMetadata,
+    may_create: bool,
+    context: Context,
+    mutations: Mutations,
 ) -> TopicInfo:
     if asked.name is None:
         topic = image.topic_by_id(asked.topic_id) if asked.topic_id else None
@@ -106,7 +114,7 @@ async def _find_one(
     if not may_create or asked.name in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.unknown_topic_or_partition)
     (made,) = await context.parts.controller.create_topics(
-        [NewTopic(asked.name)], validate_only=False
+        [NewTopic(asked.name)], validate_only=False, charge=mutations.charge
     )
     if isinstance(made, TopicInfo):
         return made

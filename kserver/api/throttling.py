@@ -12,7 +12,8 @@ import datetime
 from collections.abc import Coroutine, Generator
 from typing import Any
 
-from kserver.api.context import Parts, Session
+from kserver.api.context import Context, Parts, Session
+from kserver.errors import ErrorCode, KafkaError
 from kserver.wire.codec import RequestHeader
 
 
@@ -83,6 +84,38 @@ def _spent(spent_s: float, now_s: float, client_id: str, session: Session, parts
     assert parts.quotas.request is not None
     percent = spent_s * 100
     return parts.quotas.request.charge(session.user, client_id, percent, int(now_s * 1000))
+
+
+class Mutations:
+    """What a request changes counts against controller_mutation_rate; `strict` refuses what is too
+    much, else the client is only slowed, since its version knows no such error."""
+
+    def __init__(self, context: Context, *, strict: bool) -> None:
+        self._context = context
+        self._strict = strict
+        self._wait_ms = 0
+
+    def charge(self, partitions: int) -> None:
+        """THROTTLING_QUOTA_EXCEEDED."""
+        parts, session = self._context.parts, self._context.session
+        if parts.quotas.mutation is None:
+            return
+        may, wait_ms = parts.quotas.mutation.charge(
+            session.user,
+            self._context.client_id or "",
+            partitions,
+            int(parts.loop.time() * 1000),
+            strict=self._strict,
+        )
+        self._wait_ms = max(self._wait_ms, wait_ms)
+        if not may:
+            raise KafkaError(
+                ErrorCode.throttling_quota_exceeded, "The throttling quota has been exceeded."
+            )
+
+    def told(self, answer: Any) -> Any:
+        """The answer as it tells the wait."""
+        return throttled(answer, self._wait_ms, self._context.session) if self._wait_ms else answer
 
 
 class _Timer:

@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
 from kserver import znodes
@@ -56,6 +56,14 @@ T = TypeVar("T")
 MAX_WAITING_OPERATIONS = 1000
 KEPT_NOTES = 100
 """Of changed configurations; by then every broker has read them."""
+
+
+Charge: TypeAlias = Callable[[int], None]
+"""Told how many partitions each item is about to change; raises KafkaError to refuse it."""
+
+
+def _nothing(_partitions: int) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,19 +130,27 @@ class Controller:
                 self._operations.get_nowait().answer.cancel()
 
     async def create_topics(
-        self, topics: Sequence[NewTopic], *, validate_only: bool
+        self, topics: Sequence[NewTopic], *, validate_only: bool, charge: Charge = _nothing
     ) -> list[TopicInfo | KafkaError]:
         """One result for each, in order: the topic as it is now, or would be; or why not."""
-        return await self._in_turn(topics, partial(self._create_topics, topics, validate_only))
+        return await self._in_turn(
+            topics, partial(self._create_topics, topics, validate_only, charge)
+        )
 
-    async def delete_topics(self, names: Sequence[str]) -> list[KafkaError | None]:
-        return await self._in_turn(names, partial(self._delete_topics, names))
+    async def delete_topics(
+        self, names: Sequence[str], charge: Charge = _nothing
+    ) -> list[KafkaError | None]:
+        return await self._in_turn(names, partial(self._delete_topics, names, charge))
 
     async def create_partitions(
-        self, requests: Sequence[NewPartitions], *, validate_only: bool
+        self,
+        requests: Sequence[NewPartitions],
+        *,
+        validate_only: bool,
+        charge: Charge = _nothing,
     ) -> list[KafkaError | None]:
         return await self._in_turn(
-            requests, partial(self._create_partitions, requests, validate_only)
+            requests, partial(self._create_partitions, requests, validate_only, charge)
         )
 
     async def alter_quotas(
@@ -173,7 +189,7 @@ class Controller:
             operation.answer.cancel()
 
     async def _create_topics(
-        self, requests: Sequence[NewTopic], validate_only: bool
+        self, requests: Sequence[NewTopic], validate_only: bool, charge: Charge
     ) -> list[TopicInfo | KafkaError]:
         image = self._metadata.current
         partitions = sum(rules.requested_partitions(r, self._config) for r in requests)
@@ -191,6 +207,7 @@ class Controller:
                 start=self._random.randrange(len(racks)),
                 shift=self._random.randrange(len(racks)),
             )
+            charge(len(topic.partitions))
             names.add(topic.name)
             return topic
 
@@ -201,28 +218,34 @@ class Controller:
         self._publish([topic for topic in made if isinstance(topic, TopicInfo)])
         return made
 
-    async def _delete_topics(self, names: Sequence[str]) -> list[KafkaError | None]:
+    async def _delete_topics(self, names: Sequence[str], charge: Charge) -> list[KafkaError | None]:
         topics = self._metadata.current.topics
         refused = rules.refused(names)
-        plans = [
-            self._plan(refused, n, partial(rules.delete, topics.get(n), self._config))
-            for n in names
-        ]
+
+        def plan(name: str) -> TopicInfo:
+            topic = rules.delete(topics.get(name), self._config)
+            charge(len(topic.partitions))
+            return topic
+
+        plans = [self._plan(refused, name, partial(plan, name)) for name in names]
         gone = await self._apply(plans, self._write_deletion)
         self._publish([], frozenset(t.name for t in gone if isinstance(t, TopicInfo)))
         return [t if isinstance(t, KafkaError) else None for t in gone]
 
     async def _create_partitions(
-        self, requests: Sequence[NewPartitions], validate_only: bool
+        self, requests: Sequence[NewPartitions], validate_only: bool, charge: Charge
     ) -> list[KafkaError | None]:
         image = self._metadata.current
         added = sum(rules.added_partitions(r, image.topics.get(r.name)) for r in requests)
         refused = rules.refused([r.name for r in requests], added)
         racks = {broker.id: broker.rack for broker in image.brokers.values()}
-        grown = [
-            self._plan(refused, r.name, partial(rules.grow, r, image.topics.get(r.name), racks))
-            for r in requests
-        ]
+
+        def plan(request: NewPartitions) -> TopicInfo:
+            topic = rules.grow(request, image.topics.get(request.name), racks)
+            charge(rules.added_partitions(request, image.topics.get(request.name)))
+            return topic
+
+        grown = [self._plan(refused, r.name, partial(plan, r)) for r in requests]
         if not validate_only:
             grown = await self._apply(grown, self._write_growth)
             self._publish([topic for topic in grown if isinstance(topic, TopicInfo)])

@@ -93,9 +93,11 @@ class Connection:
         if self._closed:
             return
         self._conversation.throttled = True
-        if self._throttle is not None:
-            self._throttle.cancel()
         until_s = self._loop.time() + for_ms / 1000
+        if self._throttle is not None:
+            if self._throttle.when() >= until_s:
+                return
+            self._throttle.cancel()
         self.last_active_s = until_s
         self._throttle = self._loop.call_at(until_s, self._throttled)
 
