@@ -233,7 +233,9 @@ class Cleaner:
         try:
             await asyncio.shield(swapping)
         except asyncio.CancelledError:
-            await asyncio.wait([swapping])
+            # Of a log that was deleted meanwhile nothing is to be said.
+            with contextlib.suppress(OSError, StorageError):
+                await swapping
             raise
 
     def _count(self, one: Log, dirty: Dirty, done: Compacted, elapsed_s: float) -> None:

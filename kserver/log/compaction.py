@@ -11,8 +11,8 @@ since it takes minutes of CPU that the broker's event loop would have to share.
     memory   the map of keys (log.cleaner.dedupe.buffer.size), a read buffer, one batch unfolded
     disk     as much as a group, and that as often as there are groups, until they are put in place
 
-Every batch's CRC is checked before it counts: a damaged one must neither hide good records nor get
-a new CRC.  Kafka: LogCleaner.Cleaner.
+Every batch's CRC and offset are checked before it counts: a damaged one must neither hide good
+records nor get a new CRC.  Kafka: LogCleaner.Cleaner.
 """
 
 from __future__ import annotations
@@ -223,6 +223,7 @@ class _Run:
         path = segment_path(self._job.directory, base, LOG)
         file = self._disk.open(path)
         size, position = file.size(), 0
+        last_offset = base - 1
         while position < size:
             chunk = memoryview(file.read_at(position, self._job.buffer_bytes))
             if len(chunk) >= HEADER_SIZE:
@@ -239,6 +240,10 @@ class _Run:
                 batch = RecordBatch(chunk[at : at + header.size])
                 if not batch.is_valid_crc():
                     raise CannotClean(f"{path}: a wrong CRC at position {position + at}")
+                # The CRC does not cover the offset.
+                if not last_offset < header.base_offset <= base + MAX_RELATIVE_OFFSET:
+                    raise CannotClean(f"{path}: a wrong offset at position {position + at}")
+                last_offset = header.last_offset
                 yield header, batch
                 at += header.size
             if not at:

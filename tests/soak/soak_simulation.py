@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tests.simulation import test_broker, test_topics
+from tests.simulation import test_broker, test_compaction, test_topics
 from tests.support.loop import simulate
 
 SEEDS = int(os.environ.get("SEEDS", "500"))
@@ -15,6 +15,7 @@ SCENARIOS = (
     test_broker.unflushed_is_unseen,
     test_broker.idempotence,
     test_topics.made_anew,
+    test_compaction.compacted,
     test_topics.killed_while_deleting,
 )
 

@@ -6,6 +6,7 @@
     disk = disk.kill()           the process died: all it wrote stays
     disk.fail("sync", errno.EIO, path="*.log", times=1)
     disk.capacity_bytes = 1 << 20
+    disk.operations_left = 17    all fail from then on, as if the machine had stopped there
 
 It is as strict as POSIX lets a disk be:
 
@@ -47,6 +48,7 @@ class SimDisk:
         """How often `read_cached` finds that memory does not hold the bytes."""
         self.counts: collections.Counter[str] = collections.Counter()
         """How often each operation was asked for."""
+        self.operations_left: int | None = None
         self.random = chance
         self.clock = clock
         self._root = _Directory()
@@ -199,8 +201,10 @@ class SimDisk:
     def touch(self, operation: str, path: str) -> None:
         """Raise what this operation on this path is to fail with."""
         self.counts[operation] += 1
-        if self._is_dead:
+        if self._is_dead or self.operations_left == 0:
             raise _error(errno.EIO, path)
+        if self.operations_left is not None:
+            self.operations_left -= 1
         for fault in self._faults:
             if fault.strikes(operation, path):
                 raise _error(fault.error, path)
