@@ -20,6 +20,8 @@ from kcli.rows.listing import shapes_of
 from kcli.rows.shapes import ERROR, Shape
 from kcli.statuses import FOUND, TIMED_OUT
 from kserver.config import manual as settings
+from kserver.metrics import catalog
+from kserver.metrics.names import JMX, METER, REPORTER, SUMMARY, Metric
 
 MAN = Path(__file__).parents[1] / "man"
 NAMES = [name for group in COMMANDS.values() for name in group]
@@ -139,6 +141,47 @@ FORMATS_EXAMPLES = (
 )
 
 
+METRICS_INTRODUCTION = """
+With http.listener in its properties a broker answers over HTTP, to GET and HEAD and without
+authentication:
+
+/metrics is what is measured, in Prometheus' text format 0.0.4.
+
+/healthz is 200 as long as the broker's loop turns.
+
+/readyz is 200 while clients are let in and a log directory works, else 503 with the reason, as it
+is while the broker starts and stops.
+
+Requests are limited to 8 KiB and 5 seconds, answers to 30 seconds, connections to 64 at a time.
+"""
+METRICS_NAMES = f"""
+Metrics have Kafka's own names, as MBeans, which are told with each.  Their names in Prometheus are
+those that its JMX exporter makes with the rules of its Kafka example, so that dashboards for Kafka
+show figures: metrics.naming={JMX}, the default, and the names below.  With
+metrics.naming={REPORTER} they are those of Strimzi's metrics reporter: PerSec and Percent stay part
+of the name, as in kafka_server_brokertopicmetrics_messagesinpersec_total.
+
+Counters begin at 0 with the broker.  Those of topics are told for each topic, and once without the
+label for all together, those of topics that were deleted among them.  Partitions are told by the
+broker that leads them.
+
+Of a summary there are the quantiles 0.50, 0.75, 0.95, 0.98, 0.99 and 0.999, none too low and none a
+fifth too high, of the last metrics.num.samples times metrics.sample.window.ms; and, since the
+start, count and sum.
+"""
+METRICS_EXAMPLES = (
+    (
+        "k server-start --override http.listener=127.0.0.1:9404",
+        "A broker that can be watched from this machine.",
+    ),
+    ("curl -s http://127.0.0.1:9404/metrics", "Everything that is measured."),
+    (
+        'rate(kafka_server_brokertopicmetrics_messagesin_total{topic!=""}[1m])',
+        "In Prometheus: records a second, by topic.",
+    ),
+)
+
+
 def main(words: list[str]) -> int:
     stale = [name for name, text in pages().items() if _written(name) != text]
     if "--check" in words:
@@ -158,6 +201,7 @@ def pages() -> dict[str, str]:
     return {
         "k.1": _overview_page(),
         **of_commands,
+        "k-metrics.7": _metrics_page(),
         "k-shapes.7": _formats_page(),
         "kserver.properties.5": settings.manual(),
     }
@@ -179,7 +223,7 @@ def _overview_page() -> str:
         ENVIRONMENT,
         EXAMPLES,
         (*DIFFERENCES, *WITH_SERVER, *WITH_TIMEOUT),
-        [*(f"k-{name}" for name in NAMES), "k-shapes(7)", "kserver.properties(5)"],
+        [*(f"k-{name}" for name in NAMES), "k-metrics(7)", "k-shapes(7)", "kserver.properties(5)"],
     )
 
 
@@ -296,6 +340,36 @@ def _formats_page() -> str:
         ",\n".join(_reference(name) for name in ("k", "k-shapes")),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _metrics_page() -> str:
+    lines = [
+        *_head("k-metrics", 7, "what is measured of a broker, and how to ask for it"),
+        ".SH DESCRIPTION",
+        *_paragraphs(METRICS_INTRODUCTION),
+        ".SH NAMES",
+        *_paragraphs(METRICS_NAMES),
+    ]
+    for title, metrics in catalog.SECTIONS.items():
+        lines.append(f".SH {title.upper()}")
+        for metric in metrics:
+            lines += _metric(metric)
+    lines += [
+        ".SH EXAMPLES",
+        *[line for command, use in METRICS_EXAMPLES for line in _example(command, use)][1:],
+        ".SH SEE ALSO",
+        ",\n".join(_reference(name) for name in ("k-server-start", "kserver.properties(5)")),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _metric(metric: Metric) -> Iterator[str]:
+    labels = ", ".join(metric.labels)
+    title = rf"\fB{_literal(metric.exposed())}\fR" + (f" {{{labels}}}" if labels else "")
+    kind = {METER: "Counter", SUMMARY: "Summary"}.get(metric.kind, "Gauge")
+    yield from _entry(title, f"{metric.doc}.")
+    yield ".br"
+    yield f"{kind}; {_literal(metric.mbean)}." if metric.mbean else f"{kind}."
 
 
 def _head(name: str, section: int, summary: str) -> list[str]:

@@ -47,7 +47,7 @@ MANUAL = Manual(
         "130.",
         "-name and -loggc of Kafka's launcher are not taken.",
     ),
-    see_also=("k-server-stop", "kserver.properties(5)"),
+    see_also=("k-server-stop", "k-metrics(7)", "kserver.properties(5)"),
 )
 
 

@@ -90,7 +90,8 @@ of the names in
 .B controller.listener.names
 are left out, so that a file for a KRaft broker can be used.
 .SH SEE ALSO
-.BR k (1)
+.BR k (1),
+.BR k\-metrics (7)
 """
 
 

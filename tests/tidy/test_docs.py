@@ -12,6 +12,7 @@ from kcli.command import Command, Option, command_named
 from kcli.commands.shapes import declared
 from kcli.main import COMMANDS, main
 from kcli.rows.listing import shapes_of
+from kserver.metrics import catalog
 
 PAGES = manual.pages()
 REFERENCES = {name.rpartition(".")[0] for name in PAGES}
@@ -72,6 +73,15 @@ def test_every_section_is_there(command):
         "SEE ALSO",
     ]
     assert command.manual.kafka in spoken(page)
+
+
+def test_every_metric_is_documented_with_its_labels_and_what_kafka_calls_it():
+    page = spoken(PAGES["k-metrics.7"])
+    for metrics in catalog.SECTIONS.values():
+        for metric in metrics:
+            labels = f" {{{', '.join(metric.labels)}}}" if metric.labels else ""
+            assert f"\n{metric.exposed()}{labels}\n" in page
+            assert metric.mbean in page
 
 
 @pytest.mark.parametrize(("command", "shape"), declared().values(), ids=declared())

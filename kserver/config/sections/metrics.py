@@ -23,20 +23,19 @@ class MetricsSettings:
         "auto.include.jmx.reporter", True, doc="add the JMX reporter to those named"
     )
     metrics_num_samples: int = setting(
-        "metrics.num.samples", 2, at_least(1), acts=Acts.METRICS, doc="samples kept of each metric"
+        "metrics.num.samples", 2, at_least(1), doc="samples kept of each metric"
     )
     metrics_sample_window_ms: int = setting(
         "metrics.sample.window.ms",
         30_000,
         at_least(1),
         type=LONG,
-        acts=Acts.METRICS,
         doc="length of each",
     )
     metrics_recording_level: str = setting(
         "metrics.recording.level",
         "INFO",
-        acts=Acts.METRICS,
+        acts=Acts.ABSENT,
         doc="what is measured: INFO, DEBUG or TRACE",
     )
     kafka_metrics_reporters: tuple[str, ...] = never(
@@ -49,6 +48,6 @@ class MetricsSettings:
         "telemetry.max.bytes",
         1 << 20,
         at_least(1),
-        acts=Acts.METRICS,
+        acts=Acts.ABSENT,
         doc="most that a client may push of its metrics (KIP-714)",
     )
