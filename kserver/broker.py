@@ -33,7 +33,7 @@ from kserver.model import NO_BROKER, BrokerId, Endpoint
 from kserver.network.conversation import Dispatch
 from kserver.network.http import HttpServer
 from kserver.network.listener import AnyConnection, Limits, Listeners, own_name
-from kserver.network.quota import Quotas, Window
+from kserver.network.quota import ConnectionRates, Quotas, Window
 from kserver.observation import Observation, State
 from kserver.registration import Registration
 from kserver.replica.fetch_session import FetchSessions
@@ -89,7 +89,9 @@ class Broker:
             http = HttpServer(self.observation.pages(config.metrics_naming))
             stack.callback(http.close)
             await self._open_http(http)
-            listeners = Listeners(_limits(config), world.disk, self._open_session)
+            window = Window(config.quota_window_num, config.quota_window_size_seconds * 1000)
+            rates = ConnectionRates(window)
+            listeners = Listeners(_limits(config), rates, world.disk, self._open_session)
             stack.callback(listeners.close)
             bound = [listeners.bind(e) if self._sockets else e for e in config.endpoints]
             self.endpoints = _advertised(config, bound)
@@ -116,7 +118,7 @@ class Broker:
             metadata = MetadataCache(ClusterMetadata(cluster_id, broker_id, brokers))
             purgatory = Purgatory(loop)
             quotas = Quotas(
-                Window(config.quota_window_num, config.quota_window_size_seconds * 1000),
+                window,
                 Window(
                     config.controller_quota_window_num,
                     config.controller_quota_window_size_seconds * 1000,
@@ -128,6 +130,7 @@ class Broker:
                 self._configure(image)
                 replicas.apply(image)
                 quotas.update(image.quotas)
+                rates.update(image.quotas)
 
             controller = Controller(world, metadata, config, broker_id, apply)
             self._configurable += [
@@ -139,6 +142,7 @@ class Broker:
             await controller.start()
             self._configure(metadata.current)
             quotas.update(metadata.current.quotas)
+            rates.update(metadata.current.quotas)
             self.observation.state = State.RECOVERY
             await logs.open(lambda topic: _topic_config(topic, metadata.current, self.config))
             stack.push_async_callback(logs.close)
@@ -235,6 +239,7 @@ def _limits(config: BrokerConfig) -> Limits:
         max_connections=config.max_connections,
         max_connections_per_ip=config.max_connections_per_ip,
         max_connections_per_ip_overrides=config.connection_limits,
+        max_connection_creation_rate=config.max_connection_creation_rate,
         connections_max_idle_ms=config.connections_max_idle_ms,
         max_frame_bytes=config.socket_request_max_bytes,
         send_buffer_bytes=config.socket_send_buffer_bytes,

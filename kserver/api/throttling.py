@@ -30,7 +30,7 @@ def produced(
     wait_ms = 0
     if quotas.produce is not None:
         wait_ms = quotas.produce.charge(session.user, client_id, size, now_ms)
-    if quotas.request is not None and acks != 0:
+    if acks != 0:
         wait_ms = max(wait_ms, _spent(now_s - began_s, now_s, client_id, session, parts))
     if wait_ms:
         session.throttle(wait_ms)
@@ -42,9 +42,7 @@ def fetched(size: int, spent_s: float, client_id: str, session: Session, parts: 
     are to be sent."""
     quotas = parts.quotas
     now_s = parts.loop.time()
-    wait_ms = 0
-    if quotas.request is not None:
-        wait_ms = _spent(spent_s, now_s, client_id, session, parts)
+    wait_ms = _spent(spent_s, now_s, client_id, session, parts)
     if quotas.fetch is not None and size and not wait_ms:
         wait_ms = quotas.fetch.admit(session.user, client_id, size, int(now_s * 1000))
     if wait_ms:
@@ -81,9 +79,9 @@ def throttled(answer: Any, wait_ms: int, session: Session) -> Any:
 
 
 def _spent(spent_s: float, now_s: float, client_id: str, session: Session, parts: Parts) -> int:
-    assert parts.quotas.request is not None
-    percent = spent_s * 100
-    return parts.quotas.request.charge(session.user, client_id, percent, int(now_s * 1000))
+    if parts.quotas.request is None:
+        return 0
+    return parts.quotas.request.charge(session.user, client_id, spent_s * 100, int(now_s * 1000))
 
 
 class Mutations:

@@ -85,7 +85,6 @@ class Acts(Enum):
     GROUPS = "will act with consumer groups"
     SHARE_GROUPS = "will act with share groups"
     TRANSACTIONS = "will act with transactions"
-    QUOTAS = "will act with quotas"
     SECURITY = "will act with TLS, SASL and authorization"
     METRICS = "will act with metrics reporters"
     TIERED = "will act with tiered storage"

@@ -267,14 +267,14 @@ class TopicConfig:
         "leader.replication.throttled.replicas",
         (),
         THROTTLED_REPLICAS,
-        acts=Acts.QUOTAS,
+        acts=Acts.REPLICATION,
         doc="replicas whose leaders throttle, partition:broker pairs, or * for all",
     )
     follower_replication_throttled_replicas: tuple[str, ...] = topic_setting(
         "follower.replication.throttled.replicas",
         (),
         THROTTLED_REPLICAS,
-        acts=Acts.QUOTAS,
+        acts=Acts.REPLICATION,
         doc="replicas that throttle as followers, partition:broker pairs, or * for all",
     )
     remote_storage_enable: bool = topic_setting(

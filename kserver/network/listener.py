@@ -2,7 +2,9 @@
 
 Limits (Kafka: network/SocketServer.scala, ConnectionQuotas): `max.connections` for the broker,
 `max.connections.per.ip` with its overrides for one address.  A connection over a limit is closed at
-once, before a byte of it is read.
+once, before a byte of it is read.  Above `max.connection.creation.rate` no more are accepted for a
+while; one of an address above its quota of connection_creation_rate is closed only when that may
+try again, so that it does not at once.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Protocol
 from kserver.model import Endpoint
 from kserver.network.connection import SHUTDOWN, Connection
 from kserver.network.conversation import Buffers, Dispatch
+from kserver.network.quota import ConnectionRates
 from kserver.network.stream import StreamConnection
 from kserver.world.disk import Disk
 
@@ -28,6 +31,9 @@ log = logging.getLogger(__name__)
 ACCEPTED_A_TURN = 64
 SWEEPS_PER_IDLE_LIMIT = 10
 FINISH_LIMIT_S = 2.0
+TURNED_AWAY_AT_ONCE = 100
+"""Connections that are kept for a while only to be closed."""
+REFUSALS_TOLD_EVERY_S = 10.0
 
 
 class AnyConnection(Protocol):
@@ -47,6 +53,7 @@ class Limits:
     max_connections: int
     max_connections_per_ip: int
     max_connections_per_ip_overrides: Mapping[str, int]
+    max_connection_creation_rate: int
     connections_max_idle_ms: int
     max_frame_bytes: int
     send_buffer_bytes: int
@@ -60,8 +67,15 @@ OpenSession = Callable[[Endpoint, AnyConnection], Dispatch]
 class Listeners:
     """All listeners of a broker, and the connections that came through them."""
 
-    def __init__(self, limits: Limits, disk: Disk, open_session: OpenSession) -> None:
-        self._limits = limits
+    def __init__(
+        self,
+        limits: Limits,
+        rates: ConnectionRates,
+        disk: Disk,
+        open_session: OpenSession,
+    ) -> None:
+        self._rates = rates
+        self.configure(limits)
         self._disk = disk
         self._open_session = open_session
         self._buffers = Buffers()
@@ -73,6 +87,9 @@ class Listeners:
         self._by_address: Counter[str] = Counter()
         self.taken: Counter[str] = Counter()
         """How many connections ever came through each listener, by name."""
+        self._turned_away: set[socket.socket] = set()
+        self._refusals = 0
+        self._tell_again_s = 0.0
         self._empty: asyncio.Event | None = None
         """Set by the last connection to go, once they are asked to."""
 
@@ -86,6 +103,7 @@ class Listeners:
     def configure(self, limits: Limits) -> None:
         """From now on; connections that are there stay, whatever their number."""
         self._limits = limits
+        self._rates.limit = limits.max_connection_creation_rate
 
     def bind(self, endpoint: Endpoint) -> Endpoint:
         """Take the address; returns the endpoint with its real port.  OSError names the address.
@@ -187,6 +205,9 @@ class Listeners:
 
     def close(self) -> None:
         self.stop_accepting()
+        for sock in self._turned_away:
+            sock.close()
+        self._turned_away.clear()
         for connection in list(self._connections):
             connection.close(SHUTDOWN)
 
@@ -207,6 +228,11 @@ class Listeners:
                 loop.call_later(1.0, self._listen_again, loop, listening, endpoint)
                 return
             self._take(loop, sock, address[0], endpoint)
+            wait_ms = self._rates.let_in(int(loop.time() * 1000))
+            if wait_ms:
+                loop.remove_reader(listening.fileno())
+                loop.call_later(wait_ms / 1000, self._listen_again, loop, listening, endpoint)
+                return
 
     def _listen_again(
         self, loop: asyncio.AbstractEventLoop, listening: socket.socket, endpoint: Endpoint
@@ -223,6 +249,10 @@ class Listeners:
     ) -> None:
         if not self._has_room(address):
             sock.close()
+            return
+        wait_ms = self._rates.refuses_ms(address, int(loop.time() * 1000))
+        if wait_ms:
+            self._turn_away(loop, sock, address, wait_ms)
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -249,15 +279,47 @@ class Listeners:
             address, limits.max_connections_per_ip
         )
         if len(self._connections) >= limits.max_connections:
-            log.warning("connection from %s refused: max.connections reached", address)
+            self._refused(address, "max.connections")
             return False
         if self._by_address[address] >= per_address:
-            log.warning("connection from %s refused: max.connections.per.ip reached", address)
+            self._refused(address, "max.connections.per.ip")
             return False
         return True
 
+    def _turn_away(
+        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, address: str, wait_ms: int
+    ) -> None:
+        self._refused(address, "connection_creation_rate")
+        if len(self._turned_away) >= TURNED_AWAY_AT_ONCE:
+            sock.close()
+            return
+        self._turned_away.add(sock)
+
+        def close() -> None:
+            self._turned_away.discard(sock)
+            sock.close()
+
+        loop.call_later(wait_ms / 1000, close)
+
+    def _refused(self, address: str, limit: str) -> None:
+        """Told now and then: who is refused tries again, as fast as he can."""
+        self._refusals += 1
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._tell_again_s:
+            log.warning(
+                "connection from %s refused: %s reached (%d refused since the last such line)",
+                address,
+                limit,
+                self._refusals,
+            )
+            self._refusals = 0
+            self._tell_again_s = now_s + REFUSALS_TOLD_EVERY_S
+
     def _admit(self, connection: StreamConnection, listener: str) -> bool:
-        if not self._has_room(connection.address):
+        now_ms = int(asyncio.get_running_loop().time() * 1000)
+        if not self._has_room(connection.address) or self._rates.refuses_ms(
+            connection.address, now_ms
+        ):
             return False
         self._add(connection, listener)
         return True

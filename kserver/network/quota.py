@@ -2,14 +2,14 @@
 
 Pure: bounds, amounts and the time go in, milliseconds to wait come out.
 
-    quota                      amount                              counted in
-    producer_byte_rate         bytes of Produce requests           a Rate
-    consumer_byte_rate         bytes of records fetched            a Rate
-    request_percentage         time that requests took, in         a Rate
-                               percent of this broker's thread
-    controller_mutation_rate   partitions made and deleted         a TokenBucket
-    connection_creation_rate   connections of an address           a Rate
-    max.connection.creation.rate  connections of all, of a listener  a Rate
+    quota                         amount                              counted in
+    producer_byte_rate            bytes of Produce requests           a Rate
+    consumer_byte_rate            bytes of records fetched            a Rate
+    request_percentage            time that requests took, in         a Rate
+                                  percent of this broker's thread
+    controller_mutation_rate      partitions made and deleted         a TokenBucket
+    connection_creation_rate      connections of an address           a Rate
+    max.connection.creation.rate  connections of all                  a Rate
 
 Who has which bound: the first of user + client id, user + default client, user, default user +
 client id, default user + default client, default user, client id, default client.  Where the one
@@ -93,6 +93,8 @@ class Rate:
         rate, window_ms = self.measure(now_ms)
         if rate <= bound:
             return 0
+        if bound <= 0:
+            return LONGEST_MS
         return min(max(round((rate - bound) / bound * window_ms), 1), LONGEST_MS)
 
 
@@ -283,20 +285,15 @@ def _bounded(quota: Quota, key: str, held: Held) -> Quota | None:
 
 
 class ConnectionRates:
-    """How fast connections may come: of all together, of each listener, of each address."""
+    """How fast connections may come: of all together, and of each address."""
 
     def __init__(self, window: Window) -> None:
         self._window = window
         self._all = Rate(window)
-        self._by_listener: dict[str, Rate] = {}
         self._by_address = Tracked(lambda: Rate(window))
         self._bounds = Bounds("", {})
-        self._limit = float("inf")
-        self._listener_limits: Mapping[str, int] = {}
-
-    def configure(self, limit: int, listener_limits: Mapping[str, int]) -> None:
-        """max.connection.creation.rate, and its values for some listeners."""
-        self._limit, self._listener_limits = limit, listener_limits
+        self.limit = float("inf")
+        """max.connection.creation.rate."""
 
     def update(self, held: Held) -> None:
         self._bounds = Bounds("connection_creation_rate", held)
@@ -313,13 +310,7 @@ class ConnectionRates:
             rate.record(-1, now_ms)
         return wait_ms
 
-    def let_in(self, listener: str, now_ms: int) -> int:
-        """Count one, and return how long that listener is to let in no other."""
+    def let_in(self, now_ms: int) -> int:
+        """Count one, and return how long to let in no other."""
         self._all.record(1, now_ms)
-        wait_ms = self._all.wait_ms(self._limit, now_ms)
-        limit = self._listener_limits.get(listener)
-        if limit is not None:
-            rate = self._by_listener.setdefault(listener, Rate(self._window))
-            rate.record(1, now_ms)
-            wait_ms = max(wait_ms, rate.wait_ms(limit, now_ms))
-        return min(wait_ms, self._window.sample_ms)
+        return min(self._all.wait_ms(self.limit, now_ms), self._window.sample_ms)

@@ -167,8 +167,7 @@ class NetworkSettings:
         INT_MAX,
         at_least(0),
         dynamic=CLUSTER,
-        acts=Acts.QUOTAS,
-        doc="new connections a second",
+        doc="new connections a second; above it none is accepted for up to a second",
     )
     fetch_max_bytes: int = setting(
         "fetch.max.bytes",

@@ -6,17 +6,17 @@ from functools import partial
 
 from kserver.config.setting import CLASS, Acts, at_least, section, setting
 
-later = partial(setting, acts=Acts.QUOTAS)
+later = partial(setting, acts=Acts.REPLICATION)
 
 
 @section
 class QuotaSettings:
     """Quotas."""
 
-    quota_window_num: int = later(
+    quota_window_num: int = setting(
         "quota.window.num", 11, at_least(1), doc="samples kept for the quotas of clients"
     )
-    quota_window_size_seconds: int = later(
+    quota_window_size_seconds: int = setting(
         "quota.window.size.seconds", 1, at_least(1), doc="length of each, in seconds"
     )
     replication_quota_window_num: int = later(
@@ -40,13 +40,13 @@ class QuotaSettings:
         at_least(1),
         doc="length of each, in seconds",
     )
-    controller_quota_window_num: int = later(
+    controller_quota_window_num: int = setting(
         "controller.quota.window.num",
         11,
         at_least(1),
         doc="samples kept for the quotas of creating and deleting topics",
     )
-    controller_quota_window_size_seconds: int = later(
+    controller_quota_window_size_seconds: int = setting(
         "controller.quota.window.size.seconds", 1, at_least(1), doc="length of each, in seconds"
     )
     client_quota_callback_class: str | None = setting(
