@@ -53,7 +53,8 @@ class Option(click.Option):
 
     `instead` names the option that took this one's place; its value goes there, and giving both is
     refused, or, with `yields`, the old one is ignored.  `if_bare` is the value of an option whose
-    value may be left out.
+    value may be left out.  A flag that `adds` an attribute and a value stands for a repeatable
+    option with that value, in its place among the others.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Option(click.Option):
         instead: str | None = None,
         yields: bool = False,
         if_bare: str | None = None,
+        adds: tuple[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -70,6 +72,7 @@ class Option(click.Option):
         self.instead = instead
         self.yields = yields
         self.if_bare = if_bare
+        self.adds = adds
 
     @property
     def word(self) -> str:
@@ -272,6 +275,8 @@ def _read(command: Command, ctx: click.Context, words: Sequence[str]) -> dict[st
         assert option.name is not None
         if option.is_flag:
             values[option.name] = True
+            if (adds := getattr(option, "adds", None)) is not None:
+                values.setdefault(adds[0], []).append(adds[1])
             continue
         value = value or _next(option, name, left, ctx)
         if option.multiple:

@@ -36,6 +36,7 @@ COMMANDS = {
         "e2e-latency": "send a record and read it back, and measure how long that takes",
     },
     "Cluster": {
+        "configs": "print and change settings of topics and brokers, and quotas of clients",
         "cluster": "print the cluster's id or endpoints, or unregister a broker",
         "broker-api-versions": "print which requests each broker answers",
         "log-dirs": "print the size of replicas on the disks of brokers",

@@ -16,10 +16,16 @@ from kio.schema.errors import ErrorCode
 __all__ = ["ConfigError", "ErrorCode", "KafkaError", "ProtocolError", "StorageError"]
 
 
+MAX_TEXT = 8_000
+"""Characters: an answer's string takes 32,767 bytes, and texts may repeat what was sent."""
+
+
 class KafkaError(Exception):
     """One item refused, with the code that its answer carries and a text for a person."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
+        if len(message) > MAX_TEXT:
+            message = f"{message[:MAX_TEXT]}..."
         super().__init__(message or code.name)
         self.code = code
         self.message = message

@@ -72,11 +72,11 @@ async def describe(
             include_documentation=query.documentation,
         )
     )
-    told = {
+    told: dict[ConfigResource, list[ConfigEntry] | KafkaError] = {
         (r.resource_type, r.resource_name): _refusal(r) or [entry_of(entry) for entry in r.configs]
         for r in answer.results
     }
-    return {resource: told.get(resource) or left_out() for resource in resources}
+    return {resource: told.get(resource, left_out()) for resource in resources}
 
 
 async def alter_incrementally(

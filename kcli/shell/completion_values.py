@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
+from kcli.config_lines import TYPES
 from kcli.console.encodings import ENCODINGS, TEXT
 from kcli.rows.listing import FORMATS, TEMPLATE
 
@@ -120,6 +121,33 @@ def topic_settings(asked: Asked) -> Iterable[Candidate]:
     return _settings(asked.text, TopicConfig, asked.names.topic_keys())
 
 
+def added_settings(asked: Asked) -> Iterable[Candidate]:
+    """The last of KEY=VALUE,KEY=VALUE, of a topic or else of a broker."""
+    comma = asked.text.rfind(",") + 1
+    before, last = asked.text[:comma], asked._replace(text=asked.text[comma:])
+    found = topic_settings(last) if _is_of_topics(asked) else dynamic_settings(last)
+    return (Candidate(before + one.value, one.note) for one in found)
+
+
+def dynamic_settings(asked: Asked) -> Iterable[Candidate]:
+    from kserver.config.broker import BrokerConfig
+    from kserver.config.setting import Dynamic, settings_of
+
+    known = settings_of(BrokerConfig).values()
+    names = [one.name for one in known if one.dynamic is not Dynamic.READ_ONLY]
+    return _settings(asked.text, BrokerConfig, names)
+
+
+def entity_names(asked: Asked) -> Iterable[Candidate]:
+    if _is_of_topics(asked):
+        return topics(asked)
+    return broker_ids(asked) if "broker" in asked.given.get("entity-type", "") else ()
+
+
+def _is_of_topics(asked: Asked) -> bool:
+    return "topic" in asked.given or asked.given.get("entity-type") == "topics"
+
+
 def topic_keys(asked: Asked) -> Iterable[Candidate]:
     return map(Candidate, asked.names.topic_keys())
 
@@ -179,13 +207,18 @@ DECODERS = of_words("StringDecoder", "IntegerDecoder", "LongDecoder")
 RECORDS = of_words("lines", "json", "jsonl", "msgpack", *ENCODINGS)
 
 SOURCES: Mapping[str, Source] = {
+    "add-config": added_settings,
     "bootstrap-server": brokers,
+    "broker": broker_ids,
     "broker-list": brokers,
+    "broker-logger": broker_ids,
     "command-property": client_settings,
     "compression-codec": of_words("none", "gzip", "snappy", "lz4", "zstd"),
     "config": topic_settings,
     "consumer-property": client_settings,
     "delete-config": topic_keys,
+    "entity-name": entity_names,
+    "entity-type": of_words(*TYPES),
     "formatter-property": formatter_properties,
     "include": topics,
     "input-format": RECORDS,

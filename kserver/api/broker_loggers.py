@@ -26,10 +26,9 @@ LEVELS: Mapping[str, int] = {
 
 
 def levels() -> dict[str, str]:
-    """The level in force of each logger there is, by name."""
-    known = logging.root.manager.loggerDict
-    names = [name for name, one in known.items() if isinstance(one, logging.Logger)]
-    return {ROOT: _level(logging.root)} | {n: _level(logging.getLogger(n)) for n in sorted(names)}
+    """The level in force of each logger there is, and of those above them, by name."""
+    names = sorted(logging.root.manager.loggerDict)
+    return {ROOT: _level(logging.root)} | {name: _level(logging.getLogger(name)) for name in names}
 
 
 def alter(ops: Sequence[Op], *, validate_only: bool) -> None:

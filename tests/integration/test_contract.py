@@ -39,6 +39,8 @@ def broker(tmp_path_factory):
         os.environ["K_BOOTSTRAP_SERVER"] = running.address
         for topic in ("one", "two.b"):
             assert main(["topics", "--create", "--topic", topic, "--config", "segment.ms=9"]) == 0
+        quota = ["--client-defaults", "--add-config", "request_percentage=50"]
+        assert main(["configs", "--alter", *quota]) == 0
         words = ["--topic", "one", "--property", "parse.key=true", "--property", "parse.headers=1"]
         subprocess.run(
             [*K, "console-producer", *words], input="h:a,\u2028:\tk\té\x07\n".encode(), check=True
@@ -80,6 +82,8 @@ ROWS = {
     "k.topics.list/1": "topics --list",
     "k.topics.describe/1": "topics --describe",
     "k.topics.overrides/1": "topics --describe --topics-with-overrides",
+    "k.configs.describe/1": "configs --describe --topic one --all",
+    "k.configs.quotas/1": "configs --describe --entity-type clients",
     "k.get-offsets/1": "get-offsets --time earliest",
     "k.delete-records/1": "delete-records --offset-json-file {files}.json",
     "k.log-dirs/1": "log-dirs --describe",

@@ -1,4 +1,3 @@
-
 import pytest
 
 from kserver.api import incremental_alter_configs as module
@@ -42,6 +41,7 @@ def restored(client, own):
     yield
     for name in (own, ""):
         assert alter(client, NEWEST, BROKER, name, ("message.max.bytes", DELETE, None)) is None
+    brokers.until(lambda: told(client, BROKER, own, "message.max.bytes").config_source == DEFAULT)
 
 
 @every_version
@@ -134,6 +134,128 @@ def test_what_cannot_be_set_of_a_topic_is_refused_in_kafkas_words(
     client, topic, version, ops, code, text
 ):
     assert alter(client, version, TOPIC, topic.name, *ops) == (ErrorCode[code], text)
+
+
+@every_version
+def test_a_long_value_is_refused_in_a_text_that_fits_the_answer(client, only_ours, topic, version):
+    long = "é" * 16_000
+    for change in (("retention.ms", SET, long), ("x" * 32_767, SET, "1")):
+        code, text = alter(client, version, TOPIC, topic.name, change)
+        assert code in (ErrorCode.invalid_config, ErrorCode.invalid_request)
+        assert 0 < len(text.encode()) < 1 << 15
+
+
+@every_version
+def test_values_that_zookeeper_could_not_keep_are_refused(client, only_ours, own, version):
+    many = [(f"key.{n}", SET, "x" * 30_000) for n in range(20)]
+    code, text = alter(client, version, BROKER, own, *many)
+    assert (code, text) == (
+        ErrorCode.invalid_config,
+        "The overrides of one resource take at most 500000 bytes.",
+    )
+
+
+@every_version
+@pytest.mark.parametrize(
+    "key",
+    [
+        "metric.reporters",
+        "listener.name.plaintext.ssl.keystore.location",
+        "listener.name.plaintext.sasl.jaas.config",
+        "listener.name.plaintext.ssl.engine.factory.class",
+        "listener.name.plaintext.ssl.key.password",
+    ],
+)
+def test_classes_files_and_passwords_are_taken_from_nobody(client, only_ours, own, version, key):
+    code, text = alter(client, version, BROKER, own, (key, SET, "hunter2"))
+    assert code is ErrorCode.invalid_request
+    assert text.startswith(
+        "Classes, files, commands and passwords are taken from server.properties"
+    )
+    assert "hunter2" not in text
+
+
+@every_version
+def test_an_unknown_key_of_a_broker_is_kept_and_its_value_shown_nowhere(
+    client, broker, only_ours, own, version
+):
+    for name in (own, ""):
+        assert alter(client, version, BROKER, name, ("my.plugin.key", SET, "hunter2")) is None
+        found = told(client, BROKER, name, "my.plugin.key")
+        assert (found.value, found.is_sensitive) == (None, True)
+        assert [s.value for s in found.synonyms] == [None]
+        assert alter(client, version, BROKER, name, ("my.plugin.key", DELETE, None)) is None
+        assert told(client, BROKER, name, "my.plugin.key") is None
+    assert not any("hunter2" in line for line in broker.output)
+
+
+@every_version
+@pytest.mark.parametrize(
+    ("sort", "said"),
+    [(CLIENT_METRICS, "takes no metrics"), (GROUP, "keeps no configurations of groups")],
+)
+def test_what_has_no_settings_here_is_refused_with_the_reason(
+    client, only_ours, version, sort, said
+):
+    code, text = alter(client, version, sort, "x", ("interval.ms", SET, "1000"))
+    assert code is ErrorCode.invalid_request
+    assert said in text
+
+
+@every_version
+def test_loggers_have_levels(client, only_ours, own, version):
+    def level(name):
+        return told(client, LOGGER, own, name).value
+
+    room, logger = "kserver.log", "kserver.log.manager"
+    assert (level("root"), level(logger)) == ("INFO", "INFO")
+    change = (room, SET, "TRACE")
+    assert alter(client, version, LOGGER, own, change, validate_only=True) is None
+    assert level(logger) == "INFO"
+    assert alter(client, version, LOGGER, own, change) is None
+    assert (level(room), level(logger), level("root")) == ("TRACE", "TRACE", "INFO")
+    assert alter(client, version, LOGGER, own, (logger, SET, "FATAL")) is None
+    assert (level(room), level(logger)) == ("TRACE", "FATAL")
+    assert alter(client, version, LOGGER, own, (logger, DELETE, None), (room, DELETE, "")) is None
+    assert (level(room), level(logger)) == ("INFO", "INFO")
+
+
+@every_version
+@pytest.mark.parametrize(
+    ("ops", "code", "said"),
+    [
+        ([("no.such", SET, "INFO")], "invalid_config", "Logger no.such does not exist!"),
+        (
+            [("kserver", SET, "LOUD")],
+            "invalid_config",
+            "Cannot set the log level of kserver to LOUD as it is not a supported log level. "
+            "Valid log levels are DEBUG, ERROR, FATAL, INFO, TRACE, WARN",
+        ),
+        (
+            [("root", DELETE, None)],
+            "invalid_request",
+            "Removing the log level of the root logger is not allowed",
+        ),
+        (
+            [("kserver", APPEND, "INFO")],
+            "invalid_request",
+            "APPEND operation is not allowed for the BROKER_LOGGER resource",
+        ),
+    ],
+)
+def test_what_is_no_level_is_refused_and_no_logger_changed(
+    client, only_ours, own, version, ops, code, said
+):
+    both = [("kserver.broker", SET, "DEBUG"), *ops]
+    assert alter(client, version, LOGGER, own, *both) == (ErrorCode[code], said)
+    assert told(client, LOGGER, own, "kserver.broker").value == "INFO"
+
+
+@every_version
+@pytest.mark.parametrize("name", ["", "77", "x"])
+def test_loggers_are_those_of_this_broker(client, version, name):
+    code, _ = alter(client, version, LOGGER, name, ("root", SET, "INFO"))
+    assert code is ErrorCode.invalid_request
 
 
 @every_version

@@ -1,0 +1,490 @@
+"""`k configs`: settings of topics, brokers and others, and quotas of clients, shown and changed."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import AsyncIterator, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from kcli import config_lines
+from kcli.command import OLDER, Manual, command
+from kcli.config_lines import BOUNDS, QUOTA_TYPES, QUOTAS, SETTINGS, TYPES, Entity
+from kcli.options import (
+    CONNECTION,
+    Refused,
+    bootstrap_server,
+    command_config,
+    dry_run,
+    exclude,
+    is_given,
+    option,
+    read_properties,
+    refuse,
+    timeout,
+    together,
+    yes,
+)
+from kcli.output import answer, complain, would
+from kcli.rows.listing import Rows, formatted, rows_if_asked
+from kcli.running import CLUSTER, admin_config, confirm, granted, raise_first, run
+from kcli.statuses import DONE
+
+if TYPE_CHECKING:
+    from kcli.client.admin import Admin, ConfigEntry, ConfigResource, ConfigSource, ResourceType
+    from kserver.model import QuotaEntity
+
+ACTION = "Action (one of)"
+ENTITY = "Whose"
+SHORT = "Whose, in one word"
+
+NAMED = {
+    "topic": "topics",
+    "client": "clients",
+    "user": "users",
+    "broker": "brokers",
+    "broker-logger": "broker-loggers",
+    "ip": "ips",
+    "client-metrics": "client-metrics",
+    "group": "groups",
+}
+"""What stands for --entity-type and --entity-name, in Kafka's order."""
+DEFAULTS = {
+    "client-defaults": "clients",
+    "user-defaults": "users",
+    "broker-defaults": "brokers",
+    "ip-defaults": "ips",
+}
+"""What stands for --entity-type and --entity-default."""
+WITH_DEFAULT = ("users", "clients", "brokers", "ips")
+CHANGES = ("add-config", "add-config-file", "delete-config")
+OLD_FORMAT = "message.format.version"
+SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+
+MANUAL = Manual(
+    kafka="kafka-configs.sh",
+    examples=(
+        ("k configs --describe --topic orders", "What is set for a topic itself."),
+        ("k configs --describe --broker 0 --all", "All settings of a broker, and their sources."),
+        (
+            "k configs --describe --topic orders --all -o template='{name}={value}'",
+            "What holds for a topic, a key a line.",
+        ),
+        (
+            "k configs --alter --topic orders --add-config retention.ms=86400000 --dry-run",
+            "What a change would do.",
+        ),
+        (
+            "k configs --alter --topic orders --add-config 'cleanup.policy=[compact,delete]'",
+            "Brackets hold a value with commas together.",
+        ),
+        (
+            "k configs --alter --broker-defaults --add-config max.connections=500",
+            "A limit for every broker, without a restart.",
+        ),
+        ("k configs --alter --topic orders --delete-config retention.ms", "Back to the default."),
+        (
+            "k configs --alter --client loader --add-config producer_byte_rate=1048576",
+            "A quota for a client id.",
+        ),
+        (
+            "k configs --alter --broker-logger 0 --add-config kserver.log=DEBUG",
+            "What a broker logs, until it ends.",
+        ),
+    ),
+    differences=(
+        "A reason is told in one line, without the words of the command line, which may hold "
+        "passwords; a mistake in these words ends with status 2.",
+        "Topics, groups and quotas are shown in the order of their names.",
+        "Where a change may delete records, as a shorter retention, it is asked about first if "
+        "standard input and error are a terminal; --yes, or --force as kafka-configs.sh had it "
+        "until 3.9, changes unasked.",
+        "Brokers are changed by IncrementalAlterConfigs, as by Kafka 4, so that their passwords "
+        "need not be given again.",
+        "--zookeeper and --zk-tls-config-file, as kafka-configs.sh had them until 3.9, are "
+        "refused: brokers are asked.",
+        "Without --bootstrap-server and --bootstrap-controller the usual default is asked.",
+        "SCRAM credentials of users are neither shown nor changed yet.",
+        "Groups are those that the broker lists as having settings.",
+    ),
+    see_also=("k-topics", "kserver.properties(5)"),
+)
+
+
+@command(manual=MANUAL)
+@together(
+    option("--describe", "Print settings.", section=ACTION),
+    option("--alter", "Change settings.", section=ACTION),
+    option("--all", "Show static and default values as well."),
+    option(
+        "--add-config",
+        "Settings to set; brackets hold a value with commas together.",
+        "KEY=VALUE,KEY=[VALUE,VALUE],...",
+    ),
+    option("--add-config-file", "The same from a file of properties.", "FILE"),
+    option("--delete-config", "Settings to take away.", "KEY,..."),
+    dry_run,
+    yes,
+    formatted(SETTINGS, BOUNDS),
+    option(
+        "--entity-type",
+        f"One of {', '.join(TYPES)}; users and clients also together.  Repeatable.",
+        "TYPE",
+        multiple=True,
+        section=ENTITY,
+    ),
+    option(
+        "--entity-name",
+        "The one of the type; with several types, in their order.  Repeatable.",
+        "NAME",
+        multiple=True,
+        section=ENTITY,
+    ),
+    option(
+        "--entity-default",
+        "The default of users, clients, brokers or ips.",
+        adds=("entity_name", ""),
+        section=ENTITY,
+    ),
+    option("--topic", "A topic.", "NAME", section=SHORT),
+    option("--client", "A client id.", "ID", section=SHORT),
+    option("--client-defaults", "The default of all client ids.", section=SHORT),
+    option("--user", "A user.", "NAME", section=SHORT),
+    option("--user-defaults", "The default of all users.", section=SHORT),
+    option("--broker", "A broker.", "ID", section=SHORT),
+    option("--broker-defaults", "The default of all brokers.", section=SHORT),
+    option("--broker-logger", "The loggers of a broker.", "ID", section=SHORT),
+    option("--ip", "An address of clients.", "ADDRESS", section=SHORT),
+    option("--ip-defaults", "The default of all addresses.", section=SHORT),
+    option("--client-metrics", "A subscription to metrics of clients.", "NAME", section=SHORT),
+    option("--group", "A group.", "ID", section=SHORT),
+    bootstrap_server,
+    option(
+        "--bootstrap-controller",
+        "Controllers of KRaft to connect to instead.",
+        "HOST:PORT,...",
+        section=CONNECTION,
+    ),
+    command_config,
+    timeout,
+    option("--force", "The same as --yes.", instead="--yes", yields=True, section=OLDER),
+    option("--zookeeper", "Refused.", "HOST:PORT,...", section=OLDER),
+    option("--zk-tls-config-file", "Refused.", "FILE", section=OLDER),
+)
+def configs(given: SimpleNamespace) -> int:
+    """Prints or changes the settings of topics, brokers, brokers' loggers, client metrics and
+    groups, and the quotas of users, client ids and addresses.
+
+    --describe shows what is set for the entity itself, and where each value stands; with --all
+    also what it falls back to.  Without a name it shows all entities of the type.
+
+    --alter sets and takes away keys, all of them or none.  Settings of a broker are in force at
+    once; those that take a restart are refused, as are those that name a class, a file, a command
+    or a password.
+    """
+    entities = _entities(given)
+    _check(given, entities)
+    if given.bootstrap_controller is not None:
+        given.bootstrap_server = given.bootstrap_controller
+    if given.alter:
+        return run(_alter(given, entities), given.timeout, CLUSTER)
+    shape = BOUNDS if entities[0].type in QUOTA_TYPES else SETTINGS
+    with rows_if_asked(given, shape) as out:
+        return run(_describe(given, entities, out), given.timeout, CLUSTER)
+
+
+def _entities(given: SimpleNamespace) -> list[Entity]:
+    """As asked, the first decides; UsageError, in Kafka's words, where none can be meant."""
+    short = [name for name in (*NAMED, *DEFAULTS) if is_given(given, name)]
+    types = [*given.entity_type, *(NAMED.get(name) or DEFAULTS[name] for name in short)]
+    names = [*given.entity_name, *(_word(given, name) for name in short)]
+    if doubled := [type for at, type in enumerate(types) if type in types[:at]]:
+        refuse(f"Duplicate entity type(s) specified: {','.join(doubled)}")
+    for type in types:
+        if type not in TYPES:
+            refuse(
+                f"Invalid entity type {type}, the entity type must be one of {', '.join(TYPES)} "
+                "with a --bootstrap-server or --bootstrap-controller argument"
+            )
+    if not types:
+        refuse("At least one entity type must be specified")
+    if len(types) > 1 and set(types) != {"users", "clients"}:
+        refuse("Only 'users' and 'clients' entity types may be specified together")
+    if short and (given.entity_type or given.entity_name):
+        refuse(
+            "--entity-{type,name,default} should not be used in conjunction with specific entity "
+            "flags"
+        )
+    if len(names) > len(types):
+        refuse("More entity names specified than entity types")
+    return [Entity(type, names[at] if at < len(names) else None) for at, type in enumerate(types)]
+
+
+def _word(given: SimpleNamespace, option: str) -> str:
+    return "" if option in DEFAULTS else getattr(given, option.replace("-", "_"))
+
+
+def _check(given: SimpleNamespace, entities: Sequence[Entity]) -> None:
+    """The rules between options, in Kafka's order and words."""
+    if given.alter == given.describe:
+        refuse("Command must include exactly one action: --describe, --alter")
+    for name in CHANGES:
+        exclude(given, "describe", (name,))
+    for name in ("all", "output"):
+        exclude(given, "alter", (name,))
+    exclude(given, "describe", ("dry-run",))
+    for name in ("zookeeper", "zk-tls-config-file"):
+        if is_given(given, name):
+            refuse(f"--{name} is not taken: brokers are asked, at --bootstrap-server")
+    exclude(given, "bootstrap-controller", ("bootstrap-server",))
+    for entity in entities:
+        _check_name(entity)
+    type, named = entities[0]
+    if given.describe:
+        if named == "" and type not in WITH_DEFAULT:
+            refuse(f"--entity-default must not be specified with --describe of {type}")
+        if type == "broker-loggers" and named is None:
+            refuse(f"An entity name must be specified with --describe of {type}")
+        return
+    if type in WITH_DEFAULT:
+        if all(entity.name is None for entity in entities):
+            refuse(
+                "An entity-name or default entity must be specified with --alter of users, "
+                "clients, brokers or ips"
+            )
+    elif not named:
+        refuse(f"An entity name must be specified with --alter of {type}")
+    if any(entity.name is None for entity in entities):
+        refuse("An entity name must be specified for every entity type")
+    if is_given(given, "add-config") and is_given(given, "add-config-file"):
+        refuse("Only one of --add-config or --add-config-file must be specified")
+    if not any(is_given(given, name) for name in CHANGES):
+        refuse(
+            "At least one of --add-config, --add-config-file, or --delete-config must be "
+            "specified with --alter"
+        )
+
+
+def _check_name(entity: Entity) -> None:
+    type, name = entity
+    if not name:
+        return
+    if type in ("brokers", "broker-loggers"):
+        try:
+            int(name)
+        except ValueError:
+            refuse(
+                f"The entity name for {type} must be a valid integer broker id, but it is: {name}"
+            )
+    if type == "ips" and not _is_address(name):
+        refuse(
+            f"The entity name for {type} must be a valid IP or resolvable host, but it is: {name}"
+        )
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        try:
+            socket.getaddrinfo(name, None)
+        except (OSError, UnicodeError):
+            return False
+    return True
+
+
+async def _describe(given: SimpleNamespace, entities: list[Entity], out: Rows | None) -> int:
+    from kcli.client.admin import Admin
+
+    async with Admin(admin_config(given)) as admin:
+        if entities[0].type in QUOTA_TYPES:
+            for bounded, bounds in sorted((await _quotas(admin, entities)).items(), key=str):
+                if out is None:
+                    answer(config_lines.quota_line(bounded, bounds))
+                    continue
+                for row in config_lines.quota_rows(bounded, bounds):
+                    out.row(**row)
+            return DONE
+        async for entity in _each(admin, entities[0]):
+            if out is None:
+                answer(config_lines.heading(entity, given.all))
+            for entry in await _settings(admin, entity, given.all, documented=out is not None):
+                if out is None:
+                    answer(config_lines.line(entry))
+                else:
+                    out.row(**config_lines.row(entity, entry))
+    return DONE
+
+
+async def _each(admin: Admin, entity: Entity) -> AsyncIterator[Entity]:
+    """The one that is named, or all of its type."""
+    from kcli.client.admin import ResourceType
+
+    type, name = entity
+    if name is not None:
+        yield entity
+    elif type == "topics":
+        for topic in await admin.list_topics():
+            yield Entity(type, topic.name)
+    elif type == "brokers":
+        for node in await admin.nodes():
+            yield Entity(type, str(node.id))
+        yield Entity(type, "")
+    else:
+        kind = {"client-metrics": ResourceType.CLIENT_METRICS, "groups": ResourceType.GROUP}[type]
+        for _, found in sorted(await admin.list_config_resources([kind])):
+            yield Entity(type, found)
+
+
+def _resource(entity: Entity) -> tuple[ConfigResource, ConfigSource | None]:
+    """As the protocol has it, and the source of what is set for it itself."""
+    from kcli.client.admin import ConfigSource, ResourceType
+
+    kinds: dict[str, tuple[ResourceType, ConfigSource | None]] = {
+        "topics": (ResourceType.TOPIC, ConfigSource.DYNAMIC_TOPIC_CONFIG),
+        "brokers": (
+            ResourceType.BROKER,
+            ConfigSource.DYNAMIC_BROKER_CONFIG
+            if entity.name
+            else ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
+        ),
+        "broker-loggers": (ResourceType.BROKER_LOGGER, None),
+        "client-metrics": (
+            ResourceType.CLIENT_METRICS,
+            ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG,
+        ),
+        "groups": (ResourceType.GROUP, ConfigSource.DYNAMIC_GROUP_CONFIG),
+    }
+    kind, source = kinds[entity.type]
+    return (kind, entity.name or ""), source
+
+
+async def _settings(
+    admin: Admin, entity: Entity, everything: bool, *, documented: bool = False
+) -> list[ConfigEntry]:
+    """By name; what is set for the entity itself, or everything."""
+    resource, source = _resource(entity)
+    found = await admin.describe_configs(
+        [resource], include_synonyms=True, include_documentation=documented
+    )
+    return [
+        entry
+        for entry in sorted(granted(found[resource]), key=lambda entry: entry.name)
+        if everything or source is None or entry.source is source
+    ]
+
+
+async def _quotas(admin: Admin, entities: list[Entity]) -> dict[QuotaEntity, dict[str, float]]:
+    from kcli.client.quotas import Match, QuotaComponent
+
+    components = [
+        QuotaComponent(QUOTA_TYPES[type], Match.EXACT, name)
+        if name
+        else QuotaComponent(QUOTA_TYPES[type], Match.ANY if name is None else Match.DEFAULT)
+        for type, name in entities
+    ]
+    return await admin.describe_client_quotas(components, strict=True)
+
+
+async def _alter(given: SimpleNamespace, entities: list[Entity]) -> int:
+    from kcli.client.admin import Admin
+
+    added = {}
+    if given.add_config_file is not None:
+        added = read_properties(given.add_config_file)
+    elif given.add_config is not None:
+        added = config_lines.added(given.add_config)
+    config_lines.check_keys(added)
+    deleted = [key.strip() for key in (given.delete_config or "").split(",") if key.strip()]
+    if OLD_FORMAT in added:
+        complain(f"{OLD_FORMAT} is accepted, and does nothing since Kafka 3.0.")
+    async with Admin(admin_config(given)) as admin:
+        change = _alter_quotas if entities[0].type in QUOTA_TYPES else _alter_settings
+        await change(admin, given, entities, added, deleted)
+    if not given.dry_run:
+        type, name = entities[0]
+        answer(
+            f"Completed updating config for {config_lines.singular(type)} {name}."
+            if name
+            else f"Completed updating default config for {type} in the cluster."
+        )
+    return DONE
+
+
+async def _alter_settings(
+    admin: Admin,
+    given: SimpleNamespace,
+    entities: list[Entity],
+    added: dict[str, str],
+    deleted: list[str],
+) -> None:
+    from kcli.client.admin import ConfigChange, ConfigOp
+
+    entity = entities[0]
+    resource, source = _resource(entity)
+    now = {entry.name: entry for entry in await _settings(admin, entity, everything=True)}
+    own = {name for name, entry in now.items() if source is None or entry.source is source}
+    if entity.type == "broker-loggers":
+        if unknown := [key for key in (*deleted, *added) if key not in own]:
+            raise Refused(f"Invalid broker logger(s): {','.join(unknown)}")
+    elif absent := [key for key in deleted if key not in own]:
+        raise Refused(f"Invalid config(s): {','.join(absent)}")
+    changes = [ConfigChange(key, ConfigOp.SET, value) for key, value in added.items()]
+    changes += [ConfigChange(key, ConfigOp.DELETE) for key in deleted if key not in added]
+    steps = []
+    losing = []
+    for key, _, value in changes:
+        step = config_lines.step(entity, key, now.get(key), value)
+        loss = config_lines.loss(key, now.get(key), value)
+        steps.append(step if loss is None else f"{step}: {loss}")
+        losing += [] if loss is None else [steps[-1]]
+    if losing and not given.dry_run:
+        await confirm(given, *losing)
+    raise_first(
+        await admin.incremental_alter_configs({resource: changes}, validate_only=given.dry_run)
+    )
+    if given.dry_run:
+        would(*steps)
+
+
+async def _alter_quotas(
+    admin: Admin,
+    given: SimpleNamespace,
+    entities: list[Entity],
+    added: dict[str, str],
+    deleted: list[str],
+) -> None:
+    from kserver.model import QuotaEntity
+
+    names = {entity.type: entity.name for entity in entities}
+    type = entities[0].type if len(entities) == 1 else "clients"
+    for keys, done in ((list(added), "added"), (deleted, "deleted")):
+        if any(key in SCRAM for key in keys) and type == "users":
+            raise Refused("SCRAM credentials are not changed yet: there is no authentication")
+        if unknown := [key for key in keys if key not in QUOTAS[type]]:
+            kind = "connection quota" if type == "ips" else "quota"
+            raise Refused(
+                f"Only {kind} configs can be {done} for '{type}' using --bootstrap-server. "
+                f"Unexpected config names: {', '.join(unknown)}"
+            )
+    bounded = QuotaEntity(names.get("users"), names.get("clients"), names.get("ips"))
+    now = (await _quotas(admin, entities)).get(bounded, {})
+    if absent := [key for key in deleted if key not in now]:
+        raise Refused(f"Invalid config(s): {','.join(absent)}")
+    bounds: dict[str, float | None] = {key: _number(key, value) for key, value in added.items()}
+    bounds |= {key: None for key in deleted if key not in added}
+    raise_first(await admin.alter_client_quotas({bounded: bounds}, validate_only=given.dry_run))
+    if given.dry_run:
+        whose = ", ".join(map(str, entities))
+        for key, bound in bounds.items():
+            was = f", now {now[key]:g}" if key in now else ""
+            done = f"take {key} away from" if bound is None else f"set {key}={bound:g} for"
+            would(f"{done} {whose}{was}")
+
+
+def _number(key: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise Refused(f"Cannot parse quota configuration value for {key}: {text}") from None

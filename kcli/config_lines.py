@@ -1,0 +1,216 @@
+"""Configurations as the words and lines of `k configs`: what is asked, what is shown, what is lost.
+
+Pure: values in, lines or rows out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kcli.options import Refused
+from kcli.rows.shapes import Field, Shape
+from kserver.config.setting import java_double
+
+if TYPE_CHECKING:
+    from kcli.client.admin import ConfigEntry
+    from kserver.model import QuotaEntity
+
+TYPES = (
+    "topics",
+    "clients",
+    "users",
+    "brokers",
+    "ips",
+    "client-metrics",
+    "groups",
+    "broker-loggers",
+)
+QUOTA_TYPES = {"users": "user", "clients": "client-id", "ips": "ip"}
+"""What the protocol calls them."""
+
+CLIENT_QUOTAS = (
+    "producer_byte_rate",
+    "consumer_byte_rate",
+    "request_percentage",
+    "controller_mutation_rate",
+)
+QUOTAS = {
+    "users": CLIENT_QUOTAS,
+    "clients": CLIENT_QUOTAS,
+    "ips": ("connection_creation_rate",),
+}
+
+# As Kafka has it: a comma within brackets divides nothing.
+_OUTSIDE = r"(?=[^\]]*(?:\[|$))"
+_KEY = re.compile(r"[a-zA-Z0-9._-]*")
+
+SETTINGS = Shape(
+    "k.configs.describe",
+    1,
+    "A setting of a topic, a broker or another resource.",
+    (
+        Field("entity_type", "string", "What has it: topics, brokers, broker-loggers, ..."),
+        Field(
+            "entity_name",
+            "string or null",
+            "Its name; null for the default of all brokers.",
+        ),
+        Field("name", "string", "The key."),
+        Field("value", "string or null", "Its value; null where it is unset or not shown."),
+        Field("source", "string", "Where the value stands, such as DYNAMIC_TOPIC_CONFIG."),
+        Field("type", "string", "BOOLEAN, INT, ...; UNKNOWN where the broker does not tell."),
+        Field("read_only", "boolean", "Whether only a restart changes it."),
+        Field("sensitive", "boolean", "Whether its value is not shown."),
+        Field(
+            "synonyms",
+            "list of string",
+            "Every place that gives it a value, as SOURCE:KEY=VALUE, the one that counts first.",
+        ),
+        Field("documentation", "string or null", "What the broker says that it does."),
+    ),
+)
+
+BOUNDS = Shape(
+    "k.configs.quotas",
+    1,
+    "A quota of clients: of a user, a client id, both, or an address.",
+    (
+        Field("user", "string or null", "Whose; empty for all users without one of their own."),
+        Field("client_id", "string or null", "Whose; empty for all client ids likewise."),
+        Field("ip", "string or null", "Whose; empty for all addresses likewise."),
+        Field("name", "string", "The key."),
+        Field("value", "number", "The bound."),
+    ),
+)
+
+
+class Entity(NamedTuple):
+    """A kind, and which of it: "" its default, None all there are."""
+
+    type: str
+    name: str | None
+
+    def __str__(self) -> str:
+        return f"{singular(self.type)} {self.name}" if self.name else f"all {self.type} by default"
+
+
+def singular(type: str) -> str:
+    """`topic` of `topics`; Kafka takes a letter off `client-metrics` too."""
+    return type[:-1]
+
+
+def added(text: str) -> dict[str, str]:
+    """`k=v,k=[v1,v2]`.  Raises Refused."""
+    pairs = [re.split(rf"\s*=\s*{_OUTSIDE}", pair) for pair in re.split(f",{_OUTSIDE}", text)]
+    if any(len(pair) != 2 for pair in pairs):
+        raise Refused(
+            "Invalid entity config: all configs to be added must be in the format "
+            '"key=val" or "key=[val1,val2]" to group values which contain commas.'
+        )
+    return {key.strip(): re.sub(r"[\[\]]", "", value).strip() for key, value in pairs}
+
+
+def check_keys(keys: Iterable[str]) -> None:
+    for key in keys:
+        if not _KEY.fullmatch(key):
+            raise Refused(f"Invalid character found for config key: {key}")
+
+
+def heading(entity: Entity, everything: bool) -> str:
+    if not entity.name:
+        return f"Default configs for {entity.type} in the cluster are:"
+    return f"{'All' if everything else 'Dynamic'} configs for {entity} are:"
+
+
+def line(entry: ConfigEntry) -> str:
+    value = "null" if entry.value is None else entry.value
+    sensitive = str(entry.is_sensitive).lower()
+    return (
+        f"  {entry.name}={value} sensitive={sensitive} synonyms={{{', '.join(_synonyms(entry))}}}"
+    )
+
+
+def _synonyms(entry: ConfigEntry) -> list[str]:
+    return [
+        f"{s.source.name}:{s.name}={'null' if s.value is None else s.value}" for s in entry.synonyms
+    ]
+
+
+def row(entity: Entity, entry: ConfigEntry) -> dict[str, Any]:
+    return {
+        "entity_type": entity.type,
+        "entity_name": entity.name or None,
+        "name": entry.name,
+        "value": entry.value,
+        "source": entry.source.name,
+        "type": entry.type.name,
+        "read_only": entry.is_read_only,
+        "sensitive": entry.is_sensitive,
+        "synonyms": _synonyms(entry),
+        "documentation": entry.documentation,
+    }
+
+
+def quota_line(entity: QuotaEntity, bounds: Mapping[str, float]) -> str:
+    named = zip(("user-principal", "client-id", "ip"), entity, strict=True)
+    who = ", ".join(
+        f"{kind} '{name}'" if name else f"the default {kind}"
+        for kind, name in named
+        if name is not None
+    )
+    held = ", ".join(f"{key}={java_double(bound)}" for key, bound in sorted(bounds.items()))
+    return f"Quota configs for {who} are {held}"
+
+
+def quota_rows(entity: QuotaEntity, bounds: Mapping[str, float]) -> list[dict[str, Any]]:
+    return [{**entity._asdict(), "name": key, "value": bounds[key]} for key in sorted(bounds)]
+
+
+def step(entity: Entity, key: str, entry: ConfigEntry | None, value: str | None) -> str:
+    """What is done to one key, `entry` now; a value of None takes it away."""
+    now = "" if entry is None or entry.value is None else f", now {entry.value}"
+    if value is None:
+        return f"take {key} away from {entity}{now}"
+    shown = "[hidden]" if entry is not None and entry.is_sensitive else value
+    return f"set {key}={shown} for {entity}{now}"
+
+
+def loss(key: str, entry: ConfigEntry | None, value: str | None) -> str | None:
+    """Which records may go once the key has this value, or None any more; None where none do."""
+    before = None if entry is None else entry.value
+    after = value if value is not None else _fallback(entry)
+    base = key.removeprefix("log.")
+    if after == before:
+        return None
+    if base in ("retention.ms", "retention.bytes"):
+        limit = "older" if base.endswith("ms") else "more"
+        shrinks = before is None or _limit(after) < _limit(before)
+        return f"records that are {limit} are deleted" if shrinks else None
+    if base == "cleanup.policy":
+        gained = set(_entries(after)) - set(_entries(before))
+        if "compact" in gained:
+            return "only the newest record of each key is kept"
+        return "records beyond the retention are deleted" if "delete" in gained else None
+    if key == "unclean.leader.election.enable" and (after or "").lower() == "true":
+        return "a leader that is behind may lose records"
+    return None
+
+
+def _fallback(entry: ConfigEntry | None) -> str | None:
+    """What a key has once the value that counts is gone."""
+    return entry.synonyms[1].value if entry is not None and len(entry.synonyms) > 1 else None
+
+
+def _limit(text: str | None) -> float:
+    """Nothing, and what is no number, is no limit: the broker will say so."""
+    try:
+        limit = int(text or "")
+    except ValueError:
+        return float("inf")
+    return float("inf") if limit < 0 else limit
+
+
+def _entries(text: str | None) -> Sequence[str]:
+    return [entry.strip() for entry in (text or "").split(",")]

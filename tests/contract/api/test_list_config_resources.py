@@ -1,0 +1,47 @@
+import pytest
+
+from kserver.api import list_config_resources as module
+from kserver.errors import ErrorCode
+from tests.contract.api.calls import node_id
+
+KEY, VERSIONS = module.KEY, module.VERSIONS
+every_version = pytest.mark.parametrize("version", VERSIONS)
+with_kinds = pytest.mark.parametrize("version", VERSIONS[1:])
+
+TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+
+
+def listed(client, version, *kinds):
+    answer = client.call(KEY, version, resource_types=kinds)
+    assert answer.error_code is ErrorCode.none
+    return [(r.resource_type, r.resource_name) for r in answer.config_resources]
+
+
+@with_kinds
+def test_topics_and_brokers_are_listed_and_brokers_again_for_their_loggers(client, topic, version):
+    own = node_id(client)
+    found = listed(client, version)
+    assert (TOPIC, topic.name) in found
+    assert {(BROKER, own), (LOGGER, own)} <= set(found)
+    assert {kind for kind, _ in found} <= {TOPIC, BROKER, LOGGER}
+
+
+@with_kinds
+def test_only_the_kinds_asked_are_listed(client, topic, version):
+    own = node_id(client)
+    assert listed(client, version, BROKER) == [(BROKER, own)]
+    assert {kind for kind, _ in listed(client, version, TOPIC, LOGGER)} == {TOPIC, LOGGER}
+    assert listed(client, version, GROUP, CLIENT_METRICS) == []
+
+
+@with_kinds
+def test_a_kind_that_nobody_knows_is_refused(client, version):
+    answer = client.call(KEY, version, resource_types=[99])
+    assert answer.error_code is ErrorCode.unsupported_version
+    assert not answer.config_resources
+
+
+def test_the_first_version_lists_client_metrics_of_which_there_are_none(client, topic):
+    answer = client.call(KEY, 0)
+    assert answer.error_code is ErrorCode.none
+    assert not answer.config_resources
