@@ -29,7 +29,7 @@ from tests.support.transactions import END_TXN, transaction
 from tests.support.wire_client import WireClient, milliseconds
 
 APACHE = ("4.3.1", "3.9.2")
-SETTINGS = {kind: {"log.cleaner.backoff.ms": 100} for kind in APACHE} | {brokers.OURS: {}}
+SETTINGS = {"log.cleaner.backoff.ms": 100}
 DELETE_RECORDS = 21
 _names = itertools.count(1)
 
@@ -37,7 +37,7 @@ _names = itertools.count(1)
 @pytest.fixture(scope="module", params=[brokers.OURS, *APACHE])
 def broker(request, tmp_path_factory) -> Iterator[brokers.Broker]:
     kind, directory = request.param, tmp_path_factory.mktemp("broker")
-    with brokers.running(kind, directory, SETTINGS[kind]) as running:
+    with brokers.running(kind, directory, SETTINGS) as running:
         running.kind = request.param
         yield running
 
@@ -465,8 +465,6 @@ def test_a_log_that_was_cut_off_at_its_start_is_read_from_there(broker, topic):
 
 
 def test_a_compacted_log_is_read_across_its_gaps(broker):
-    if broker.kind == brokers.OURS:
-        pytest.skip("this broker does not compact yet")
     name = brokers.create_topic(
         broker.address,
         f"compacted{next(_names)}",
