@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-LISTENING = re.compile(r"listening on PLAINTEXT://(\S+)")
+LISTENING = re.compile(r"listening on PLAINTEXT://([^\s\"]+)")
 STARTED = re.compile(r"\[KafkaServer id=\d+\] started")
 ANY_PORT = "PLAINTEXT://127.0.0.1:0"
 START_TIMEOUT_S = 60

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-LISTENING = re.compile(r"listening on PLAINTEXT://(\S+)")
+LISTENING = re.compile(r"listening on PLAINTEXT://([^\s\"]+)")
 STARTED = re.compile(r"\[KafkaServer id=\d+\] started")
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60
