@@ -12,32 +12,36 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Self
 
 from kcli.command import Manual, command
-from kcli.options import INT, Refused, exclude, option, refuse, require, together
+from kcli.options import INT, Refused, exclude, is_given, option, refuse, require, together
 from kcli.output import answer, complain
 from kcli.progress import Progress
 from kcli.rows.listing import formatted, rows
-from kcli.segments.segment_shapes import ALL, shape_of
+from kcli.segments.segment_shapes import ALL, EPOCHS, OFFSETS, shape_of
 from kcli.statuses import DONE, FAILED, FOUND
 from kserver.errors import KafkaError, ProtocolError, StorageError
 
 if TYPE_CHECKING:
     from kcli.rows.listing import Rows
     from kcli.rows.shapes import Shape
+    from kcli.segments.decoders import Decoder
     from kcli.segments.segment_files import Entry, Problems
     from kcli.segments.segment_text import Printing
 
 DECODERS = {
-    "--offsets-decoder": "the content of __consumer_offsets",
-    "--transaction-log-decoder": "the content of __transaction_state",
-    "--cluster-metadata-decoder": "KRaft metadata records",
-    "--remote-log-metadata-decoder": "tiered storage's metadata",
-    "--share-group-state-decoder": "the content of __share_group_state",
+    "offsets-decoder": ("offsets", "the content of __consumer_offsets"),
+    "transaction-log-decoder": ("transaction_log", "the content of __transaction_state"),
+    "cluster-metadata-decoder": ("cluster_metadata", "the records of KRaft's metadata"),
+    "share-group-state-decoder": ("share_group_state", "the content of __share_group_state"),
 }
+"""Each with its function in kcli.segments.decoders."""
+REMOTE_LOG = "remote-log-metadata-decoder"
 CLASSES: dict[str, Callable[[bytes], object]] = {
     "StringDecoder": lambda data: data.decode(errors="replace"),
     "IntegerDecoder": lambda data: struct.unpack(">i", data)[0],
     "LongDecoder": lambda data: struct.unpack(">q", data)[0],
 }
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+OFFSETS_END = "-offset-checkpoint"
 FAILURES = (OSError, Refused, KafkaError, ProtocolError, StorageError)
 """What ends the reading of one file."""
 PACKAGES = ("org.apache.kafka.tools.api.", "kafka.serializer.", "")
@@ -51,6 +55,10 @@ MANUAL = Manual(
             "And the records in them.",
         ),
         (
+            "k dump-log --offsets-decoder --files __consumer_offsets-7/00000000000000000000.log",
+            "What groups committed.",
+        ),
+        (
             "k dump-log --verify-index-only --files orders-0/00000000000000000000.index",
             "Whether an index agrees with its log; nothing is printed when it does.",
         ),
@@ -61,9 +69,12 @@ MANUAL = Manual(
     ),
     statuses=((FOUND, "With --check: something does not fit together."),),
     differences=(
-        "--offsets-decoder, --transaction-log-decoder, --cluster-metadata-decoder, "
-        "--remote-log-metadata-decoder and --share-group-state-decoder are refused, with exit "
-        "status 1: those contents are not decoded yet.",
+        "--remote-log-metadata-decoder is refused, with exit status 1: what tiered storage keeps "
+        "is printed by kafka-dump-log.sh as Java's classes print themselves.",
+        "Two decoders of records are refused; kafka-dump-log.sh takes one of them.",
+        "What a decoder cannot read is told in other words, after the same Error at offset N, "
+        "skipping.",
+        "leader-epoch-checkpoint and the files of offsets beside meta.properties are shown too.",
         "--key-decoder-class and --value-decoder-class know StringDecoder, IntegerDecoder and "
         "LongDecoder; other classes are refused.",
         "A file that does not exist or makes no sense is one line on standard error and exit "
@@ -110,7 +121,8 @@ MANUAL = Manual(
         "[CLASS]",
         if_bare="StringDecoder",
     ),
-    *(option(name, f"Show {what}.") for name, what in DECODERS.items()),
+    *(option(f"--{name}", f"Show {what}, as JSON.") for name, (_, what) in DECODERS.items()),
+    option(f"--{REMOTE_LOG}", "Refused."),
     option("--check", "End with status 3 where anything that does not fit together is found."),
     formatted(*ALL),
 )
@@ -119,7 +131,9 @@ def dump_log(given: SimpleNamespace) -> int:
 
     Files are told apart by their suffix: .log and .checkpoint hold record batches, .index and
     .timeindex are the sparse indexes of the log beside them, .txnindex lists aborted
-    transactions, .snapshot the state of producers.  Files are only read, never changed.
+    transactions, .snapshot the state of producers.  leader-epoch-checkpoint tells where each epoch
+    begins, and files such as recovery-point-offset-checkpoint hold an offset for each partition.
+    Files are only read, never changed.
 
     What does not fit together, such as an index entry that points into the middle of a batch, is
     listed on standard error after all files are dumped, and changes the exit status only with
@@ -130,17 +144,17 @@ def dump_log(given: SimpleNamespace) -> int:
     from kcli.segments.segment_text import Printing
 
     require(given, "files")
-    for name in DECODERS:
-        if getattr(given, name.lstrip("-").replace("-", "_")):
-            raise Refused(f"{name} is not supported yet: {DECODERS[name]} cannot be decoded")
+    if is_given(given, REMOTE_LOG):
+        raise Refused(f"--{REMOTE_LOG}: k does not read what tiered storage keeps")
     exclude(given, "output", ("skip-record-metadata",))
+    decode = _decoder(given)
     contents = bool(given.print_data_log or given.key_decoder_class or given.value_decoder_class)
+    contents = contents or any(is_given(given, name) for name in DECODERS)
     printing = Printing(
         deep=contents or given.deep_iteration,
         contents=contents,
         metadata=not given.skip_record_metadata,
-        key=_decoder(given.key_decoder_class),
-        value=_decoder(given.value_decoder_class),
+        decode=decode,
     )
     given.max_bytes = UNLIMITED if given.max_bytes is None else given.max_bytes
     given.max_message_size = 5242880 if given.max_message_size is None else given.max_message_size
@@ -195,7 +209,7 @@ def _size(path: str) -> int:
 
 
 def _shape(paths: Sequence[str], deep: bool) -> Shape:
-    shapes = {path: shape_of(_suffix(path), deep) for path in paths}
+    shapes = {path: shape_of(_kind(path), deep) for path in paths}
     for path, shape in shapes.items():
         if shape is None:
             refuse(f"--output: {path} is of no kind that k dump-log knows")
@@ -206,8 +220,14 @@ def _shape(paths: Sequence[str], deep: bool) -> Shape:
     return shape
 
 
-def _suffix(path: str) -> str:
-    return os.path.basename(path).rpartition(".")[2]
+def _kind(path: str) -> str:
+    """The suffix of a file's name, or what stands for its name's end."""
+    name = os.path.basename(path)
+    if "." in name:
+        return name.rpartition(".")[2]
+    if name.endswith(LEADER_EPOCHS):
+        return EPOCHS
+    return OFFSETS if name.endswith(OFFSETS_END) else ""
 
 
 def _print_lines(
@@ -256,7 +276,19 @@ def _print_rows(
         out.problem(path, code, text)
 
 
-def _decoder(name: str | None) -> Callable[[bytes], str]:
+def _decoder(given: SimpleNamespace) -> Decoder:
+    from kcli.segments import decoders
+
+    chosen = [name for name in DECODERS if is_given(given, name)]
+    for other in chosen[1:]:
+        exclude(given, chosen[0], [other])
+    if chosen:
+        decoder: Decoder = getattr(decoders, DECODERS[chosen[0]][0])
+        return decoder
+    return decoders.plain(_class(given.key_decoder_class), _class(given.value_decoder_class))
+
+
+def _class(name: str | None) -> Callable[[bytes], str]:
     for package in PACKAGES:
         decode = CLASSES.get((name or "StringDecoder").removeprefix(package))
         if decode is not None:
@@ -280,13 +312,13 @@ def _lines(
 ) -> Iterator[str]:
     from kcli.segments.segment_text import line
 
-    suffix = _suffix(path)
-    if shape_of(suffix, printing.deep) is None:
+    kind = _kind(path)
+    if shape_of(kind, printing.deep) is None:
         complain(f"Ignoring unknown file {path}")
         return
-    if suffix in ("log", "checkpoint"):
-        yield _log_heading(path, suffix)
-    if suffix == "index" and os.stat(path).st_size == 0:
+    if kind in ("log", "checkpoint"):
+        yield _log_heading(path, kind)
+    if kind == "index" and os.stat(path).st_size == 0:
         yield f"{path} is empty."
         return
     if given.index_sanity_check and _is_index(path):
@@ -299,7 +331,7 @@ def _lines(
 
 
 def _is_index(path: str) -> bool:
-    return _suffix(path) in ("index", "timeindex")
+    return _kind(path) in ("index", "timeindex")
 
 
 def _is_quiet(path: str, given: SimpleNamespace) -> bool:
@@ -311,7 +343,7 @@ def _check_sanity(path: str) -> None:
     """Raises Refused for an index that a broker would build anew."""
     from kcli.segments import segment_files as files
 
-    insane = files.insane_index if _suffix(path) == "index" else files.insane_time_index
+    insane = files.insane_index if _kind(path) == "index" else files.insane_time_index
     reason = insane(os.path.abspath(path), bytes(_mapped(path)), _base_offset(path))
     if reason is not None:
         raise Refused(reason)
@@ -327,7 +359,7 @@ def _entries(
     beside = os.path.join(os.path.dirname(full), os.path.basename(path).split(".")[0])
     data = _mapped(path)
     reading.file(path)
-    match _suffix(path):
+    match _kind(path):
         case "log" | "checkpoint":
             for entry in files.log_entries(full, data, deep, given.max_bytes, problems):
                 if isinstance(entry, files.BatchEntry):
@@ -347,6 +379,10 @@ def _entries(
             yield from files.aborted_entries(bytes(data))
         case "snapshot":
             yield from files.producer_entries(path, bytes(data))
+        case "epochs":
+            yield from files.epoch_entries(path, bytes(data))
+        case "offsets":
+            yield from files.offset_entries(path, bytes(data))
 
 
 def _log_heading(path: str, suffix: str) -> str:

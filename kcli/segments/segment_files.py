@@ -4,6 +4,7 @@
     .index .timeindex  entries, checked against the log beside them
     .txnindex          aborted transactions
     .snapshot          producers
+    checkpoints        leader epochs, or partitions with their offsets
 
 Pure: bytes in, entries out; what does not fit together is collected in Problems.  Raises
 ProtocolError where the bytes make no sense.  `segment_text` and `segment_rows` show entries.
@@ -19,6 +20,7 @@ from typing import NamedTuple
 
 from kcli.segments import old_messages
 from kserver.errors import ProtocolError
+from kserver.log import checkpoint
 from kserver.log.producer_state import Producer, ProducerState
 from kserver.wire.batch import LOG_OVERHEAD, Record, RecordBatch
 
@@ -84,7 +86,28 @@ class ProducerEntry(NamedTuple):
     producer: Producer
 
 
-Entry = BatchEntry | RecordEntry | Junk | IndexEntry | TimeEntry | AbortedEntry | ProducerEntry
+class EpochEntry(NamedTuple):
+    epoch: int
+    start_offset: int
+
+
+class OffsetEntry(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+
+
+Entry = (
+    BatchEntry
+    | RecordEntry
+    | Junk
+    | IndexEntry
+    | TimeEntry
+    | AbortedEntry
+    | ProducerEntry
+    | EpochEntry
+    | OffsetEntry
+)
 
 
 @dataclass(slots=True)
@@ -303,3 +326,12 @@ def sequence_of(batch: AnyBatch, record: AnyRecord) -> int:
 
 def _whole(entry: struct.Struct, data: bytes) -> Iterator[tuple[int, ...]]:
     return entry.iter_unpack(data[: len(data) // entry.size * entry.size])
+
+
+def epoch_entries(path: str, data: bytes) -> Iterator[EpochEntry]:
+    return (EpochEntry(*start) for start in checkpoint.decode_epochs(data, path))
+
+
+def offset_entries(path: str, data: bytes) -> Iterator[OffsetEntry]:
+    for partition, offset in checkpoint.decode_offsets(data, path).items():
+        yield OffsetEntry(*partition, offset)

@@ -12,7 +12,9 @@ from kcli.segments.segment_files import (
     AbortedEntry,
     BatchEntry,
     Entry,
+    EpochEntry,
     IndexEntry,
+    OffsetEntry,
     ProducerEntry,
     RecordEntry,
     TimeEntry,
@@ -34,7 +36,7 @@ def row(entry: Entry, printing: Printing) -> dict[str, Any] | None:
             return {"offset": offset, "position": position}
         case TimeEntry(timestamp, offset):
             return {"timestamp_ms": timestamp, "offset": offset}
-        case AbortedEntry():
+        case AbortedEntry() | EpochEntry() | OffsetEntry():
             return entry._asdict()
         case ProducerEntry():
             return _producer(entry)
@@ -84,6 +86,7 @@ def _record(entry: RecordEntry, printing: Printing) -> dict[str, Any]:
     batch, record = entry.batch, entry.record
     is_control = isinstance(batch, RecordBatch) and batch.is_control
     contents = printing.contents and not is_control
+    key, payload = printing.decode(record) if contents else (None, None)
     return {
         "batch_position": entry.position,
         "offset": record.offset,
@@ -96,8 +99,8 @@ def _record(entry: RecordEntry, printing: Printing) -> dict[str, Any]:
         "control": control_records.text(record)
         if is_control and isinstance(record, Record)
         else None,
-        "key": printing.key(record.key) if contents and record.key is not None else None,
-        "value": printing.value(record.value) if contents and record.value is not None else None,
+        "key": key,
+        "value": payload,
     }
 
 

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from kcli.rows.shapes import Field, Shape
 
+EPOCHS, OFFSETS = "epochs", "offsets"
+"""Files without a suffix: leader-epoch-checkpoint, and such as recovery-point-offset-checkpoint."""
+
 FILE = Field("file", "string", "The file, as it was named.")
 
 BATCHES = Shape(
@@ -105,10 +108,31 @@ PRODUCERS = Shape(
         Field("last_offset", "integer or null", "The last offset of it."),
     ),
 )
+EPOCH_STARTS = Shape(
+    "k.dump-log.leader-epochs",
+    1,
+    "A leader epoch of a leader-epoch-checkpoint file.",
+    (
+        FILE,
+        Field("epoch", "integer", "The epoch."),
+        Field("start_offset", "integer", "Its first offset."),
+    ),
+)
+PARTITION_OFFSETS = Shape(
+    "k.dump-log.partition-offsets",
+    1,
+    "A partition of a file such as recovery-point-offset-checkpoint.",
+    (
+        FILE,
+        Field("topic", "string", "The topic."),
+        Field("partition", "integer", "The partition's number."),
+        Field("offset", "integer", "Its offset."),
+    ),
+)
 
 
-def shape_of(suffix: str, deep: bool) -> Shape | None:
-    """Of a file's entries; None for a file of another kind."""
+def shape_of(kind: str, deep: bool) -> Shape | None:
+    """Of a file's entries, by its suffix, EPOCHS or OFFSETS; None for a file of another kind."""
     shapes = {
         "log": RECORDS if deep else BATCHES,
         "checkpoint": RECORDS if deep else BATCHES,
@@ -116,8 +140,19 @@ def shape_of(suffix: str, deep: bool) -> Shape | None:
         "timeindex": TIME_INDEX,
         "txnindex": ABORTED,
         "snapshot": PRODUCERS,
+        EPOCHS: EPOCH_STARTS,
+        OFFSETS: PARTITION_OFFSETS,
     }
-    return shapes.get(suffix)
+    return shapes.get(kind)
 
 
-ALL = (BATCHES, RECORDS, INDEX, TIME_INDEX, ABORTED, PRODUCERS)
+ALL = (
+    BATCHES,
+    RECORDS,
+    INDEX,
+    TIME_INDEX,
+    ABORTED,
+    PRODUCERS,
+    EPOCH_STARTS,
+    PARTITION_OFFSETS,
+)

@@ -5,18 +5,20 @@ Pure: entries in, text out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from kcli.segments import control_records
+from kcli.segments.decoders import Decoder, plain
 from kcli.segments.segment_files import (
     AbortedEntry,
     AnyBatch,
     AnyRecord,
     BatchEntry,
     Entry,
+    EpochEntry,
     IndexEntry,
     Junk,
+    OffsetEntry,
     ProducerEntry,
     RecordEntry,
     TimeEntry,
@@ -26,15 +28,21 @@ from kcli.segments.segment_files import (
 from kserver.wire.batch import Record, RecordBatch
 
 
+def _as_text(data: bytes) -> str:
+    return data.decode(errors="replace")
+
+
+_TEXTS = plain(_as_text, _as_text)
+
+
 @dataclass(frozen=True, slots=True)
 class Printing:
-    """How records are shown: their bytes as text by these decoders, or only their metadata."""
+    """How records are shown: what they hold by this decoder, or only their metadata."""
 
     deep: bool = False
     contents: bool = False
     metadata: bool = True
-    key: Callable[[bytes], str] = lambda data: data.decode(errors="replace")
-    value: Callable[[bytes], str] = lambda data: data.decode(errors="replace")
+    decode: Decoder = _TEXTS
 
 
 def line(entry: Entry, printing: Printing) -> str:
@@ -56,6 +64,10 @@ def line(entry: Entry, printing: Printing) -> str:
             )
         case ProducerEntry():
             return _producer_line(entry)
+        case EpochEntry(epoch, offset):
+            return f"epoch: {epoch} startOffset: {offset}"
+        case OffsetEntry(topic, partition, offset):
+            return f"topic: {topic} partition: {partition} offset: {offset}"
 
 
 def _producer_line(entry: ProducerEntry) -> str:
@@ -113,10 +125,11 @@ def _record_line(batch: AnyBatch, record: AnyRecord, printing: Printing) -> str:
         else:
             line += f" isValid: {_boolean(record.is_valid_crc)} crc: {record.crc}"
     if printing.contents and not is_control:
-        if record.key is not None:
-            line += f"{' ' if line else '| '}key: {printing.key(record.key)}"
-        if record.value is not None:
-            line += f"{' ' if line else '| '}payload: {printing.value(record.value)}"
+        key, payload = printing.decode(record)
+        if key is not None:
+            line += f"{' ' if line else '| '}key: {key}"
+        if payload is not None:
+            line += f"{' ' if line else '| '}payload: {payload}"
     return line
 
 

@@ -1,1 +1,1 @@
-"""Producer ids; transactions are to follow."""
+"""Producer ids, and what is kept of transactions; the coordinator is to follow."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.integration.clients.catalogue import Catalogue
 from tests.integration.clients.client import Record
@@ -16,6 +17,7 @@ from tests.support import brokers
 
 WRITERS = ("confluent", "java-4.3.1", "franz", "kafka-python")
 SEGMENTS, STAMPED = "segments", "stamped"
+PATIENCE_S = 30
 SETTINGS = {"log.index.interval.bytes": 512}
 
 
@@ -70,10 +72,33 @@ def catalogue(tmp_path_factory):
     catalogue.close()
 
 
+def coordinate(address: str) -> None:
+    """Groups of both protocols commit, one of them within a transaction."""
+    producer = Producer({"bootstrap.servers": address, "transactional.id": "tx-é"})
+    producer.init_transactions(PATIENCE_S)
+    for protocol in ("classic", "consumer"):
+        settings = {"group.id": protocol, "group.protocol": protocol}
+        reads = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
+        consumer = Consumer({"bootstrap.servers": address} | settings | reads)
+        consumer.subscribe([SEGMENTS])
+        assert consumer.poll(PATIENCE_S) is not None
+        consumer.commit(asynchronous=False)
+        if protocol == "classic":
+            producer.begin_transaction()
+            producer.produce(brokers.create_topic(address, "within"), b"a transaction")
+            committed = [TopicPartition(SEGMENTS, 0, 3, metadata='"\x1b')]
+            group = consumer.consumer_group_metadata()
+            producer.send_offsets_to_transaction(committed, group, PATIENCE_S)
+            producer.commit_transaction(PATIENCE_S)
+        consumer.close()
+
+
 def filled(kind: str, directory: Path) -> Filled:
     with brokers.running(kind, directory / "broker", SETTINGS) as broker:
         with contextlib.closing(Catalogue(directory)) as catalogue:
             topics = fill(catalogue, broker.address)
+        if kind != brokers.OURS:
+            coordinate(broker.address)
         broker.stop()
     return Filled(broker, topics)
 

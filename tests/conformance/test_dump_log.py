@@ -84,3 +84,21 @@ def test_k_prints_what_apache_prints(request, whose, words, suffixes):
     files = [path for suffix in suffixes for path in filled.files(suffix)]
     words = (*words, "--files", ",".join(files))
     assert printed(K, "dump-log", *words).splitlines() == apache("4.3.1", *words).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("topic", "decoder"),
+    [
+        ("__consumer_offsets", "offsets"),
+        ("__transaction_state", "transaction-log"),
+        ("__cluster_metadata", "cluster-metadata"),
+    ],
+)
+def test_k_decodes_what_apaches_coordinators_and_controllers_keep(apaches, topic, decoder):
+    logs = sorted(apaches.broker.data.glob(f"{topic}-*/*.log"))
+    words = ("--files", ",".join(str(log) for log in logs if log.stat().st_size))
+    words += (f"--{decoder}-decoder",)
+    ours = printed(K, "dump-log", *words)
+    assert ours == apache("4.3.1", *words)
+    assert "payload: {" in ours
+    assert "Error at" not in ours

@@ -96,6 +96,8 @@ ROWS = {
     "k.dump-log.timeindex/1": "dump-log --files {files}.timeindex",
     "k.dump-log.txnindex/1": "dump-log --files {files}.txnindex",
     "k.dump-log.snapshot/1": "dump-log --files {files}.snapshot",
+    "k.dump-log.leader-epochs/1": "dump-log --files {files}-leader-epoch-checkpoint",
+    "k.dump-log.partition-offsets/1": "dump-log --files {files}-recovery-point-offset-checkpoint",
     "k.shapes/1": "shapes",
     "k.producer-perf-test.run/1": "producer-perf-test --topic two.b --num-records 9 "
     "--record-size 9 --throughput -1",

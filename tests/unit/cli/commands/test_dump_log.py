@@ -1,6 +1,7 @@
 """`k dump-log`: which file is read how, and what ends with which status."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -83,11 +84,65 @@ def test_an_insane_index_fails(log, capsys, tmp_path):
     assert "found 3 bytes" in err[0]
 
 
-@pytest.mark.parametrize("name", ["offsets", "transaction-log", "share-group-state"])
-def test_contents_that_are_not_decoded_yet_are_refused(name, log, capsys):
-    status, out, err = dump(capsys, "--files", log, f"--{name}-decoder")
+DATA = Path(__file__).parents[3] / "data" / "dump-log"
+
+
+@pytest.mark.parametrize(
+    ("directory", "decoder"),
+    [
+        ("offsets", "offsets"),
+        ("transactions", "transaction-log"),
+        ("metadata", "cluster-metadata"),
+    ],
+)
+def test_apaches_own_topics_are_decoded_as_apache_decodes_them(directory, decoder, capsys):
+    log = str(DATA / directory / "00000000000000000000.log")
+    words = ("--files", log, f"--{decoder}-decoder", "--skip-record-metadata")
+    status, out, _ = dump(capsys, *words)
+    told = (DATA / directory / "apache-4.3.1.txt").read_text().splitlines()
+    assert status == 0
+    assert [line for line in out if line.startswith("| ")] == told
+    status, out, _ = dump(capsys, "--files", log, f"--{decoder}-decoder", "-o", "jsonl")
+    shown = [row["value"] for row in map(json.loads, out) if row.get("value")]
+    assert shown == [line.partition("payload: ")[2] for line in told]
+
+
+def test_two_decoders_are_refused(log, capsys):
+    words = ("--files", log, "--offsets-decoder", "--transaction-log-decoder")
+    status, out, err = dump(capsys, *words)
+    assert (status, out) == (2, [])
+    assert "can't be used with option" in err[0]
+
+
+def test_what_tiered_storage_keeps_is_refused(log, capsys):
+    status, out, err = dump(capsys, "--files", log, "--remote-log-metadata-decoder")
     assert (status, out) == (1, [])
-    assert err[0].startswith(f"k dump-log: --{name}-decoder is not supported yet")
+    assert "k does not read what tiered storage keeps" in err[0]
+
+
+def test_checkpoints_are_shown(tmp_path, capsys):
+    epochs, offsets = (
+        tmp_path / "leader-epoch-checkpoint",
+        tmp_path / "recovery-point-offset-checkpoint",
+    )
+    epochs.write_text("0\n2\n0 0\n3 17\n")
+    offsets.write_text("0\n1\norders 2 9\n")
+    status, out, _ = dump(capsys, "--files", f"{epochs},{offsets}")
+    assert (status, out) == (
+        0,
+        [
+            f"Dumping {epochs}",
+            "epoch: 0 startOffset: 0",
+            "epoch: 3 startOffset: 17",
+            f"Dumping {offsets}",
+            "topic: orders partition: 2 offset: 9",
+        ],
+    )
+    template = ("-o", "template={epoch} {start_offset}")
+    assert dump(capsys, "--files", str(epochs), *template)[1] == ["0 0", "3 17"]
+    epochs.write_text("0\n2\n0 x\n")
+    status, _, err = dump(capsys, "--files", str(epochs))
+    assert (status, "leader-epoch-checkpoint" in err[0]) == (1, True)
 
 
 def test_files_are_needed(capsys):

@@ -1,0 +1,1 @@
+"""What is kept of consumer groups; the coordinator is to follow."""

@@ -1,0 +1,160 @@
+"""What __consumer_offsets holds: committed offsets and groups, under Kafka's own schemas.
+
+    number   key and value                     the record says
+    0, 1     OffsetCommit                      what a group committed for a partition
+    2        GroupMetadata                     a group of the classic protocol, its members in it
+    3 to 8   ConsumerGroup...                  a group of KIP-848, a record for each part of it
+    16       ConsumerGroupRegularExpression    the topics that a pattern matched
+
+A record without a value deletes what its key names.  `subscription` and `assignment` of a classic
+group's members are the clients' own bytes; of consumers, two bytes of version and MEMBER_PROTOCOL.
+
+Pure: values and bytes only.
+"""
+
+from __future__ import annotations
+
+from kserver.wire.schema import keyed, schemas
+
+OFFSET_COMMIT = 1
+GROUP_METADATA = 2
+CONSUMERS = "consumer"
+"""The `protocolType` of consumers."""
+
+RECORDS = keyed(
+    """
+ConsumerGroupCurrentMemberAssignmentKey 0
+    groupId string
+    memberId string
+ConsumerGroupCurrentMemberAssignmentValue 0 flexible 0+
+    memberEpoch int32
+    previousMemberEpoch int32
+    state int8
+    assignedPartitions []
+        topicId uuid
+        partitions []int32
+        assignmentEpochs []int32? tag 0
+    partitionsPendingRevocation []
+        topicId uuid
+        partitions []int32
+        assignmentEpochs []int32? tag 0
+ConsumerGroupMemberMetadataKey 0
+    groupId string
+    memberId string
+ConsumerGroupMemberMetadataValue 0 flexible 0+
+    instanceId string?
+    rackId string?
+    clientId string
+    clientHost string
+    subscribedTopicNames []string
+    subscribedTopicRegex string?
+    rebalanceTimeoutMs int32 = -1
+    serverAssignor string?
+    classicMemberMetadata {}? tag 0
+        sessionTimeoutMs int32
+        supportedProtocols []
+            name string
+            metadata bytes
+ConsumerGroupMetadataKey 0
+    groupId string
+ConsumerGroupMetadataValue 0 flexible 0+
+    epoch int32
+    metadataHash int64 tag 0
+ConsumerGroupPartitionMetadataKey 0
+    groupId string
+ConsumerGroupPartitionMetadataValue 0 flexible 0+
+    topics []
+        topicId uuid
+        topicName string
+        numPartitions int32
+        partitionMetadata []
+            partition int32
+            racks []string
+ConsumerGroupRegularExpressionKey 0
+    groupId string
+    regularExpression string
+ConsumerGroupRegularExpressionValue 0 flexible 0+
+    topics []string
+    version int64
+    timestamp int64
+ConsumerGroupTargetAssignmentMemberKey 0
+    groupId string
+    memberId string
+ConsumerGroupTargetAssignmentMemberValue 0 flexible 0+
+    topicPartitions []
+        topicId uuid
+        partitions []int32
+ConsumerGroupTargetAssignmentMetadataKey 0
+    groupId string
+ConsumerGroupTargetAssignmentMetadataValue 0 flexible 0+
+    assignmentEpoch int32
+    assignmentTimestamp int64 tag 0
+GroupMetadataKey 0
+    group string
+GroupMetadataValue 0-4 flexible 4+
+    protocolType string
+    generation int32
+    protocol string?
+    leader string?
+    currentStateTimestamp int64 2+ = -1
+    members []
+        memberId string
+        groupInstanceId string? 3+ = null
+        clientId string
+        clientHost string
+        rebalanceTimeout int32 1+ = -1
+        sessionTimeout int32
+        subscription bytes
+        assignment bytes
+LegacyOffsetCommitKey 0
+    group string
+    topic string
+    partition int32
+LegacyOffsetCommitValue 0
+    offset int64
+    metadata string
+    commitTimestamp int64
+OffsetCommitKey 0
+    group string
+    topic string
+    partition int32
+OffsetCommitValue 0-4 flexible 4+
+    offset int64
+    leaderEpoch int32 3+ = -1
+    metadata string
+    commitTimestamp int64
+    expireTimestamp int64 1 = -1
+    topicId uuid 4+ tag 0
+""",
+    {
+        0: "LegacyOffsetCommit",
+        OFFSET_COMMIT: "OffsetCommit",
+        GROUP_METADATA: "GroupMetadata",
+        3: "ConsumerGroupMetadata",
+        4: "ConsumerGroupPartitionMetadata",
+        5: "ConsumerGroupMemberMetadata",
+        6: "ConsumerGroupTargetAssignmentMetadata",
+        7: "ConsumerGroupTargetAssignmentMember",
+        8: "ConsumerGroupCurrentMemberAssignment",
+        16: "ConsumerGroupRegularExpression",
+    },
+)
+
+MEMBER_PROTOCOL = schemas(
+    """
+ConsumerProtocolSubscription 0-3
+    topics []string
+    userData bytes? = null
+    ownedPartitions [] 1+
+        topic string
+        partitions []int32
+    generationId int32 2+ = -1
+    rackId string? 3+ = null
+ConsumerProtocolAssignment 0-3
+    assignedPartitions []
+        topic string
+        partitions []int32
+    userData bytes? = null
+"""
+)
+"""What a consumer says of itself when it joins, and what its group's leader answers."""
