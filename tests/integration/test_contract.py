@@ -73,6 +73,9 @@ def files(tmp_path_factory):
     }
     for suffix, data in content.items():
         (directory / f"00000000000000000000.{suffix}").write_bytes(data)
+    checkpoints = {"leader-epoch": "0\n1\n3 17\n", "recovery-point-offset": "0\n1\nt 0 9\n"}
+    for name, text in checkpoints.items():
+        (directory / f"00000000000000000000-{name}-checkpoint").write_text(text)
     asked = [{"topic": topic, "partition": 0, "offset": 0} for topic in ("one", "two.b")]
     (directory / "00000000000000000000.json").write_text(json.dumps({"partitions": asked}))
     return directory
