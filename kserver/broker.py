@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from kserver import registration
@@ -64,6 +64,8 @@ class Broker:
         """Another one after each change of the broker's settings."""
         self._static = config
         self._overrides = BrokerOverrides({}, {})
+        self._bound: dict[Endpoint, Endpoint] = {}
+        """What is listened at, by what was asked for: a port 0 became the one that was free."""
         self._configurable: list[Callable[[BrokerConfig], None]] = []
         """Who is told of a new configuration, in this order."""
         self._world = world
@@ -93,8 +95,8 @@ class Broker:
             rates = ConnectionRates(window)
             listeners = Listeners(_limits(config), rates, world.disk, self._open_session)
             stack.callback(listeners.close)
-            bound = [listeners.bind(e) if self._sockets else e for e in config.endpoints]
-            self.endpoints = _advertised(config, bound)
+            self._bound = {e: listeners.bind(e) if self._sockets else e for e in config.endpoints}
+            self.endpoints = _advertised(config, self._bound.values())
 
             zookeeper = world.zookeeper
             try:
@@ -132,9 +134,21 @@ class Broker:
                 quotas.update(image.quotas)
                 rates.update(image.quotas)
 
+            def listen(changed: BrokerConfig) -> None:
+                if not self._sockets or not self._rebind(changed, listeners):
+                    return
+                if self.observation.state is State.RUNNING:
+                    listeners.accept()
+                alive.advertise(self.endpoints)
+                endpoints = {endpoint.listener: endpoint for endpoint in self.endpoints}
+                own = BrokerInfo(broker_id, endpoints, config.broker_rack)
+                image = metadata.current
+                metadata.update(replace(image, brokers={**image.brokers, broker_id: own}))
+
             controller = Controller(world, metadata, config, broker_id, apply)
             self._configurable += [
                 lambda changed: listeners.configure(_limits(changed)),
+                listen,
                 logs.configure,
                 replicas.configure,
                 controller.configure,
@@ -185,7 +199,7 @@ class Broker:
                 if self._sockets:
                     listeners.accept()
                 else:
-                    for endpoint in bound:
+                    for endpoint in self._bound:
                         await listeners.open_stream(endpoint)
                 try:
                     self.observation.state = State.RUNNING
@@ -219,6 +233,23 @@ class Broker:
             bound = await http.open(host.strip("[]"), int(port))
             self.http_address = f"{host or own_name()}:{bound}"
 
+    def _rebind(self, config: BrokerConfig, listeners: Listeners) -> bool:
+        """Listen where `config` says, and whether that is elsewhere than before.  An address that
+        cannot be taken is told in the log, and tried again with the next change."""
+        wanted = config.endpoints
+        gone = [endpoint for endpoint in self._bound if endpoint not in wanted]
+        for endpoint in gone:
+            listeners.drop(endpoint.listener)
+            del self._bound[endpoint]
+        added = [endpoint for endpoint in wanted if endpoint not in self._bound]
+        for endpoint in added:
+            try:
+                self._bound[endpoint] = listeners.bind(endpoint)
+            except OSError as error:
+                log.error("%s", error)
+        before, self.endpoints = self.endpoints, _advertised(config, self._bound.values())
+        return bool(gone or added) or self.endpoints != before
+
     def _open_session(self, endpoint: Endpoint, connection: AnyConnection) -> Dispatch:
         return open_session(
             endpoint, connection.address, self._parts, connection.close, connection.throttle
@@ -242,13 +273,14 @@ def _limits(config: BrokerConfig) -> Limits:
         max_connection_creation_rate=config.max_connection_creation_rate,
         connections_max_idle_ms=config.connections_max_idle_ms,
         max_frame_bytes=config.socket_request_max_bytes,
+        max_request_bytes=config.queued_max_request_bytes,
         send_buffer_bytes=config.socket_send_buffer_bytes,
         receive_buffer_bytes=config.socket_receive_buffer_bytes,
         backlog=config.socket_listen_backlog_size,
     )
 
 
-def _advertised(config: BrokerConfig, bound: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
+def _advertised(config: BrokerConfig, bound: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
     """What clients are told: a port 0 becomes the one that was bound, no host this machine's."""
     ports = {endpoint.listener: endpoint.port for endpoint in bound}
     return tuple(

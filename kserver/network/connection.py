@@ -83,6 +83,10 @@ class Connection:
         )
         loop.add_reader(self._fd, self._readable)
 
+    def receiving(self) -> tuple[int, int]:
+        """How many requests came whole, and how much of the next."""
+        return self._conversation.taken, self._conversation.partial_bytes
+
     def finish(self) -> None:
         """Answer what was taken, take no more, then close."""
         self._conversation.finishing = True
@@ -120,6 +124,10 @@ class Connection:
 
     def _readable(self) -> None:
         conversation = self._conversation
+        if not conversation.wants_input:
+            # Others have taken the memory since.
+            self._pause_or_resume()
+            return
         try:
             size = self._socket.recv_into(conversation.writable())
         except (BlockingIOError, InterruptedError):

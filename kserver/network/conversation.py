@@ -16,6 +16,10 @@ transport (the simulated network; TLS later).
                answered, nothing more is dispatched           exclusive answer
     closed     nothing is dispatched, nothing is sent         never
 
+A frame larger than the buffer is read into one of its own, page by page as it comes; not before
+other such frames are answered, when all of them together hold queued.max.request.bytes.  Only the
+one that began first is always read on, so that some frame is completed whatever the limit is.
+
 What arrives in another state than `open` waits in the receive buffer, and when that is full in the
 client's socket, which is the backpressure: a client that does not read its answers, or sends faster
 than it is served, takes no memory but that buffer.  Reading on until then is how one that leaves
@@ -100,14 +104,42 @@ def _memory(size: int) -> mmap:
 
 class Buffers:
     """Receive buffers for frames above BUFFER_BYTES.  Some are kept for reuse: to get and give back
-    the pages of 1 MB takes longer than to receive it."""
+    the pages of 1 MB takes longer than to receive it.
+
+    `limit_bytes` (-1 for none): what may have arrived of such frames, over all connections, without
+    being answered, before only the one that began first is read on.
+    """
 
     SIZE_BYTES = 1 << 20
     KEPT = 8
     KEPT_SIZE_BYTES = 4 << 20
 
-    def __init__(self) -> None:
+    def __init__(self, limit_bytes: int = -1) -> None:
         self._free: list[mmap] = []
+        self._limit_bytes = limit_bytes
+        self._receiving: dict[Conversation, None] = {}
+        self.held_bytes = 0
+
+    def begin(self, conversation: Conversation) -> None:
+        """A frame of this one is on its way."""
+        self._receiving[conversation] = None
+
+    def may_receive(self, conversation: Conversation) -> bool:
+        if self._limit_bytes < 0 or self.held_bytes < self._limit_bytes:
+            return True
+        return next(iter(self._receiving), conversation) is conversation
+
+    def end(self, conversation: Conversation) -> None:
+        """It has come whole, or never will."""
+        self._receiving.pop(conversation, None)
+
+    def release(self, size: int) -> None:
+        """What was held of an answered frame; others may be read on."""
+        self.held_bytes -= size
+        if self._limit_bytes >= 0:
+            for conversation in list(self._receiving):
+                if self.may_receive(conversation):
+                    conversation.wake()
 
     def borrow(self, size: int) -> mmap:
         """Raises ProtocolError."""
@@ -129,6 +161,7 @@ class Conversation:
         "_buffers",
         "_dispatch",
         "_end",
+        "_held_bytes",
         "_large",
         "_large_end",
         "_large_view",
@@ -143,6 +176,7 @@ class Conversation:
         "muted",
         "out",
         "out_bytes",
+        "taken",
         "throttled",
     )
 
@@ -164,6 +198,8 @@ class Conversation:
         self._large: mmap | None = None
         self._large_view = memoryview(b"")
         self._large_end = 0
+        self._held_bytes = 0
+        """What the buffers count of a large frame that is not answered."""
         self._pending: deque[Pending | Parts] = deque()
         self.out: deque[Part] = deque()
         self.out_bytes = 0
@@ -173,13 +209,22 @@ class Conversation:
         self.throttled = False
         self.finishing = False
         self.closed = False
+        self.taken = 0
+        """How many frames were dispatched."""
 
     @property
     def wants_input(self) -> bool:
         """Whether the shell should read on."""
         if self._large is None:
             return self._end < BUFFER_BYTES and not self.closed
-        return self._may_dispatch
+        return self._may_dispatch and self._buffers.may_receive(self)
+
+    @property
+    def partial_bytes(self) -> int:
+        """What has come of a frame that is not whole; 0 while it could not be dispatched anyway."""
+        if self._large is not None:
+            return 4 + self._large_end if self._may_dispatch else 0
+        return 0 if self.held_back else self._end - self._start
 
     @property
     def _may_dispatch(self) -> bool:
@@ -205,6 +250,8 @@ class Conversation:
         """`size` bytes were put into `writable()`.  Raises ProtocolError: close the connection."""
         if self._large is not None:
             self._large_end += size
+            self._held_bytes += size
+            self._buffers.held_bytes += size
             if self._large_end == len(self._large_view):
                 self._take_large()
                 self._advance()
@@ -238,6 +285,17 @@ class Conversation:
         self.out_bytes = 0
         self._large_view = memoryview(b"")
         self._large = None
+        self._buffers.end(self)
+        self._release()
+
+    def wake(self) -> None:
+        """The shell may read on."""
+        self._wake()
+
+    def _release(self) -> None:
+        if self._held_bytes:
+            held, self._held_bytes = self._held_bytes, 0
+            self._buffers.release(held)
 
     def _advance(self) -> None:
         """Dispatch the whole frames in the buffer, and make room for the rest of a partial one."""
@@ -261,6 +319,7 @@ class Conversation:
                     self._move_to_front()
                 return
             self._start = stop
+            self.taken += 1
             self._answer(self._dispatch(view[start + 4 : stop]))
         if self._end == BUFFER_BYTES:
             self._move_to_front()
@@ -276,14 +335,21 @@ class Conversation:
         self._large_view = memoryview(self._large)[:size]
         self._large_view[:rest] = self._view[self._start + 4 : self._end]
         self._large_end = rest
+        self._held_bytes += rest
+        self._buffers.held_bytes += rest
+        self._buffers.begin(self)
         self._start = self._end = 0
 
     def _take_large(self) -> None:
         frame, buffer = self._large_view, self._large
         assert buffer is not None
         self._large, self._large_view = None, memoryview(b"")
+        self._buffers.end(self)
+        self.taken += 1
         self._answer(self._dispatch(frame))
         self._buffers.give_back(buffer)
+        if not self.muted:
+            self._release()
 
     def _answer(self, answer: Answer) -> None:
         if answer.__class__ is Pending:
@@ -323,6 +389,7 @@ class Conversation:
                     break
                 if head.exclusive:
                     self.muted = False
+                    self._release()
                 if head.answer is not None:
                     self._put(head.answer)
             else:

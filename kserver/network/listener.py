@@ -5,6 +5,10 @@ Limits (Kafka: network/SocketServer.scala, ConnectionQuotas): `max.connections` 
 once, before a byte of it is read.  Above `max.connection.creation.rate` no more are accepted for a
 while; one of an address above its quota of connection_creation_rate is closed only when that may
 try again, so that it does not at once.
+
+Who sends a request slower than RECEIVED_BYTES_A_SECOND, beyond RECEIVE_GRACE_S, is cut: however
+slowly bytes come, they would keep a connection from being idle.  Who does not read his answers is
+cut by `connections.max.idle.ms`, as in Kafka: a consumer may take minutes over what it has.
 """
 
 from __future__ import annotations
@@ -31,6 +35,9 @@ log = logging.getLogger(__name__)
 ACCEPTED_A_TURN = 64
 SWEEPS_PER_IDLE_LIMIT = 10
 FINISH_LIMIT_S = 2.0
+RECEIVE_GRACE_S = 60.0
+RECEIVED_BYTES_A_SECOND = 1024
+SWEEP_S = 10.0
 TURNED_AWAY_AT_ONCE = 100
 """Connections that are kept for a while only to be closed."""
 REFUSALS_TOLD_EVERY_S = 10.0
@@ -42,6 +49,7 @@ class AnyConnection(Protocol):
     """The loop's time when bytes last came or, held up, went."""
 
     def finish(self) -> None: ...
+    def receiving(self) -> tuple[int, int]: ...
     def throttle(self, for_ms: int) -> None: ...
     def close(self, reason: str = "") -> None: ...
 
@@ -56,6 +64,8 @@ class Limits:
     max_connection_creation_rate: int
     connections_max_idle_ms: int
     max_frame_bytes: int
+    max_request_bytes: int
+    """Of all connections together; -1 for no limit."""
     send_buffer_bytes: int
     receive_buffer_bytes: int
     backlog: int
@@ -78,7 +88,7 @@ class Listeners:
         self.configure(limits)
         self._disk = disk
         self._open_session = open_session
-        self._buffers = Buffers()
+        self._buffers = Buffers(limits.max_request_bytes)
         self._sockets: list[tuple[socket.socket, Endpoint]] = []
         self._servers: list[asyncio.Server] = []
         # Dicts, for their order: what leaves here must not depend on hashes.
@@ -87,6 +97,8 @@ class Listeners:
         self._by_address: Counter[str] = Counter()
         self.taken: Counter[str] = Counter()
         """How many connections ever came through each listener, by name."""
+        self._begun: dict[AnyConnection, tuple[int, float]] = {}
+        """Who was found within a request: which, and the loop's time when it first was."""
         self._turned_away: set[socket.socket] = set()
         self._refusals = 0
         self._tell_again_s = 0.0
@@ -142,6 +154,16 @@ class Listeners:
         for sock, bound in self._sockets:
             loop.add_reader(sock.fileno(), self._accept, loop, sock, bound)
 
+    def drop(self, name: str) -> None:
+        """Close a listener, and the connections that came through it."""
+        loop = asyncio.get_running_loop()
+        for one in [one for one in self._sockets if one[1].listener == name]:
+            loop.remove_reader(one[0].fileno())
+            one[0].close()
+            self._sockets.remove(one)
+        for connection in [c for c, through in self._connections.items() if through == name]:
+            connection.close(f"listener {name} was closed")
+
     async def open_stream(self, endpoint: Endpoint) -> None:
         """Listen through the loop's own transports (the simulated network)."""
         loop = asyncio.get_running_loop()
@@ -162,20 +184,33 @@ class Listeners:
         )
 
     async def run(self) -> None:
-        """Close what has been idle too long, for as long as the broker runs.
+        """Close what has been idle too long or sends too slowly, for as long as the broker runs.
 
         As in Kafka, a request that waits for longer than `connections.max.idle.ms` does not count.
         """
         loop = asyncio.get_running_loop()
         limit_s = self._limits.connections_max_idle_ms / 1000
         if limit_s <= 0:
-            return
+            limit_s = float("inf")
         while True:
-            await asyncio.sleep(limit_s / SWEEPS_PER_IDLE_LIMIT)
-            oldest_s = loop.time() - limit_s
+            await asyncio.sleep(min(limit_s / SWEEPS_PER_IDLE_LIMIT, SWEEP_S))
+            now_s = loop.time()
             for connection in list(self._connections):
-                if connection.last_active_s < oldest_s:
+                if connection.last_active_s < now_s - limit_s:
                     connection.close("idle")
+                elif self._is_too_slow(connection, now_s):
+                    connection.close("a request that does not come")
+
+    def _is_too_slow(self, connection: AnyConnection, now_s: float) -> bool:
+        taken, size = connection.receiving()
+        if size == 0:
+            self._begun.pop(connection, None)
+            return False
+        before, since_s = self._begun.get(connection, (-1, now_s))
+        if before != taken:
+            self._begun[connection] = (taken, now_s)
+            return False
+        return size < (now_s - since_s - RECEIVE_GRACE_S) * RECEIVED_BYTES_A_SECOND
 
     def stop_accepting(self) -> None:
         loop = asyncio.get_running_loop()
@@ -333,6 +368,7 @@ class Listeners:
         if connection not in self._connections:
             return
         del self._connections[connection]
+        self._begun.pop(connection, None)
         self._by_address[connection.address] -= 1
         if not self._by_address[connection.address]:
             del self._by_address[connection.address]

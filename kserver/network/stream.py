@@ -65,6 +65,10 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._sender = None
         self._on_close(self, self._reason or (str(error) if error else ""))
 
+    def receiving(self) -> tuple[int, int]:
+        """How many requests came whole, and how much of the next."""
+        return self._conversation.taken, self._conversation.partial_bytes
+
     def finish(self) -> None:
         """Answer what was taken, take no more, then close."""
         self._conversation.finishing = True

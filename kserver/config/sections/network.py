@@ -92,8 +92,8 @@ class NetworkSettings:
         "queued.max.request.bytes",
         -1,
         type=LONG,
-        acts=Acts.ABSENT,
-        doc="bytes of requests that wait before connections are read no more; -1 for no limit",
+        doc="bytes of requests, of those larger than 64 KiB, that may have come without being "
+        "answered before such are read no more; -1 for no limit",
     )
     socket_send_buffer_bytes: int = setting(
         "socket.send.buffer.bytes",

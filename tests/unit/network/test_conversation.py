@@ -1,6 +1,7 @@
 """Bytes in, frames to dispatch, answers out in order."""
 
 import gc
+import random
 import resource
 import struct
 
@@ -26,14 +27,14 @@ def framed(*bodies: bytes) -> bytes:
 class Talk:
     """A conversation whose dispatch is `answer`, and what became of it."""
 
-    def __init__(self, answer=bytes, max_frame_bytes=100 << 20):
+    def __init__(self, answer=bytes, max_frame_bytes=100 << 20, buffers=None):
         self.frames = []
         self.woken = 0
         self.answer = answer
         self.conversation = Conversation(
             self.dispatch,
             max_frame_bytes=max_frame_bytes,
-            buffers=Buffers(),
+            buffers=buffers or Buffers(),
             wake=self.wake,
         )
 
@@ -221,3 +222,82 @@ def test_who_is_throttled_fills_no_more_than_his_buffer():
     talk.conversation.throttled = True
     rest = talk.feed(framed(bytes(3 * BUFFER_BYTES)))
     assert len(rest) >= 2 * BUFFER_BYTES
+
+
+LARGE = 4 * BUFFER_BYTES
+
+
+def test_beyond_the_memory_for_requests_only_the_one_that_began_first_is_read_on():
+    buffers = Buffers(limit_bytes=LARGE)
+    first, second, small = (Talk(buffers=buffers) for _ in range(3))
+    for talk in (first, second):
+        assert talk.feed(framed(bytes(LARGE))[: LARGE // 2 + 4]) == b""
+    assert buffers.held_bytes == LARGE
+    assert first.conversation.wants_input
+    assert not second.conversation.wants_input
+    small.feed(framed(b"small"))
+    assert small.frames == [b"small"]
+    first.feed(bytes(LARGE // 2))
+    assert len(first.frames) == 1
+    assert second.woken
+    assert second.conversation.wants_input
+    second.feed(bytes(LARGE // 2))
+    assert len(second.frames) == 1
+    assert buffers.held_bytes == 0
+
+
+def test_a_large_request_is_held_until_it_is_answered_or_its_connection_ends():
+    buffers = Buffers(limit_bytes=1)
+    for finish in (
+        lambda talk, pending: pending.complete(b""),
+        lambda talk, _: talk.conversation.close(),
+    ):
+        pending = Pending(exclusive=True)
+        asking, waiting = Talk(lambda _, p=pending: p, buffers=buffers), Talk(buffers=buffers)
+        asking.feed(framed(bytes(LARGE)))
+        assert buffers.held_bytes == LARGE
+        begun = framed(bytes(LARGE))
+        rest = waiting.feed(begun)
+        finish(asking, pending)
+        waiting.feed(rest)
+        assert waiting.frames == [bytes(LARGE)]
+        assert buffers.held_bytes == 0
+
+
+@given(st.integers(0, 1 << 32), st.integers(1, 5), st.integers(1, 4 * LARGE))
+def test_whatever_the_limit_every_request_comes_through(seed, talkers, limit):
+    chance = random.Random(seed)
+    buffers = Buffers(limit_bytes=limit)
+    talks = [Talk(lambda frame: None, buffers=buffers) for _ in range(talkers)]
+    left = [framed(bytes(chance.randrange(BUFFER_BYTES, LARGE))) for _ in talks]
+    while any(left):
+        able = [n for n, talk in enumerate(talks) if left[n] and talk.conversation.wants_input]
+        assert able, "nobody may go on"
+        chosen = chance.choice(able)
+        size = chance.randrange(1, LARGE)
+        before = buffers.held_bytes
+        rest = talks[chosen].feed(left[chosen][:size])
+        left[chosen] = rest + left[chosen][size:]
+        assert buffers.held_bytes <= max(before, limit) + size
+    assert [len(talk.frames) for talk in talks] == [1] * talkers
+    assert buffers.held_bytes == 0
+
+
+def test_who_leaves_within_a_large_request_gives_its_memory_back():
+    buffers = Buffers(limit_bytes=1)
+    leaving, waiting = Talk(buffers=buffers), Talk(buffers=buffers)
+    leaving.feed(framed(bytes(LARGE))[:LARGE])
+    rest = waiting.feed(framed(bytes(LARGE)))
+    assert rest
+    leaving.conversation.close()
+    assert waiting.feed(rest) == b""
+    assert buffers.held_bytes == 0
+
+
+@given(st.integers(0, 200_000))
+def test_how_much_of_a_request_has_come_is_known(size):
+    talk = Talk()
+    data = framed(bytes(150_000), bytes(150_000))
+    talk.feed(data[:size])
+    whole, part = divmod(size, 150_004)
+    assert (talk.conversation.taken, talk.conversation.partial_bytes) == (whole, part)
