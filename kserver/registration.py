@@ -130,7 +130,8 @@ class Registration:
         self._id = broker_id
         self._endpoints = tuple(endpoints)
         self._expired = False
-        self._lost = asyncio.Event()
+        self._lost = False
+        self._due = asyncio.Event()
         self.epoch = -1
         """The transaction that made the znode: higher with each registration."""
 
@@ -140,22 +141,38 @@ class Registration:
         await self._register()
 
     async def run(self) -> None:
-        """Registers anew for each new session."""
+        """Registers anew for each new session, and tells of other endpoints."""
         while True:
-            await self._lost.wait()
-            self._lost.clear()
+            await self._due.wait()
+            self._due.clear()
+            lost, self._lost = self._lost, False
             try:
-                await self._register()
+                await (self._register() if lost else self._tell())
             except SessionExpired:
                 pass  # the next session tries again
 
+    def advertise(self, endpoints: Sequence[Endpoint]) -> None:
+        """Clients are told these from now on."""
+        self._endpoints = tuple(endpoints)
+        self._due.set()
+
+    async def _tell(self) -> None:
+        path = znodes.broker_path(self._id)
+        try:
+            await until_connected(partial(self._zookeeper.set, path, self._data()))
+        except NoNode:
+            pass  # the session has expired: the next one registers with what is told now
+        else:
+            log.info("broker %d is at %s", self._id, ", ".join(map(str, self._endpoints)))
+
+    def _data(self) -> bytes:
+        return znodes.encode_broker(
+            znodes.BrokerRegistration(self._id, self._endpoints, self._clock.now_ms(), self._rack)
+        )
+
     async def _register(self) -> None:
         path = znodes.broker_path(self._id)
-        broker = znodes.BrokerRegistration(
-            self._id, self._endpoints, self._clock.now_ms(), self._rack
-        )
-        data = znodes.encode_broker(broker)
-        create = partial(self._zookeeper.create, path, data, ephemeral=True)
+        create = partial(self._zookeeper.create, path, self._data(), ephemeral=True)
         try:
             await claim(self._zookeeper, path, create, self._timeout_ms)
         except NodeExists as error:
@@ -176,4 +193,5 @@ class Registration:
             self._expired = True
         elif event is SessionEvent.CONNECTED and self._expired:
             self._expired = False
-            self._lost.set()
+            self._lost = True
+            self._due.set()

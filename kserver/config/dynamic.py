@@ -167,6 +167,7 @@ def check_step(old: BrokerConfig, new: BrokerConfig) -> None:
             raise ConfigError(f"{text}be at least half the current value {before}")
         if after > before * 2:
             raise ConfigError(f"{text}not be greater than double the current value {before}")
+    _check_listeners(old, new)
     before, after = old.log_cleaner_threads, new.log_cleaner_threads
     if after < before // 2:
         raise ConfigError(
@@ -190,6 +191,23 @@ def usable(overrides: Overrides, *, per_broker: bool) -> tuple[dict[str, str], l
         else:
             taken[name] = text
     return taken, problems
+
+
+def _check_listeners(old: BrokerConfig, new: BrokerConfig) -> None:
+    protocols = {endpoint.listener: endpoint.protocol for endpoint in old.endpoints}
+    for endpoint in new.endpoints:
+        if protocols.get(endpoint.listener, endpoint.protocol) != endpoint.protocol:
+            raise ConfigError(
+                f"Security protocol cannot be updated for existing listener {endpoint.listener}"
+            )
+    between = old.inter_broker_listener_name or old.security_inter_broker_protocol
+    told_before, told = (
+        {endpoint.listener for endpoint in config.advertised_endpoints} for config in (old, new)
+    )
+    if between in told_before - told:
+        raise ConfigError(
+            f"Advertised listener must be specified for inter-broker listener {between}"
+        )
 
 
 def _refuse(reason: str, names: Iterable[str]) -> None:
