@@ -4,6 +4,7 @@
     +-- KafkaError      one item (a partition, a topic, a group) is refused with a protocol code
     +-- ProtocolError   the bytes make no sense: that connection is closed
     +-- StorageError    the disk failed: that log directory goes offline
+    |   +-- DiskFull    it has no room: what was asked is refused, and all else goes on
     +-- ConfigError     a setting is wrong: the start is refused, naming key, value and range
 
 Anything else that is raised is a bug.
@@ -11,9 +12,13 @@ Anything else that is raised is a bug.
 
 from __future__ import annotations
 
+import errno
+
 from kio.schema.errors import ErrorCode
 
-__all__ = ["ConfigError", "ErrorCode", "KafkaError", "ProtocolError", "StorageError"]
+__all__ = ["ConfigError", "DiskFull", "ErrorCode", "KafkaError", "ProtocolError", "StorageError"]
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 MAX_TEXT = 8_000
@@ -40,6 +45,15 @@ class ProtocolError(Exception):
 
 class StorageError(Exception):
     """A file or directory that could not be read or written; names it and the remedy."""
+
+
+class DiskFull(StorageError):
+    """No room for what was to be written: nothing has changed, and there may be room later."""
+
+
+def storage_error(path: str, error: OSError) -> StorageError:
+    """DiskFull where that is the reason."""
+    return (DiskFull if error.errno in NO_ROOM else StorageError)(f"{path}: {error}")
 
 
 class ConfigError(Exception):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from kserver.metadata import PartitionInfo
+from kserver.api.context import Context
+from kserver.errors import ErrorCode
+from kserver.metadata import ClusterMetadata, PartitionInfo
+from kserver.model import NO_BROKER, TopicPartition
 
 NOT_ASKED = -(2**31)
 """Authorized operations that were not asked for."""
@@ -25,6 +29,28 @@ CLUSTER_OPERATIONS = _bits(
 )
 
 
-def offline_replicas(partition: PartitionInfo, alive: Iterable[int]) -> list[int]:
-    """The replicas of a partition whose brokers are not there."""
-    return [replica for replica in partition.replicas if replica not in alive]
+def state_of(
+    topic: str, partition: PartitionInfo, image: ClusterMetadata, context: Context
+) -> dict[str, Any]:
+    """The fields that tell where a partition is, and who leads it.
+
+    A replica is offline where its broker is not there, or where it is this one and its disk failed:
+    then it does not lead either, as Apache's controller has it.
+    """
+    offline = [replica for replica in partition.replicas if replica not in image.brokers]
+    own, leader = context.parts.broker_id, partition.leader
+    if own in partition.replicas and context.parts.replicas.is_offline(
+        TopicPartition(topic, partition.partition)
+    ):
+        offline.append(own)
+        leader = NO_BROKER if leader == own else leader
+    is_led = leader != NO_BROKER
+    return {
+        "error_code": ErrorCode.none if is_led else ErrorCode.leader_not_available,
+        "partition_index": partition.partition,
+        "leader_id": leader,
+        "leader_epoch": partition.leader_epoch,
+        "replica_nodes": partition.replicas,
+        "isr_nodes": partition.isr,
+        "offline_replicas": offline,
+    }

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kserver.api.answers import TOPIC_OPERATIONS, offline_replicas
+from kserver.api.answers import TOPIC_OPERATIONS, state_of
 from kserver.api.context import Context
 from kserver.controller.topics import check_name
 from kserver.errors import ErrorCode, KafkaError
-from kserver.model import NO_BROKER
 from kserver.wire.versions import reply_to
 
 KEY, VERSIONS = 75, range(0, 1)
@@ -58,17 +57,9 @@ async def handle(request: Any, context: Context) -> Any:
                 topic_authorized_operations=TOPIC_OPERATIONS,
                 partitions=[
                     reply.topics.partitions(
-                        error_code=ErrorCode.leader_not_available
-                        if p.leader == NO_BROKER
-                        else ErrorCode.none,
-                        partition_index=p.partition,
-                        leader_id=p.leader,
-                        leader_epoch=p.leader_epoch,
-                        replica_nodes=p.replicas,
-                        isr_nodes=p.isr,
+                        **state_of(name, p, image, context),
                         eligible_leader_replicas=(),
                         last_known_elr=(),
-                        offline_replicas=offline_replicas(p, image.brokers),
                     )
                     for p in some
                 ],

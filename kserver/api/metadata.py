@@ -22,13 +22,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from kserver.api.answers import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, offline_replicas
+from kserver.api.answers import (
+    CLUSTER_OPERATIONS,
+    NOT_ASKED,
+    TOPIC_OPERATIONS,
+    state_of,
+)
 from kserver.api.context import Context
 from kserver.api.throttling import Mutations
 from kserver.controller.topics import NewTopic, check_name
 from kserver.errors import ErrorCode, KafkaError, StorageError
 from kserver.metadata import ClusterMetadata, TopicInfo
-from kserver.model import INTERNAL_TOPICS, NO_BROKER
+from kserver.model import INTERNAL_TOPICS
 from kserver.wire.versions import reply_to
 
 KEY, VERSIONS = 3, range(0, 14)
@@ -58,7 +63,7 @@ async def handle(request: Any, context: Context) -> Any:
         controller_id=image.controller,
         cluster_authorized_operations=CLUSTER_OPERATIONS if wants_cluster_operations else NOT_ASKED,
         topics=[
-            _topic(reply.topics, one, image, wants_topic_operations)
+            _topic(reply.topics, one, image, wants_topic_operations, context)
             if isinstance(one, TopicInfo)
             else reply.topics(
                 error_code=one[1].code,
@@ -125,7 +130,9 @@ async def _find_one(
     return topic
 
 
-def _topic(shape: Any, topic: TopicInfo, image: ClusterMetadata, wants_operations: bool) -> Any:
+def _topic(
+    shape: Any, topic: TopicInfo, image: ClusterMetadata, wants_operations: bool, context: Context
+) -> Any:
     return shape(
         error_code=ErrorCode.none,
         name=topic.name,
@@ -133,17 +140,6 @@ def _topic(shape: Any, topic: TopicInfo, image: ClusterMetadata, wants_operation
         is_internal=topic.is_internal,
         topic_authorized_operations=TOPIC_OPERATIONS if wants_operations else NOT_ASKED,
         partitions=[
-            shape.partitions(
-                error_code=ErrorCode.leader_not_available
-                if p.leader == NO_BROKER
-                else ErrorCode.none,
-                partition_index=p.partition,
-                leader_id=p.leader,
-                leader_epoch=p.leader_epoch,
-                replica_nodes=p.replicas,
-                isr_nodes=p.isr,
-                offline_replicas=offline_replicas(p, image.brokers),
-            )
-            for p in topic.partitions
+            shape.partitions(**state_of(topic.name, p, image, context)) for p in topic.partitions
         ],
     )

@@ -172,7 +172,11 @@ def _when_committed(
         for results, place, number, partition, end in waiting:
             if parts.replicas.partitions.get(partition.topic_partition) is not partition:
                 results[place] = _failed(version, number, ErrorCode.unknown_topic_or_partition)
-            elif partition.log.high_watermark < end:
+            elif partition.log.high_watermark >= end:
+                continue
+            elif partition.log.failure is not None:
+                results[place] = _failed(version, number, ErrorCode.kafka_storage_error)
+            else:
                 return False
         pending.complete(_write(header, answered, wait_ms))
         return True

@@ -20,7 +20,7 @@ import asyncio
 import logging
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kserver.errors import StorageError
@@ -53,12 +53,18 @@ class LogDirectory:
     def __init__(self, disk: Disk, path: str) -> None:
         self.path = path
         self.failure: StorageError | None = None
+        self.full_at_s: float | None = None
+        """By the loop's time, when it last had no room for something; None while it has."""
         self._disk = disk
         self._lock: Lock | None = None
         self._clean = False
         self._stored: dict[str, dict[TopicPartition, Offset]] = {}
         self._written: dict[str, Mapping[TopicPartition, Offset]] = {}
         self._writing: dict[str, asyncio.Future[None]] = {}
+
+    def is_quiet_since(self, moment_s: float) -> bool:
+        """It was full, and nothing was refused since then."""
+        return self.full_at_s is not None and self.full_at_s <= moment_s
 
     def lock(self) -> MetaProperties | None:
         """Make it when it is missing, and keep every other broker out; what meta.properties says.
@@ -144,10 +150,15 @@ class LogDirectory:
         """Does the checkpoint of recovery points name it?"""
         return topic_partition in self._written.get(RECOVERY_POINTS, self._stored[RECOVERY_POINTS])
 
-    async def write_offsets(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
-        """Replace a checkpoint, unless it says this already.  Raises OSError."""
+    async def write_offsets(
+        self, name: str, now: Callable[[], Mapping[TopicPartition, Offset]]
+    ) -> None:
+        """Replace a checkpoint with what `now()` says once none is being written, unless it says
+        that already.  Raises OSError.
+        """
         while name in self._writing:
             await asyncio.shield(self._writing[name])
+        offsets = now()
         if self._written.get(name, self._stored.get(name)) == offsets:
             return
         self._writing[name] = asyncio.get_running_loop().create_future()

@@ -12,8 +12,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from kserver.errors import NO_ROOM, DiskFull
 from kserver.log import checkpoint
-from kserver.log.leader_epochs import LeaderEpochCache
+from kserver.log.leader_epochs import EpochStart, LeaderEpochCache
 
 if TYPE_CHECKING:
     from kserver.log.segment import LogSegment
@@ -38,6 +39,24 @@ class Flusher:
         self._files.append(file)
         self.names_changed = True
 
+    def write(self, name: str, data: bytes) -> None:
+        """A small file, now; the next round syncs it, and a crash before may tear it.
+
+        Raises OSError.
+        """
+        file = self._disk.open(f"{self._directory}/{name}", create=True)
+        file.write_at(0, data)
+        file.truncate(len(data))
+        self.add(file)
+
+    def write_if_room(self, name: str, data: bytes) -> None:
+        """A file that can be done without, torn or missing."""
+        try:
+            self.write(name, data)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+
     def sync_names(self) -> None:
         """Sync what was added, and the names.  Waits for the disk, here and now."""
         for file in self._files:
@@ -57,8 +76,13 @@ class Flusher:
         epochs: LeaderEpochCache,
         synced: Callable[[], None],
     ) -> None:
-        """One round, when none runs, then `synced()`; raises what `offload` does, and OSError."""
+        """One round, when none runs, then `synced()`.
+
+        Raises what `offload` does, OSError, and DiskFull, after which another round may be tried.
+        """
         assert self._running is None
+        for segment in segments:
+            segment.aborted.write()
         # Opened here and now: later their names may be others.
         files = [file for segment in segments for file in segment.unsynced()]
         files += self._files
@@ -73,8 +97,7 @@ class Flusher:
             for segment in segments:
                 segment.aborted.sync()
             if entries is not None:
-                path = f"{self._directory}/{checkpoint.LEADER_EPOCHS}"
-                checkpoint.write_epochs(self._disk, path, entries)
+                self._write_epochs(entries)
             if names_changed:
                 self._sync_directories()
 
@@ -90,9 +113,22 @@ class Flusher:
         try:
             await self._offload(sync)
             synced()
+        except DiskFull:
+            self.names_changed = self.epochs_changed = True
+            raise
         finally:
             self._running = None
             running.set_result(None)
+
+    def _write_epochs(self, entries: Sequence[EpochStart]) -> None:
+        path = f"{self._directory}/{checkpoint.LEADER_EPOCHS}"
+        try:
+            checkpoint.write_epochs(self._disk, path, entries)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            # The file is as it was.
+            raise DiskFull(f"{path}: {error}") from error
 
     def _sync_directories(self) -> None:
         self._disk.sync_directory(self._directory)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Protocol
 
-from kserver.errors import StorageError
+from kserver.errors import DiskFull, StorageError
 from kserver.world.disk import Disk
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ class Housekeeping(Protocol):
 
     def disk_failed(self, log: Log, error: StorageError) -> None:
         """The log refuses everything from now on."""
+
+    def disk_full(self, log: Log, error: DiskFull) -> None:
+        """An append was refused; the next may find room."""
 
     async def stop_cleaning(self, log: Log) -> None:
         """Before it is truncated: nothing that compaction makes of it is put in place any more."""

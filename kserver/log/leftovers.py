@@ -47,6 +47,12 @@ def snapshot_offsets(disk: Disk, directory: str) -> list[Offset]:
     return sorted(offset for offset in offsets if offset is not None)
 
 
+def remove_snapshots_above(disk: Disk, directory: str, offset: Offset) -> None:
+    for taken in snapshot_offsets(disk, directory):
+        if taken > offset:
+            disk.remove(segment_path(directory, taken, SNAPSHOT))
+
+
 def base_offset(name: str, suffix: str) -> Offset | None:
     """4711 of `00000000000000004711.log`; None for any other name."""
     digits = name.removesuffix(suffix)

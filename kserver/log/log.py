@@ -12,7 +12,8 @@ what cannot be told from memory is COLD, and `read_cold` waits in a thread.
 and its result is taken over on the loop unless the log was truncated meanwhile.
 
 When the disk fails, the caller gets StorageError with the directory's name, and so does every
-later append: what a failed fsync left on disk is not known.
+later append: what a failed fsync left on disk is not known.  When it is full, the caller gets
+DiskFull, and the log is as it was before: what was written in part is cut off.
 
 Measured (CPython 3.11, one record of 100 bytes): an append takes 3.6 us with its CRC, of which
 log/validator 2.1, and the write itself 1.2 us.  The row `micro` of `python -m tests.bench` has it.
@@ -27,14 +28,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
-from kserver.errors import ErrorCode, KafkaError, StorageError
+from kserver.errors import DiskFull, ErrorCode, KafkaError, StorageError, storage_error
 from kserver.log import checkpoint, recovery, retention
 from kserver.log.flusher import Flusher
 from kserver.log.home import Housekeeping, LogHome
 from kserver.log.leader_epochs import EpochEnd, LeaderEpochCache
-from kserver.log.leftovers import snapshot_offsets
+from kserver.log.leftovers import remove_snapshots_above
 from kserver.log.producer_state import ProducerState
-from kserver.log.segment import SNAPSHOT, Cut, LogSegment, segment_path
+from kserver.log.segment import SNAPSHOT, Cut, LogSegment
 from kserver.log.segments import COLD, Cold, Segments, Slice, TimestampedOffset
 from kserver.log.transaction_index import AbortedTransaction
 from kserver.log.validator import Appended, Origin, ValidBatch, validate, validate_replicated
@@ -111,7 +112,7 @@ class Log:
                 home.random,
             ).run()
         except OSError as error:
-            raise StorageError(f"{directory}: {error}") from error
+            raise storage_error(directory, error) from error
         log = cls(home, directory, topic_partition, config, recovered, now_ms)
         log.cleaned_to = stored.cleaned_to
         log.update_high_watermark(stored.high_watermark)
@@ -127,14 +128,7 @@ class Log:
     def write_topic_id(self, topic_id: UUID) -> None:
         """Into partition.metadata, synced with the next flush.  Raises OSError."""
         self.topic_id = topic_id
-        self._write_soon(checkpoint.PARTITION_METADATA, checkpoint.encode_topic_id(topic_id))
-
-    def _write_soon(self, name: str, data: bytes) -> None:
-        """Now, but synced with the next flush: a crash before may tear it."""
-        file = self._disk.open(f"{self.directory}/{name}", create=True)
-        file.write_at(0, data)
-        file.truncate(len(data))
-        self._flusher.add(file)
+        self._flusher.write(checkpoint.PARTITION_METADATA, checkpoint.encode_topic_id(topic_id))
 
     @property
     def size_bytes(self) -> int:
@@ -267,6 +261,9 @@ class Log:
                     self.assign_epoch(batch.leader_epoch, batch.base_offset)
                 if batch.producer_id >= 0:
                     self._note_producer(batch, buffer)
+        except DiskFull as full:
+            self._housekeeping.disk_full(self, full)
+            raise
         except OSError as error:
             raise self.failed(error) from error
         self.log_end_offset = last_offset + 1
@@ -312,7 +309,12 @@ class Log:
         is_trusted = self.recovery_point == self.log_end_offset
         if is_trusted:
             active.sync()
-        segment = self._segments.roll(base, now_ms)
+        try:
+            segment = self._segments.roll(base, now_ms)
+        except DiskFull:
+            # Else a crash could bring back the new segment's files beside what is appended here.
+            self._flusher.sync_names()
+            raise
         self._write_snapshot(base)
         if is_trusted:
             self._flusher.sync_names()
@@ -322,8 +324,8 @@ class Log:
         return segment
 
     def _write_snapshot(self, offset: Offset) -> None:
-        # A torn one has a wrong CRC, and recovery passes it over.
-        self._write_soon(f"{offset:020d}{SNAPSHOT}", self.producers.snapshot())
+        # A torn one has a wrong CRC; recovery passes it over and looks at more of the log.
+        self._flusher.write_if_room(f"{offset:020d}{SNAPSHOT}", self.producers.snapshot())
 
     # Read
 
@@ -465,7 +467,10 @@ class Log:
             )
             if count:
                 if count == len(self._segments):
-                    self._roll(self.log_end_offset, now_ms)
+                    try:
+                        self._roll(self.log_end_offset, now_ms)
+                    except DiskFull:
+                        count -= 1  # what goes makes room
                 self.increment_log_start_offset(self._segments[count].base_offset)
                 self._drop(list(self._segments)[:count])
         except OSError as error:
@@ -524,7 +529,7 @@ class Log:
         try:
             self._drop(list(self._segments)[len(kept) :])
             segment.truncate(cut, self.config)
-            self._drop_snapshots_above(cut.end_offset)
+            remove_snapshots_above(self._disk, self.directory, cut.end_offset)
         except OSError as error:
             raise self.failed(error) from error
         self.producers = producers
@@ -540,7 +545,7 @@ class Log:
         await self._lower_recovery_point(offset)
         try:
             self._drop(list(self._segments))
-            self._drop_snapshots_above(-1)
+            remove_snapshots_above(self._disk, self.directory, -1)
             self._segments.start_at(offset, self.flushed_ms)
         except OSError as error:
             raise self.failed(error) from error
@@ -578,11 +583,6 @@ class Log:
         self.epochs.truncate_from_end(offset)
         self._save_epochs_soon()
         self.update_high_watermark(self.high_watermark)
-
-    def _drop_snapshots_above(self, offset: Offset) -> None:
-        for taken in snapshot_offsets(self._disk, self.directory):
-            if taken > offset:
-                self._disk.remove(segment_path(self.directory, taken, SNAPSHOT))
 
     def check(self) -> None:
         """The invariants; for tests, it reads every header."""

@@ -26,7 +26,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
-from kserver.errors import KafkaError, StorageError
+from kserver.errors import NO_ROOM, DiskFull, KafkaError, StorageError, storage_error
 from kserver.log import checkpoint
 from kserver.log.cleaner import Cleaner
 from kserver.log.directory import LogDirectory, parse_log_name
@@ -51,6 +51,10 @@ _CHECKPOINTS: Mapping[str, Callable[[Log], Offset | None]] = {
     checkpoint.CLEANED: attrgetter("cleaned_to"),
 }
 _SHORTEST_PERIOD_S = 0.01
+_RETRY_S = 1.0
+_ROOM_BYTES = 1 << 20
+_ROOM_AFTER_S = 5.0
+"""A disk has room again when so much is free, and nothing was refused for so long."""
 
 
 class LogManager:
@@ -71,6 +75,8 @@ class LogManager:
         """When to remove which file or directory."""
         self._wake_remover = asyncio.Event()
         self._all_failed: asyncio.Future[None] | None = None
+        self.on_offline: Callable[[Sequence[TopicPartition]], None] = lambda _: None
+        """Told of the logs of a directory that failed, once they refuse everything."""
         self.flush_times_ms = Histogram()
         self.cleaner = Cleaner(world, self.logs, lambda: self.config, self._write_of)
 
@@ -152,18 +158,52 @@ class LogManager:
     def get(self, topic_partition: TopicPartition) -> Log | None:
         return self.logs.get(topic_partition)
 
-    def create(self, topic_partition: TopicPartition, topic_id: UUID, config: TopicConfig) -> Log:
-        """A new log in the directory with the fewest.  Raises StorageError."""
+    def create(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        config: TopicConfig,
+        *,
+        is_new: bool = True,
+    ) -> Log:
+        """A new log in the directory with the fewest that has room.  Raises StorageError.
+
+        While a directory is offline only a partition that `is_new` gets a log: that of another may
+        be there.
+        """
+        if not is_new and any(d.failure for d in self._directories):
+            raise StorageError(
+                f"{topic_partition} may be in one of the log directories that are offline:"
+                f" {', '.join(d.path for d in self._directories if d.failure)}"
+            )
         cordoned = self.config.cordoned_log_dirs
         online = [d for d in self._online() if d.path not in cordoned] or self._online()
         load = Counter(map(id, self._directory_of.values()))
-        directory = min(online, key=lambda d: load[id(d)])
+        for directory in sorted(online, key=lambda d: load[id(d)]):
+            try:
+                return self._create_in(directory, topic_partition, topic_id, config)
+            except DiskFull as error:
+                self._refused(directory, error)
+                last = error
+        raise last
+
+    def _create_in(
+        self,
+        directory: LogDirectory,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        config: TopicConfig,
+    ) -> Log:
         path = directory.log_path(topic_partition)
-        made = Log.open(self._home, path, topic_partition, config, self._world.clock.now_ms())
         try:
+            made = Log.open(self._home, path, topic_partition, config, self._world.clock.now_ms())
             made.write_topic_id(topic_id)
-        except OSError as error:
-            raise self._fail(directory, error) from error
+        except (OSError, StorageError) as error:
+            full = storage_error(path, error) if isinstance(error, OSError) else error
+            if not isinstance(full, DiskFull):
+                raise self._fail(directory, error) from error
+            self._disk.remove_tree(path)
+            raise full from error
         self._directory_of[path] = directory
         self.logs[topic_partition] = made
         self.flush_soon(made)
@@ -221,9 +261,16 @@ class LogManager:
             raise one.failure
         directory = self._directory_of[one.directory]
         try:
-            await directory.write_offsets(name, self._offsets(name, directory))
+            await directory.write_offsets(name, partial(self._offsets, name, directory))
         except OSError as error:
-            raise self._fail(directory, error) from error
+            if name == checkpoint.RECOVERY_POINTS:
+                raise self._fail(directory, error) from error
+            self._not_written(directory, error)
+
+    def disk_full(self, refused: Log, error: DiskFull) -> None:
+        directory = self._directory_of.get(refused.directory)
+        if directory is not None:
+            self._refused(directory, error)
 
     def disk_failed(self, failed: Log, error: StorageError) -> None:
         directory = self._directory_of.get(failed.directory)
@@ -243,6 +290,7 @@ class LogManager:
                 self._remove_when_due(),
                 self.cleaner.run(),
                 self._every(self._flush_period_ms, self._flush_aged),
+                self._every(lambda: 1000, self._look_for_room),
                 self._every(lambda: config.log_retention_check_interval_ms, self._delete_old),
                 self._every(
                     lambda: config.log_flush_offset_checkpoint_interval_ms,
@@ -282,10 +330,14 @@ class LogManager:
                 await self._write(checkpoint.RECOVERY_POINTS)
 
     async def _flush(self, one: Log) -> None:
-        # Its directory goes offline through `disk_failed`; a deleted log need not be flushed.
-        with contextlib.suppress(StorageError):
+        try:
             await self.flush(one)
             one.flushed_ms = self._world.clock.now_ms()
+        except DiskFull as error:
+            self.disk_full(one, error)
+            asyncio.get_running_loop().call_later(_RETRY_S, self.flush_soon, one)
+        except StorageError:
+            pass  # its directory went offline through `disk_failed`, or it was deleted
 
     async def flush(self, one: Log) -> None:
         """As the log does it, timed; raises StorageError."""
@@ -332,9 +384,16 @@ class LogManager:
         for directory in self._directories:
             if directory.failure is None:
                 try:
-                    await directory.write_offsets(name, self._offsets(name, directory))
+                    await directory.write_offsets(name, partial(self._offsets, name, directory))
                 except OSError as error:
-                    self._fail(directory, error)
+                    self._not_written(directory, error)
+
+    def _not_written(self, directory: LogDirectory, error: OSError) -> None:
+        """A checkpoint is as it was; on a full disk that will do until there is room."""
+        if error.errno in NO_ROOM:
+            self._refused(directory, DiskFull(str(error)))
+        else:
+            self._fail(directory, error)
 
     def _offsets(self, name: str, directory: LogDirectory) -> dict[TopicPartition, Offset]:
         offset_of = _CHECKPOINTS[name]
@@ -382,7 +441,7 @@ class LogManager:
         try:
             await self._each(self.logs_in(directory), Log.close)
             for name in _CHECKPOINTS:
-                await directory.write_offsets(name, self._offsets(name, directory))
+                await directory.write_offsets(name, partial(self._offsets, name, directory))
             await self._disk.offload(directory.mark_clean)
         except (OSError, StorageError) as error:
             log.error("%s was not closed cleanly: %s", directory.path, error)
@@ -409,16 +468,38 @@ class LogManager:
         directory_of = self._directory_of
         return [one for one in self.logs.values() if directory_of[one.directory] is directory]
 
+    def _refused(self, directory: LogDirectory, error: DiskFull) -> None:
+        """Something was not written for lack of room; told once until there is room again."""
+        if directory.full_at_s is None:
+            log.error("%s is full, what needs room is refused: %s", directory.path, error)
+        directory.full_at_s = asyncio.get_running_loop().time()
+
+    async def _look_for_room(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        for directory in self._directories:
+            if directory.failure is None and directory.is_quiet_since(now_s - _ROOM_AFTER_S):
+                path = directory.path
+                try:
+                    free_bytes = await self._disk.offload(partial(self._disk.free_bytes, path))
+                except OSError as error:
+                    self._fail(directory, error)
+                    continue
+                if free_bytes >= _ROOM_BYTES:
+                    log.info("%s has room again", path)
+                    directory.full_at_s = None
+
     def _fail(self, directory: LogDirectory, error: Exception) -> StorageError:
         """Take a directory offline, with all its logs."""
         if directory.failure is None:
             failure = StorageError(f"{directory.path}: {error}")
             log.error("%s goes offline: %s", directory.path, error)
             directory.failure = failure
-            for one in self.logs_in(directory):
+            gone = self.logs_in(directory)
+            for one in gone:
                 one.fail(failure)
                 del self.logs[one.topic_partition]
                 self._flush_due.pop(one, None)
+            self.on_offline([one.topic_partition for one in gone])
             failed = all(other.failure is not None for other in self._directories)
             if failed and self._all_failed is not None and not self._all_failed.done():
                 self._all_failed.set_exception(self._no_directory_left())

@@ -22,7 +22,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from kserver.errors import StorageError
+from kserver.errors import NO_ROOM, DiskFull, StorageError
 from kserver.log.index import OffsetIndex, TimeIndex, TimestampOffset
 from kserver.log.transaction_index import TransactionIndex
 from kserver.model import NO_TIMESTAMP, Offset
@@ -231,9 +231,17 @@ class LogSegment:
         self.is_index_full = self.offsets.is_full() or self.times.is_full()
 
     def seal(self) -> None:
-        """No more appends: the largest timestamp enters the index, the files are trimmed."""
+        """No more appends: the largest timestamp enters the index, the files are trimmed.
+
+        DiskFull where it has no room for that: then it is active as before.
+        """
         if self.max_timestamp >= 0:
-            self.times.append(self.max_timestamp, self.offset_of_max_timestamp)
+            try:
+                self.times.append(self.max_timestamp, self.offset_of_max_timestamp)
+            except OSError as error:
+                if error.errno in NO_ROOM:
+                    raise DiskFull(f"{self.times.file.path}: {error}") from error
+                raise
         self.offsets.file.seal()
         self.times.file.seal()
         if self.file.size() != self.size:
@@ -251,9 +259,18 @@ class LogSegment:
         return held + size <= self.max_bytes and age_ms <= self.max_ms and not self.is_index_full
 
     def append(self, records: memoryview, batches: Sequence[ValidBatch | Header]) -> None:
-        """Write `records` at the end; `batches` are the headers of all that it holds."""
+        """Write `records` at the end; `batches` are the headers of all that it holds.
+
+        Where there is no room for them the part that was written is cut off, and DiskFull raised.
+        """
         position = self.size
-        self.file.write_at(position, records)
+        try:
+            self.file.write_at(position, records)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            self.file.truncate(position)
+            raise DiskFull(f"{self.file.path}: {error}") from error
         if not position:
             self.first_timestamp = max(batch.max_timestamp for batch in batches)
         self.size = position + len(records)
@@ -267,14 +284,23 @@ class LogSegment:
             self.max_timestamp = max_timestamp
             self.offset_of_max_timestamp = last_offset
         if self.unindexed_bytes > self.index_interval_bytes:
-            self.unindexed_bytes = 0
+            self._index(position, last_offset)
+        self.unindexed_bytes += size
+        self.end_offset = last_offset + 1
+
+    def _index(self, position: int, last_offset: Offset) -> None:
+        try:
             if not self.offsets.is_full():
                 self.offsets.append(last_offset, position)
             if not self.times.is_full():
                 self.times.append(self.max_timestamp, self.offset_of_max_timestamp)
-            self.is_index_full = self.offsets.is_full() or self.times.is_full()
-        self.unindexed_bytes += size
-        self.end_offset = last_offset + 1
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                # The indexes may be sparser: the next batch is entered once there is room.
+                return
+            raise
+        self.unindexed_bytes = 0
+        self.is_index_full = self.offsets.is_full() or self.times.is_full()
 
     def rebuild(self, config: TopicConfig) -> None:
         """Empty the indexes and what they are made from; `note` then fills them again."""

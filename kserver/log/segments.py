@@ -21,14 +21,16 @@ from collections.abc import Collection, Iterator, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from kserver.errors import ErrorCode, KafkaError, ProtocolError
+from kserver.errors import NO_ROOM, DiskFull, ErrorCode, KafkaError, ProtocolError
 from kserver.log.segment import (
     DELETED,
+    LOG,
     SEGMENT_SUFFIXES,
     SNAPSHOT,
     SWAP,
     Found,
     LogSegment,
+    segment_path,
 )
 from kserver.log.transaction_index import AbortedTransaction
 from kserver.model import NO_TIMESTAMP, LeaderEpoch, Offset
@@ -117,9 +119,28 @@ class Segments:
         return self._row[: bisect_right(self._bases, offset)]
 
     def roll(self, base: Offset, now_ms: int) -> LogSegment:
-        """Begin a segment at `base`, behind the sealed one."""
-        self.active.end_offset = base
-        return self._begin(base, now_ms)
+        """Begin a segment at `base`, behind the sealed one.
+
+        DiskFull where there is no room for it: then the sealed one is active again, and the names
+        in the directory may have changed.
+        """
+        sealed = self.active
+        try:
+            segment = self._begin(base, now_ms)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            self._remove_files(base)
+            sealed.activate(self._config)
+            raise DiskFull(f"{segment_path(self._directory, base, LOG)}: {error}") from error
+        sealed.end_offset = base
+        return segment
+
+    def _remove_files(self, base: Offset) -> None:
+        for suffix in SEGMENT_SUFFIXES:
+            path = segment_path(self._directory, base, suffix)
+            if self._disk.exists(path):
+                self._disk.remove(path)
 
     def start_at(self, base: Offset, now_ms: int) -> None:
         """Begin anew where all segments were dropped."""

@@ -9,10 +9,11 @@ first entry.  Kafka: TransactionIndex, AbortedTxn.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from kserver.errors import StorageError
+from kserver.errors import NO_ROOM, DiskFull, StorageError
 from kserver.model import Offset, ProducerId
 
 if TYPE_CHECKING:
@@ -33,7 +34,16 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex:
-    __slots__ = ("_disk", "_file", "_is_new", "_last_offset", "_size", "base_offset", "path")
+    __slots__ = (
+        "_disk",
+        "_file",
+        "_is_new",
+        "_last_offset",
+        "_size",
+        "_unwritten",
+        "base_offset",
+        "path",
+    )
 
     def __init__(self, disk: Disk, path: str, base_offset: Offset) -> None:
         self.path = path
@@ -42,6 +52,8 @@ class TransactionIndex:
         self._file: File | None = disk.open(path) if disk.exists(path) else None
         self._is_new = False
         """Its name is not on disk yet."""
+        self._unwritten: list[AbortedTransaction] = []
+        """For which the disk had no room."""
         # A torn last entry is overwritten by the next append.
         whole = self._file.size() // _ENTRY.size if self._file else 0
         self._size = whole * _ENTRY.size
@@ -52,21 +64,37 @@ class TransactionIndex:
 
     @property
     def is_empty(self) -> bool:
-        return self._size == 0
+        return self._size == 0 and not self._unwritten
 
     def append(self, entry: AbortedTransaction) -> None:
+        """Its marker is in the log already, so on a full disk it waits in memory for `write`."""
         assert self._last_offset is None or entry.last_offset > self._last_offset, entry
-        if self._file is None:
-            self._file = self._disk.open(self.path, create=True)
-            self._is_new = True
-        self._file.write_at(self._size, _ENTRY.pack(_VERSION, *entry))
-        self._size += _ENTRY.size
+        self._unwritten.append(entry)
         self._last_offset = entry.last_offset
+        with contextlib.suppress(DiskFull):
+            self.write()
+
+    def write(self) -> None:
+        """What is not in the file yet; DiskFull while there is no room for it."""
+        if not self._unwritten:
+            return
+        try:
+            if self._file is None:
+                self._file = self._disk.open(self.path, create=True)
+                self._is_new = True
+            data = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in self._unwritten)
+            self._file.write_at(self._size, data)
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise DiskFull(f"{self.path}: {error}") from error
+            raise
+        self._size += len(data)
+        self._unwritten = []
 
     def entries(self) -> list[AbortedTransaction]:
         """All of them; StorageError when an entry has a version that is not ours."""
         if self._file is None or self._size == 0:
-            return []
+            return list(self._unwritten)
         entries: list[AbortedTransaction] = []
         for version, *fields in _ENTRY.iter_unpack(self._file.read_at(0, self._size)):
             if version != _VERSION:
@@ -75,7 +103,7 @@ class TransactionIndex:
                     "remove the file, and recovery writes it anew from the log"
                 )
             entries.append(AbortedTransaction(*fields))
-        return entries
+        return entries + self._unwritten
 
     def collect(self, first: Offset, upper_bound: Offset) -> tuple[list[AbortedTransaction], bool]:
         """The aborted transactions with records in [first, upper_bound), and whether that is all.
@@ -93,13 +121,15 @@ class TransactionIndex:
         return found, False
 
     def truncate_to(self, offset: Offset) -> None:
-        """Remove the transactions whose marker stands at or after `offset`."""
+        """Remove the transactions whose marker stands at or after `offset`.  Raises DiskFull."""
+        self.write()
         entries = self.entries()
         kept = [entry for entry in entries if entry.last_offset < offset]
         if len(kept) < len(entries):
             self._cut(len(kept), kept[-1].last_offset if kept else None)
 
     def reset(self) -> None:
+        self._unwritten = []
         self._cut(0, None)
 
     def check(self) -> None:
@@ -113,7 +143,7 @@ class TransactionIndex:
             previous = entry.last_offset
 
     def sync(self) -> None:
-        """Waits for the disk."""
+        """What was written; waits for the disk."""
         if self._file is None:
             return
         self._file.sync()

@@ -11,6 +11,7 @@ and names the log; `warmed` has a thread bring those pages into memory and reads
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -121,7 +122,11 @@ async def warmed(
 ) -> list[Read]:
     """As `read`, after waiting for the disk as often as that takes."""
     while True:
-        await cold.log.read_cold(cold.offset, cold.max_bytes, up_to=cold.up_to, at_least_one=True)
+        # Where the disk fails, reading again tells.
+        with contextlib.suppress(StorageError):
+            await cold.log.read_cold(
+                cold.offset, cold.max_bytes, up_to=cold.up_to, at_least_one=True
+            )
         found = read(replicas, wanted, limits)
         if not isinstance(found, NotInMemory):
             return found

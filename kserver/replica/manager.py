@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from uuid import UUID
 
 from kserver.config.broker import BrokerConfig
 from kserver.config.topic import TopicConfig
-from kserver.errors import ErrorCode, KafkaError, StorageError
+from kserver.errors import DiskFull, ErrorCode, KafkaError, StorageError
 from kserver.log.manager import LogManager
 from kserver.metadata import ClusterMetadata, MetadataCache, TopicInfo
 from kserver.metrics.meters import AllTopics
@@ -22,6 +23,9 @@ from kserver.replica.partition import Partition
 from kserver.replica.purgatory import Purgatory
 
 log = logging.getLogger(__name__)
+
+_RETRY_S = 1.0
+"""After a full disk refused something."""
 
 
 class ReplicaManager:
@@ -42,6 +46,13 @@ class ReplicaManager:
         """What is counted of each hosted topic."""
         self._overrides: dict[str, Mapping[str, str]] = {}
         """Of each hosted topic those that its logs have, as the image has them."""
+        logs.on_offline = self._went_offline
+        self._is_started = False
+        self._offline: dict[TopicPartition, UUID] = {}
+        """The topic ids of partitions whose logs may be in a directory that failed."""
+        self._waiting: dict[TopicPartition, UUID] = {}
+        """Of those for which no disk had room."""
+        self._wants_room = asyncio.Event()
         self._unflushed: dict[Partition, None] = {}
         self._has_unflushed = asyncio.Event()
         self.partitions: dict[tuple[str | None, int], Partition] = {}
@@ -61,6 +72,17 @@ class ReplicaManager:
             raise KafkaError(ErrorCode.not_leader_or_follower)
         raise KafkaError(ErrorCode.unknown_topic_or_partition)
 
+    def is_offline(self, key: TopicPartition) -> bool:
+        """A partition of this broker that it cannot serve: its disk failed, or has no room."""
+        hosted = self.partitions.get(key)
+        return hosted is None or hosted.log.failure is not None
+
+    def _went_offline(self, keys: Sequence[TopicPartition]) -> None:
+        """Whoever waits on them is answered with an error."""
+        loop = asyncio.get_running_loop()
+        for key in keys:
+            loop.call_soon(self._purgatory.check, key)
+
     def configure(self, config: BrokerConfig) -> None:
         """For logs that are made from now on; `LogManager.configure` sees to those that are."""
         self._config = config
@@ -75,6 +97,10 @@ class ReplicaManager:
         for name in self._overrides.keys() - image.topics.keys():
             del self._overrides[name]
             self.topics.forget(name)
+        for homeless in (self._offline, self._waiting):
+            for key, topic_id in list(homeless.items()):
+                if topic_id not in image.topic_names:
+                    del homeless[key]
         for topic in image.topics.values():
             self._apply_topic(topic)
 
@@ -91,16 +117,28 @@ class ReplicaManager:
             key = TopicPartition(topic.name, info.partition)
             hosted = self.partitions.get(key)
             if hosted is None:
+                if self._offline.get(key) == topic.id:
+                    continue
                 if config is None:
                     config = TopicConfig.stored(topic.config, self._config)
                 try:
                     hosted = self._host(key, topic, config)
                 except StorageError as error:
-                    log.error("%s is offline: %s", key, error)
+                    self._is_homeless(key, topic, error)
                     continue
             elif changed is not None:
                 hosted.log.reconfigure(changed)
             hosted.lead(info)
+
+    def _is_homeless(self, key: TopicPartition, topic: TopicInfo, error: StorageError) -> None:
+        if isinstance(error, DiskFull):
+            if self._waiting.get(key) != topic.id:
+                log.error("%s is offline until a disk has room: %s", key, error)
+                self._waiting[key] = topic.id
+            self._wants_room.set()
+        else:
+            log.error("%s is offline: %s", key, error)
+            self._offline[key] = topic.id
 
     def _host(self, key: TopicPartition, topic: TopicInfo, config: TopicConfig) -> Partition:
         found = self._logs.get(key)
@@ -109,10 +147,15 @@ class ReplicaManager:
             self._logs.delete(key)
             found = None
         if found is None:
-            found = self._logs.create(key, topic.id, config)
+            is_new = self._is_started or self._waiting.get(key) == topic.id
+            found = self._logs.create(key, topic.id, config, is_new=is_new)
+            self._waiting.pop(key, None)
         elif found.topic_id is None:
             # A crash had torn partition.metadata.
-            found.write_topic_id(topic.id)
+            try:
+                found.write_topic_id(topic.id)
+            except OSError as error:
+                raise found.failed(error) from error
         hosted = Partition(key, topic.id, found, self._broker_id, self.topics.of(topic.name))
         self.partitions[key] = hosted
         return hosted
@@ -132,6 +175,7 @@ class ReplicaManager:
         Logs of topics that the cluster does not know are named and left alone: a coordination
         store that was lost must not take the records with it.
         """
+        self._is_started = True
         for stray in self._logs.logs.keys() - self.partitions.keys():
             log.warning(
                 "%s is on disk, but no topic of this cluster: it is left alone; remove %s if it is"
@@ -150,6 +194,18 @@ class ReplicaManager:
         self._has_unflushed.set()
 
     async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._flush_all())
+            tasks.create_task(self._host_once_there_is_room())
+
+    async def _host_once_there_is_room(self) -> None:
+        while True:
+            await self._wants_room.wait()
+            self._wants_room.clear()
+            await asyncio.sleep(_RETRY_S)
+            self.apply(self._metadata.current)
+
+    async def _flush_all(self) -> None:
         while True:
             await self._has_unflushed.wait()
             self._has_unflushed.clear()
@@ -161,6 +217,10 @@ class ReplicaManager:
     async def _flush(self, partition: Partition) -> None:
         try:
             await self._logs.flush(partition.log)
+        except DiskFull as error:
+            self._logs.disk_full(partition.log, error)
+            asyncio.get_running_loop().call_later(_RETRY_S, self.flush_soon, partition)
+            return
         except StorageError as error:
             log.error("%s cannot be flushed: %s", partition.topic_partition, error)
             return

@@ -15,15 +15,14 @@ import pytest
 from kserver.errors import ErrorCode
 from kserver.wire.batch import batches
 from tests.contract.api.calls import METADATA, Topic, batch, fetch, produce, topic_id
-from tests.support.brokers import create_topic
+from tests.support.brokers import create_topic, until
 from tests.support.process import BrokerProcess
 from tests.support.wire_client import WireClient, milliseconds
 
-CREATE_TOPICS = 19
+CREATE_TOPICS, DELETE_RECORDS = 19, 21
 PAGE_BYTES = 4096
 NO_SPACE = "No space left on device"
 VALUE = os.urandom(20_000)
-PATIENCE_S = 30
 
 
 class SmallDisk:
@@ -79,7 +78,7 @@ def values(client, topic):
 
 
 def test_the_only_directory_is_full(tmp_path, disk):
-    """The producer is told, and the broker stops: it can keep no promise any more."""
+    """The producer is told and consumers are served; with room it goes on, without a new start."""
     broker = BrokerProcess(tmp_path, {"log.dirs": disk.path / "data"})
     with broker:
         name = create_topic(broker.address, "t", segment_bytes=1 << 20)
@@ -87,25 +86,50 @@ def test_the_only_directory_is_full(tmp_path, disk):
             topic = Topic(name, topic_id(client, name))
             acked, error = fill(client, topic)
             assert error is ErrorCode.kafka_storage_error
-        assert broker.wait(PATIENCE_S) == 1
-        assert len(acked) > 50
-        reasons = [line for line in broker.output if line.startswith("k server-start: ")]
-        assert len(reasons) == 1
-        assert NO_SPACE in reasons[0]
-        assert str(broker.data) in reasons[0]
-        assert not any("Traceback" in line for line in broker.output), "".join(broker.output)
+            assert len(acked) > 50
+            assert values(client, topic) == acked
+            assert fill(client, topic) == ([], ErrorCode.kafka_storage_error)
+            told = [line for line in broker.output if "is full" in line]
+            assert len(told) == 1
+            assert NO_SPACE in told[0]
+            assert str(broker.data) in told[0]
 
-        disk.resize(32 << 20)
+            disk.resize(32 << 20)
+            assert produce(client, 9, topic, batch(b"on")).base_offset == len(acked)
+            until(lambda: any("has room again" in line for line in broker.output))
+        broker.kill()
         broker.start()
         with WireClient(broker.address) as client:
-            found = values(client, topic)
-            assert found[: len(acked)] == acked
-            assert produce(client, 9, topic, batch(b"on")).base_offset == len(found)
+            assert values(client, topic) == [*acked, b"on"]
         assert broker.stop() == 0
+        assert not any("Traceback" in line for line in broker.output), "".join(broker.output)
+
+
+def test_deleted_records_make_room(tmp_path, disk):
+    settings = {"log.dirs": disk.path / "data", "log.retention.check.interval.ms": 100}
+    config = {"segment_bytes": 1 << 20, "retention_ms": -1, "file_delete_delay_ms": 0}
+    with BrokerProcess(tmp_path, settings) as broker:
+        name = create_topic(broker.address, "t", **config)
+        with WireClient(broker.address) as client:
+            topic = Topic(name, topic_id(client, name))
+            acked, _ = fill(client, topic)
+            deleted = [{"partition_index": 0, "offset": 100}]
+            topics = [{"name": name, "partitions": deleted}]
+            answer = client.call(DELETE_RECORDS, 2, topics=topics, timeout=milliseconds(9000))
+            assert answer.topics[0].partitions[0].low_watermark == 100
+            on = batch(VALUE)
+            until(lambda: produce(client, 9, topic, on).error_code is ErrorCode.none)
+            broker.kill()
+        broker.start()
+        with WireClient(broker.address) as client:
+            first = fetch(client, 12, topic, 100)
+            assert first.log_start_offset == 100
+            (record, *_), *_ = (one.records() for one in batches(first.records))
+            assert (record.offset, record.value) == (100, acked[100])
 
 
 def test_one_of_two_directories_is_full(tmp_path, disk):
-    """Its partitions are refused, the others served; with room and a new start they are back."""
+    """Its partitions are refused what needs room, the others are served."""
     broker = BrokerProcess(tmp_path, {"log.dirs": f"{tmp_path / 'data'},{disk.path / 'data'}"})
     with broker:
         topics = {}
@@ -118,40 +142,38 @@ def test_one_of_two_directories_is_full(tmp_path, disk):
             ]
             large = [topic for topic in topics.values() if topic not in small]
             assert len(small) == len(large) == 2
-            kept = batch(b"kept")
+            kept, more = batch(b"kept"), batch(VALUE)
             for topic in topics.values():
                 assert produce(client, 9, topic, kept).error_code is ErrorCode.none
             full, beside = small
-            # The first of its records is `kept`.
-            acked = []
-            while True:
-                answer = produce(client, 9, full, batch(VALUE))
-                if answer.error_code is not ErrorCode.none:
-                    break
-                acked.append(answer.base_offset)
-            assert answer.error_code is ErrorCode.kafka_storage_error
+            acked = 0
+            while produce(client, 9, full, more).error_code is ErrorCode.none:
+                acked += 1
             for topic in small:
-                assert produce(client, 9, topic, kept).error_code is ErrorCode.kafka_storage_error
-                assert fetch(client, 12, topic, 0).error_code is ErrorCode.kafka_storage_error
+                assert produce(client, 9, topic, more).error_code is ErrorCode.kafka_storage_error
+                assert fetch(client, 12, topic, 0).error_code is ErrorCode.none
             for topic in large:
                 assert produce(client, 9, topic, kept).base_offset == 1
                 assert values(client, topic) == [b"kept", b"kept"]
-            assert any("goes offline" in line and NO_SPACE in line for line in broker.output)
 
             # What comes now goes where there is room.
-            name = create_topic(broker.address, "later")
-            later = Topic(name, topic_id(client, name))
-            assert produce(client, 9, later, kept).error_code is ErrorCode.none
-        assert broker.stop() == 0
+            leave_pages(0, disk.path / "filler")
+            for number in range(2):
+                name = create_topic(broker.address, f"later{number}")
+                later = Topic(name, topic_id(client, name))
+                assert produce(client, 9, later, more).error_code is ErrorCode.none
+                assert (tmp_path / f"data/{name}-0").exists()
+                assert not (disk.path / f"data/{name}-0").exists()
 
-        disk.resize(32 << 20)
+            disk.resize(32 << 20)
+            for topic in small:
+                assert produce(client, 9, topic, more).error_code is ErrorCode.none
+        assert broker.stop() == 0
         broker.start()
         with WireClient(broker.address) as client:
-            assert len(values(client, full)) > len(acked)
-            assert values(client, beside) == [b"kept"]
-            assert values(client, later) == [b"kept"]
-            for topic in topics.values():
-                assert produce(client, 9, topic, kept).error_code is ErrorCode.none
+            assert values(client, full) == [b"kept", *[VALUE] * (acked + 1)]
+            assert values(client, beside) == [b"kept", VALUE]
+        assert not any("goes offline" in line for line in broker.output), "".join(broker.output)
 
 
 @pytest.mark.parametrize("pages", [0, 1, 2])

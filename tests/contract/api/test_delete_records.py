@@ -84,7 +84,7 @@ def test_the_start_is_on_disk_when_it_is_answered(only_ours, broker, client, fil
 
 
 def test_whole_segments_below_the_start_go_and_it_stays_after_a_kill(only_ours, tmp_path):
-    settings = {"log.retention.check.interval.ms": 100, "file.delete.delay.ms": 0}
+    settings = {"log.retention.check.interval.ms": 100}
     with brokers.BrokerProcess(tmp_path, settings) as broker:
         name = brokers.create_topic(broker.address, "t", segment_bytes=1000, retention_ms=-1)
         for n in range(10):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
+from functools import partial
 
 import pytest
 
@@ -89,9 +90,9 @@ def test_a_clean_stop_counts_once() -> None:
         directory.lock()
         directory.begin()
         assert directory.stored_offsets(T0) == Stored()
-        await directory.write_offsets(RECOVERY_POINTS, {T0: 7, T1: 0})
-        await directory.write_offsets(LOG_STARTS, {T0: 2})
-        await directory.write_offsets(HIGH_WATERMARKS, {T0: 6})
+        await directory.write_offsets(RECOVERY_POINTS, lambda: {T0: 7, T1: 0})
+        await directory.write_offsets(LOG_STARTS, lambda: {T0: 2})
+        await directory.write_offsets(HIGH_WATERMARKS, lambda: {T0: 6})
         directory.mark_clean()
         disk = disk.crash(keep=0.0)
         for clean in (True, False):
@@ -113,7 +114,10 @@ def test_a_checkpoint_is_written_one_at_a_time_and_only_when_it_changed() -> Non
         directory.begin()
         disk.counts.clear()
         await asyncio.gather(
-            *(directory.write_offsets(LOG_STARTS, {T0: offset}) for offset in (1, 2, 2, 3))
+            *(
+                directory.write_offsets(LOG_STARTS, partial(dict, {T0: offset}))
+                for offset in (1, 2, 2, 3)
+            )
         )
         assert disk.read_file(f"/logs/{LOG_STARTS}") == b"0\n1\nt 0 3\n"
         assert disk.counts["replace_file"] == 3
@@ -129,8 +133,8 @@ def test_a_checkpoint_that_failed_is_tried_again() -> None:
         directory.begin()
         disk.fail("replace_file", errno.EIO, times=1)
         with pytest.raises(OSError, match="Input/output"):
-            await directory.write_offsets(LOG_STARTS, {T0: 1})
-        await directory.write_offsets(LOG_STARTS, {T0: 1})
+            await directory.write_offsets(LOG_STARTS, lambda: {T0: 1})
+        await directory.write_offsets(LOG_STARTS, lambda: {T0: 1})
         assert disk.exists(f"/logs/{LOG_STARTS}")
 
     simulate(scenario, seed=1)
