@@ -74,14 +74,19 @@ class Catalogue:
             libraries = f"{apache_kafka.install(JAVA[name])}/libs/*"
             return [java, *QUICK_START.split(), "-cp", libraries, str(source)], {}
         if name in GO:
-            program = str(self._directory / name)
-            build = [require("go"), "build", "-o", program, f"./{name}"]
-            subprocess.run(build, cwd=HERE / "go", check=True)
-            return [program], {}
+            return [built(name, self._directory)], {}
         assert name == NODE, name
         directory = HERE / "node"
         _install_packages(directory)
         return [require("node"), "client.mjs"], {"cwd": directory}
+
+
+def built(name: str, directory: Path) -> str:
+    """A program in Go, which stands in the directory of its name."""
+    program = str(directory / name)
+    build = [require("go"), "build", "-o", program, f"./{name}"]
+    subprocess.run(build, cwd=HERE / "go", check=True)
+    return program
 
 
 def _install_packages(directory: Path) -> None:
