@@ -60,7 +60,9 @@ class Entry(NamedTuple):
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     results = []
-    for resource in request.resources:
+    # What is named twice is answered once: else a short request had an answer without end.
+    once = {(one.resource_type, one.resource_name): one for one in request.resources}
+    for resource in once.values():
         named = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
         try:
             entries = _entries(resource.resource_type, resource.resource_name, context)
@@ -69,7 +71,7 @@ async def handle(request: Any, context: Context) -> Any:
                 reply.results(error_code=error.code, error_message=error.message or None, **named)
             )
             continue
-        keys = resource.configuration_keys
+        keys = frozenset(resource.configuration_keys or ())
         results.append(
             reply.results(
                 error_code=ErrorCode.none,

@@ -29,6 +29,10 @@ FIRST_WITH_TOPIC_IDS = 13
 FIRST_WITH_REPLICA_STATE = 15
 READ_COMMITTED = 1
 
+MAX_PARTITIONS = 100_000
+"""Of one request, topics and forgotten ones too: each takes more memory than its bytes tell."""
+MAX_TAGS = 1000
+
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
 _REPLICA = struct.Struct(">i")
@@ -96,9 +100,11 @@ def _read_request(
         at += 8
     wanted: list[Wanted] = []
     count, at = _read_count(frame, at, flexible)
+    left = _less(MAX_PARTITIONS, count)
     for _ in range(count):
         topic, topic_id, at = _read_topic(frame, at, version, topic_names)
         partitions, at = _read_count(frame, at, flexible)
+        left = _less(left, partitions)
         for _ in range(partitions):
             if flexible:
                 index, current, offset, last, start, limit = _WANTED_V12.unpack_from(frame, at)
@@ -122,9 +128,11 @@ def _read_request(
     forgotten: list[tuple[UUID | str | None, int]] = []
     if version >= FIRST_WITH_SESSIONS:
         count, at = _read_count(frame, at, flexible)
+        left = _less(left, count)
         for _ in range(count):
             topic, topic_id, at = _read_topic(frame, at, version, topic_names)
             partitions, at = _read_count(frame, at, flexible)
+            left = _less(left, partitions)
             for _ in range(partitions):
                 forgotten.append((topic_id or topic, _I32.unpack_from(frame, at)[0]))
                 at += 4
@@ -143,6 +151,12 @@ def _read_request(
         wanted,
         forgotten,
     )
+
+
+def _less(left: int, count: int) -> int:
+    if count > left:
+        raise ProtocolError(f"a Fetch request for more than {MAX_PARTITIONS} partitions")
+    return left - max(count, 0)
 
 
 def _read_count(frame: memoryview, at: int, flexible: bool) -> tuple[int, int]:
@@ -176,6 +190,8 @@ def _skip_tags(frame: memoryview, at: int) -> int:
     if frame[at] == 0:
         return at + 1
     count, at = varint.decode_unsigned(frame, at)
+    if count > MAX_TAGS:
+        raise ProtocolError(f"{count} tagged fields")
     for _ in range(count):
         _tag, at = varint.decode_unsigned(frame, at)
         size, at = varint.decode_unsigned(frame, at)
@@ -193,6 +209,8 @@ def _skip_string(frame: memoryview, at: int) -> int:
 
 def _read_replica_state(frame: memoryview, at: int) -> int:
     count, at = varint.decode_unsigned(frame, at)
+    if count > MAX_TAGS:
+        raise ProtocolError(f"{count} tagged fields")
     for _ in range(count):
         tag, at = varint.decode_unsigned(frame, at)
         size, at = varint.decode_unsigned(frame, at)

@@ -48,7 +48,9 @@ async def handle(request: Any, context: Context) -> Any:
             context.parts.metadata.current.topics.values()
         )
     else:
-        found = await _find(asked, request, context, mutations)
+        # What is named twice is answered once: else a short request had an answer without end.
+        once = {(one.name, getattr(one, "topic_id", None)): one for one in asked}
+        found = await _find(once.values(), request, context, mutations)
     image = context.parts.metadata.current
     wants_topic_operations = getattr(request, "include_topic_authorized_operations", False)
     wants_cluster_operations = getattr(request, "include_cluster_authorized_operations", False)

@@ -59,6 +59,9 @@ STALE_OR_TORN = (
     ErrorCode.corrupt_message,
 )
 """What the broker does not answer for."""
+MAX_PARTITIONS = 100_000
+"""Of one request, topics counted too: each takes more memory and time than its bytes tell."""
+MAX_TAGS = 1000
 ATTRIBUTES_AT = 22
 """Of a batch's two attribute bytes, the one that holds flags."""
 
@@ -239,6 +242,7 @@ def _read_plain(frame: memoryview, at: int) -> tuple[int, int, list[Topic]]:
     at += 2 + max(size, 0)
     acks, timeout_ms, count = _ACKS_TIMEOUT_COUNT.unpack_from(frame, at)
     at += 10
+    left = _less(MAX_PARTITIONS, count)
     topics: list[Topic] = []
     for _ in range(count):
         (size,) = _I16.unpack_from(frame, at)
@@ -247,6 +251,7 @@ def _read_plain(frame: memoryview, at: int) -> tuple[int, int, list[Topic]]:
         name = bytes(frame[at + 2 : at + 2 + size])
         at += 2 + size
         (partition_count,) = _I32.unpack_from(frame, at)
+        left = _less(left, partition_count)
         at += 4
         partitions = []
         for _ in range(partition_count):
@@ -269,6 +274,7 @@ def _read_flexible(
     at += max(size - 1, 0)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, at)
     count, at = uvarint(frame, at + 6)
+    left = _less(MAX_PARTITIONS, count)
     topics: list[Topic] = []
     for _ in range(count - 1):
         name: str | None
@@ -284,6 +290,7 @@ def _read_flexible(
             at += size - 1
             name = raw.decode()
         partition_count, at = uvarint(frame, at)
+        left = _less(left, partition_count)
         partitions = []
         for _ in range(partition_count - 1):
             (index,) = _I32.unpack_from(frame, at)
@@ -298,10 +305,18 @@ def _read_flexible(
     return acks, timeout_ms, topics
 
 
+def _less(left: int, count: int) -> int:
+    if count > left:
+        raise ProtocolError(f"a Produce request for more than {MAX_PARTITIONS} partitions")
+    return left - max(count, 0)
+
+
 def _skip_tags(frame: memoryview, at: int) -> int:
     if frame[at] == 0:
         return at + 1
     count, at = varint.decode_unsigned(frame, at)
+    if count > MAX_TAGS:
+        raise ProtocolError(f"{count} tagged fields")
     for _ in range(count):
         _tag, at = varint.decode_unsigned(frame, at)
         size, at = varint.decode_unsigned(frame, at)

@@ -25,6 +25,7 @@ from kserver.wire import varint
 from kserver.wire.guard import guard
 
 API_VERSIONS = 18
+MAX_HEADER_TAGS = 1000
 
 # The first flexible version of each key that has both kinds; test_codec holds it to kio's schemas.
 _FIRST_FLEXIBLE = {
@@ -190,6 +191,8 @@ def _response_reader(api_key: int, version: int) -> _Reader:
 
 def _skip_tagged_fields(frame: memoryview, at: int) -> int:
     count, at = varint.decode_unsigned(frame, at)
+    if count > MAX_HEADER_TAGS:
+        raise ProtocolError(f"{count} tagged fields in a header")
     for _ in range(count):
         _tag, at = varint.decode_unsigned(frame, at)
         size, at = varint.decode_unsigned(frame, at)

@@ -7,12 +7,16 @@ frame of 20 bytes could ask for 34 GB, and a failed allocation in native code en
 reads null as None where an array must not be null.  It also refuses tagged fields that it does not
 know, which every reader has to skip (KIP-482).  So each message is walked once by its lengths.
 What else is wrong with it is left to the reader.
+
+An element of three bytes becomes an object of two hundred, so a request has MAX_ELEMENTS at most,
+in all its arrays together: far more than any client sends, not more than a broker has room for.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import struct
 import typing
 from collections.abc import Callable
@@ -27,8 +31,24 @@ Guard = Callable[[memoryview, int], tuple[memoryview, int]]
 May raise ProtocolError, IndexError and struct.error.
 """
 
-Edits = list[tuple[int, int, bytes]]
-"""What the bytes from a position to a position are to be replaced by."""
+MAX_ELEMENTS = 200_000
+
+
+class Edits(list[tuple[int, int, bytes]]):
+    """What the bytes from a position to a position are to be replaced by."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: float) -> None:
+        self.left = left
+        """How many elements and unknown tagged fields there may still be."""
+
+    def spend(self, elements: int) -> None:
+        self.left -= elements
+        if self.left < 0:
+            raise ProtocolError(f"a message of more than {MAX_ELEMENTS} elements")
+
+
 Skip = Callable[[memoryview, int, Edits], int]
 """From the position of a value to the position after it."""
 Part = int | Skip
@@ -46,9 +66,10 @@ _INT32 = struct.Struct(">i")
 def guard(cls: Any) -> Guard:
     """The guard of messages of kio's dataclass `cls`."""
     part = _entity(cls)
+    most = MAX_ELEMENTS if cls.__type__.name == "request" else math.inf
 
     def prepare(frame: memoryview, at: int) -> tuple[memoryview, int]:
-        edits: Edits = []
+        edits = Edits(most)
         if not isinstance(part, int):
             part(frame, at, edits)
         return (_edited(frame[at:], at, edits), 0) if edits else (frame, at)
@@ -141,6 +162,8 @@ def _array(part: Part, flexible: bool, *, nullable: bool) -> Skip:
             raise ProtocolError(f"an array of {count} elements in {len(frame) - at} bytes")
         if count < 0 and not nullable:
             raise ProtocolError("an array that is null and must not be")
+        if count > 0:
+            edits.spend(count)
         if isinstance(part, int):
             return at + count * part if count > 0 else at
         for _ in range(count):
@@ -167,6 +190,7 @@ def _tagged_fields(known: dict[int, Part]) -> Skip:
             return at + 1
         start = at
         count, at = varint.decode_unsigned(frame, at)
+        edits.spend(count)
         body, kept = at, 0
         for _ in range(count):
             field_at = at
