@@ -14,6 +14,7 @@ Where is ...?
     a record batch                             wire/batch.py, wire/records.py, wire/compression.py
     append, read, recovery                     log/log.py, log/segment.py, log/recovery.py
     idempotence                                log/producer_state.py
+    what compaction leaves of a log            log/record_filter.py; when, and how: log/cleaner.py
     roles, epochs, what is committed           replica/partition.py
     who waits for what                         replica/purgatory.py
     every server.properties key                config/sections/; every topic key: config/topic.py

@@ -202,3 +202,10 @@ def test_a_file_that_holds_no_batches_is_named() -> None:
     segment.file.write_at(segment.size // 2, bytes(70))
     with pytest.raises(StorageError, match=r"00100\.log: no whole batch at position 91"):
         list(segment.headers())
+
+
+def test_a_compacted_logs_segment_is_full_at_the_age_at_which_it_must_be_cleaned() -> None:
+    for policy, is_full in ((("delete",), False), (("compact",), True)):
+        segment = make_segment(cleanup_policy=policy, max_compaction_lag_ms=1000)
+        fill(segment, 1)
+        assert segment.has_room(1, BASE + 5, DAY_ONE_MS + 1001, DAY_ONE_MS) is not is_full
