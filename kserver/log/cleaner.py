@@ -26,7 +26,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from kserver.errors import StorageError
+from kserver.errors import NO_ROOM, DiskFull, StorageError
 from kserver.log import checkpoint, cleanable
 from kserver.log.cleanable import Dirty
 from kserver.log.compaction import CannotClean, Compacted, Job, compact, remove_cleaned
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 _NEVER_MS = (1 << 63) - 1
 _SHORTEST_PAUSE_S = 0.01
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM}
+_NO_ROOM = {*NO_ROOM, errno.ENOMEM}
 
 
 class Cleaner:
@@ -153,21 +153,21 @@ class Cleaner:
         except CannotClean as error:
             log.error("%s cannot be cleaned: %s", one.topic_partition, error)
             self.uncleanable[one] = error
+        except DiskFull as error:
+            log.warning("%s is cleaned later: %s", one.topic_partition, error)
         except StorageError as error:
             # Its directory went offline, or it was deleted, and that was told already.
             log.info("%s is not cleaned: %s", one.topic_partition, error)
         except OSError as error:
-            if error.errno not in _NO_ROOM and error.errno is not None:
+            # One without a number tells of the process, which may have had too little memory.
+            if error.errno is not None and error.errno not in _NO_ROOM:
                 one.failed(error)
             log.warning("%s is cleaned later: %s", one.topic_partition, error)
+        else:
+            # After a failure, the next one waits as long as after having found nothing to do.
+            self._wake.set()
         finally:
             del self._running[one]
-            self._wake_unless_failed(one)
-
-    def _wake_unless_failed(self, one: Log) -> None:
-        # After a failure it waits for log.cleaner.backoff.ms, like one that found nothing to do.
-        if (one.cleaned_to or 0) > 0 and one not in self.uncleanable:
-            self._wake.set()
 
     async def _clean(self, one: Log) -> None:
         started = asyncio.get_running_loop().time()
