@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from tests.bench import client_rows, clients, command_rows, micro
+from tests.bench import client_rows, clients, command_rows, micro, size_rows
 from tests.bench.figures import Aim, at_least, at_least_times, at_most, at_most_times
 from tests.bench.load import RECORDS, Outcome, batch
 from tests.bench.row import FILL_BYTES, Row, Work
@@ -209,6 +209,7 @@ ROWS = (
         {IDLE: at_most(60), LOADED: at_most(120)},
         of_broker=True,
     ),
+    *size_rows.ROWS,
     Row(
         "micro",
         "single calls inside the process: the log with one record, the codec with 1 MB",

@@ -14,7 +14,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +45,8 @@ API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 @dataclass(frozen=True)
 class Kind:
     name: str
-    command: Callable[[Path, int], list[str]]
-    """Prepares a directory, and tells how to start a broker there on a port."""
+    command: Callable[[Path, int, Sequence[str]], list[str]]
+    """Prepares a directory, and tells how to start a broker there on a port with KEY=VALUE."""
     warm_up_s: float
     """How long load has to run before its speed is steady."""
 
@@ -57,26 +57,27 @@ def compile_packages() -> None:
         compileall.compile_dir(package.__path__[0], quiet=1)
 
 
-def _our_command(directory: Path, port: int) -> list[str]:
+def _our_command(directory: Path, port: int, settings: Sequence[str]) -> list[str]:
     compile_packages()
-    settings = [f"log.dirs={directory / 'data'}", f"listeners=PLAINTEXT://127.0.0.1:{port}"]
-    words = [f"--override={setting}" for setting in (*settings, DELETE_DELAY)]
+    where = [f"log.dirs={directory / 'data'}", f"listeners=PLAINTEXT://127.0.0.1:{port}"]
+    words = [f"--override={setting}" for setting in (*where, DELETE_DELAY, *settings)]
     return [sys.executable, "-c", K, "server-start", *words]
 
 
-def _compiled_command(directory: Path, port: int) -> list[str]:
+def _compiled_command(directory: Path, port: int, settings: Sequence[str]) -> list[str]:
     """The build lies beside the brokers' directories, and is made once."""
     tree = compiled.build(directory.parent / compiled.DIRECTORY)
-    python, c, code, *words = _our_command(directory, port)
+    python, c, code, *words = _our_command(directory, port, settings)
     return [python, c, f"import sys; sys.path.insert(0, {str(tree)!r}); {code}", *words]
 
 
-def _apache_command(directory: Path, port: int) -> list[str]:
+def _apache_command(directory: Path, port: int, settings: Sequence[str]) -> list[str]:
     subprocess.run(
         [
             *(sys.executable, apache_kafka.__file__, "server", APACHE_VERSION, "--prepare"),
             *("--data", str(directory), "--port", str(port)),
-            *("--quorum", f"1@127.0.0.1:{free_port()}", "--override", DELETE_DELAY),
+            *("--quorum", f"1@127.0.0.1:{free_port()}"),
+            *(f"--override={setting}" for setting in (DELETE_DELAY, *settings)),
         ],
         check=True,
         capture_output=True,
@@ -100,9 +101,11 @@ APACHE = Kind(f"Apache Kafka {APACHE_VERSION}", _apache_command, warm_up_s=20)
 class Server:
     """A broker of one kind in a directory of its own."""
 
-    def __init__(self, kind: Kind, directory: Path) -> None:
+    def __init__(self, kind: Kind, directory: Path, *settings: str) -> None:
+        """Each of `settings` is KEY=VALUE."""
         self.kind = kind
         self.directory = directory
+        self.settings = settings
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._topics = 0
@@ -120,7 +123,7 @@ class Server:
         """Seconds from the start of the process to its first answer, to ApiVersions."""
         self.directory.mkdir(parents=True, exist_ok=True)
         try:
-            command = self.kind.command(self.directory, self.port)
+            command = self.kind.command(self.directory, self.port, self.settings)
         except (OSError, subprocess.CalledProcessError) as error:
             raise BenchError(f"{self.kind.name} cannot be prepared: {error}") from error
         output = self.directory / "output.txt"
@@ -163,6 +166,13 @@ class Server:
             self._process.wait()
         self._process = None
 
+    def kill(self) -> None:
+        """As a crash of the process."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+
     def cpu_s(self) -> float:
         """What all its threads used up to now."""
         return process_cpu_s(Path(f"/proc/{self.pid}/stat").read_text())
@@ -171,12 +181,12 @@ class Server:
         return resident_mb(Path(f"/proc/{self.pid}/status").read_text())
 
     @contextmanager
-    def topic(self, partitions: int) -> Iterator[str]:
-        """A new topic, gone from the disk at the end."""
+    def topic(self, partitions: int, **config: object) -> Iterator[str]:
+        """A new topic, gone from the disk at the end; keys of `config` have _ for dots."""
         self._topics += 1
         name = f"bench-{self._topics}"
         try:
-            create_topic(self.address, name, partitions)
+            create_topic(self.address, name, partitions, **config)
         except AssertionError as error:
             raise BenchError(f"{self.kind.name} made no topic: {error}") from error
         try:
@@ -211,8 +221,8 @@ def end_offset(address: str, topic: str) -> int:
 
 
 @contextmanager
-def running(kind: Kind, directory: Path) -> Iterator[Server]:
-    server = Server(kind, directory)
+def running(kind: Kind, directory: Path, *settings: str) -> Iterator[Server]:
+    server = Server(kind, directory, *settings)
     try:
         server.start()
         server.wait_until_it_serves()
