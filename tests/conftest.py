@@ -20,7 +20,7 @@ hypothesis.settings.load_profile("k")
 
 
 TESTS = Path(__file__).parent
-SHARE_BROKERS = ("conformance", "contract/api", "integration/clients")
+SHARE_BROKERS = ("conformance", "contract/api", "integration/clients", "security")
 ABSENT = "absent tools"
 
 
