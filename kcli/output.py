@@ -14,6 +14,8 @@ from typing import TextIO
 
 # C0 and C1 control characters and DEL, but for tab and newline, which lay out our own lines.
 _VISIBLE = {c: f"\\x{c:02x}" for c in (*range(0x20), *range(0x7F, 0xA0)) if c not in (0x09, 0x0A)}
+# Separators of lines, and what makes a terminal write from right to left.
+_VISIBLE |= {c: f"\\u{c:04x}" for c in (*range(0x2028, 0x202F), *range(0x2066, 0x206A))}
 
 COLUMNS = 80
 """Of a terminal that does not tell."""
@@ -23,7 +25,8 @@ _transient = ""
 
 
 def visible(text: str) -> str:
-    """The text with each control character but tab and newline written as `\\xNN`."""
+    """The text with each control character but tab and newline written as `\\xNN`, and what
+    separates lines or turns their direction as `\\uNNNN`."""
     return text.translate(_VISIBLE)
 
 

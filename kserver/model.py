@@ -49,7 +49,7 @@ class QuotaEntity(NamedTuple):
     def __str__(self) -> str:
         named = zip(("user", "client-id", "ip"), self, strict=True)
         return ", ".join(
-            f"{kind} {name or '<default>'!r}" for kind, name in named if name is not None
+            f"{kind} {name or '<default>'!a}" for kind, name in named if name is not None
         )
 
 

@@ -39,6 +39,8 @@ _UNSAFE = frozenset(
         "config.providers",
         "metric.reporters",
         "sasl.kerberos.kinit.cmd",
+        "sasl.oauthbearer.jwks.endpoint.url",
+        "sasl.oauthbearer.token.endpoint.url",
         "ssl.keystore.location",
         "ssl.truststore.location",
     }
