@@ -212,6 +212,7 @@ SOURCES: Mapping[str, Source] = {
     "broker": broker_ids,
     "broker-list": brokers,
     "broker-logger": broker_ids,
+    "cluster id": broker_ids,
     "command-property": client_settings,
     "compression-codec": of_words("none", "gzip", "snappy", "lz4", "zstd"),
     "config": topic_settings,
