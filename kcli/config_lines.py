@@ -106,8 +106,8 @@ def added(text: str) -> dict[str, str]:
     pairs = [re.split(rf"\s*=\s*{_OUTSIDE}", pair) for pair in re.split(f",{_OUTSIDE}", text)]
     if any(len(pair) != 2 for pair in pairs):
         raise Refused(
-            "Invalid entity config: all configs to be added must be in the format "
-            '"key=val" or "key=[val1,val2]" to group values which contain commas.'
+            "requirement failed: Invalid entity config: all configs to be added must be in the "
+            'format "key=val" or  "key=[val1,val2]" to group values which contain commas.'
         )
     return {key.strip(): re.sub(r"[\[\]]", "", value).strip() for key, value in pairs}
 
@@ -122,6 +122,11 @@ def heading(entity: Entity, everything: bool) -> str:
     if not entity.name:
         return f"Default configs for {entity.type} in the cluster are:"
     return f"{'All' if everything else 'Dynamic'} configs for {entity} are:"
+
+
+def absent(entity: Entity) -> str:
+    kind = singular(entity.type)
+    return f"The {kind} '{entity.name}' doesn't exist and doesn't have dynamic config."
 
 
 def line(entry: ConfigEntry) -> str:

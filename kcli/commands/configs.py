@@ -29,7 +29,8 @@ from kcli.options import (
 from kcli.output import answer, complain, would
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.running import CLUSTER, admin_config, confirm, granted, raise_first, run
-from kcli.statuses import DONE
+from kcli.statuses import DONE, FAILED
+from kserver.errors import KafkaError
 
 if TYPE_CHECKING:
     from kcli.client.admin import Admin, ConfigEntry, ConfigResource, ConfigSource, ResourceType
@@ -94,6 +95,8 @@ MANUAL = Manual(
         ),
     ),
     differences=(
+        "An entity that does not exist makes the exit status 1; a group is shown whether it exists "
+        "or not.",
         "A reason is told in one line, without the words of the command line, which may hold "
         "passwords; a mistake in these words ends with status 2.",
         "Topics, groups and quotas are shown in the order of their names.",
@@ -306,7 +309,13 @@ async def _describe(given: SimpleNamespace, entities: list[Entity], out: Rows | 
                 for row in config_lines.quota_rows(bounded, bounds):
                     out.row(**row)
             return DONE
-        async for entity in _each(admin, entities[0]):
+        asked = entities[0]
+        if not given.all and not await _exists(admin, asked):
+            if out is not None:
+                raise Refused(config_lines.absent(asked))
+            answer(config_lines.absent(asked))
+            return FAILED
+        async for entity in _each(admin, asked):
             if out is None:
                 answer(config_lines.heading(entity, given.all))
             for entry in await _settings(admin, entity, given.all, documented=out is not None):
@@ -335,6 +344,22 @@ async def _each(admin: Admin, entity: Entity) -> AsyncIterator[Entity]:
         kind = {"client-metrics": ResourceType.CLIENT_METRICS, "groups": ResourceType.GROUP}[type]
         for _, found in sorted(await admin.list_config_resources([kind])):
             yield Entity(type, found)
+
+
+async def _exists(admin: Admin, entity: Entity) -> bool:
+    """Whether the one that is named is there, as far as can be told without describing it."""
+    from kcli.client.admin import ResourceType
+
+    type, name = entity
+    if not name or type == "groups":
+        return True
+    if type == "topics":
+        return name in {topic.name for topic in await admin.list_topics()}
+    if type == "client-metrics":
+        return (ResourceType.CLIENT_METRICS, name) in await admin.list_config_resources(
+            [ResourceType.CLIENT_METRICS]
+        )
+    return int(name) in {node.id for node in await admin.nodes()}
 
 
 def _resource(entity: Entity) -> tuple[ConfigResource, ConfigSource | None]:
@@ -423,18 +448,22 @@ async def _alter_settings(
 
     entity = entities[0]
     resource, source = _resource(entity)
-    now = {entry.name: entry for entry in await _settings(admin, entity, everything=True)}
+    try:
+        now = {entry.name: entry for entry in await _settings(admin, entity, everything=True)}
+    except KafkaError:
+        now = {}  # the refusal of the change tells more
     own = {name for name, entry in now.items() if source is None or entry.source is source}
-    if entity.type == "broker-loggers":
-        if unknown := [key for key in (*deleted, *added) if key not in own]:
-            raise Refused(f"Invalid broker logger(s): {','.join(unknown)}")
-    elif absent := [key for key in deleted if key not in own]:
-        raise Refused(f"Invalid config(s): {','.join(absent)}")
+    unknown = [key for key in (*deleted, *added) if key not in own]
+    if unknown and entity.type == "broker-loggers":
+        raise Refused(f"Invalid broker logger(s): {','.join(unknown)}")
     changes = [ConfigChange(key, ConfigOp.SET, value) for key, value in added.items()]
     changes += [ConfigChange(key, ConfigOp.DELETE) for key in deleted if key not in added]
     steps = []
     losing = []
     for key, _, value in changes:
+        if value is None and key not in own:
+            steps.append(f"leave {key} of {entity} as it is, for it is not set")
+            continue
         step = config_lines.step(entity, key, now.get(key), value)
         loss = config_lines.loss(key, now.get(key), value)
         steps.append(step if loss is None else f"{step}: {loss}")

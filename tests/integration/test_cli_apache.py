@@ -126,6 +126,9 @@ BY_ALL = [
 ]
 """What a broker of another version may answer otherwise."""
 BY_NEW = [
+    ("configs", "--describe --topic seen --all"),
+    ("configs", "--describe --entity-type brokers"),
+    ("configs", "--alter --topic seen --add-config foo=bar"),
     ("cluster", "list-endpoints --include-fenced-brokers"),
     ("topics", "--list"),
     ("topics", "--list --exclude-internal --topic se.*,one"),
@@ -220,6 +223,23 @@ def test_what_makes_no_sense_is_refused_in_the_same_words(words):
 
 
 @pytest.mark.parametrize("broker", [NEW], indirect=True)
+def test_a_dry_run_asks_apache_and_changes_nothing(server):
+    before = k("topics", "--describe", *server).lines
+    for words, said in (
+        ("--create --topic dry", "create topic dry: partitions 3, replication factor 1"),
+        ("--alter --topic seen --partitions 5", "give topic seen 5 partitions in all"),
+        ("--delete --topic seen", "delete topic seen and all its records"),
+    ):
+        done = k("topics", *words.split(), "--dry-run", *server)
+        assert (done.status, done.lines) == (0, [f"Would {said}."])
+    refused = k("topics", "--create", "--topic", "seen", "--dry-run", *server)
+    assert (refused.status, b"already exists" in refused.out) == (1, True)
+    unregistered = k("cluster", "unregister", "--id", "1", "--dry-run", *server)
+    assert unregistered == (0, b"Would unregister broker 1.\n", b"")
+    assert k("topics", "--describe", *server).lines == before
+
+
+@pytest.mark.parametrize("broker", [NEW], indirect=True)
 def test_an_unknown_broker_cannot_be_unregistered(server):
     ours, theirs = (run("cluster", "unregister", "--id", "77", *server) for run in (k, apache))
     why = b"Broker ID 77 is not currently registered"
@@ -262,6 +282,23 @@ def test_records_are_deleted_the_same(server, tmp_path):
     ours, theirs = deleted(k), deleted(apache)
     assert [lines for _, lines in ours] == [lines for _, lines in theirs]
     assert [status for status, _ in ours] == [0, 1, 0, 0]
+
+
+@pytest.mark.parametrize("broker", [NEW], indirect=True)
+def test_settings_and_quotas_are_changed_the_same(server):
+    def life(run, name):
+        steps = [
+            "--alter --client NAME --add-config producer_byte_rate=10000000",
+            "--alter --topic seen --add-config flush.ms=77,cleanup.policy=[compact,delete]",
+            "--describe --topic seen",
+        ]
+        done = [run("configs", *server, *step.replace("NAME", name).split()) for step in steps]
+        return [(one.status, [line.replace(name, "C") for line in one.lines]) for one in done]
+
+    ours = life(k, "our_s")
+    assert ours == life(apache, "their_s")
+    deleted = ["--alter", "--topic", "seen", "--delete-config", "flush.ms,cleanup.policy"]
+    assert k("configs", *server, *deleted).status == 0
 
 
 @pytest.mark.parametrize("broker", [NEW], indirect=True)
