@@ -18,6 +18,7 @@ Where is ...?
     roles, epochs, what is committed           replica/partition.py
     who waits for what                         replica/purgatory.py
     every server.properties key                config/sections/; every topic key: config/topic.py
+    settings changed while it runs             config/dynamic.py, controller/configs.py
     what is not deterministic                  world/: clock, disk, ZooKeeper, randomness
     Kafka's znodes                             znodes.py
     topics: create, grow, delete               controller/topics.py

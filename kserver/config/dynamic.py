@@ -87,6 +87,13 @@ def is_sensitive(name: str) -> bool:
     return known is None or known.sensitive
 
 
+def changes_at(setting: Setting) -> Dynamic:
+    """What it takes to change a setting of all listeners: a restart also where no client is
+    trusted with it, and where one listener's alone can be changed."""
+    kept = is_unsafe(setting.name) or setting.name.startswith(_SECURITY)
+    return Dynamic.READ_ONLY if kept else setting.dynamic
+
+
 def type_of(name: str) -> Type | None:
     """None of what nobody knows."""
     known = settings_of(BrokerConfig).get(_base(name))

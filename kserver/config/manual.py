@@ -7,8 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from kserver.config import dynamic
 from kserver.config.broker import BrokerConfig
-from kserver.config.setting import Acts, Setting, sections_of, settings_of
+from kserver.config.setting import (
+    CLUSTER,
+    PER_BROKER,
+    READ_ONLY,
+    Acts,
+    Setting,
+    sections_of,
+    settings_of,
+)
 from kserver.config.topic import TopicConfig
 
 HEAD = r"""
@@ -45,6 +54,15 @@ Without
 .B zookeeper.connect
 it is a cluster of its own: its number is 0 unless one is given, and the internal topics have one
 replica unless told otherwise.
+.PP
+Settings that are
+.I changed at run time
+can be set by
+.BR k\-configs (1),
+or any other client, for one broker or as the default of all, and act at once; what is set so
+outlives a restart and stands above the file.
+The others, and those that name a class, a file, a command or a password, are taken from the file
+alone.
 .PP
 A setting says whether it
 .I acts
@@ -89,8 +107,20 @@ are taken of a topic, as by Kafka 3; Kafka 4 refuses them.
 of the names in
 .B controller.listener.names
 are left out, so that a file for a KRaft broker can be used.
+.TP
+.B listeners
+opens and closes listeners at run time, also where that changes what clients are told; Kafka 4
+refuses this.
+.TP
+.B metric.reporters, ssl.keystore.location, sasl.jaas.config
+and all else that names a class, a file, a command or a password, which Kafka takes from clients,
+are taken from the file alone.
+.TP
+.BI listener.name. NAME . KEY
+can be set at run time, as in Kafka, is checked and kept, and does not act yet.
 .SH SEE ALSO
 .BR k (1),
+.BR k\-configs (1),
 .BR k\-metrics (7)
 """
 
@@ -106,7 +136,7 @@ def manual() -> str:
 
 
 TOPICS = (
-    "What k topics --create --config sets for one topic.  A key that is not set takes the value "
+    "What k topics --create --config and k configs --alter set for one topic.  A key that is not set takes the value "
     "of the broker's key that is named with it."
 )
 
@@ -123,6 +153,13 @@ def _section(title: str, settings: Iterable[Setting], text: str = "") -> Iterato
         yield escape(_facts(setting))
 
 
+CHANGES = {
+    READ_ONLY: "",
+    PER_BROKER: "changed at run time, of one broker",
+    CLUSTER: "changed at run time",
+}
+
+
 def _facts(setting: Setting) -> str:
     default = setting.render(setting.default)
     facts = [f"{setting.type.name}, default {'null' if default is None else default or 'empty'}"]
@@ -130,6 +167,9 @@ def _facts(setting: Setting) -> str:
         facts.append(f"allowed {setting.check.range}")
     if setting.broker_key:
         facts.append(f"falls back to {setting.broker_key}")
+    of_broker = settings_of(BrokerConfig).get(setting.name) is setting
+    if of_broker and (at_run_time := CHANGES[dynamic.changes_at(setting)]):
+        facts.append(at_run_time)
     if setting.acts is not Acts.NOW:
         facts.append(setting.acts.value)
     return sentence("; ".join(facts))
