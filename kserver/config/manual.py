@@ -136,8 +136,8 @@ def manual() -> str:
 
 
 TOPICS = (
-    "What k topics --create --config and k configs --alter set for one topic.  A key that is not set takes the value "
-    "of the broker's key that is named with it."
+    "What k topics --create --config and k configs --alter set for one topic.  A key that is not "
+    "set takes the value of the broker's key that is named with it."
 )
 
 
