@@ -177,7 +177,7 @@ class Broker:
                     fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots),
                     controller=controller,
                     producer_ids=ProducerIds(zookeeper, broker_id),
-                    requests=Requests(loop.time, SERVED),
+                    requests=Requests(self.observation.clock or loop.time, SERVED),
                     quotas=quotas,
                     spawn=requests.create_task,
                     on_bug=self._on_bug,
@@ -251,9 +251,7 @@ class Broker:
         return bool(gone or added) or self.endpoints != before
 
     def _open_session(self, endpoint: Endpoint, connection: AnyConnection) -> Dispatch:
-        return open_session(
-            endpoint, connection.address, self._parts, connection.close, connection.throttle
-        )
+        return open_session(endpoint, connection, self._parts)
 
 
 def _report(request: str, bug: BaseException) -> None:

@@ -70,6 +70,8 @@ class Observation:
         self.metrics = Metrics()
         self.state = State.STARTING
         self.windowed: list[Windowed] = []
+        self.clock: Callable[[], float] | None = None
+        """The loop's, where that can be read faster than through the loop."""
         self._logs: LogManager | None = None
         self.metrics.gauge(catalog.BROKER_STATE, lambda: self.state.value)
         self.metrics.add(catalog.BUILD, lambda: [((__version__,), 1)])
@@ -220,7 +222,7 @@ class Observation:
                     if count:
                         yield (api_name(key), str(version)), count
 
-        self.windowed += [meter.times_ms for meter in meters.values()]
+        self.windowed += meters.values()
         self.metrics.add(catalog.REQUESTS, counts)
         self.metrics.add(
             catalog.REQUEST_TIMES,

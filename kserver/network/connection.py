@@ -24,6 +24,7 @@ from collections.abc import Callable
 from kserver.errors import ProtocolError
 from kserver.network.conversation import Buffers, Conversation, Dispatch
 from kserver.world.disk import Disk, FileRange
+from kserver.world.usage import monotonic_s
 
 JOIN_BELOW_BYTES = 8 * 1024
 SENDFILE_BYTES = 256 * 1024
@@ -138,7 +139,7 @@ class Connection:
         if size == 0:
             self.close()
             return
-        self.last_active_s = self._loop.time()
+        self.last_active_s = monotonic_s()
         try:
             conversation.received(size)
         except ProtocolError as error:
@@ -182,7 +183,7 @@ class Connection:
             self._loop.remove_reader(self._fd)
 
     def _writable(self) -> None:
-        self.last_active_s = self._loop.time()
+        self.last_active_s = monotonic_s()
         self._send()
         self._go_on()
 

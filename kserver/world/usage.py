@@ -16,6 +16,10 @@ _BEGAN_AT = 19
 """Among the fields of /proc/self/stat that follow the program's name."""
 
 
+monotonic_s = time.monotonic
+"""The clock of asyncio's loops, which tell it through a call into Python."""
+
+
 def cpu_s() -> float:
     """User and system time of all threads that have been."""
     return time.process_time()

@@ -7,7 +7,15 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kserver.metrics.meters import BOUNDS, FINEST, AllTopics, Histogram, IdleShare, RequestMeter
+from kserver.metrics.meters import (
+    BOUNDS,
+    FINEST,
+    NOTED,
+    AllTopics,
+    Histogram,
+    IdleShare,
+    RequestMeter,
+)
 
 VALUES = st.floats(FINEST, BOUNDS[-1])
 
@@ -31,6 +39,16 @@ def test_a_value_outside_of_all_buckets_is_counted_in_the_nearest(values):
         histogram.add(value)
     assert histogram.count == len(values)
     assert all(FINEST <= told <= BOUNDS[-1] for told in histogram.quantiles([0.5, 1]) if values)
+
+
+@given(st.lists(st.floats(0, 1e6)))
+def test_many_are_added_as_if_one_by_one(values):
+    one_by_one, together = Histogram(), Histogram()
+    for value in values:
+        one_by_one.add(value)
+    together.add_all(list(values))
+    assert together.counts == one_by_one.counts
+    assert math.isclose(together.sum, one_by_one.sum)
 
 
 def test_quantiles_are_of_the_last_windows_and_count_and_sum_of_all():
@@ -76,9 +94,11 @@ def test_the_idle_share_is_of_the_last_windows():
     assert math.isclose(idle.read(), 1 - 1.5 / 11)
 
 
-def test_a_request_is_counted_by_version():
+def test_a_request_is_counted_by_version_however_many_there_are():
     meter = RequestMeter(3)
-    meter.add(2, 0.5)
+    for _ in range(NOTED + 7):
+        meter.add(2, 0.5)
     meter.add(0, 0.25)
-    assert meter.versions == [1, 0, 1]
-    assert meter.times_ms.sum == 750
+    assert meter.versions == [1, 0, NOTED + 7]
+    assert meter.times_ms.count == NOTED + 8
+    assert meter.times_ms.sum == 500 * (NOTED + 7) + 250
