@@ -38,6 +38,7 @@ from kserver.observation import Observation, State
 from kserver.registration import Registration
 from kserver.replica.fetch_session import FetchSessions
 from kserver.replica.manager import ReplicaManager
+from kserver.replica.move import Moves
 from kserver.replica.purgatory import Purgatory
 from kserver.txn.producer_ids import ProducerIds
 from kserver.world import World
@@ -127,6 +128,7 @@ class Broker:
                 ),
             )
             replicas = ReplicaManager(broker_id, config, logs, metadata, purgatory)
+            moves = Moves(world, logs, replicas, lambda: self.config)
 
             def apply(image: ClusterMetadata) -> None:
                 self._configure(image)
@@ -172,6 +174,7 @@ class Broker:
                     loop=loop,
                     metadata=metadata,
                     logs=logs,
+                    moves=moves,
                     replicas=replicas,
                     purgatory=purgatory,
                     fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots),
@@ -187,7 +190,7 @@ class Broker:
                 self.observation.observe(self._parts, listeners)
                 running = [
                     parts.create_task(part.run())
-                    for part in (controller, alive, logs, replicas, listeners)
+                    for part in (controller, alive, logs, replicas, moves, listeners)
                 ]
                 running.append(
                     parts.create_task(

@@ -16,6 +16,7 @@ from kserver.model import ANONYMOUS, BrokerId, Endpoint
 from kserver.network.quota import Quotas
 from kserver.replica.fetch_session import FetchSessions
 from kserver.replica.manager import ReplicaManager
+from kserver.replica.move import Moves
 from kserver.replica.purgatory import Purgatory
 from kserver.txn.producer_ids import ProducerIds
 from kserver.world import World
@@ -38,6 +39,7 @@ class Parts:
     loop: asyncio.AbstractEventLoop
     metadata: MetadataCache
     logs: LogManager
+    moves: Moves
     replicas: ReplicaManager
     purgatory: Purgatory
     fetch_sessions: FetchSessions

@@ -11,7 +11,6 @@ Left out, each with its reason:
 
     groups (8, 9, 11-16, 42, 47, 68, 69)   to come with the group coordinator
     transactions (24-28, 61, 65, 66)       to come with the transaction coordinator
-    log dirs (34)                          to come with several log directories
     SASL, ACLs, SCRAM (17, 29-31, 36, 50, 51)
                                            to come with security
     reassignment, elections, features (43, 45, 46, 57)
@@ -34,6 +33,7 @@ from typing import Any, NamedTuple
 from kserver.api import (
     alter_client_quotas,
     alter_configs,
+    alter_replica_log_dirs,
     api_versions,
     create_partitions,
     create_topics,
@@ -85,6 +85,7 @@ MODULES: tuple[ModuleType, ...] = (
     offset_for_leader_epoch,
     describe_configs,
     alter_configs,
+    alter_replica_log_dirs,
     describe_log_dirs,
     create_partitions,
     incremental_alter_configs,

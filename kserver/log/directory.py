@@ -8,6 +8,7 @@
     replication-offset-checkpoint
     cleaner-offset-checkpoint
     topic-0                             the log of partition 0
+    topic-0.<32 hex digits>-future      one that is to take its place in another directory
     topic-0.<32 hex digits>-delete      a deleted one, until its files are removed
 
 What waits for the disk here is to be called in a thread, but for `stored_offsets` and what `open`
@@ -45,15 +46,19 @@ log = logging.getLogger(__name__)
 LOCK = ".lock"
 _CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 _PARTITION = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]+)")
+_FUTURE = re.compile(r"(.+)\.[0-9a-f]{32}-future")
 _DELETED = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-delete")
 _LONGEST_NAME = 255
+_ROOM_BYTES = 1 << 20
+_ROOM_AFTER_S = 5.0
+"""A disk has room again when so much is free, and nothing was refused for so long."""
 
 
 class LogDirectory:
     def __init__(self, disk: Disk, path: str) -> None:
         self.path = path
         self.failure: StorageError | None = None
-        self.full_at_s: float | None = None
+        self._full_at_s: float | None = None
         """By the loop's time, when it last had no room for something; None while it has."""
         self._disk = disk
         self._lock: Lock | None = None
@@ -62,9 +67,20 @@ class LogDirectory:
         self._written: dict[str, Mapping[TopicPartition, Offset]] = {}
         self._writing: dict[str, asyncio.Future[None]] = {}
 
-    def is_quiet_since(self, moment_s: float) -> bool:
-        """It was full, and nothing was refused since then."""
-        return self.full_at_s is not None and self.full_at_s <= moment_s
+    def refused(self, error: Exception) -> None:
+        """Something was not written for lack of room; told once until there is room again."""
+        if self._full_at_s is None:
+            log.error("%s is full, what needs room is refused: %s", self.path, error)
+        self._full_at_s = asyncio.get_running_loop().time()
+
+    async def look_for_room(self) -> None:
+        """Raises OSError."""
+        now_s = asyncio.get_running_loop().time()
+        if self._full_at_s is None or now_s - self._full_at_s < _ROOM_AFTER_S:
+            return
+        if await self._disk.offload(lambda: self._disk.free_bytes(self.path)) >= _ROOM_BYTES:
+            log.info("%s has room again", self.path)
+            self._full_at_s = None
 
     def lock(self) -> MetaProperties | None:
         """Make it when it is missing, and keep every other broker out; what meta.properties says.
@@ -125,7 +141,7 @@ class LogDirectory:
             if self._disk.is_directory(self._file(name)):
                 if _PARTITION.fullmatch(name):
                     names.append(name)
-                elif not _DELETED.fullmatch(name):
+                elif not (_DELETED.fullmatch(name) or _FUTURE.fullmatch(name)):
                     log.warning("%s is no log, it is left alone", self._file(name))
         return names
 
@@ -133,6 +149,15 @@ class LogDirectory:
         """What is left of deleted logs."""
         names = self._disk.list(self.path)
         return [self._file(name) for name in names if _DELETED.fullmatch(name)]
+
+    def futures(self) -> list[tuple[TopicPartition, str]]:
+        """What is left of moves into this directory, and where it is."""
+        names = [(name, _FUTURE.fullmatch(name)) for name in self._disk.list(self.path)]
+        return [
+            (parse_log_name(match[1]), self._file(name))
+            for name, match in names
+            if match is not None and _PARTITION.fullmatch(match[1])
+        ]
 
     def stored_offsets(self, topic_partition: TopicPartition) -> Stored:
         def of(name: str) -> Offset | None:
@@ -179,6 +204,11 @@ class LogDirectory:
 
     def log_path(self, topic_partition: TopicPartition) -> str:
         return self._file(str(topic_partition))
+
+    def future_path(self, topic_partition: TopicPartition, random: Random) -> str:
+        """A name that a log has while it is moved here; of a long topic's, not one that a file can
+        have."""
+        return self._file(f"{topic_partition}.{random.getrandbits(128):032x}-future")
 
     def deleted_path(self, topic_partition: TopicPartition, random: Random) -> str:
         """A name that a deleted log waits under; a long topic's is cut as Kafka cuts it."""

@@ -26,13 +26,18 @@ Offload: TypeAlias = Callable[[Callable[[], None]], Awaitable[None]]
 class Flusher:
     def __init__(self, disk: Disk, directory: str, offload: Offload) -> None:
         self._disk = disk
-        self._directory = directory
+        self.directory = directory
         self._offload = offload
         self._running: asyncio.Future[None] | None = None
         self._files: list[File] = []
         self.names_changed = True
         """Files were made, renamed or removed since the last round."""
         self.epochs_changed = False
+
+    @property
+    def is_behind(self) -> bool:
+        """A round has something to do, whatever there is to sync of the records."""
+        return self.names_changed or self.epochs_changed
 
     def add(self, file: File) -> None:
         """A new small file that the next round must sync, with its name."""
@@ -44,7 +49,7 @@ class Flusher:
 
         Raises OSError.
         """
-        file = self._disk.open(f"{self._directory}/{name}", create=True)
+        file = self._disk.open(f"{self.directory}/{name}", create=True)
         file.write_at(0, data)
         file.truncate(len(data))
         self.add(file)
@@ -121,7 +126,7 @@ class Flusher:
             running.set_result(None)
 
     def _write_epochs(self, entries: Sequence[EpochStart]) -> None:
-        path = f"{self._directory}/{checkpoint.LEADER_EPOCHS}"
+        path = f"{self.directory}/{checkpoint.LEADER_EPOCHS}"
         try:
             checkpoint.write_epochs(self._disk, path, entries)
         except OSError as error:
@@ -131,5 +136,5 @@ class Flusher:
             raise DiskFull(f"{path}: {error}") from error
 
     def _sync_directories(self) -> None:
-        self._disk.sync_directory(self._directory)
-        self._disk.sync_directory(self._directory.rpartition("/")[0] or "/")
+        self._disk.sync_directory(self.directory)
+        self._disk.sync_directory(self.directory.rpartition("/")[0] or "/")

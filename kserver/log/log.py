@@ -130,6 +130,12 @@ class Log:
         self.topic_id = topic_id
         self._flusher.write(checkpoint.PARTITION_METADATA, checkpoint.encode_topic_id(topic_id))
 
+    def relocate(self, directory: str) -> None:
+        """Its directory has this name now; nobody else was using it."""
+        self.directory = directory
+        self._segments.relocate(directory)
+        self._flusher.directory = directory
+
     @property
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self._segments)
@@ -152,8 +158,7 @@ class Log:
         self.producers.replicated_to(self.high_watermark)
 
     def commit_all(self) -> None:
-        """The high watermark goes to the end; as `update_high_watermark`, and a third of its time
-        where no transaction waits to be settled."""
+        """As `update_high_watermark` to the end, in a third of its time without transactions."""
         self.high_watermark = self.log_end_offset
         if self.producers.first_unstable_offset is not None:
             self.producers.replicated_to(self.high_watermark)
@@ -290,14 +295,15 @@ class Log:
         self._flusher.epochs_changed = True
         self._housekeeping.flush_soon(self)
 
-    def roll(self, now_ms: int) -> None:
-        """Begin a new segment at the log's end, unless the active one is empty."""
+    def roll(self, now_ms: int, offset: Offset = 0) -> None:
+        """Begin a segment at the log's end, or at an `offset` behind it, which is the end then."""
         if self._refusal is not None:
             raise self._refusal
         try:
-            self._roll(self.log_end_offset, now_ms)
+            self._roll(offset, now_ms)
         except OSError as error:
             raise self.failed(error) from error
+        self.log_end_offset = max(offset, self.log_end_offset)
 
     def _roll(self, first_offset: Offset, now_ms: int) -> LogSegment:
         active = self._segments.active
@@ -390,9 +396,9 @@ class Log:
         Whoever calls while a flush runs shares the next one.
         """
         end = self.log_end_offset
-        while self.failure is None and (self.recovery_point < end or self._flusher.epochs_changed):
+        while self.failure is None and (self.recovery_point < end or self._flusher.is_behind):
             await self._flusher.idle()
-            if self.recovery_point < end or self._flusher.epochs_changed:
+            if self.recovery_point < end or self._flusher.is_behind:
                 await self._flush_round()
             end = min(end, self.log_end_offset)
         if self.failure is not None:

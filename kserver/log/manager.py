@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -31,7 +31,8 @@ from kserver.log import checkpoint
 from kserver.log.cleaner import Cleaner
 from kserver.log.directory import LogDirectory, parse_log_name
 from kserver.log.log import Log, LogHome
-from kserver.log.recovery import DamagedLog
+from kserver.log.recovery import NOTHING_STORED, DamagedLog, Stored
+from kserver.log.removals import Removals
 from kserver.metrics.meters import Histogram
 from kserver.model import BrokerId, Offset, TopicPartition
 
@@ -52,14 +53,13 @@ _CHECKPOINTS: Mapping[str, Callable[[Log], Offset | None]] = {
 }
 _SHORTEST_PERIOD_S = 0.01
 _RETRY_S = 1.0
-_ROOM_BYTES = 1 << 20
-_ROOM_AFTER_S = 5.0
-"""A disk has room again when so much is free, and nothing was refused for so long."""
 
 
 class LogManager:
     def __init__(self, world: World, config: BrokerConfig) -> None:
         self.logs: dict[TopicPartition, Log] = {}
+        self.futures: dict[TopicPartition, Log] = {}
+        """Those that are to take a log's place, in another directory (replica/move)."""
         self.stored_broker_id: BrokerId | None = None
         """What meta.properties says; None in new directories."""
         self._world = world
@@ -71,9 +71,7 @@ class LogManager:
         """By a log's path."""
         self._flush_due: dict[Log, None] = {}
         self._wake_flusher = asyncio.Event()
-        self._removals: list[tuple[float, str]] = []
-        """When to remove which file or directory."""
-        self._wake_remover = asyncio.Event()
+        self._removals = Removals(world.disk)
         self._all_failed: asyncio.Future[None] | None = None
         self.on_offline: Callable[[Sequence[TopicPartition]], None] = lambda _: None
         """Told of the logs of a directory that failed, once they refuse everything."""
@@ -113,6 +111,7 @@ class LogManager:
     async def open(self, topic_config: Callable[[str], TopicConfig]) -> None:
         """Recover or load every log.  Raises DamagedLog, StorageError."""
         await _together([self._open_directory(d, topic_config) for d in self._online()])
+        await self._settle_moves(topic_config)
         self._online()
 
     async def _open_directory(
@@ -127,7 +126,51 @@ class LogManager:
             names = await self._disk.offload(directory.begin)
             await self._each(names, open_log)
             for path in await self._disk.offload(directory.deleted):
-                self._remove_at(0, path)
+                self._removals.add(0, path)
+        except (OSError, StorageError) as error:
+            if isinstance(error, DamagedLog):
+                raise
+            self._fail(directory, error)
+
+    async def _settle_moves(self, topic_config: Callable[[str], TopicConfig]) -> None:
+        """What a crash left of moves: where the old log was given up, the new one has all."""
+        found: dict[TopicPartition, list[tuple[LogDirectory, str]]] = defaultdict(list)
+        for directory in self._online():
+            for topic_partition, path in await self._disk.offload(directory.futures):
+                found[topic_partition].append((directory, path))
+        for topic_partition, futures in found.items():
+            (directory, path), *others = futures
+            if topic_partition in self.logs:
+                for _, left in futures:
+                    self._removals.add(0, left)
+            elif any(d.failure for d in self._directories):
+                log.warning("%s is left alone: its old log may be in a failed directory", path)
+            elif others:
+                raise DamagedLog(
+                    f"{topic_partition} has no log, and was to be moved to each of"
+                    f" {', '.join(path for _, path in futures)}: rename the one that is newest to"
+                    f" {topic_partition}, and remove the others"
+                )
+            else:
+                log.info("the move of %s to %s is finished", topic_partition, directory.path)
+                await self._open_future(directory, path, topic_partition, topic_config)
+
+    async def _open_future(
+        self,
+        directory: LogDirectory,
+        path: str,
+        topic_partition: TopicPartition,
+        topic_config: Callable[[str], TopicConfig],
+    ) -> None:
+        def rename() -> None:
+            self._disk.rename(path, directory.log_path(topic_partition))
+            self._disk.sync_directory(directory.path)
+
+        config = topic_config(topic_partition.topic)
+        try:
+            await self._disk.offload(rename)
+            load = partial(self._load, directory, str(topic_partition), config)
+            self._add(await self._disk.offload(load))
         except (OSError, StorageError) as error:
             if isinstance(error, DamagedLog):
                 raise
@@ -181,23 +224,30 @@ class LogManager:
         load = Counter(map(id, self._directory_of.values()))
         for directory in sorted(online, key=lambda d: load[id(d)]):
             try:
-                return self._create_in(directory, topic_partition, topic_id, config)
+                path = directory.log_path(topic_partition)
+                made = self._make(directory, path, topic_partition, topic_id, config)
             except DiskFull as error:
-                self._refused(directory, error)
+                directory.refused(error)
                 last = error
+            else:
+                self.logs[topic_partition] = made
+                return made
         raise last
 
-    def _create_in(
+    def _make(
         self,
         directory: LogDirectory,
+        path: str,
         topic_partition: TopicPartition,
-        topic_id: UUID,
+        topic_id: UUID | None,
         config: TopicConfig,
+        stored: Stored = NOTHING_STORED,
     ) -> Log:
-        path = directory.log_path(topic_partition)
+        now_ms = self._world.clock.now_ms()
         try:
-            made = Log.open(self._home, path, topic_partition, config, self._world.clock.now_ms())
-            made.write_topic_id(topic_id)
+            made = Log.open(self._home, path, topic_partition, config, now_ms, stored)
+            if topic_id is not None:
+                made.write_topic_id(topic_id)
         except (OSError, StorageError) as error:
             full = storage_error(path, error) if isinstance(error, OSError) else error
             if not isinstance(full, DiskFull):
@@ -205,7 +255,6 @@ class LogManager:
             self._disk.remove_tree(path)
             raise full from error
         self._directory_of[path] = directory
-        self.logs[topic_partition] = made
         self.flush_soon(made)
         return made
 
@@ -214,16 +263,72 @@ class LogManager:
         gone = self.logs.pop(topic_partition, None)
         if gone is None:
             return
+        self.drop_future(topic_partition)
+        self._give_up(gone)
+
+    def _give_up(self, gone: Log, *, durably: bool = False) -> None:
         gone.abandon()
         self.cleaner.forget(gone)
         self._flush_due.pop(gone, None)
         directory = self._directory_of.pop(gone.directory)
-        path = directory.deleted_path(topic_partition, self._world.random)
+        path = directory.deleted_path(gone.topic_partition, self._world.random)
         try:
             self._disk.rename(gone.directory, path)
+            if durably:
+                self._disk.sync_directory(directory.path)
         except OSError as error:
             raise self._fail(directory, error) from error
-        self._remove_at(gone.config.file_delete_delay_ms, path)
+        self._removals.add(gone.config.file_delete_delay_ms, path)
+
+    # Moves between directories
+
+    def directory_of(self, one: Log) -> LogDirectory:
+        return self._directory_of[one.directory]
+
+    def create_future(self, current: Log, directory: LogDirectory) -> Log:
+        """An empty log, to be filled and to take the place of `current`.  Raises StorageError."""
+        topic_partition = current.topic_partition
+        self.drop_future(topic_partition)
+        path = directory.future_path(topic_partition, self._world.random)
+        stored = Stored(log_start_offset=current.segments[0].base_offset)
+        made = self._make(
+            directory, path, topic_partition, current.topic_id, current.config, stored
+        )
+        self.futures[topic_partition] = made
+        return made
+
+    def drop_future(self, topic_partition: TopicPartition) -> None:
+        """The move is given up, if there is one; durably, so that no start finishes it."""
+        gone = self.futures.pop(topic_partition, None)
+        if gone is not None:
+            self._give_up(gone, durably=True)
+
+    async def write_checkpoints(self, one: Log) -> None:
+        """What a start must know of this log is on disk.  Raises StorageError."""
+        for name in _CHECKPOINTS:
+            await self._write_of(one, name)
+
+    def take_future(self, current: Log) -> Log:
+        """Let the future log, which has all that `current` has, take its place.
+
+        Waits for the disk, here and now: a crash must find the old one or the new.
+        """
+        topic_partition = current.topic_partition
+        future = self.futures[topic_partition]
+        directory = self.directory_of(future)
+        path = directory.log_path(topic_partition)
+        self._give_up(current, durably=True)
+        del self.futures[topic_partition]
+        try:
+            self._disk.rename(future.directory, path)
+            self._disk.sync_directory(directory.path)
+        except OSError as error:
+            raise self._fail(directory, error) from error
+        del self._directory_of[future.directory]
+        future.relocate(path)
+        self._directory_of[path] = directory
+        self.logs[topic_partition] = future
+        return future
 
     def configure(self, config: BrokerConfig) -> None:
         """The broker's settings are others: so are those of topics that fall back to them."""
@@ -247,7 +352,7 @@ class LogManager:
 
     def remove_later(self, owner: Log, paths: Sequence[str]) -> None:
         for path in paths:
-            self._remove_at(owner.config.file_delete_delay_ms, path)
+            self._removals.add(owner.config.file_delete_delay_ms, path)
 
     async def stop_cleaning(self, log: Log) -> None:
         await self.cleaner.stop(log)
@@ -270,7 +375,7 @@ class LogManager:
     def disk_full(self, refused: Log, error: DiskFull) -> None:
         directory = self._directory_of.get(refused.directory)
         if directory is not None:
-            self._refused(directory, error)
+            directory.refused(error)
 
     def disk_failed(self, failed: Log, error: StorageError) -> None:
         directory = self._directory_of.get(failed.directory)
@@ -287,14 +392,14 @@ class LogManager:
             [
                 self._until_all_failed(self._all_failed),
                 self._flush_when_due(),
-                self._remove_when_due(),
+                self._removals.run(),
                 self.cleaner.run(),
                 self._every(self._flush_period_ms, self._flush_aged),
                 self._every(lambda: 1000, self._look_for_room),
                 self._every(lambda: config.log_retention_check_interval_ms, self._delete_old),
                 self._every(
                     lambda: config.log_flush_offset_checkpoint_interval_ms,
-                    self._write_recovery_points,
+                    partial(self._write, checkpoint.RECOVERY_POINTS),
                 ),
                 self._every(
                     lambda: config.log_flush_start_offset_checkpoint_interval_ms,
@@ -302,7 +407,7 @@ class LogManager:
                 ),
                 self._every(
                     lambda: config.replica_high_watermark_checkpoint_interval_ms,
-                    self._write_high_watermarks,
+                    partial(self._write, checkpoint.HIGH_WATERMARKS),
                 ),
             ]
         )
@@ -370,15 +475,9 @@ class LogManager:
             one.producers.expire(now_ms)
             await asyncio.sleep(0)
 
-    async def _write_recovery_points(self) -> None:
-        await self._write(checkpoint.RECOVERY_POINTS)
-
     async def write_log_starts(self) -> None:
         """Where logs start now is on disk afterwards."""
         await self._write(checkpoint.LOG_STARTS)
-
-    async def _write_high_watermarks(self) -> None:
-        await self._write(checkpoint.HIGH_WATERMARKS)
 
     async def _write(self, name: str) -> None:
         for directory in self._directories:
@@ -391,45 +490,19 @@ class LogManager:
     def _not_written(self, directory: LogDirectory, error: OSError) -> None:
         """A checkpoint is as it was; on a full disk that will do until there is room."""
         if error.errno in NO_ROOM:
-            self._refused(directory, DiskFull(str(error)))
+            directory.refused(error)
         else:
             self._fail(directory, error)
 
     def _offsets(self, name: str, directory: LogDirectory) -> dict[TopicPartition, Offset]:
         offset_of = _CHECKPOINTS[name]
         offsets = {one.topic_partition: offset_of(one) for one in self.logs_in(directory)}
+        if name == checkpoint.LOG_STARTS:
+            # Whatever is deleted while a log is moved stays deleted where it goes to.
+            for one in self.logs_in(directory):
+                current = self.logs.get(one.topic_partition, one)
+                offsets[one.topic_partition] = current.log_start_offset
         return {tp: offset for tp, offset in offsets.items() if offset is not None}
-
-    def _remove_at(self, delay_ms: int, path: str) -> None:
-        self._removals.append((asyncio.get_running_loop().time() + delay_ms / 1000, path))
-        self._wake_remover.set()
-
-    async def _remove_when_due(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            self._wake_remover.clear()
-            now = loop.time()
-            due = [path for deadline, path in self._removals if deadline <= now]
-            self._removals = [entry for entry in self._removals if entry[0] > now]
-            if due:
-                await self._disk.offload(partial(self._remove, due))
-            next_deadline = min((deadline for deadline, _ in self._removals), default=None)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(next_deadline):
-                    await self._wake_remover.wait()
-
-    def _remove(self, paths: Sequence[str]) -> None:
-        """In a thread.  What cannot be removed now is removed by the next start."""
-        for path in paths:
-            try:
-                if self._disk.is_directory(path):
-                    self._disk.remove_tree(path)
-                else:
-                    self._disk.remove(path)
-            except FileNotFoundError:
-                pass  # its directory was deleted meanwhile
-            except OSError as error:
-                log.warning("%s cannot be removed: %s", path, error)
 
     # Stop
 
@@ -465,28 +538,21 @@ class LogManager:
         return self._directories
 
     def logs_in(self, directory: LogDirectory) -> list[Log]:
+        """Those that are on their way to it, too."""
         directory_of = self._directory_of
-        return [one for one in self.logs.values() if directory_of[one.directory] is directory]
-
-    def _refused(self, directory: LogDirectory, error: DiskFull) -> None:
-        """Something was not written for lack of room; told once until there is room again."""
-        if directory.full_at_s is None:
-            log.error("%s is full, what needs room is refused: %s", directory.path, error)
-        directory.full_at_s = asyncio.get_running_loop().time()
+        return [
+            one
+            for one in (*self.logs.values(), *self.futures.values())
+            if directory_of[one.directory] is directory
+        ]
 
     async def _look_for_room(self) -> None:
-        now_s = asyncio.get_running_loop().time()
         for directory in self._directories:
-            if directory.failure is None and directory.is_quiet_since(now_s - _ROOM_AFTER_S):
-                path = directory.path
+            if directory.failure is None:
                 try:
-                    free_bytes = await self._disk.offload(partial(self._disk.free_bytes, path))
+                    await directory.look_for_room()
                 except OSError as error:
                     self._fail(directory, error)
-                    continue
-                if free_bytes >= _ROOM_BYTES:
-                    log.info("%s has room again", path)
-                    directory.full_at_s = None
 
     def _fail(self, directory: LogDirectory, error: Exception) -> StorageError:
         """Take a directory offline, with all its logs."""
@@ -497,7 +563,8 @@ class LogManager:
             gone = self.logs_in(directory)
             for one in gone:
                 one.fail(failure)
-                del self.logs[one.topic_partition]
+                of = self.futures if one is self.futures.get(one.topic_partition) else self.logs
+                del of[one.topic_partition]
                 self._flush_due.pop(one, None)
             self.on_offline([one.topic_partition for one in gone])
             failed = all(other.failure is not None for other in self._directories)

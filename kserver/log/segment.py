@@ -198,6 +198,13 @@ class LogSegment:
     def path(self, suffix: str) -> str:
         return segment_path(self.directory, self.base_offset, suffix) + self.state
 
+    def relocate(self, directory: str) -> None:
+        self.directory = directory
+        self.offsets.file.path = self.path(OFFSET_INDEX)
+        self.times.file.path = self.path(TIME_INDEX)
+        self.aborted.path = self.path(TRANSACTION_INDEX)
+        self.file.path = self.path(LOG)
+
     def configure(self, config: TopicConfig) -> None:
         self.max_bytes = config.segment_bytes
         max_ms = config.segment_ms

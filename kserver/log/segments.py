@@ -118,6 +118,11 @@ class Segments:
         """All segments up to the one that holds `offset`."""
         return self._row[: bisect_right(self._bases, offset)]
 
+    def relocate(self, directory: str) -> None:
+        self._directory = directory
+        for segment in self._row:
+            segment.relocate(directory)
+
     def roll(self, base: Offset, now_ms: int) -> LogSegment:
         """Begin a segment at `base`, behind the sealed one.
 

@@ -215,14 +215,18 @@ class ReplicaManager:
                     group.create_task(self._flush(partition))
 
     async def _flush(self, partition: Partition) -> None:
+        flushed = partition.log
         try:
-            await self._logs.flush(partition.log)
+            await self._logs.flush(flushed)
         except DiskFull as error:
             self._logs.disk_full(partition.log, error)
             asyncio.get_running_loop().call_later(_RETRY_S, self.flush_soon, partition)
             return
         except StorageError as error:
-            log.error("%s cannot be flushed: %s", partition.topic_partition, error)
+            if partition.log is not flushed:
+                self.flush_soon(partition)  # it has moved to another directory
+            else:
+                log.error("%s cannot be flushed: %s", partition.topic_partition, error)
             return
         partition.flushed()
         self._purgatory.check(partition.topic_partition)

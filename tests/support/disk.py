@@ -39,6 +39,7 @@ T = TypeVar("T")
 
 MEAN_OFFLOAD_S = 0.002
 MUCH_ROOM_BYTES = 1 << 40
+PAGE_BYTES = 4096
 
 
 class SimDisk:
@@ -70,7 +71,8 @@ class SimDisk:
     def fail(
         self, operation: str, error: int = errno.EIO, *, path: str = "*", times: int | None = None
     ) -> Fault:
-        """Let `operation` (a method's name, of the disk or a file) fail on paths like that one."""
+        """Let `operation` (a method's name, of the disk or a file; * for any) fail on paths like
+        that one."""
         fault = Fault(operation, error, path, times)
         self._faults.append(fault)
         return fault
@@ -196,7 +198,10 @@ class SimDisk:
         return await self.offload(lambda: work(*arguments))
 
     def room_bytes(self) -> int:
-        return max(0, self.capacity_bytes - sum(inode.used_bytes for inode in self._root.inodes()))
+        return max(0, self.capacity_bytes - self.used_bytes())
+
+    def used_bytes(self) -> int:
+        return sum(inode.used_bytes for inode in self._root.inodes())
 
     def touch(self, operation: str, path: str) -> None:
         """Raise what this operation on this path is to fail with."""
@@ -318,7 +323,9 @@ class SimFile:
         """Through a mapping, where no error can be returned."""
         end = position + len(data)
         assert end <= len(self._inode.data), "bus error: the file was cut under its mapping"
-        assert self._room(position, len(data)) == len(data), "bus error: no room under a mapping"
+        page_end = -(-self._inode.used_bytes // PAGE_BYTES) * PAGE_BYTES
+        has_room = end <= page_end or self._room(position, len(data)) == len(data)
+        assert has_room, "bus error: no room under a mapping"
         self._change(("write", position, data))
 
     def _room(self, position: int, size: int) -> int:
@@ -386,7 +393,7 @@ class Fault:
     """How often it still strikes; None: until cleared."""
 
     def strikes(self, operation: str, path: str) -> bool:
-        if operation != self.operation or not fnmatch.fnmatchcase(path, self.path):
+        if self.operation not in (operation, "*") or not fnmatch.fnmatchcase(path, self.path):
             return False
         if self.times is not None:
             if self.times == 0:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 
-from kserver.config.setting import CLASS, Acts, at_least, section, setting
+from kserver.config.setting import (
+    CLASS,
+    LONG,
+    LONG_MAX,
+    PER_BROKER,
+    Acts,
+    at_least,
+    section,
+    setting,
+)
 
 later = partial(setting, acts=Acts.REPLICATION)
 
@@ -28,16 +37,26 @@ class QuotaSettings:
     replication_quota_window_size_seconds: int = later(
         "replication.quota.window.size.seconds", 1, at_least(1), doc="length of each, in seconds"
     )
-    alter_log_dirs_replication_quota_window_num: int = later(
+    replica_alter_log_dirs_io_max_bytes_per_second: int = setting(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        LONG_MAX,
+        at_least(0),
+        type=LONG,
+        dynamic=PER_BROKER,
+        doc="how fast replicas are moved between directories, all of them together",
+    )
+    alter_log_dirs_replication_quota_window_num: int = setting(
         "alter.log.dirs.replication.quota.window.num",
         11,
         at_least(1),
+        acts=Acts.ABSENT,
         doc="samples kept for throttled moves between directories",
     )
-    alter_log_dirs_replication_quota_window_size_seconds: int = later(
+    alter_log_dirs_replication_quota_window_size_seconds: int = setting(
         "alter.log.dirs.replication.quota.window.size.seconds",
         1,
         at_least(1),
+        acts=Acts.ABSENT,
         doc="length of each, in seconds",
     )
     controller_quota_window_num: int = setting(

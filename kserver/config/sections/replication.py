@@ -70,8 +70,7 @@ class ReplicationSettings:
         "num.replica.alter.log.dirs.threads",
         None,
         type=INT,
-        acts=Acts.ABSENT,
-        doc="threads that move replicas between directories; as many as directories when unset",
+        doc="replicas moved between directories at once; as many as directories when unset",
     )
     controller_socket_timeout_ms: int = later(
         "controller.socket.timeout.ms",

@@ -1,0 +1,58 @@
+"""Files and directories that are removed some time after they were given up.
+
+They bear another name by then, so that the next start removes what a crash left.  Kafka: the
+delayed deletion of LogManager and UnifiedLog.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kserver.world.disk import Disk
+
+log = logging.getLogger(__name__)
+
+
+class Removals:
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._due: list[tuple[float, str]] = []
+        """When, by the loop's time, to remove which."""
+        self._added = asyncio.Event()
+
+    def add(self, delay_ms: int, path: str) -> None:
+        self._due.append((asyncio.get_running_loop().time() + delay_ms / 1000, path))
+        self._added.set()
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._added.clear()
+            now = loop.time()
+            due = [path for deadline, path in self._due if deadline <= now]
+            self._due = [entry for entry in self._due if entry[0] > now]
+            if due:
+                await self._disk.offload(partial(self._remove, due))
+            next_deadline = min((deadline for deadline, _ in self._due), default=None)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(next_deadline):
+                    await self._added.wait()
+
+    def _remove(self, paths: Sequence[str]) -> None:
+        """In a thread.  What cannot be removed now is removed by the next start."""
+        for path in paths:
+            try:
+                if self._disk.is_directory(path):
+                    self._disk.remove_tree(path)
+                else:
+                    self._disk.remove(path)
+            except FileNotFoundError:
+                pass  # its directory was deleted meanwhile
+            except OSError as error:
+                log.warning("%s cannot be removed: %s", path, error)

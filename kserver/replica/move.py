@@ -1,0 +1,251 @@
+"""Replicas on their way from one log directory to another, while they are written to and read.
+
+    asked       the future log is made: `topic-0.<32 hex digits>-future` in the other directory
+    copying     batch after batch is appended to it as a follower would, at the pace that is allowed
+    caught up   it is flushed, what a start must know of it is written, the rest is copied; then, on
+                the loop and in one go, it is brought to disk as far as the old one is, the old
+                log's directory is given up, the future one gets its name, and the partition goes on
+    given up    asked for another directory, or for the one where it is; the topic deleted; a disk
+                failed: the future log is dropped
+
+    crash while           leaves                       the next start
+    copying, caught up    the old log, a future one    drops the future one
+    swapping              the future one, which has    gives it its name
+                          all
+
+Where the old log begins anew, as after a truncation or a deletion of all that was copied, so does
+the copy.  Several replicas are copied at once (num.replica.alter.log.dirs.threads).  Kafka:
+ReplicaAlterLogDirsThread, Partition.maybeReplaceCurrentWithFutureReplica.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from kserver.config.broker import BrokerConfig
+from kserver.errors import DiskFull, ErrorCode, KafkaError, StorageError
+from kserver.log.log import Cold, Log
+from kserver.log.manager import LogManager
+from kserver.model import TopicPartition
+from kserver.replica.manager import ReplicaManager
+from kserver.replica.partition import Partition
+from kserver.world import World
+
+log = logging.getLogger(__name__)
+
+_CHUNK_BYTES = 1 << 20
+_LAST_BYTES = 8 << 20
+"""What may be left to copy when the logs are swapped: the event loop waits for it, some 20 ms."""
+_RETRY_S = 1.0
+_LONGEST_NAME = 255
+
+
+class Moves:
+    """`begin` what is asked for; `run` does it."""
+
+    def __init__(
+        self,
+        world: World,
+        logs: LogManager,
+        replicas: ReplicaManager,
+        config: Callable[[], BrokerConfig],
+    ) -> None:
+        self._world = world
+        self._logs = logs
+        self._replicas = replicas
+        self._config = config
+        self._asked: dict[TopicPartition, Log] = {}
+        """The future logs that wait for their turn."""
+        self._has_asked = asyncio.Event()
+        self._due_s = 0.0
+        """When, by the loop's time, all that was copied so far may have been."""
+
+    def begin(self, topic: str, number: int, path: str) -> None:
+        """Raises KafkaError, as Kafka's ReplicaManager.alterReplicaLogDirs."""
+        directory = next((d for d in self._logs.directories if d.path == path), None)
+        if directory is None:
+            raise KafkaError(
+                ErrorCode.log_dir_not_found, f"Log dir {path} is not found in the config."
+            )
+        if directory.failure is not None:
+            raise KafkaError(ErrorCode.kafka_storage_error, f"Log directory {path} is offline")
+        try:
+            partition = self._replicas.get(topic, number)
+        except KafkaError as error:
+            if error.code is ErrorCode.kafka_storage_error:
+                raise
+            raise KafkaError(ErrorCode.replica_not_available) from error
+        current = partition.log
+        key = partition.topic_partition
+        if current.failure is not None:
+            raise KafkaError(ErrorCode.kafka_storage_error, f"Partition {key} is offline")
+        future = self._logs.futures.get(key)
+        try:
+            if self._logs.directory_of(current) is directory:
+                self._logs.drop_future(key)
+            elif future is None or self._logs.directory_of(future) is not directory:
+                if len(f"{key}.{0:032x}-future") > _LONGEST_NAME:
+                    raise KafkaError(
+                        ErrorCode.invalid_topic_exception, "The topic name is too long."
+                    )
+                if any(d.failure is not None for d in self._logs.directories):
+                    raise KafkaError(
+                        ErrorCode.kafka_storage_error, "A log directory of this broker is offline"
+                    )
+                self._asked[key] = self._logs.create_future(current, directory)
+                self._has_asked.set()
+                log.info("%s moves from %s to %s", key, current.directory, path)
+        except StorageError as error:
+            raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
+
+    async def run(self) -> None:
+        running: set[asyncio.Task[None]] = set()
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                while self._asked and len(running) < self._limit():
+                    key = next(iter(self._asked))
+                    future = self._asked.pop(key)
+                    task = tasks.create_task(self._supervise(key, future))
+                    running.add(task)
+                    task.add_done_callback(running.discard)
+                    task.add_done_callback(lambda _: self._has_asked.set())
+                self._has_asked.clear()
+                await self._has_asked.wait()
+
+    def _limit(self) -> int:
+        return self._config().num_replica_alter_log_dirs_threads or len(self._logs.directories)
+
+    async def _supervise(self, key: TopicPartition, future: Log) -> None:
+        try:
+            while self._is_wanted(key, future):
+                partition = self._replicas.partitions[key]
+                try:
+                    await self._copy(partition, future)
+                    if self._is_wanted(key, future) and await self._swap(partition, future):
+                        log.info("%s has moved to %s", key, future.directory)
+                        return
+                except DiskFull as error:
+                    self._logs.disk_full(future, error)
+                    await asyncio.sleep(_RETRY_S)
+        except (KafkaError, StorageError) as error:
+            if self._logs.futures.get(key) is future:
+                log.error("%s is not moved: %s", key, error)
+                self._drop(key)
+            elif future is not self._logs.get(key):
+                log.info("%s is not moved: %s", key, error)
+
+    def _drop(self, key: TopicPartition) -> None:
+        # Where the disk fails, it is told as the directory's failure.
+        with contextlib.suppress(StorageError):
+            self._logs.drop_future(key)
+
+    def _is_wanted(self, key: TopicPartition, future: Log) -> bool:
+        if self._logs.futures.get(key) is not future:
+            return False
+        partition = self._replicas.partitions.get(key)
+        if partition is None or partition.log.failure is not None:
+            self._drop(key)
+            return False
+        return True
+
+    async def _copy(self, partition: Partition, future: Log) -> None:
+        """Until all is there but for what was appended in the last moment, or it is given up."""
+        key = partition.topic_partition
+        while self._is_wanted(key, future):
+            source = partition.log
+            offset, end = max(future.log_end_offset, source.log_start_offset), source.log_end_offset
+            if offset > end or source.segments[0].base_offset > future.log_end_offset:
+                await future.truncate_fully_and_start_at(source.segments[0].base_offset)
+                continue
+            found = source.read(offset, self._chunk_bytes(), up_to=end)
+            if isinstance(found, Cold):
+                await source.read_cold(offset, self._chunk_bytes(), up_to=end)
+                continue
+            if found.data is None:
+                future.roll(self._now_ms(), end)  # compaction left nothing at the end
+                return
+            try:
+                chunk = await self._world.disk.offload(found.data.read)
+            except OSError as error:
+                raise source.failed(error) from error
+            if not self._is_wanted(key, future):
+                return
+            self._append(chunk, future)
+            if future.log_end_offset >= end:
+                return
+            await self._pace(len(chunk))
+
+    def _append(self, chunk: bytes, future: Log) -> None:
+        appended = future.append_as_follower(memoryview(bytearray(chunk)), self._now_ms())
+        if appended is None:
+            raise KafkaError(ErrorCode.corrupt_message, "no whole batch can be read")
+
+    def _chunk_bytes(self) -> int:
+        return max(1, min(_CHUNK_BYTES, self._bytes_per_second()))
+
+    def _bytes_per_second(self) -> int:
+        return self._config().replica_alter_log_dirs_io_max_bytes_per_second
+
+    async def _pace(self, size: int) -> None:
+        now_s = asyncio.get_running_loop().time()
+        self._due_s = max(self._due_s, now_s) + size / max(1, self._bytes_per_second())
+        await asyncio.sleep(self._due_s - now_s)
+
+    def _now_ms(self) -> int:
+        return self._world.clock.now_ms()
+
+    async def _swap(self, partition: Partition, future: Log) -> bool:
+        """False where it must be tried again, or was given up."""
+        source = partition.log
+        await future.flush()
+        await self._logs.write_checkpoints(future)
+        await self._logs.stop_cleaning(source)
+        # From here on nothing is awaited.
+        if not self._is_wanted(partition.topic_partition, future) or partition.log is not source:
+            return False
+        if not self._copy_rest(source, future):
+            return False
+        future.update_high_watermark(source.high_watermark)
+        future.increment_log_start_offset(source.log_start_offset)
+        for epoch, start_offset in source.epochs.entries:
+            future.assign_epoch(epoch, start_offset)
+        future.producers = source.producers
+        future.cleaned_to = source.cleaned_to
+        future.reconfigure(source.config)
+        partition.log = self._logs.take_future(source)
+        if partition.log.config.flush_before_ack:
+            self._replicas.flush_soon(partition)
+        return True
+
+    def _copy_rest(self, source: Log, future: Log) -> bool:
+        """Waits for the disk.  False where there is too much left."""
+        active = future.segments[-1]
+        copied = 0
+        while future.log_end_offset < source.log_end_offset:
+            end = source.log_end_offset
+            offset = max(future.log_end_offset, source.log_start_offset)
+            found = source.read(offset, _CHUNK_BYTES, up_to=end)
+            if isinstance(found, Cold) or copied + found.size > _LAST_BYTES:
+                return False
+            if found.data is None:
+                future.roll(self._now_ms(), end)
+                break
+            try:
+                chunk = found.data.read()
+            except OSError as error:
+                raise source.failed(error) from error
+            self._append(chunk, future)
+            copied += found.size
+        if future.recovery_point < source.recovery_point:
+            # What was flushed, and acknowledged for that, must not be lost by the move.
+            if future.segments[-1] is not active:
+                return False
+            try:
+                active.file.sync()
+            except OSError as error:
+                raise future.failed(error) from error
+            future.recovery_point = future.log_end_offset
+        return future.log_end_offset == source.log_end_offset

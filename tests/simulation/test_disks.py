@@ -1,0 +1,351 @@
+"""Several log directories of an unchanged broker: disks fail and fill, replicas move; by seed."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+
+import pytest
+
+from kserver.errors import ErrorCode
+from kserver.peer import Peer
+from kserver.wire.batch import batches
+from kserver.wire.versions import request
+from tests.simulation.test_broker import batch, create, fetch, produce
+from tests.support.loop import SimLoop, simulate
+from tests.support.simulated import DATA, SimulatedBroker
+
+LIST_OFFSETS, METADATA, DELETE_RECORDS = 2, 3, 21
+ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS, DESCRIBE_TOPIC_PARTITIONS = 34, 35, 75
+PARTITIONS = 6
+DIRECTORIES = ("/a", "/b", "/c")
+SETTINGS = {
+    "log.dirs": ",".join(DIRECTORIES),
+    "log.retention.check.interval.ms": 300,
+    "log.flush.offset.checkpoint.interval.ms": 200,
+    "log.flush.start.offset.checkpoint.interval.ms": 200,
+    "replica.high.watermark.checkpoint.interval.ms": 200,
+}
+SMALL = {"segment_bytes": 1000, "segment_index_bytes": 4096, "index_interval_bytes": 100}
+OK, FAILED = ErrorCode.none, ErrorCode.kafka_storage_error
+
+
+async def started(loop: SimLoop, **topic: object) -> tuple[SimulatedBroker, Peer]:
+    broker = SimulatedBroker(loop, SETTINGS)
+    # Coordination has a disk of its own here.
+    broker.disk.make_directories(DATA)
+    broker.disk.sync_directory("/")
+    await broker.start()
+    peer = await broker.connect()
+    await create(peer, "t", PARTITIONS, **SMALL, **topic)
+    return broker, peer
+
+
+def place_of(broker: SimulatedBroker, partition: int) -> str:
+    """The directory that holds it, by its own name."""
+    found = [d for d in DIRECTORIES if broker.disk.exists(f"{d}/t-{partition}")]
+    assert len(found) == 1, (partition, found)
+    return found[0]
+
+
+async def values_from(peer: Peer, partition: int, offset: int = 0) -> dict[int, bytes]:
+    """By offset."""
+    found: dict[int, bytes] = {}
+    while True:
+        answer = await fetch(peer, "t", partition, offset)
+        if answer.error_code is ErrorCode.offset_out_of_range:
+            offset = answer.log_start_offset
+            continue
+        assert answer.error_code is OK, answer
+        if not answer.records:
+            return found
+        for one in batches(answer.records):
+            found |= {r.offset: r.value for r in one.records() if r.offset >= offset}
+            offset = one.next_offset
+
+
+async def move(peer: Peer, partition: int, path: str) -> ErrorCode:
+    build = request(ALTER_REPLICA_LOG_DIRS, 2)
+    topics = [build.dirs.topics(name="t", partitions=(partition,))]
+    answer = await peer.call(build(dirs=[build.dirs(path=path, topics=topics)]))
+    return answer.results[0].partitions[0].error_code
+
+
+async def delete_before(peer: Peer, partition: int, offset: int) -> ErrorCode:
+    build = request(DELETE_RECORDS, 2)
+    asked = build.topics.partitions(partition_index=partition, offset=offset)
+    answer = await peer.call(build(topics=[build.topics(name="t", partitions=[asked])]))
+    return answer.topics[0].partitions[0].error_code
+
+
+async def described(peer: Peer) -> dict[str, tuple[ErrorCode, dict[int, tuple[int, bool]]]]:
+    """Of each directory its error, and lag and future of the topic's replicas."""
+    answer = await peer.call(request(DESCRIBE_LOG_DIRS, 4)(topics=None))
+    return {
+        found.log_dir: (
+            found.error_code,
+            {
+                p.partition_index: (p.offset_lag, p.is_future_key)
+                for topic in found.topics
+                for p in topic.partitions
+            },
+        )
+        for found in answer.results
+    }
+
+
+class Writers:
+    """A producer to each partition; what was acknowledged, and the codes of what was not."""
+
+    def __init__(self, broker: SimulatedBroker, peer: Peer) -> None:
+        self.broker = broker
+        self.peer = peer
+        self.acked: dict[int, dict[int, bytes]] = {p: {} for p in range(PARTITIONS)}
+        self.refused: dict[int, set[ErrorCode]] = {p: set() for p in range(PARTITIONS)}
+        self.count = 0
+
+    async def write(self, partition: int) -> ErrorCode:
+        self.count += 1
+        value = b"%d." % self.count * self.broker.loop.random.randrange(1, 30)
+        sent = batch(self.broker.clock.now_ms(), value)
+        answer = await produce(self.peer, "t", partition, sent)
+        if answer.error_code is OK:
+            self.acked[partition][answer.base_offset] = value
+        else:
+            self.refused[partition].add(answer.error_code)
+        return answer.error_code
+
+    async def some(self, partition: int, times: int) -> None:
+        for _ in range(times):
+            await self.write(partition)
+            await asyncio.sleep(self.broker.loop.random.random() / 50)
+
+    async def all(self, times: int) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for partition in range(PARTITIONS):
+                tasks.create_task(self.some(partition, times))
+
+    async def check(self, peer: Peer, partitions: range | set[int] = range(PARTITIONS)) -> None:
+        """What was acknowledged and not deleted is there, under its offset."""
+        for partition in partitions:
+            found = await values_from(peer, partition)
+            first = min(found, default=1 << 62)
+            expected = {o: v for o, v in self.acked[partition].items() if o >= first}
+            assert expected.items() <= found.items(), (partition, expected.keys() - found.keys())
+
+
+FAULTS = {
+    "write_at": (errno.EIO, errno.EROFS, errno.ENOSPC),
+    "sync": (errno.EIO, errno.ENOSPC),
+    "open": (errno.EIO, errno.EROFS, errno.ENOSPC),
+    "rename": (errno.EIO, errno.EROFS),
+    "truncate": (errno.EIO, errno.EROFS),
+    "replace_file": (errno.EIO, errno.EROFS, errno.ENOSPC),
+    "sync_directory": (errno.EIO,),
+    "read_at": (errno.EIO,),
+    "remove": (errno.EIO, errno.EROFS),
+}
+
+
+async def one_directory_fails(loop: SimLoop) -> None:
+    chance: random.Random = loop.random
+    flushes = chance.random() < 0.5
+    broker, peer = await started(loop, flush_before_ack=str(flushes).lower())
+    writers = Writers(broker, peer)
+    await writers.all(chance.randrange(10))
+    bad = chance.choice(DIRECTORIES)
+    there = {p for p in range(PARTITIONS) if place_of(broker, p) == bad}
+    well = set(range(PARTITIONS)) - there
+    operation = chance.choice(list(FAULTS))
+    code = chance.choice(FAULTS[operation])
+    times = chance.choice([None, None, 1, 3])
+    broker.disk.cold_chance = chance.choice([0.0, 0.5])
+    fault = broker.disk.fail(operation, code, path=f"{bad}/*", times=times)
+    loop.trace.add("fails", bad, operation, errno.errorcode[code], times)
+    await writers.all(20)
+    assert all(not writers.refused[p] for p in well), writers.refused
+    assert set().union(*writers.refused.values()) <= {FAILED, ErrorCode.request_timed_out}
+    await writers.check(peer, well)
+
+    error, replicas = (await described(peer))[bad]
+    assert (error is OK) == (replicas.keys() == there)
+    if error is OK:
+        fault.clear()
+        await asyncio.sleep(5)
+        assert [await writers.write(p) for p in range(PARTITIONS)] == [OK] * PARTITIONS
+        await writers.check(peer)
+    assert not broker.bugs
+    if chance.random() < 0.5:
+        await broker.kill()
+    elif flushes:
+        await broker.cut_power()
+    else:
+        await broker.stop()
+    fault.clear()
+    await broker.start()
+    peer = await broker.connect()
+    await writers.check(peer)
+    writers.peer = peer
+    assert [await writers.write(p) for p in range(PARTITIONS)] == [OK] * PARTITIONS
+    await broker.stop()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_directory_that_fails_takes_nothing_with_it_but_its_own(seed):
+    simulate(one_directory_fails, seed)
+
+
+async def it_is_told(loop: SimLoop) -> None:
+    broker, peer = await started(loop)
+    writers = Writers(broker, peer)
+    await writers.all(3)
+    reader = await broker.connect("reader")
+    waiting = asyncio.ensure_future(fetch(reader, "t", 0, 3, max_wait_ms=20_000))
+    bad = place_of(broker, 0)
+    there = {p for p in range(PARTITIONS) if place_of(broker, p) == bad}
+    await asyncio.sleep(1)
+    broker.disk.fail("*", errno.EIO, path=f"{bad}/*")
+    assert await writers.write(max(there)) is FAILED
+    # Nobody waits for a partition that is gone.
+    asked_s = loop.time()
+    assert (await waiting).error_code is FAILED
+    assert loop.time() - asked_s < 1
+
+    async def told(peer: Peer) -> None:
+        build = request(METADATA, 9)
+        topic = (await peer.call(build(topics=[build.topics(name="t")]))).topics[0]
+        build = request(DESCRIBE_TOPIC_PARTITIONS, 0)
+        page = (await peer.call(build(topics=[], response_partition_limit=99))).topics[0]
+        for partitions in (topic.partitions, page.partitions):
+            for p in partitions:
+                lost = p.partition_index in there
+                assert p.error_code is (ErrorCode.leader_not_available if lost else OK)
+                assert (p.leader_id, p.offline_replicas) == ((-1, (0,)) if lost else (0, ()))
+                assert (p.replica_nodes, p.isr_nodes) == ((0,), (0,))
+        for p in range(PARTITIONS):
+            code = FAILED if p in there else OK
+            assert await writers.write(p) is code
+            assert (await fetch(peer, "t", p, 0)).error_code is code
+            build = request(LIST_OFFSETS, 5)
+            asked = build.topics.partitions(partition_index=p, timestamp=-1)
+            topics = [build.topics(name="t", partitions=[asked])]
+            answer = await peer.call(build(topics=topics, replica_id=-1))
+            assert answer.topics[0].partitions[0].error_code is code
+            assert await delete_before(peer, p, 0) is code
+            assert await move(peer, p, bad) is FAILED
+        for path, (error, replicas) in (await described(peer)).items():
+            assert error is (FAILED if path == bad else OK)
+            assert replicas.keys().isdisjoint(there)
+
+    await told(peer)
+    # A start with that disk makes no empty logs for what lies on it.
+    await broker.stop()
+    broker.disk = broker.disk.kill()
+    broker.disk.fail("*", errno.EIO, path=f"{bad}*")
+    await broker.start()
+    peer = writers.peer = await broker.connect()
+    await told(peer)
+    await create(peer, "new", 4)
+    assert (await produce(peer, "new", 3, batch(broker.clock.now_ms(), b"x"))).error_code is OK
+    # It is back with the disk.
+    await broker.kill()
+    await broker.start()
+    peer = await broker.connect()
+    await writers.check(peer)
+    await broker.stop()
+
+
+def test_what_is_on_a_failed_disk_is_told_everywhere():
+    simulate(it_is_told, 1)
+
+
+async def all_are_full(loop: SimLoop) -> None:
+    chance = loop.random
+    broker, peer = await started(loop)
+    writers = Writers(broker, peer)
+    await writers.all(5)
+    # Nothing that is written now finds room, until it does.
+    for _ in range(3):
+        disk = broker.disk
+        disk.capacity_bytes = disk.used_bytes() + chance.randrange(5000)
+        await writers.all(30)
+        assert any(writers.refused.values())
+        assert set().union(*writers.refused.values()) == {FAILED}
+        for refused in writers.refused.values():
+            refused.clear()
+        await writers.check(peer)
+        if chance.random() < 0.3:
+            await broker.kill()
+            broker.disk.capacity_bytes = 1 << 40
+            await broker.start()
+            peer = writers.peer = await broker.connect()
+        disk = broker.disk
+        disk.capacity_bytes = 1 << 40
+        assert [await writers.write(p) for p in range(PARTITIONS)] == [OK] * PARTITIONS
+        await asyncio.sleep(10)
+    assert all(error is OK for error, _ in (await described(peer)).values())
+    assert not broker.bugs
+    await (broker.stop() if chance.random() < 0.5 else broker.kill())
+    await broker.start()
+    await writers.check(await broker.connect())
+    await broker.stop()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_full_disk_refuses_and_loses_nothing_and_goes_on(seed):
+    simulate(all_are_full, seed)
+
+
+async def replicas_move(loop: SimLoop) -> None:
+    """Anywhere, while they are written to, cut at their start, killed and cut from power."""
+    chance = loop.random
+    flushes = chance.random() < 0.5
+    broker, peer = await started(loop, flush_before_ack=str(flushes).lower(), retention_ms=-1)
+    writers = Writers(broker, peer)
+    starts = dict.fromkeys(range(PARTITIONS), 0)
+
+    async def meddle() -> None:
+        for _ in range(chance.randrange(1, 12)):
+            partition = chance.randrange(PARTITIONS)
+            if chance.random() < 0.3 and writers.acked[partition]:
+                offset = chance.choice(list(writers.acked[partition]))
+                if await delete_before(peer, partition, offset) is OK:
+                    starts[partition] = max(starts[partition], offset)
+            else:
+                assert await move(peer, partition, chance.choice(DIRECTORIES)) is OK
+            await asyncio.sleep(chance.random() / 10)
+
+    for _ in range(3):
+        writing = asyncio.ensure_future(writers.all(chance.randrange(5, 25)))
+        await meddle()
+        await writing
+        assert not any(writers.refused.values()), writers.refused
+        ending = chance.randrange(3)
+        if ending == 0:
+            await asyncio.sleep(2)
+            found = await described(peer)
+            assert not any(future for _, of in found.values() for _, future in of.values())
+            await broker.stop()
+        elif ending == 1 and flushes:
+            await broker.cut_power()
+        else:
+            await broker.kill()
+        assert not broker.bugs
+        await broker.start()
+        peer = writers.peer = await broker.connect()
+        for partition in range(PARTITIONS):
+            place_of(broker, partition)
+            found = await values_from(peer, partition)
+            assert min(found, default=starts[partition]) >= starts[partition]
+        await writers.check(peer)
+        await asyncio.sleep(100)
+        for directory in DIRECTORIES:
+            left = [n for n in broker.disk.list(directory) if n.endswith(("-future", "-delete"))]
+            assert not left
+    await broker.stop()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_replicas_move_and_nothing_is_lost_or_comes_back(seed):
+    simulate(replicas_move, seed)
