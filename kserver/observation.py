@@ -213,6 +213,21 @@ class Observation:
         self.windowed.append(logs.flush_times_ms)
         self.metrics.add(catalog.FLUSH_TIMES, lambda: [((), logs.flush_times_ms)])
 
+        cleaner = logs.cleaner
+        self.metrics.gauge(catalog.CLEANINGS, lambda: cleaner.cleanings)
+        self.metrics.gauge(catalog.CLEANING_TIME, lambda: cleaner.longest_s)
+        self.metrics.gauge(
+            catalog.CLEANER_RECOPY,
+            lambda: 100 * cleaner.written_bytes / max(cleaner.read_bytes, 1),
+        )
+        self.metrics.add(
+            catalog.UNCLEANABLE,
+            lambda: [
+                ((one.path,), sum(log in cleaner.uncleanable for log in logs.logs_in(one)))
+                for one in logs.directories
+            ],
+        )
+
     def _observe_requests(self, parts: Parts, listeners: Listeners) -> None:
         meters = parts.requests.meters
 

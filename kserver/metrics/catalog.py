@@ -117,6 +117,19 @@ FLUSH_TIMES = Metric(
     "Flushes of logs to disk, and the milliseconds that each waited for it",
 )
 
+_cleaner = _of("kafka.log", "LogCleaner")
+CLEANING_TIME = _cleaner(
+    "max-clean-time-secs", "The longest cleaning of a compacted log, in seconds"
+)
+CLEANER_RECOPY = _cleaner(
+    "cleaner-recopy-percent", "Of the bytes that cleanings read, the percentage that they kept"
+)
+UNCLEANABLE = _of("kafka.log", "LogCleanerManager")(
+    "uncleanable-partitions-count",
+    "Compacted logs of a directory that cannot be cleaned until someone has looked at them",
+    labels=DIRECTORY,
+)
+
 _requests = _of("kafka.network", "RequestMetrics")
 REQUESTS = _requests(
     "RequestsPerSec", "Requests answered, by API and version", METER, REQUEST_VERSION
@@ -209,6 +222,8 @@ IS_UNDER_REPLICATED = _own(
     labels=PARTITION,
 )
 
+CLEANINGS = _own("k_log_cleanings_total", "Cleanings of compacted logs", METER)
+
 # As Prometheus' own clients name them.
 CPU = _own("process_cpu_seconds_total", "User and system time of the process", METER)
 RESIDENT = _own("process_resident_memory_bytes", "Memory of the process that is in RAM")
@@ -258,6 +273,10 @@ SECTIONS: Mapping[str, Sequence[Metric]] = {
         OFFLINE_DIRECTORIES,
         DIRECTORY_OFFLINE,
         FLUSH_TIMES,
+        CLEANINGS,
+        CLEANING_TIME,
+        CLEANER_RECOPY,
+        UNCLEANABLE,
     ),
     "Requests and connections": (
         REQUESTS,
