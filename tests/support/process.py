@@ -52,9 +52,8 @@ class BrokerProcess:
     def start(self) -> BrokerProcess:
         """Returns once it says that it started; RuntimeError with its output when it does not."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        overrides = [w for k, v in self.settings.items() for w in ("--override", f"{k}={v}")]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "kserver", *overrides],
+            [sys.executable, "-m", "kserver", *self.arguments()],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
@@ -70,6 +69,10 @@ class BrokerProcess:
             raise RuntimeError("the broker did not start:\n" + "".join(self.output))
         self.settings["listeners"] = f"PLAINTEXT://{self.address}"
         return self
+
+    def arguments(self) -> list[str]:
+        """How it is told its settings."""
+        return [word for k, v in self.settings.items() for word in ("--override", f"{k}={v}")]
 
     def _read(self, process: subprocess.Popen[str], found: threading.Event) -> None:
         assert process.stdout is not None
