@@ -17,22 +17,33 @@ import pytest
 
 from kserver import znodes
 from kserver.config.broker import BrokerConfig
+from kserver.controller.configs import Change, Op, OpType
 from kserver.controller.controller import Controller
 from kserver.controller.topics import NewPartitions, NewTopic
 from kserver.metadata import BrokerInfo, ClusterMetadata, MetadataCache
-from kserver.model import Endpoint, TopicPartition
+from kserver.model import NO_BROKER, Endpoint, TopicPartition
 from kserver.registration import Registration, cluster_id, prepare
 from kserver.world import World
 from kserver.world.clock import WallClock
 from kserver.world.disk import OsDisk
 from kserver.world.kazoo import KazooZooKeeper
 from tests.support import tools
+from tests.support.wire_client import WireClient
 from tests.support.zookeeper_server import ZooKeeperServer
 
 APACHE = [sys.executable, str(Path(__file__).parents[1] / "support" / "apache_kafka.py")]
 VERSION = "3.9.2"
 START_TIMEOUT_S = 120
 ENDPOINT = Endpoint("PLAINTEXT", "PLAINTEXT", "localhost", 9092)
+
+
+DESCRIBE_CONFIGS, TOPIC, BROKER = 32, 2, 4
+BROKER_KEYS = ((BROKER, "1", "max.connections"), (BROKER, "1", "message.max.bytes"))
+CHANGES = [
+    Change(TOPIC, "ours", [Op("segment.ms", OpType.SET, "777777")]),
+    Change(BROKER, "", [Op("max.connections", OpType.SET, "500")]),
+    Change(BROKER, "1", [Op("message.max.bytes", OpType.SET, "2000000")]),
+]
 
 
 class OurBroker:
@@ -129,6 +140,8 @@ class History:
             grown = [NewPartitions("gone", 3)]
             assert await broker.controller.create_partitions(grown, validate_only=False) == [None]
             assert await broker.controller.delete_topics(["gone"]) == [None]
+            altered = await broker.controller.alter_configs(CHANGES, validate_only=False)
+            assert altered == [None] * len(CHANGES)
             self.our_tree = await read_tree(self.connect)
 
     def theirs(self, apache):
@@ -140,6 +153,13 @@ class History:
         tool("kafka-console-producer.sh", apache, "--topic", "ours", stdin="one\ntwo\n")
         self.described = tool("kafka-topics.sh", apache, "--describe", "--topic", "ours")
         self.their_tree = asyncio.run(read_tree(self.connect))
+        self.in_force = {}
+        with WireClient(apache) as client:
+            for kind, name, key in ((TOPIC, "ours", "segment.ms"), *BROKER_KEYS):
+                asked = {"resource_type": kind, "resource_name": name, "configuration_keys": [key]}
+                (result,) = client.call(DESCRIBE_CONFIGS, 4, resources=[asked]).results
+                (told,) = result.configs
+                self.in_force[key] = (told.value, told.config_source)
 
     async def ours_again(self):
         async with OurBroker(KazooZooKeeper(self.connect)) as broker:
@@ -170,6 +190,23 @@ def test_apache_finds_our_topic_as_we_made_it(history):
     assert [line.split("\t")[2:6] for line in partitions] == [
         [f"Partition: {p}", "Leader: 1", "Replicas: 1", "Isr: 1"] for p in range(12)
     ]
+
+
+def test_apache_has_what_we_set_in_force(history):
+    own_topic, own_broker, all_brokers = 1, 2, 3
+    assert history.in_force == {
+        "segment.ms": ("777777", own_topic),
+        "max.connections": ("500", all_brokers),
+        "message.max.bytes": ("2000000", own_broker),
+    }
+
+
+def test_we_find_what_apache_set_beside_what_we_did(history):
+    assert history.image.broker_configs == {
+        NO_BROKER: {"max.connections": "500", "log.cleaner.threads": "2"},
+        1: {"message.max.bytes": "2000000"},
+    }
+    assert history.image.topics["ours"].config["segment.ms"] == "777777"
 
 
 def test_we_find_apaches_topics_as_it_made_them(history):

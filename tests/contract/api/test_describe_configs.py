@@ -2,13 +2,15 @@ import pytest
 
 from kserver.api import describe_configs as module
 from kserver.errors import ErrorCode
-from tests.contract.api.calls import METADATA
+from tests.contract.api.calls import node_id
+from tests.support import brokers
 
 KEY, VERSIONS = module.KEY, module.VERSIONS
 every_version = pytest.mark.parametrize("version", VERSIONS)
 
-TOPIC, BROKER = 2, 4
-DYNAMIC_TOPIC, STATIC_BROKER, DEFAULT = 1, 4, 5
+TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+DYNAMIC_TOPIC, DYNAMIC_DEFAULT, STATIC_BROKER, DEFAULT, DYNAMIC_LOGGER = 1, 3, 4, 5, 6
+INCREMENTAL_ALTER_CONFIGS, SET, DELETE = 44, 0, 1
 BOOLEAN, STRING, INT, LONG, LIST = 1, 2, 3, 5, 7
 FIRST_WITH_TYPES = 3
 
@@ -22,10 +24,6 @@ def describe(client, version, kind, name, *keys, **fields):
     (result,) = client.call(KEY, version, resources=[resource], **fields).results
     assert (result.resource_type, result.resource_name) == (kind, name)
     return result
-
-
-def node_id(client):
-    return str(client.call(METADATA, 1, topics=[]).brokers[0].node_id)
 
 
 @every_version
@@ -125,3 +123,69 @@ def test_what_does_not_exist_is_refused_alone(client, topic, version, resource, 
 @every_version
 def test_an_unknown_kind_of_resource_is_refused(client, version):
     assert describe(client, version, 99, "x").error_code is ErrorCode.invalid_request
+
+
+@pytest.fixture
+def segment_bytes_of_all(client):
+    """`log.segment.bytes` is set for all brokers."""
+
+    def alter(operation, value):
+        change = {"name": "log.segment.bytes", "config_operation": operation, "value": value}
+        resource = {"resource_type": BROKER, "resource_name": "", "configs": [change]}
+        (result,) = client.call(
+            INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False
+        ).responses
+        assert result.error_code is ErrorCode.none
+
+    def value():
+        told = describe(client, 1, BROKER, node_id(client), "log.segment.bytes").configs
+        return told[0].value
+
+    alter(SET, "2000000")
+    brokers.until(lambda: value() == "2000000")
+    yield "2000000"
+    alter(DELETE, None)
+    brokers.until(lambda: value() != "2000000")
+
+
+@every_version
+def test_of_the_default_of_all_brokers_only_what_is_set_is_told(
+    client, segment_bytes_of_all, version
+):
+    result = describe(client, version, BROKER, "", include_synonyms=True)
+    told = {c.name: c for c in result.configs}
+    assert told.keys() - {"min.insync.replicas"} == {"log.segment.bytes"}  # 4.3 sets that itself
+    (synonym,) = told["log.segment.bytes"].synonyms
+    assert (synonym.value, synonym.source) == (segment_bytes_of_all, DYNAMIC_DEFAULT)
+    assert not told["log.segment.bytes"].read_only
+
+
+@every_version
+def test_a_topic_tells_what_is_set_of_brokers(client, topic, segment_bytes_of_all, version):
+    result = describe(client, version, TOPIC, topic.name, "segment.bytes", include_synonyms=True)
+    (told,) = result.configs
+    assert (told.value, told.config_source) == (segment_bytes_of_all, DYNAMIC_DEFAULT)
+    assert [(s.name, s.source) for s in told.synonyms] == [
+        ("log.segment.bytes", DYNAMIC_DEFAULT),
+        ("log.segment.bytes", DEFAULT),
+    ]
+
+
+@every_version
+def test_a_brokers_loggers_are_told_with_their_levels(client, version):
+    result = describe(client, version, LOGGER, node_id(client), include_synonyms=True)
+    told = {c.name: c for c in result.configs}
+    assert told["root"].value == "INFO"
+    for one in told.values():
+        assert one.value in ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF")
+        assert (one.config_source, one.is_sensitive, one.synonyms) == (DYNAMIC_LOGGER, False, ())
+    for name in ("", "77", "x"):
+        assert describe(client, version, LOGGER, name).error_code is ErrorCode.invalid_request
+
+
+@every_version
+@pytest.mark.parametrize("sort", [CLIENT_METRICS, GROUP])
+def test_what_has_no_settings_here_is_refused_with_the_reason(client, only_ours, version, sort):
+    result = describe(client, version, sort, "x")
+    assert result.error_code is ErrorCode.invalid_request
+    assert "This broker" in result.error_message
