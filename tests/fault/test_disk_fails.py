@@ -1,0 +1,194 @@
+"""Disks that fail under a real broker, and one that is killed while replicas move between them.
+
+A file system in a file, mounted through a loop device, is made to stumble as a broken disk makes
+it: ext4 then allows no more writes (errors=remount-ro).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from kserver.errors import ErrorCode
+from tests.contract.api.calls import METADATA, Topic, batch, fetch, produce, topic_id
+from tests.fault.test_disk_full import values
+from tests.support import tools
+from tests.support.brokers import create_topic, until
+from tests.support.load import Load
+from tests.support.process import BrokerProcess
+from tests.support.wire_client import WireClient
+
+ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS = 34, 35
+FAILED = ErrorCode.kafka_storage_error
+SIZE_BYTES = 32 << 20
+
+
+class LoopDisk:
+    """An ext4 file system of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self.path = root / "mounted"
+        self._image = root / "image"
+        self.path.mkdir()
+        with self._image.open("wb") as file:
+            file.truncate(SIZE_BYTES)
+        self._run("mkfs.ext4", "-q", "-F", str(self._image))
+        self.mount()
+
+    def mount(self, *options: str) -> None:
+        wanted = ",".join(("loop", "errors=remount-ro", *options))
+        self._run("mount", "-t", "ext4", "-o", wanted, str(self._image), str(self.path))
+
+    def unmount(self) -> None:
+        self._run("umount", str(self.path))
+
+    def repair(self) -> None:
+        subprocess.run(["e2fsck", "-fy", str(self._image)], capture_output=True)
+
+    def stumble(self) -> None:
+        shown = self._run("losetup", "--noheadings", "-O", "NAME", "-j", str(self._image))
+        Path(f"/sys/fs/ext4/{Path(shown.strip()).name}/trigger_fs_error").write_text("1")
+
+    def _run(self, *words: str) -> str:
+        try:
+            done = subprocess.run(words, capture_output=True, text=True)
+        except FileNotFoundError as error:
+            self._absent(str(error))
+        if done.returncode:
+            self._absent(f"{words[0]}: {done.stderr.strip()}")
+        return done.stdout
+
+    def _absent(self, reason: str) -> None:
+        tools.absent["ext4 on a loop device"] = "run as root, with loop devices"
+        pytest.skip(f"no ext4 can be mounted through a loop device here: {reason}")
+
+
+@pytest.fixture
+def disk(tmp_path):
+    disk = LoopDisk(tmp_path)
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk.path)], check=False)
+
+
+def topics_on(broker, *directories, **config):
+    """Topics of one partition, the first lies in the first of these directories, and so on."""
+    found = {}
+    with WireClient(broker.address) as client:
+        for number in range(4):
+            name = create_topic(broker.address, f"t{number}", **config)
+            (place,) = [d for d in directories if (d / f"{name}-0").exists()]
+            found.setdefault(place, Topic(name, topic_id(client, name)))
+    return [found[directory] for directory in directories]
+
+
+def described(client):
+    answer = client.call(DESCRIBE_LOG_DIRS, 4, topics=None)
+    return {found.log_dir: found.error_code for found in answer.results}
+
+
+def leader_of(client, topic):
+    (told,) = client.call(METADATA, 9, topics=[{"name": topic.name}]).topics
+    return told.partitions[0].leader_id, told.partitions[0].offline_replicas
+
+
+def test_a_disk_that_becomes_read_only_takes_its_partitions_along_and_no_others(tmp_path, disk):
+    sound, bad = tmp_path / "data", disk.path / "data"
+    with BrokerProcess(tmp_path, {"log.dirs": f"{sound},{bad}"}) as broker:
+        kept, lost = topics_on(broker, sound, bad, flush_before_ack="true")
+        with WireClient(broker.address) as client:
+            for n in range(10):
+                for topic in (kept, lost):
+                    assert produce(client, 9, topic, batch(b"%d" % n)).error_code is ErrorCode.none
+            disk.stumble()
+            assert produce(client, 9, lost, batch(b"no")).error_code is FAILED
+            assert fetch(client, 12, lost, 0).error_code is FAILED
+            assert leader_of(client, lost) == (-1, (leader_of(client, kept)[0],))
+            assert described(client) == {str(sound): ErrorCode.none, str(bad): FAILED}
+            assert produce(client, 9, kept, batch(b"on")).base_offset == 10
+            told = [line for line in broker.output if "goes offline" in line]
+            assert len(told) == 1
+            assert str(bad) in told[0]
+            assert "Read-only file system" in told[0]
+        broker.kill()
+
+        # A start with the disk still so: nothing of what lies there is made anew elsewhere.
+        broker.start()
+        with WireClient(broker.address) as client:
+            assert described(client)[str(bad)] is FAILED
+            assert produce(client, 9, lost, batch(b"no")).error_code is FAILED
+            assert len(values(client, kept)) == 11
+        assert not (sound / f"{lost.name}-0").exists()
+        assert broker.stop() == 0
+
+        disk.unmount()
+        disk.repair()
+        disk.mount()
+        broker.start()
+        with WireClient(broker.address) as client:
+            assert values(client, lost) == [b"%d" % n for n in range(10)]
+            assert produce(client, 9, lost, batch(b"on")).base_offset == 10
+        assert broker.stop() == 0
+        disk.unmount()
+
+
+def test_kills_while_replicas_move_lose_nothing(tmp_path):
+    """Under load, with records deleted and checkpoints written all the time."""
+    directories = [tmp_path / name for name in "abc"]
+    settings = {
+        "log.dirs": ",".join(map(str, directories)),
+        "log.flush.offset.checkpoint.interval.ms": 50,
+        "log.flush.start.offset.checkpoint.interval.ms": 50,
+        "replica.high.watermark.checkpoint.interval.ms": 50,
+        "log.retention.check.interval.ms": 50,
+    }
+    chance = random.Random(1)
+    partitions = 4
+
+    def meddle(client):
+        partition = chance.randrange(partitions)
+        path = str(chance.choice(directories))
+        topics = [{"name": "t", "partitions": [partition]}]
+        answer = client.call(ALTER_REPLICA_LOG_DIRS, 2, dirs=[{"path": path, "topics": topics}])
+        assert answer.results[0].partitions[0].error_code is ErrorCode.none
+
+    def moving(address, stop):
+        try:
+            with WireClient(address) as client:
+                while not stop.is_set():
+                    meddle(client)
+        except OSError:
+            pass  # it was killed
+
+    def killed_while_they_move(broker):
+        stop = threading.Event()
+        mover = threading.Thread(target=moving, args=(broker.address, stop))
+        mover.start()
+        stop.wait(0.2 + chance.random() / 2)
+        broker.kill()
+        stop.set()
+        mover.join()
+        broker.start()
+        for partition in range(partitions):
+            held = [d for d in directories if (d / f"t-{partition}").exists()]
+            assert len(held) == 1, (partition, held)
+
+    async def scenario(broker):
+        create_topic(broker.address, "t", partitions, segment_bytes=200_000)
+        load = Load(broker.address, "t", partitions, seed=1, librdkafka=False)
+        async with load:
+            for _ in range(3):
+                await load.progress()
+                await asyncio.to_thread(killed_while_they_move, broker)
+            await load.progress()
+        await load.check()
+
+    with BrokerProcess(tmp_path, settings) as broker:
+        asyncio.run(scenario(broker))
+        until(lambda: not any(list(d.glob("*-future")) for d in directories))
+        assert broker.stop() == 0
+        assert not any("Traceback" in line for line in broker.output), "".join(broker.output)
