@@ -125,7 +125,7 @@ def test_a_quota_that_is_taken_away_holds_nobody_any_more(hold, topic, client):
     assert produced(producer, 9, topic, 101_000).throttle_time == NO_WAIT
 
 
-@pytest.mark.parametrize("version", [v for v in metadata.VERSIONS if v >= 3])
+@pytest.mark.parametrize("version", [3, metadata.VERSIONS[-1]])
 def test_request_time_counts_in_every_api(hold, version):
     client, _ = hold(request_percentage=0.0001)
     answers = [client.call(METADATA, version, topics=[]) for _ in range(2)]
