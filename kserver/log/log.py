@@ -79,6 +79,7 @@ class Log:
         self._housekeeping = home.housekeeping
         self._segments = Segments(home.disk, directory, config, home.random, recovered.segments)
         self._flusher = Flusher(home.disk, directory, self._offload)
+        self._flusher.epochs_changed = recovered.epochs_changed
         for file in recovered.unsynced:
             self._flusher.add(file)
         self._refusal: Exception | None = None

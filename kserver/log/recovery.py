@@ -6,7 +6,8 @@
     O.snapshot                     producers before offset O     kept if O is a segment's base, or
                                                                  the last one at the log's end
     any other                      see log/leftovers
-    leader-epoch-checkpoint        torn or missing               taken from the batches' headers
+    leader-epoch-checkpoint        torn or missing               taken from the batches' headers,
+                                                                 written by the first flush
 
 A crash tears what was not synced, and all below the recovery point was.  So:
 
@@ -99,6 +100,9 @@ class Recovered:
     recovery_point: Offset
     producers: ProducerState
     epochs: LeaderEpochCache
+    epochs_changed: bool
+    """Their file says something else: the first flush must write it.  A crash before finds again
+    what this run found, and two syncs for each of thousands of logs would hold up the start."""
     unsynced: list[File]
     """Small files that the first flush must sync."""
 
@@ -189,8 +193,6 @@ class Recovery:
         self._segments[-1].end_offset = log_end_offset
         self._epochs.truncate_from_end(log_end_offset)
         self._epochs.truncate_from_start(self._log_start_offset)
-        if list(self._epochs.entries) != (stored_epochs or []):
-            checkpoint.write_epochs(self._disk, self._epochs_path(), self._epochs.entries)
         self._remove_stray_snapshots(log_end_offset)
         return Recovered(
             topic_id,
@@ -200,6 +202,7 @@ class Recovery:
             log_end_offset if self._clean else min(self._recovery_point, log_end_offset),
             self._producers,
             self._epochs,
+            list(self._epochs.entries) != (stored_epochs or []),
             self._unsynced,
         )
 

@@ -230,16 +230,22 @@ def test_a_start_that_ends_with_damage_leaves_no_half_index() -> None:
 def test_epochs_come_from_the_batches_where_their_file_is_torn_or_missing(
     content: bytes | None,
 ) -> None:
-    disk = make_disk()
-    log = open_log(disk)
-    append(log, 1, 1, epoch=3)
-    append(log, 1, epoch=5)
-    path = f"{DIRECTORY}/{LEADER_EPOCHS}"
-    if content is not None:
-        disk.open(path, create=True).write_at(0, content)
-    log = open_log(disk, None, Stored(recovery_point=3))
-    assert log.epochs.entries == ((3, 0), (5, 2))
-    assert disk.read_file(path) == b"0\n2\n3 0\n5 2\n"
+    async def scenario(loop: SimLoop) -> None:
+        disk = SimDisk(loop.random, SimClock(loop))
+        disk.make_directories("/data")
+        log = open_log(disk)
+        append(log, 1, 1, epoch=3)
+        append(log, 1, epoch=5)
+        path = f"{DIRECTORY}/{LEADER_EPOCHS}"
+        if content is not None:
+            disk.open(path, create=True).write_at(0, content)
+        for _ in range(2):  # A crash before the first flush leaves the file as it was.
+            log = open_log(disk, None, Stored(recovery_point=3))
+            assert log.epochs.entries == ((3, 0), (5, 2))
+        await log.flush()
+        assert disk.read_file(path) == b"0\n2\n3 0\n5 2\n"
+
+    simulate(scenario, seed=1)
 
 
 def test_a_torn_topic_id_is_forgotten_after_a_crash_and_damage_after_a_clean_stop() -> None:
