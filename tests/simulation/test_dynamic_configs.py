@@ -215,6 +215,7 @@ CHANGES = {
     "log.cleaner.min.compaction.lag.ms": Change("9"),
     "log.cleaner.max.compaction.lag.ms": Change("999999"),
     "log.cleaner.delete.retention.ms": Change("9"),
+    "replica.alter.log.dirs.io.max.bytes.per.second": Change("1000000"),
     "request.log.slow.ms": Change("5"),
     "producer.id.expiration.ms": Change("1000", idle_producers_are_forgotten),
 }

@@ -6,9 +6,9 @@ from functools import partial
 
 from kserver.config.setting import (
     CLASS,
+    CLUSTER,
     LONG,
     LONG_MAX,
-    PER_BROKER,
     Acts,
     at_least,
     section,
@@ -42,8 +42,26 @@ class QuotaSettings:
         LONG_MAX,
         at_least(0),
         type=LONG,
-        dynamic=PER_BROKER,
+        dynamic=CLUSTER,
         doc="how fast replicas are moved between directories, all of them together",
+    )
+    leader_replication_throttled_rate: int = setting(
+        "leader.replication.throttled.rate",
+        LONG_MAX,
+        at_least(0),
+        type=LONG,
+        dynamic=CLUSTER,
+        acts=Acts.REPLICATION,
+        doc="bytes a second that leaders send to throttled replicas",
+    )
+    follower_replication_throttled_rate: int = setting(
+        "follower.replication.throttled.rate",
+        LONG_MAX,
+        at_least(0),
+        type=LONG,
+        dynamic=CLUSTER,
+        acts=Acts.REPLICATION,
+        doc="bytes a second that throttled replicas take from their leaders",
     )
     alter_log_dirs_replication_quota_window_num: int = setting(
         "alter.log.dirs.replication.quota.window.num",
