@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kserver import znodes
 from kserver.errors import StorageError
-from kserver.model import Endpoint, LeaderAndIsr
+from kserver.model import Endpoint, LeaderAndIsr, QuotaEntity
 from kserver.znodes import BrokerRegistration, ProducerIdBlock, TopicAssignment
 
 BROKER = (
@@ -194,3 +194,31 @@ def test_any_assignment_comes_back(topic):
 def test_a_topic_with_a_gap_in_its_partitions_is_refused():
     with pytest.raises(StorageError, match="/brokers/topics/t holds"):
         znodes.decode_topic("t", b'{"version":1,"partitions":{"1":[1]}}')
+
+
+@pytest.mark.parametrize(
+    ("entity", "path"),
+    [
+        (QuotaEntity("alice"), "/config/users/alice"),
+        (QuotaEntity(""), "/config/users/<default>"),
+        (QuotaEntity("alice", "c"), "/config/users/alice/clients/c"),
+        (QuotaEntity("", ""), "/config/users/<default>/clients/<default>"),
+        (QuotaEntity(client_id="a b/ü~*+%"), "/config/clients/a%20b%2F%C3%BC%7E%2A%2B%25"),
+        (QuotaEntity(client_id="<default>"), "/config/clients/%3Cdefault%3E"),
+        (QuotaEntity(ip="::1"), "/config/ips/%3A%3A1"),
+        (QuotaEntity(ip=""), "/config/ips/<default>"),
+    ],
+)
+def test_a_quota_lies_where_kafka_keeps_it(entity, path):
+    kind, name = znodes.quota_entity_name(entity)
+    assert znodes.config_path(kind, name) == path
+    assert znodes.quota_entity(kind, name) == entity
+
+
+def test_the_parents_of_a_path_begin_with_the_uppermost():
+    assert znodes.parents_of("/config/users/u/clients/c") == [
+        "/config",
+        "/config/users",
+        "/config/users/u",
+        "/config/users/u/clients",
+    ]

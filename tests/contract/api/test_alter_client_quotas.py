@@ -3,6 +3,7 @@ import pytest
 from kserver.api import alter_client_quotas as module
 from kserver.errors import ErrorCode
 from tests.contract.api.calls import alter_quotas, described_quotas
+from tests.support.brokers import until
 
 KEY, VERSIONS = module.KEY, module.VERSIONS
 every_version = pytest.mark.parametrize("version", VERSIONS)
@@ -21,10 +22,14 @@ def test_a_quota_is_set_changed_and_removed(client, name, version, kinds):
     ):
         assert alter_quotas(client, entity, version, **bounds).error_code is ErrorCode.none
         held = {key: value for key, value in bounds.items() if value is not None}
-        assert described_quotas(client, entity) == held
+        until_held(client, entity, held)
     done = alter_quotas(client, entity, version, controller_mutation_rate=None)
     assert done.error_code is ErrorCode.none
-    assert described_quotas(client, entity) is None
+    until_held(client, entity, None)
+
+
+def until_held(client, entity, bounds):
+    until(lambda: described_quotas(client, entity) == bounds)
 
 
 @every_version
@@ -34,7 +39,7 @@ def test_any_name_and_the_default_can_have_a_quota(client, version):
         assert alter_quotas(client, entity, version, producer_byte_rate=1e12).error_code is (
             ErrorCode.none
         )
-        assert described_quotas(client, entity) == {"producer_byte_rate": 1e12}
+        until_held(client, entity, {"producer_byte_rate": 1e12})
         alter_quotas(client, entity, version, producer_byte_rate=None)
 
 
@@ -43,7 +48,7 @@ def test_an_address_has_a_rate_of_connections(client, version):
     entity = (("ip", "192.0.2.1"),)
     done = alter_quotas(client, entity, version, connection_creation_rate=5.0)
     assert done.error_code is ErrorCode.none
-    assert described_quotas(client, entity) == {"connection_creation_rate": 5.0}
+    until_held(client, entity, {"connection_creation_rate": 5.0})
     alter_quotas(client, entity, version, connection_creation_rate=None)
 
 

@@ -3,6 +3,7 @@ import pytest
 from kserver.api import describe_client_quotas as module
 from kserver.errors import ErrorCode
 from tests.contract.api.calls import alter_quotas
+from tests.support.brokers import until
 
 KEY, VERSIONS = module.KEY, module.VERSIONS
 every_version = pytest.mark.parametrize("version", VERSIONS)
@@ -32,6 +33,7 @@ def quotas(client, name):
     }
     for entity, bounds in made.items():
         assert alter_quotas(client, entity, **bounds).error_code is ErrorCode.none
+    until(lambda: describe(client, 1, ("user", EXACT, name)) == made)
     yield made
     for entity, bounds in made.items():
         alter_quotas(client, entity, **dict.fromkeys(bounds))
