@@ -185,6 +185,11 @@ class BrokerConfig(
         yield from self._connection_conflicts()
         if not self.log_directories:
             yield "log.dirs", "At least one log directory must be defined via log.dirs or log.dir."
+        if strangers := sorted(set(self.cordoned_log_dirs) - set(self.log_directories)):
+            yield (
+                "cordoned.log.dirs",
+                f"cordoned.log.dirs names what is not in log.dirs: {', '.join(strangers)}",
+            )
         if self.process_roles and "broker" not in self.process_roles:
             yield "process.roles", "process.roles names no broker, and controllers are not served"
         if self.node_id not in (-1, self.broker_id):

@@ -43,8 +43,7 @@ class LogSettings:
         "cordoned.log.dirs",
         (),
         dynamic=PER_BROKER,
-        acts=Acts.LOG_DIRS,
-        doc="directories that get no new partitions",
+        doc="of log.dirs those that get no new partitions while there are others",
     )
     log_segment_bytes: int = setting(
         "log.segment.bytes",
