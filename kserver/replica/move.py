@@ -95,7 +95,10 @@ class Moves:
                     raise KafkaError(
                         ErrorCode.kafka_storage_error, "A log directory of this broker is offline"
                     )
-                self._asked[key] = self._logs.create_future(current, directory)
+                future = self._logs.create_future(current, directory)
+                # What is cleaned later was maybe copied before.
+                future.cleaned_to = current.cleaned_to
+                self._asked[key] = future
                 self._has_asked.set()
                 log.info("%s moves from %s to %s", key, current.directory, path)
         except StorageError as error:
@@ -159,6 +162,7 @@ class Moves:
             offset, end = max(future.log_end_offset, source.log_start_offset), source.log_end_offset
             if offset > end or source.segments[0].base_offset > future.log_end_offset:
                 await future.truncate_fully_and_start_at(source.segments[0].base_offset)
+                future.cleaned_to = source.cleaned_to
                 continue
             found = source.read(offset, self._chunk_bytes(), up_to=end)
             if isinstance(found, Cold):
@@ -213,7 +217,6 @@ class Moves:
         for epoch, start_offset in source.epochs.entries:
             future.assign_epoch(epoch, start_offset)
         future.producers = source.producers
-        future.cleaned_to = source.cleaned_to
         future.reconfigure(source.config)
         partition.log = self._logs.take_future(source)
         if partition.log.config.flush_before_ack:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import random
 
 import pytest
 
 from kserver.errors import ErrorCode
 from kserver.peer import Peer
-from kserver.wire.batch import batches
+from kserver.wire.batch import batches, encode_batch
 from kserver.wire.versions import request
 from tests.simulation.test_broker import batch, create, fetch, produce
 from tests.support.loop import SimLoop, simulate
@@ -349,3 +350,55 @@ async def replicas_move(loop: SimLoop) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_replicas_move_and_nothing_is_lost_or_comes_back(seed):
     simulate(replicas_move, seed)
+
+
+async def cleaned_while_it_moves(loop: SimLoop) -> None:
+    """What was copied before its log was cleaned is not taken for clean."""
+    slow = {"log.cleaner.backoff.ms": 50, "replica.alter.log.dirs.io.max.bytes.per.second": 1500}
+    broker = SimulatedBroker(loop, SETTINGS | slow)
+    broker.disk.make_directories(DATA)
+    broker.disk.sync_directory("/")
+    await broker.start()
+    peer = await broker.connect()
+    compacted = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": 0.01}
+    await create(peer, "t", 1, min_compaction_lag_ms=10_000, **compacted, **SMALL)
+    old = place_of(broker, 0)
+    new = next(path for path in DIRECTORIES if path != old)
+    rounds = itertools.count(1)
+    last = b""
+
+    async def put(key: bytes, value: bytes) -> None:
+        row = (broker.clock.now_ms(), key, value, ())
+        assert (await produce(peer, "t", 0, encode_batch([row]))).error_code is OK
+
+    async def write(times: int, pause_s: float) -> None:
+        nonlocal last
+        for number in itertools.islice(rounds, times):
+            last = b"%d" % number * 20
+            for key in range(5):
+                await put(b"%d" % key, last)
+            await asyncio.sleep(loop.random.random() * pause_s)
+
+    await put(b"twice", b"old")
+    await put(b"twice", b"new")
+    await write(40, 0.01)
+    assert await move(peer, 0, new) is OK
+    moving_since_s = loop.time()
+    while broker.disk.exists(f"{old}/t-0"):
+        await write(1, 4)
+    assert loop.time() - moving_since_s > 11, "it was not cleaned before it had moved"
+    await write(5, 1)
+    await asyncio.sleep(60)
+    names = broker.disk.list(f"{new}/t-0")
+    active = max(int(name.removesuffix(".log")) for name in names if name.endswith(".log"))
+    values = await values_from(peer, 0)
+    assert len([offset for offset in values if offset < active]) <= 6, "one of each key"
+    assert b"new" in values.values()
+    assert b"old" not in values.values()
+    assert list(values.values())[-1] == last
+    await broker.stop()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_was_copied_before_it_was_cleaned_is_cleaned_again(seed):
+    simulate(cleaned_while_it_moves, seed)
