@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kcli.options import Refused
 from kcli.rows.shapes import Field, Shape
 from kserver.config.setting import java_double
+from kserver.errors import KafkaError
 
 if TYPE_CHECKING:
     from kcli.client.admin import ConfigEntry
+    from kcli.client.scram import NewCredential, ScramMechanism
     from kserver.model import QuotaEntity
 
 TYPES = (
@@ -86,6 +88,9 @@ BOUNDS = Shape(
 )
 
 
+_CREDENTIAL = re.compile(r"(?:iterations=(-?[0-9]*),)?password=(.*)")
+
+
 class Entity(NamedTuple):
     """A kind, and which of it: "" its default, None all there are."""
 
@@ -116,6 +121,40 @@ def check_keys(keys: Iterable[str]) -> None:
     for key in keys:
         if not _KEY.fullmatch(key):
             raise Refused(f"Invalid character found for config key: {key}")
+
+
+def credential(user: str, mechanism: str, text: str) -> NewCredential:
+    """`[iterations=N,password=P]`, the brackets gone.  Raises Refused, which does not tell P."""
+    from kcli.client.scram import (
+        DEFAULT_ITERATIONS,
+        MIN_ITERATIONS,
+        NewCredential,
+        ScramMechanism,
+    )
+
+    found = _CREDENTIAL.fullmatch(text)
+    if found is None or found[1] in ("", "-"):
+        raise Refused(f"Invalid credential property {mechanism}=[hidden]")
+    iterations = DEFAULT_ITERATIONS if found[1] in (None, "-1") else int(found[1])
+    if iterations < MIN_ITERATIONS:
+        raise Refused(
+            f"Iterations {iterations} is less than the minimum {MIN_ITERATIONS} required for "
+            f"{mechanism}"
+        )
+    return NewCredential(user, ScramMechanism[attribute(mechanism)], found[2], iterations)
+
+
+def attribute(mechanism: str) -> str:
+    return mechanism.replace("-", "_")
+
+
+def credential_line(user: str, held: Mapping[ScramMechanism, int] | KafkaError) -> str:
+    if isinstance(held, KafkaError):
+        kind = held.code.name.title().replace("_", "")
+        text = f"Error retrieving SCRAM credential configs for user-principal '{user}': "
+        return f"{text}{kind}Exception: {held.message}"
+    each = ", ".join(f"{mechanism}=iterations={count}" for mechanism, count in held.items())
+    return f"SCRAM credential configs for user-principal '{user}' are {each}"
 
 
 def heading(entity: Entity, everything: bool) -> str:
@@ -161,12 +200,17 @@ def row(entity: Entity, entry: ConfigEntry) -> dict[str, Any]:
 def quota_line(entity: QuotaEntity, bounds: Mapping[str, float]) -> str:
     named = zip(("user-principal", "client-id", "ip"), entity, strict=True)
     who = ", ".join(
-        f"{kind} '{name}'" if name else f"the default {kind}"
+        f"{kind} '{_one_line(name)}'" if name else f"the default {kind}"
         for kind, name in named
         if name is not None
     )
     held = ", ".join(f"{key}={java_double(bound)}" for key, bound in sorted(bounds.items()))
     return f"Quota configs for {who} are {held}"
+
+
+def _one_line(name: str) -> str:
+    """Clients choose their names: one of several lines is shown in one."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
 
 
 def quota_rows(entity: QuotaEntity, bounds: Mapping[str, float]) -> list[dict[str, Any]]:

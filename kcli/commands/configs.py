@@ -30,7 +30,7 @@ from kcli.output import answer, complain, would
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.running import CLUSTER, admin_config, confirm, granted, raise_first, run
 from kcli.statuses import DONE, FAILED
-from kserver.errors import KafkaError
+from kserver.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from kcli.client.admin import Admin, ConfigEntry, ConfigResource, ConfigSource, ResourceType
@@ -100,6 +100,7 @@ MANUAL = Manual(
         "A reason is told in one line, without the words of the command line, which may hold "
         "passwords; a mistake in these words ends with status 2.",
         "Topics, groups and quotas are shown in the order of their names.",
+        "A name in a quota that holds a line feed or the like is shown in one line, as \\n.",
         "Where a change may delete records, as a shorter retention, it is asked about first if "
         "standard input and error are a terminal; --yes, or --force as kafka-configs.sh had it "
         "until 3.9, changes unasked.",
@@ -108,7 +109,8 @@ MANUAL = Manual(
         "--zookeeper and --zk-tls-config-file, as kafka-configs.sh had them until 3.9, are "
         "refused: brokers are asked.",
         "Without --bootstrap-server and --bootstrap-controller the usual default is asked.",
-        "SCRAM credentials of users are neither shown nor changed yet.",
+        "Users are shown without SCRAM credentials by a broker that keeps none, and in rows; an "
+        "invalid credential is refused without being repeated.",
         "Groups are those that the broker lists as having settings.",
     ),
     see_also=("k-topics", "kserver.properties(5)"),
@@ -308,6 +310,8 @@ async def _describe(given: SimpleNamespace, entities: list[Entity], out: Rows | 
                     continue
                 for row in config_lines.quota_rows(bounded, bounds):
                     out.row(**row)
+            if out is None:
+                await _show_credentials(admin, entities)
             return DONE
         asked = entities[0]
         if not given.all and not await _exists(admin, asked):
@@ -324,6 +328,21 @@ async def _describe(given: SimpleNamespace, entities: list[Entity], out: Rows | 
                 else:
                     out.row(**config_lines.row(entity, entry))
     return DONE
+
+
+async def _show_credentials(admin: Admin, entities: list[Entity]) -> None:
+    """Of users, where neither clients nor defaults are asked about."""
+    if [entity.type for entity in entities] != ["users"] or entities[0].name == "":
+        return
+    name = entities[0].name
+    try:
+        held = await admin.describe_user_scram_credentials([] if name is None else [name])
+    except KafkaError as error:
+        if error.code != ErrorCode.unsupported_version:
+            raise
+        return
+    for user, credentials in sorted(held.items(), key=lambda one: one[0]):
+        answer(config_lines.credential_line(user, credentials))
 
 
 async def _each(admin: Admin, entity: Entity) -> AsyncIterator[Entity]:
@@ -489,14 +508,18 @@ async def _alter_quotas(
     names = {entity.type: entity.name for entity in entities}
     type = entities[0].type if len(entities) == 1 else "clients"
     for keys, done in ((list(added), "added"), (deleted, "deleted")):
-        if any(key in SCRAM for key in keys) and type == "users":
-            raise Refused("SCRAM credentials are not changed yet: there is no authentication")
-        if unknown := [key for key in keys if key not in QUOTAS[type]]:
-            kind = "connection quota" if type == "ips" else "quota"
+        known = (*QUOTAS[type], *SCRAM) if type == "users" else QUOTAS[type]
+        if unknown := [key for key in keys if key not in known]:
+            kind = {"ips": "connection quota", "users": "quota and SCRAM credential"}.get(
+                type, "quota"
+            )
             raise Refused(
                 f"Only {kind} configs can be {done} for '{type}' using --bootstrap-server. "
                 f"Unexpected config names: {', '.join(unknown)}"
             )
+    if any(key in SCRAM for key in (*added, *deleted)):
+        await _alter_credentials(admin, given, entities[0].name or "", added, deleted)
+        return
     bounded = QuotaEntity(names.get("users"), names.get("clients"), names.get("ips"))
     now = (await _quotas(admin, entities)).get(bounded, {})
     if absent := [key for key in deleted if key not in now]:
@@ -510,6 +533,30 @@ async def _alter_quotas(
             was = f", now {now[key]:g}" if key in now else ""
             done = f"take {key} away from" if bound is None else f"set {key}={bound:g} for"
             would(f"{done} {whose}{was}")
+
+
+async def _alter_credentials(
+    admin: Admin, given: SimpleNamespace, user: str, added: dict[str, str], deleted: list[str]
+) -> None:
+    from kcli.client.scram import ScramMechanism
+
+    if not user:
+        raise Refused(
+            "The use of --entity-default or --user-defaults is not allowed with User SCRAM "
+            "Credentials using --bootstrap-server."
+        )
+    if any(key not in SCRAM for key in (*added, *deleted)):
+        raise Refused(
+            "Cannot alter both quota and SCRAM credential configs simultaneously for 'users' using "
+            "--bootstrap-server."
+        )
+    credentials = [config_lines.credential(user, key, text) for key, text in added.items()]
+    gone = [(user, ScramMechanism[config_lines.attribute(key)]) for key in deleted]
+    if given.dry_run:
+        would(*(f"set a credential for {key} of user {user}" for key in added))
+        would(*(f"take the credential for {key} away from user {user}" for key in deleted))
+        return
+    raise_first(await admin.alter_user_scram_credentials(credentials, gone))
 
 
 def _number(key: str, text: str) -> float:

@@ -22,6 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kcli.config_lines import quota_line
 from kcli.output import visible
 from kcli.rows.row_formats import Csv
 from kcli.rows.shapes import Field, Shape
@@ -170,6 +171,13 @@ def test_through_a_pipe_a_value_is_exact(broker, hostile_topic):
     words = commands(broker.address, hostile_topic)[0]
     done = subprocess.run([K, *words], capture_output=True, check=True)
     assert done.stdout == HOSTILE_TEXT.encode() + b"\n"
+
+
+@given(st.text(min_size=1))
+def test_a_clients_name_is_shown_in_one_line(name):
+    line = quota_line(QuotaEntity(client_id=name), {"producer_byte_rate": 1.0})
+    assert line.isprintable()
+    assert name in line or not name.isprintable()
 
 
 # Spreadsheets
