@@ -325,6 +325,7 @@ class LogManager:
         except OSError as error:
             raise self._fail(directory, error) from error
         del self._directory_of[future.directory]
+        self._removals.moved(future.directory, path)
         future.relocate(path)
         self._directory_of[path] = directory
         self.logs[topic_partition] = future
@@ -373,8 +374,7 @@ class LogManager:
             self._not_written(directory, error)
 
     def disk_full(self, refused: Log, error: DiskFull) -> None:
-        directory = self._directory_of.get(refused.directory)
-        if directory is not None:
+        if (directory := self._directory_of.get(refused.directory)) is not None:
             directory.refused(error)
 
     def disk_failed(self, failed: Log, error: StorageError) -> None:

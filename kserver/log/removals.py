@@ -30,6 +30,13 @@ class Removals:
         self._due.append((asyncio.get_running_loop().time() + delay_ms / 1000, path))
         self._added.set()
 
+    def moved(self, old: str, new: str) -> None:
+        """A directory, with what is to be removed in it."""
+        self._due = [
+            (deadline, new + path.removeprefix(old) if path.startswith(f"{old}/") else path)
+            for deadline, path in self._due
+        ]
+
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:

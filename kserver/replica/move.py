@@ -29,7 +29,7 @@ from kserver.config.broker import BrokerConfig
 from kserver.errors import DiskFull, ErrorCode, KafkaError, StorageError
 from kserver.log.log import Cold, Log
 from kserver.log.manager import LogManager
-from kserver.model import TopicPartition
+from kserver.model import Offset, TopicPartition
 from kserver.replica.manager import ReplicaManager
 from kserver.replica.partition import Partition
 from kserver.world import World
@@ -159,17 +159,20 @@ class Moves:
         key = partition.topic_partition
         while self._is_wanted(key, future):
             source = partition.log
-            offset, end = max(future.log_end_offset, source.log_start_offset), source.log_end_offset
-            if offset > end or source.segments[0].base_offset > future.log_end_offset:
-                await future.truncate_fully_and_start_at(source.segments[0].base_offset)
-                future.cleaned_to = source.cleaned_to
+            start, end = source.log_start_offset, source.log_end_offset
+            if future.log_end_offset > end:
+                await self._begin_at(source.segments[0].base_offset, source, future)
                 continue
+            offset = max(future.log_end_offset, start)
             found = source.read(offset, self._chunk_bytes(), up_to=end)
             if isinstance(found, Cold):
                 await source.read_cold(offset, self._chunk_bytes(), up_to=end)
                 continue
             if found.data is None:
-                future.roll(self._now_ms(), end)  # compaction left nothing at the end
+                if future.log_end_offset < start:
+                    await self._begin_at(end, source, future)
+                elif future.log_end_offset < end:
+                    future.roll(self._now_ms(), end)  # compaction left nothing at the end
                 return
             try:
                 chunk = await self._world.disk.offload(found.data.read)
@@ -177,10 +180,18 @@ class Moves:
                 raise source.failed(error) from error
             if not self._is_wanted(key, future):
                 return
+            base_offset = int.from_bytes(chunk[:8])
+            if offset == start and base_offset > future.log_end_offset:
+                # Deletion was faster, or was before: only compaction leaves gaps in a log.
+                await self._begin_at(base_offset, source, future)
             self._append(chunk, future)
             if future.log_end_offset >= end:
                 return
             await self._pace(len(chunk))
+
+    async def _begin_at(self, offset: Offset, source: Log, future: Log) -> None:
+        await future.truncate_fully_and_start_at(offset)
+        future.cleaned_to = source.cleaned_to
 
     def _append(self, chunk: bytes, future: Log) -> None:
         appended = future.append_as_follower(memoryview(bytearray(chunk)), self._now_ms())
@@ -229,8 +240,9 @@ class Moves:
         copied = 0
         while future.log_end_offset < source.log_end_offset:
             end = source.log_end_offset
-            offset = max(future.log_end_offset, source.log_start_offset)
-            found = source.read(offset, _CHUNK_BYTES, up_to=end)
+            if future.log_end_offset < source.log_start_offset:
+                return False
+            found = source.read(future.log_end_offset, _CHUNK_BYTES, up_to=end)
             if isinstance(found, Cold) or copied + found.size > _LAST_BYTES:
                 return False
             if found.data is None:
