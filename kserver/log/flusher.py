@@ -9,7 +9,7 @@ leaves his round running.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from kserver.errors import NO_ROOM, DiskFull
@@ -24,12 +24,14 @@ Offload: TypeAlias = Callable[[Callable[[], None]], Awaitable[None]]
 
 
 class Flusher:
-    def __init__(self, disk: Disk, directory: str, offload: Offload) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, offload: Offload, unsynced: Iterable[File]
+    ) -> None:
         self._disk = disk
         self.directory = directory
         self._offload = offload
         self._running: asyncio.Future[None] | None = None
-        self._files: list[File] = []
+        self._files = list(unsynced)
         self.names_changed = True
         """Files were made, renamed or removed since the last round."""
         self.epochs_changed = False

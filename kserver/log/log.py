@@ -78,10 +78,8 @@ class Log:
         self._disk = home.disk
         self._housekeeping = home.housekeeping
         self._segments = Segments(home.disk, directory, config, home.random, recovered.segments)
-        self._flusher = Flusher(home.disk, directory, self._offload)
+        self._flusher = Flusher(home.disk, directory, self._offload, recovered.unsynced)
         self._flusher.epochs_changed = recovered.epochs_changed
-        for file in recovered.unsynced:
-            self._flusher.add(file)
         self._refusal: Exception | None = None
         """What appends raise: the failure, or that the log is closed or being truncated."""
         self._truncations = 0
