@@ -438,6 +438,19 @@ def test_krafts_files_are_dumped_the_same(broker, server, tmp_path):
     assert b"LeaderChange: {" in ours.out
 
 
+def test_of_our_broker_k_cluster_says_what_the_script_says(tmp_path):
+    require("java")
+    with BrokerProcess(tmp_path) as ours:
+        server = ["--bootstrap-server", ours.address]
+        for action in ("cluster-id", "list-endpoints"):
+            told = k("cluster", action, *server)
+            assert (told.status, told.lines) == (0, apache("cluster", action, *server).lines)
+        unregister = ("cluster", "unregister", "--id", "7", *server)
+        no, why = k(*unregister), b"The target cluster does not support the broker unregistration"
+        assert (no.status, no.out, no.err.startswith(b"k cluster: " + why)) == (1, b"", True)
+        assert apache(*unregister).out.startswith(why)
+
+
 @pytest.fixture(scope="module")
 def our_segments(tmp_path_factory):
     """The files of a partition of our own broker: many segments, all codecs, closed in order."""
