@@ -52,7 +52,8 @@ class HttpServer:
                 lambda: HttpConnection(loop, self), host or None, port
             )
         except OSError as error:
-            reason = error.strerror or str(error)
+            # asyncio says the address once more before the reason.
+            reason = (error.strerror or str(error)).rpartition(": ")[2]
             raise OSError(
                 error.errno, f"http.listener {host}:{port} cannot be opened: {reason}"
             ) from error

@@ -340,6 +340,18 @@ def test_a_start_says_what_started(broker):
     assert re.search(r"\[KafkaServer id=0\] started in \d+ ms", said)
 
 
+def test_an_address_that_is_taken_is_named_in_one_line(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(RuntimeError) as refused:
+            BrokerProcess(tmp_path, {"http.listener": address}).start()
+    *_, last = str(refused.value).splitlines()
+    assert last.endswith(f"http.listener {address} cannot be opened: address already in use")
+    assert "Traceback" not in str(refused.value)
+
+
 def test_json_lines_and_other_names(tmp_path):
     data = tmp_path / 'da"ta\\x'
     settings = HTTP | {
