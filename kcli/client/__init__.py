@@ -9,7 +9,8 @@
     errors                        what a client raises of its own
     cluster                       brokers, leaders, connections; trying again until a deadline
     admin, offsets, quotas,       topics, configurations, offsets, quotas, brokers, their disks
-      configs, topics, log_dirs
+      configs, topics, log_dirs,
+      scram
     descriptions                  what is told and asked there
 
     producer                      send, try_send, flush

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
-from kcli.client import configs, log_dirs, offsets, quotas, topics
+from kcli.client import configs, log_dirs, offsets, quotas, scram, topics
 from kcli.client.cluster import METADATA, Cluster, Node, To, node_of
 from kcli.client.config import AdminConfig
 from kcli.client.descriptions import (
@@ -45,6 +45,8 @@ from kcli.client.descriptions import (
 )
 from kcli.client.offsets import ListedOffset, left_out
 from kcli.client.quotas import QuotaComponent, QuotaEntity
+from kcli.client.scram import NewCredential, ScramMechanism
+from kcli.client.topics import more_partitions, new_topic
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, Offset, TopicPartition
 from kserver.peer import Peer
@@ -181,7 +183,7 @@ class Admin:
             new = versions.request(CREATE_TOPICS, peer.version(CREATE_TOPICS))
             answer = await peer.call(
                 new(
-                    topics=[_new_topic(new, new_topics[name]) for name in names],
+                    topics=[new_topic(new, new_topics[name]) for name in names],
                     timeout=self._timeout,
                     validate_only=validate_only,
                 )
@@ -225,7 +227,7 @@ class Admin:
             new = versions.request(CREATE_PARTITIONS, peer.version(CREATE_PARTITIONS))
             answer = await peer.call(
                 new(
-                    topics=[_more_partitions(new, name, topics[name]) for name in names],
+                    topics=[more_partitions(new, name, topics[name]) for name in names],
                     timeout=self._timeout,
                     validate_only=validate_only,
                 )
@@ -391,6 +393,32 @@ class Admin:
 
         return await self._by_controller("alterClientQuotas", changes, ask)
 
+    # Users
+
+    async def describe_user_scram_credentials(
+        self, users: Collection[str] = ()
+    ) -> dict[str, dict[ScramMechanism, int] | KafkaError]:
+        """Iterations by mechanism, of these users or of all; without those that have none."""
+
+        async def attempt() -> dict[str, dict[ScramMechanism, int] | KafkaError]:
+            return await scram.describe(await self.cluster.peer(), users)
+
+        return await self._retry("describeUserScramCredentials", attempt)
+
+    async def alter_user_scram_credentials(
+        self,
+        credentials: Sequence[NewCredential] = (),
+        deletions: Sequence[tuple[str, ScramMechanism]] = (),
+    ) -> dict[str, KafkaError | None]:
+        """By user."""
+
+        async def ask(peer: Peer, users: list[str]) -> dict[str, KafkaError | None]:
+            of_users = [one for one in credentials if one.user in users]
+            return await scram.alter(peer, of_users, [one for one in deletions if one[0] in users])
+
+        users = dict.fromkeys([*(one.user for one in credentials), *(d[0] for d in deletions)])
+        return await self._by_controller("alterUserScramCredentials", users, ask)
+
     # Brokers
 
     async def describe_cluster(
@@ -547,20 +575,6 @@ def _coordinator(found: Any) -> Node | KafkaError:
     return _refusal(found) or node_of(found.node_id, found.host, found.port, None)
 
 
-def _new_topic(new: Any, topic: NewTopic) -> Any:
-    manual = topic.assignments or {}
-    return new.topics(
-        name=topic.name,
-        num_partitions=-1 if manual else topic.partitions,
-        replication_factor=-1 if manual else topic.replication_factor,
-        assignments=[
-            new.topics.assignments(partition_index=partition, broker_ids=tuple(replicas))
-            for partition, replicas in manual.items()
-        ],
-        configs=[new.topics.configs(name=k, value=v) for k, v in topic.config.items()],
-    )
-
-
 def _created(topic: Any) -> CreatedTopic | KafkaError:
     told = getattr(topic, "configs", None)
     return _refusal(topic) or CreatedTopic(
@@ -569,15 +583,4 @@ def _created(topic: Any) -> CreatedTopic | KafkaError:
         getattr(topic, "num_partitions", -1),
         getattr(topic, "replication_factor", -1),
         None if told is None else tuple(configs.entry_of(entry) for entry in told),
-    )
-
-
-def _more_partitions(new: Any, name: str, topic: NewPartitions) -> Any:
-    manual = topic.assignments
-    return new.topics(
-        name=name,
-        count=topic.count,
-        assignments=None
-        if manual is None
-        else [new.topics.assignments(broker_ids=tuple(replicas)) for replicas in manual],
     )

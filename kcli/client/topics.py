@@ -1,10 +1,16 @@
-"""Topics as answers tell of them: Metadata (key 3) and DescribeTopicPartitions (75)."""
+"""Topics as requests and answers have them: Metadata (key 3), CreateTopics (19), CreatePartitions
+(37) and DescribeTopicPartitions (75)."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kcli.client.descriptions import PartitionDescription, TopicDescription
+from kcli.client.descriptions import (
+    NewPartitions,
+    NewTopic,
+    PartitionDescription,
+    TopicDescription,
+)
 from kserver.errors import ErrorCode, KafkaError
 from kserver.peer import Peer
 from kserver.wire import versions
@@ -63,4 +69,29 @@ def description_or_error(topic: Any) -> TopicDescription | KafkaError:
             )
             for p in sorted(topic.partitions, key=lambda p: p.partition_index)
         ),
+    )
+
+
+def new_topic(new: Any, topic: NewTopic) -> Any:
+    manual = topic.assignments or {}
+    return new.topics(
+        name=topic.name,
+        num_partitions=-1 if manual else topic.partitions,
+        replication_factor=-1 if manual else topic.replication_factor,
+        assignments=[
+            new.topics.assignments(partition_index=partition, broker_ids=tuple(replicas))
+            for partition, replicas in manual.items()
+        ],
+        configs=[new.topics.configs(name=k, value=v) for k, v in topic.config.items()],
+    )
+
+
+def more_partitions(new: Any, name: str, topic: NewPartitions) -> Any:
+    manual = topic.assignments
+    return new.topics(
+        name=name,
+        count=topic.count,
+        assignments=None
+        if manual is None
+        else [new.topics.assignments(broker_ids=tuple(replicas)) for replicas in manual],
     )

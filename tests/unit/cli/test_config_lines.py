@@ -4,8 +4,10 @@ import pytest
 
 from kcli import config_lines
 from kcli.client.admin import ConfigEntry, ConfigSource, ConfigSynonym, ConfigType
+from kcli.client.scram import ScramMechanism
 from kcli.config_lines import Entity
 from kcli.options import Refused
+from kserver.errors import ErrorCode, KafkaError
 from kserver.model import QuotaEntity
 
 TOPIC, DEFAULT = ConfigSource.DYNAMIC_TOPIC_CONFIG, ConfigSource.DEFAULT_CONFIG
@@ -121,4 +123,41 @@ def test_a_step_hides_what_is_sensitive():
     )
     assert config_lines.step(Entity("brokers", ""), "k", entry("k", "1"), None) == (
         "take k away from all brokers by default, now 1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "iterations", "password"),
+    [
+        ("password=x", 4096, "x"),
+        ("iterations=8192,password=a,b=c", 8192, "a,b=c"),
+        ("iterations=-1,password=", 4096, ""),
+    ],
+)
+def test_a_credential_is_a_password_and_how_often_it_is_hashed(text, iterations, password):
+    found = config_lines.credential("u", "SCRAM-SHA-512", text)
+    assert (found.user, str(found.mechanism)) == ("u", "SCRAM-SHA-512")
+    assert (found.iterations, found.password) == (iterations, password)
+
+
+@pytest.mark.parametrize(
+    "text", ["hunter2", "iterations=1,password=hunter2", "iterations=,password=hunter2"]
+)
+def test_a_credential_that_is_none_is_refused_and_not_repeated(text):
+    with pytest.raises(Refused) as refused:
+        config_lines.credential("u", "SCRAM-SHA-256", text)
+    assert "SCRAM-SHA-256" in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_credentials_are_shown_without_what_is_secret():
+    held = {ScramMechanism.SCRAM_SHA_256: 4096, ScramMechanism.SCRAM_SHA_512: 8192}
+    start = "SCRAM credential configs for user-principal 'u' are "
+    assert config_lines.credential_line("u", held) == (
+        f"{start}SCRAM-SHA-256=iterations=4096, SCRAM-SHA-512=iterations=8192"
+    )
+    refused = KafkaError(ErrorCode.duplicate_resource, "twice")
+    assert config_lines.credential_line("u", refused) == (
+        "Error retrieving SCRAM credential configs for user-principal 'u': "
+        "DuplicateResourceException: twice"
     )
