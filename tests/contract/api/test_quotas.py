@@ -57,9 +57,8 @@ def produced(client, version, topic, size):
 @pytest.mark.parametrize("version", produce_api.VERSIONS)
 def test_a_producer_is_told_how_long_to_wait_and_not_heard_before(hold, topic, version):
     client, _ = hold(producer_byte_rate=10_000.0)
-    assert produced(client, version, topic, 50_000).throttle_time == NO_WAIT
     began = time.monotonic()
-    answer = produced(client, version, topic, 52_000)
+    answer = produced(client, version, topic, 102_000)
     assert answer.responses[0].partition_responses[0].error_code is ErrorCode.none
     wait_s = answer.throttle_time.total_seconds()
     assert 0.2 <= wait_s < 5
@@ -144,7 +143,7 @@ def test_who_makes_too_many_partitions_is_refused_or_slowed(hold, name, version)
             timeout=milliseconds(30_000),
         )
 
-    first = create(name, 12)
+    first = create(name, 60)
     assert first.topics[0].error_code is ErrorCode.none
     strict = version >= create_topics.FIRST_STRICT
     assert (first.throttle_time == NO_WAIT) is strict
@@ -157,7 +156,7 @@ def test_who_makes_too_many_partitions_is_refused_or_slowed(hold, name, version)
 @pytest.mark.parametrize("version", [v for v in delete_topics.VERSIONS if v >= 5])
 def test_who_deletes_too_many_partitions_is_refused(hold, make_topic, version):
     client, _ = hold(controller_mutation_rate=1.0)
-    names = [make_topic(12).name, make_topic().name]
+    names = [make_topic(60).name, make_topic().name]
     codes = []
     for name in names:
         fields = {"topics": [{"name": name}], "topic_names": [name]}
@@ -170,7 +169,7 @@ def test_who_deletes_too_many_partitions_is_refused(hold, make_topic, version):
 def test_who_adds_too_many_partitions_is_refused(hold, make_topic, version):
     client, _ = hold(controller_mutation_rate=1.0)
     codes = []
-    for name, count in ((make_topic().name, 13), (make_topic().name, 2)):
+    for name, count in ((make_topic().name, 61), (make_topic().name, 2)):
         topics = [{"name": name, "count": count, "assignments": None}]
         answer = client.call(
             CREATE_PARTITIONS, version, topics=topics, timeout=milliseconds(30_000)
