@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kserver import registration
@@ -160,7 +160,7 @@ class Broker:
             quotas.update(metadata.current.quotas)
             rates.update(metadata.current.quotas)
             self.observation.state = State.RECOVERY
-            await logs.open(lambda topic: _topic_config(topic, metadata.current, self.config))
+            await logs.open(_topic_configs(lambda: metadata.current, lambda: self.config))
             stack.push_async_callback(logs.close)
             replicas.apply(metadata.current)
             await replicas.settle()
@@ -261,9 +261,21 @@ def _report(request: str, bug: BaseException) -> None:
     log.error("%s failed: a bug in this broker", request, exc_info=bug)
 
 
-def _topic_config(topic: str, image: ClusterMetadata, config: BrokerConfig) -> TopicConfig:
-    known = image.topics.get(topic)
-    return TopicConfig.stored(known.config if known else {}, config)
+def _topic_configs(
+    image: Callable[[], ClusterMetadata], broker: Callable[[], BrokerConfig]
+) -> Callable[[str], TopicConfig]:
+    """By topic: one for all its partitions, as long as nothing of it changes."""
+    made: dict[str, tuple[Mapping[str, str], BrokerConfig, TopicConfig]] = {}
+
+    def of(topic: str) -> TopicConfig:
+        known, config = image().topics.get(topic), broker()
+        overrides = known.config if known else {}
+        before = made.get(topic)
+        if before is None or before[0] != overrides or before[1] is not config:
+            before = made[topic] = (overrides, config, TopicConfig.stored(overrides, config))
+        return before[2]
+
+    return of
 
 
 def _limits(config: BrokerConfig) -> Limits:
