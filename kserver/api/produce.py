@@ -13,7 +13,8 @@ Behaviour:
 Errors: INVALID_REQUIRED_ACKS, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, NOT_LEADER_OR_FOLLOWER,
 NOT_ENOUGH_REPLICAS, CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE,
 UNSUPPORTED_FOR_MESSAGE_FORMAT, UNSUPPORTED_COMPRESSION_TYPE, OUT_OF_ORDER_SEQUENCE_NUMBER,
-INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE (no transactions yet), KAFKA_STORAGE_ERROR,
+INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE (no transactions yet), KAFKA_STORAGE_ERROR (the disk
+failed, or is full: then the next try may find room),
 REQUEST_TIMED_OUT.
 
 Versions:
@@ -34,7 +35,7 @@ from uuid import UUID
 
 from kserver.api import throttling
 from kserver.api.context import Parts, Session
-from kserver.errors import ErrorCode, KafkaError, ProtocolError, StorageError
+from kserver.errors import DiskFull, ErrorCode, KafkaError, ProtocolError, StorageError
 from kserver.log.validator import InvalidRecords, RecordError
 from kserver.metrics.meters import TopicMeters
 from kserver.model import NO_TIMESTAMP, Offset
@@ -355,7 +356,8 @@ def _appended(version: int, index: int, offset: Offset, time: int, log_start: Of
 
 def _refused(version: int, index: int, error: KafkaError | StorageError) -> bytes:
     if isinstance(error, StorageError):
-        return _failed(version, index, ErrorCode.kafka_storage_error)
+        message = "The disk has no room." if isinstance(error, DiskFull) else None
+        return _failed(version, index, ErrorCode.kafka_storage_error, message)
     errors = error.record_errors if isinstance(error, InvalidRecords) else ()
     return _failed(version, index, error.code, error.message, errors)
 

@@ -88,7 +88,6 @@ class Acts(Enum):
     SECURITY = "will act with TLS, SASL and authorization"
     METRICS = "will act with metrics reporters"
     TIERED = "will act with tiered storage"
-    LOG_DIRS = "will act with several log directories"
     KRAFT = "never acts: the cluster is coordinated through ZooKeeper"
     ABSENT = "never acts: tunes a part of Kafka's broker that this one does not have"
     JAVA = "never acts: names classes or properties of a Java process"

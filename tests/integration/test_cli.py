@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import pty
 import signal
@@ -310,6 +311,31 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(k, topic):
     assert (refused.returncode, b"would not be an increase" in refused.stdout) == (1, True)
     assert k("topics", "--describe", "--topic", topic).stdout == described
     assert k("topics", "--list", "--topic", "new").stdout == b"\n"
+
+
+@pytest.mark.parametrize(("typed", "words"), [(b"n\n", ()), (b"", ("--yes",))])
+def test_records_are_deleted_once_agreed_and_a_dry_run_says_which(k, topic, tmp_path, typed, words):
+    k("console-producer", "--topic", topic, input=b"a\nb\nc\n" * 10)
+    ends = {
+        n: int(line.rpartition(":")[2])
+        for n, line in enumerate(k("get-offsets", "--topic", topic).stdout.decode().split())
+    }
+    file = tmp_path / "offsets.json"
+    asked = [{"topic": topic, "partition": n, "offset": -1} for n in ends]
+    file.write_text(json.dumps({"partitions": asked}))
+    steps = [f"delete offsets 0 to {e - 1} of {topic}-{n}" for n, e in ends.items() if e]
+    would = "".join(f"Would {step}.\n" for step in steps)
+    delete = ["delete-records", "--offset-json-file", str(file)]
+    assert outcome(k(*delete, "--dry-run")) == (0, would, "")
+    assert len(consumed(k, topic)) == 30
+    declined = typed == b"n\n"
+    shown = _on_a_terminal([*K, *delete, *words], typed, k.environment, int(declined)).decode()
+    question = "".join(f"This will {step}.\r\n" for step in steps) + "Go on? [y/N] "
+    assert (question in shown) == (not words)
+    assert len(consumed(k, topic)) == (30 if declined else 0)
+    if not declined:
+        assert all(f"partition: {topic}-{n}\tlow_watermark: {e}" in shown for n, e in ends.items())
+        assert outcome(k(*delete, "--dry-run")) == (0, "", "")
 
 
 def _on_a_terminal(words, typed, environment, status=0) -> bytes:

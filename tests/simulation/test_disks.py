@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import errno
 import itertools
 import random
@@ -17,11 +18,11 @@ from tests.simulation.test_broker import batch, create, fetch, produce
 from tests.support.loop import SimLoop, simulate
 from tests.support.simulated import DATA, SimulatedBroker
 
-LIST_OFFSETS, METADATA, DELETE_RECORDS = 2, 3, 21
+LIST_OFFSETS, METADATA, DELETE_TOPICS, DELETE_RECORDS = 2, 3, 20, 21
 ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS, DESCRIBE_TOPIC_PARTITIONS = 34, 35, 75
 PARTITIONS = 6
 DIRECTORIES = ("/a", "/b", "/c")
-SETTINGS = {
+SETTINGS: dict[str, object] = {
     "log.dirs": ",".join(DIRECTORIES),
     "log.retention.check.interval.ms": 300,
     "log.flush.offset.checkpoint.interval.ms": 200,
@@ -32,8 +33,10 @@ SMALL = {"segment_bytes": 1000, "segment_index_bytes": 4096, "index_interval_byt
 OK, FAILED = ErrorCode.none, ErrorCode.kafka_storage_error
 
 
-async def started(loop: SimLoop, **topic: object) -> tuple[SimulatedBroker, Peer]:
-    broker = SimulatedBroker(loop, SETTINGS)
+async def started(
+    loop: SimLoop, settings: dict[str, object] | None = None, **topic: object
+) -> tuple[SimulatedBroker, Peer]:
+    broker = SimulatedBroker(loop, SETTINGS | (settings or {}))
     # Coordination has a disk of its own here.
     broker.disk.make_directories(DATA)
     broker.disk.sync_directory("/")
@@ -402,3 +405,93 @@ async def cleaned_while_it_moves(loop: SimLoop) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_what_was_copied_before_it_was_cleaned_is_cleaned_again(seed):
     simulate(cleaned_while_it_moves, seed)
+
+
+async def elsewhere(broker: SimulatedBroker, peer: Peer, partition: int = 0) -> tuple[str, str]:
+    """Where a replica is, and the first other directory."""
+    old = place_of(broker, partition)
+    return old, next(path for path in DIRECTORIES if path != old)
+
+
+def leftovers(broker: SimulatedBroker) -> list[str]:
+    names = (name for directory in DIRECTORIES for name in broker.disk.list(directory))
+    return [name for name in names if name.endswith("-future")]
+
+
+async def slowly(loop: SimLoop) -> None:
+    """At 1,000 bytes a second; as it is told meanwhile, and until somebody thinks better of it."""
+    settings = {"replica.alter.log.dirs.io.max.bytes.per.second": 1000}
+    broker, peer = await started(loop, settings)
+    writers = Writers(broker, peer)
+    await writers.some(0, 100)
+    old, new = await elsewhere(broker, peer)
+    size = sum(
+        broker.disk.open(f"{old}/t-0/{name}").size()
+        for name in broker.disk.list(f"{old}/t-0")
+        if name.endswith(".log")
+    )
+    began_s = loop.time()
+    assert await move(peer, 0, new) is OK
+    await asyncio.sleep(size / 1000 / 2)
+    found = await described(peer)
+    assert found[old][1][0] == (0, False)
+    lag, is_future = found[new][1][0]
+    assert is_future
+    assert 30 <= lag <= 70
+    while place_of(broker, 0) == old:
+        await asyncio.sleep(0.5)
+    assert size / 1000 * 0.9 <= loop.time() - began_s <= size / 1000 * 1.2 + 2
+
+    third = next(path for path in DIRECTORIES if path not in (old, new))
+    for path in (old, third, third):
+        assert await move(peer, 0, path) is OK
+        await asyncio.sleep(1)
+        assert len(leftovers(broker)) == 1
+        found = await described(peer)
+        assert {d for d, (_, of) in found.items() if 0 in of} == {new, path}
+    assert await move(peer, 0, new) is OK
+    assert not leftovers(broker)
+    assert await move(peer, 0, old) is OK
+    build = request(DELETE_TOPICS, 5)
+    await peer.call(build(topic_names=["t"], timeout=datetime.timedelta(seconds=5)))
+    assert not leftovers(broker)
+    assert not broker.bugs
+    await broker.stop()
+
+
+def test_a_move_is_as_slow_as_it_is_told_to_be_and_can_be_given_up():
+    simulate(slowly, 1)
+
+
+async def into_a_bad_disk(loop: SimLoop) -> None:
+    broker, peer = await started(loop)
+    writers = Writers(broker, peer)
+    await writers.some(0, 50)
+    old, new = await elsewhere(broker, peer)
+    fault = broker.disk.fail("write_at", errno.ENOSPC, path=f"{new}/t-0.*.log")
+    assert await move(peer, 0, new) is OK
+    await writers.some(0, 20)
+    await asyncio.sleep(10)
+    assert place_of(broker, 0) == old
+    fault.clear()
+    await asyncio.sleep(5)
+    assert place_of(broker, 0) == new
+    await writers.some(0, 5)
+    fault = broker.disk.fail("write_at", errno.EIO, path=f"{old}/t-0.*.log")
+    assert await move(peer, 0, old) is OK
+    await asyncio.sleep(1)
+    found = await described(peer)
+    assert (found[old][0], found[new][0]) == (FAILED, OK)
+    assert await writers.write(0) is OK
+    assert not writers.refused[0]
+    await writers.check(peer, {0})
+    assert not broker.bugs
+    fault.clear()
+    await broker.kill()
+    await broker.start()
+    await writers.check(await broker.connect(), {0})
+    await broker.stop()
+
+
+def test_a_move_waits_for_room_and_a_failing_disk_takes_only_the_copy():
+    simulate(into_a_bad_disk, 1)

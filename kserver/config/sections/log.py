@@ -286,7 +286,7 @@ class LogSettings:
         30_000,
         at_least(1),
         type=LONG,
-        acts=Acts.LOG_DIRS,
+        acts=Acts.KRAFT,
         doc="stop when the failure of a directory could not be told for this long",
     )
     num_recovery_threads_per_data_dir: int = setting(
