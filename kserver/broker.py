@@ -227,6 +227,9 @@ class Broker:
         self.config, problems = dynamic.merged_as_stored(self._static, overrides)
         for problem in problems:
             log.error("a stored setting is passed over: %s", problem)
+        for name in sorted({*overrides.cluster, *overrides.broker}):
+            if dynamic.type_of(name) is None:
+                log.warning("%s was set, and is no setting of this broker", name)
         for configure in self._configurable:
             configure(self.config)
 

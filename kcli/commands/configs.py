@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -104,6 +104,7 @@ MANUAL = Manual(
         "Where a change may delete records, as a shorter retention, it is asked about first if "
         "standard input and error are a terminal; --yes, or --force as kafka-configs.sh had it "
         "until 3.9, changes unasked.",
+        "A key that the broker does not know, and keeps, is told of on standard error.",
         "Brokers are changed by IncrementalAlterConfigs, as by Kafka 4, so that their passwords "
         "need not be given again.",
         "--zookeeper and --zk-tls-config-file, as kafka-configs.sh had them until 3.9, are "
@@ -475,6 +476,8 @@ async def _alter_settings(
     unknown = [key for key in (*deleted, *added) if key not in own]
     if unknown and entity.type == "broker-loggers":
         raise Refused(f"Invalid broker logger(s): {','.join(unknown)}")
+    if entity.type == "brokers":
+        await _warn_of_unknown(admin, entity, added)
     changes = [ConfigChange(key, ConfigOp.SET, value) for key, value in added.items()]
     changes += [ConfigChange(key, ConfigOp.DELETE) for key in deleted if key not in added]
     steps = []
@@ -494,6 +497,22 @@ async def _alter_settings(
     )
     if given.dry_run:
         would(*steps)
+
+
+async def _warn_of_unknown(admin: Admin, entity: Entity, keys: Iterable[str]) -> None:
+    """A broker keeps whatever it is told, for its plug-ins may know what it does not."""
+    from kcli.client.admin import ConfigType
+
+    whose = entity.name or str((await admin.nodes())[0].id)
+    try:
+        entries = await _settings(admin, Entity("brokers", whose), everything=True)
+    except KafkaError:
+        return  # the refusal of the change tells more
+    known = {entry.name for entry in entries if entry.type is not ConfigType.UNKNOWN}
+    for key in keys:
+        # Before 2.6 brokers tell no types.
+        if known and key not in known and not key.startswith("listener.name."):
+            complain(f"{key} is no setting that the broker knows; it is kept, and does nothing.")
 
 
 async def _alter_quotas(

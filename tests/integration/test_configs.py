@@ -121,6 +121,18 @@ def test_brokers_and_their_default_are_changed_and_shown(k):
         assert k(f"--alter {which} --delete-config max.connections")[0] == 0
 
 
+def test_a_key_that_the_broker_does_not_know_is_told_of(k):
+    warning = (
+        "log.retention.sm is no setting that the broker knows; it is kept, and does nothing.\n"
+    )
+    for which in ("--broker 0", "--broker-defaults"):
+        status, _, err = k(f"--alter {which} --add-config log.retention.sm=5,log.roll.ms=7777777")
+        assert (status, err) == (0, warning)
+        shown = k(f"--describe {which}")[1]
+        assert "  log.retention.sm=null sensitive=true synonyms=" in shown
+        assert k(f"--alter {which} --delete-config log.retention.sm,log.roll.ms")[0] == 0
+
+
 def test_quotas_are_set_shown_and_taken_away(k):
     def alter(words):
         status, out, err = k(f"--alter {words}")
