@@ -212,6 +212,7 @@ class Broker:
                     self.observation.state = State.STOPPING
                     await listeners.finish()
                 finally:
+                    self.observation.state = State.STOPPING
                     # A part that failed ends the tasks that serve requests: let no more in.
                     listeners.close()
                     purgatory.close()
