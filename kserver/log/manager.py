@@ -221,7 +221,7 @@ class LogManager:
             )
         cordoned = self.config.cordoned_log_dirs
         online = [d for d in self._online() if d.path not in cordoned] or self._online()
-        load = Counter(map(id, self._directory_of.values()))
+        load = Counter(map(id, self._directory_of.values() if len(online) > 1 else ()))
         for directory in sorted(online, key=lambda d: load[id(d)]):
             try:
                 path = directory.log_path(topic_partition)
