@@ -21,6 +21,7 @@ from kserver.wire.batch import batches, encode_batch
 from tests.bench.figures import at_least_times, at_most, at_most_times
 from tests.bench.load import Outcome
 from tests.bench.machine import BenchError
+from tests.bench.rounds import warm_up
 from tests.bench.row import Row, Work
 from tests.bench.servers import API_VERSIONS_V0, Server, running
 from tests.support.wire_client import WireClient, milliseconds
@@ -65,11 +66,16 @@ ALONE_MB_S, BESIDE_MB_S = "MB/s alone", "MB/s beside"
 
 
 @contextmanager
-def alone(work: Work, server: Server, *settings: str) -> Iterator[Server]:
-    """A new broker of the same kind; what it kept is gone at the end."""
+def alone(work: Work, server: Server, *settings: str, warm: bool = False) -> Iterator[Server]:
+    """A new broker of the same kind; what it kept is gone at the end.
+
+    `warm`: after the load that brings it to its full speed.
+    """
     directory = new_directory(work)
     try:
         with running(server.kind, directory, *settings) as fresh:
+            if warm:
+                warm_up(work.load, fresh)
             yield fresh
     finally:
         shutil.rmtree(directory, ignore_errors=True)
@@ -235,7 +241,11 @@ def during(run: Callable[[], object]) -> Iterator[None]:
 
 def small_beside_large(work: Work, server: Server, _: str) -> Mapping[str, float]:
     """A record a request on one connection, alone and while another fetches 50 MB at a time."""
-    with alone(work, server) as broker, broker.topic(4) as small, broker.topic(1) as large:
+    with (
+        alone(work, server, warm=True) as broker,
+        broker.topic(4) as small,
+        broker.topic(1) as large,
+    ):
         work.load.fill(broker, large, 1, LARGE_FILL_BYTES, "1m")
         os.sync()
         alone_p99 = produce_small(work, broker, small, work.seconds).p99_us
@@ -285,7 +295,7 @@ def forget(broker: Server) -> None:
 def beside_retention(work: Work, server: Server, _: str) -> Mapping[str, float]:
     """Batches of 64 KB, to a log that is kept whole, and to one whose old segments go all the time
     and that a slow consumer reads."""
-    with alone(work, server, "log.retention.check.interval.ms=500") as broker:
+    with alone(work, server, "log.retention.check.interval.ms=500", warm=True) as broker:
         with broker.topic(1) as topic:
             kept = work.load.produce(broker, topic, "64k", seconds=work.seconds)
         config = {"segment_bytes": KEPT_BYTES // 4, "retention_bytes": KEPT_BYTES}
@@ -331,7 +341,7 @@ def beside_compaction(work: Work, server: Server, _: str) -> Mapping[str, float]
     """Batches of 64 KB, before and while another log loses nine of its records in ten."""
     config = {"segment_bytes": 1 << 24, "cleanup_policy": "delete"}
     with (
-        alone(work, server, "log.cleaner.backoff.ms=100") as broker,
+        alone(work, server, "log.cleaner.backoff.ms=100", warm=True) as broker,
         broker.topic(1, **config) as keyed,
     ):
         fill_keyed(broker, keyed)
