@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcli.options import Refused
 from kcli.rows.shapes import Field, Shape
-from kserver.config.setting import java_double
-from kserver.errors import KafkaError
 
 if TYPE_CHECKING:
     from kcli.client.admin import ConfigEntry
     from kcli.client.scram import NewCredential, ScramMechanism
+    from kserver.errors import KafkaError
     from kserver.model import QuotaEntity
 
 TYPES = (
@@ -149,6 +148,8 @@ def attribute(mechanism: str) -> str:
 
 
 def credential_line(user: str, held: Mapping[ScramMechanism, int] | KafkaError) -> str:
+    from kserver.errors import KafkaError
+
     if isinstance(held, KafkaError):
         kind = held.code.name.title().replace("_", "")
         text = f"Error retrieving SCRAM credential configs for user-principal '{user}': "
@@ -198,6 +199,8 @@ def row(entity: Entity, entry: ConfigEntry) -> dict[str, Any]:
 
 
 def quota_line(entity: QuotaEntity, bounds: Mapping[str, float]) -> str:
+    from kserver.config.setting import java_double
+
     named = zip(("user-principal", "client-id", "ip"), entity, strict=True)
     who = ", ".join(
         f"{kind} '{_one_line(name)}'" if name else f"the default {kind}"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from kcli.config_lines import TYPES
+from kcli.config_lines import QUOTAS, TYPES
 from kcli.console.encodings import ENCODINGS, TEXT
 from kcli.rows.listing import FORMATS, TEMPLATE
 
@@ -122,19 +122,47 @@ def topic_settings(asked: Asked) -> Iterable[Candidate]:
 
 
 def added_settings(asked: Asked) -> Iterable[Candidate]:
-    """The last of KEY=VALUE,KEY=VALUE, of a topic or else of a broker."""
-    comma = asked.text.rfind(",") + 1
-    before, last = asked.text[:comma], asked._replace(text=asked.text[comma:])
-    found = topic_settings(last) if _is_of_topics(asked) else dynamic_settings(last)
+    """The last of KEY=VALUE,KEY=VALUE."""
+    before, last = _last(asked)
+    if bounded := _quotas(asked):
+        found: Iterable[Candidate] = [Candidate(f"{key}=") for key in bounded]
+    elif _is_of_topics(asked):
+        found = topic_settings(last)
+    else:
+        found = dynamic_settings(last)
     return (Candidate(before + one.value, one.note) for one in found)
+
+
+def deleted_settings(asked: Asked) -> Iterable[Candidate]:
+    """The last of KEY,KEY."""
+    before, last = _last(asked)
+    keys: Iterable[str] = asked.names.topic_keys()
+    if not _is_of_topics(asked):
+        settings = (one.value.rstrip("=") for one in dynamic_settings(last))
+        keys = _quotas(asked) or settings
+    return (Candidate(before + key) for key in keys)
+
+
+def _last(asked: Asked) -> tuple[str, Asked]:
+    comma = asked.text.rfind(",") + 1
+    return asked.text[:comma], asked._replace(text=asked.text[comma:])
+
+
+def _quotas(asked: Asked) -> Sequence[str]:
+    """What may be set where the words name whom quotas are of."""
+    for type, keys in QUOTAS.items():
+        if {type[:-1], f"{type[:-1]}-defaults"} & asked.given.keys():
+            return keys
+    return QUOTAS.get(asked.given.get("entity-type", ""), ())
 
 
 def dynamic_settings(asked: Asked) -> Iterable[Candidate]:
     from kserver.config.broker import BrokerConfig
+    from kserver.config.dynamic import changes_at
     from kserver.config.setting import Dynamic, settings_of
 
     known = settings_of(BrokerConfig).values()
-    names = [one.name for one in known if one.dynamic is not Dynamic.READ_ONLY]
+    names = [one.name for one in known if changes_at(one) is not Dynamic.READ_ONLY]
     return _settings(asked.text, BrokerConfig, names)
 
 
@@ -145,11 +173,8 @@ def entity_names(asked: Asked) -> Iterable[Candidate]:
 
 
 def _is_of_topics(asked: Asked) -> bool:
-    return "topic" in asked.given or asked.given.get("entity-type") == "topics"
-
-
-def topic_keys(asked: Asked) -> Iterable[Candidate]:
-    return map(Candidate, asked.names.topic_keys())
+    given = asked.given
+    return asked.command == "topics" or "topic" in given or given.get("entity-type") == "topics"
 
 
 def broker_settings(asked: Asked) -> Iterable[Candidate]:
@@ -217,7 +242,7 @@ SOURCES: Mapping[str, Source] = {
     "compression-codec": of_words("none", "gzip", "snappy", "lz4", "zstd"),
     "config": topic_settings,
     "consumer-property": client_settings,
-    "delete-config": topic_keys,
+    "delete-config": deleted_settings,
     "entity-name": entity_names,
     "entity-type": of_words(*TYPES),
     "formatter-property": formatter_properties,
