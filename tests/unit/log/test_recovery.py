@@ -109,9 +109,11 @@ def test_what_follows_a_torn_segment_goes_with_it() -> None:
     log.check()
 
 
-def test_a_segment_that_does_not_follow_on_is_removed() -> None:
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_segment_that_does_not_follow_on_is_removed(policy: str) -> None:
+    """Above the recovery point nothing was compacted."""
     disk = make_disk()
-    config = TopicConfig(segment_bytes=300)
+    config = TopicConfig(segment_bytes=300, cleanup_policy=(policy,))
     append(open_log(disk, config), *[1] * 10)
     # The first segment's size had not reached the disk: it ends with a whole batch, too early.
     disk.open(FIRST).truncate(len(batch()))
@@ -122,7 +124,12 @@ def test_a_segment_that_does_not_follow_on_is_removed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "stored"), [("compact", Stored(recovery_point=1)), ("delete", Stored())]
+    ("policy", "stored"),
+    [
+        ("compact", Stored(recovery_point=3)),
+        ("delete", Stored(recovery_point=3, cleaned_to=3)),
+        ("delete", Stored()),
+    ],
 )
 def test_a_gap_that_may_be_from_compaction_is_kept(policy: str, stored: Stored) -> None:
     disk = make_disk()
