@@ -14,6 +14,7 @@ from tests.contract.api.calls import (
     PRODUCE,
     alter_quotas,
     batch,
+    described_quotas,
     fetch_fields,
     produce,
     produce_fields,
@@ -37,6 +38,7 @@ def hold(broker):
         entity = (("client-id", client_id),)
         with WireClient(broker.address) as admin:
             assert alter_quotas(admin, entity, **bounds).error_code is ErrorCode.none
+            until(lambda: described_quotas(admin, entity) == bounds)
         held.append((entity, bounds))
         opened.append(WireClient(broker.address, client_id=client_id))
         return opened[-1], entity
@@ -110,6 +112,7 @@ def test_a_session_goes_on_after_it_was_held(hold, topic, client):
     assert len(again.responses[0].partitions[0].records) > 60_000
 
 
+@pytest.mark.usefixtures("only_ours")
 def test_what_exceeds_all_that_may_be_fetched_at_once_is_fetched_for_all_that(hold, topic, client):
     produce(client, 9, topic, batch(bytes(60_000)))
     consumer, _ = hold(consumer_byte_rate=100.0)
