@@ -105,6 +105,8 @@ class Admin:
     ) -> None:
         config = AdminConfig.taken(config)
         self.cluster = Cluster(config, chance=chance)
+        self.asks_controllers = bool(config.bootstrap_controllers)
+        """Whether the addresses are those of controllers, who know of no brokers to ask."""
         self._config = config
 
     async def __aenter__(self) -> Self:
@@ -361,6 +363,8 @@ class Admin:
                 return dict.fromkeys(of, error)
 
         targets = configs.by_target(resources)
+        if self.asks_controllers:
+            targets = {To.ANY: [resource for of in targets.values() for resource in of]}
         answers = await asyncio.gather(*(of_one(to, of) for to, of in targets.items()))
         return {resource: found for answer in answers for resource, found in answer.items()}
 

@@ -34,6 +34,8 @@ from kserver.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from kcli.client.admin import Admin, ConfigEntry, ConfigResource, ConfigSource, ResourceType
+    from kcli.client.cluster import Node
+    from kcli.client.config import AdminConfig
     from kserver.model import QuotaEntity
 
 ACTION = "Action (one of)"
@@ -300,10 +302,16 @@ def _is_address(name: str) -> bool:
     return True
 
 
+def _config(given: SimpleNamespace) -> AdminConfig:
+    if given.bootstrap_controller is None:
+        return admin_config(given)
+    return admin_config(given, bootstrap_controllers=given.bootstrap_controller)
+
+
 async def _describe(given: SimpleNamespace, entities: list[Entity], out: Rows | None) -> int:
     from kcli.client.admin import Admin
 
-    async with Admin(admin_config(given)) as admin:
+    async with Admin(_config(given)) as admin:
         if entities[0].type in QUOTA_TYPES:
             for bounded, bounds in sorted((await _quotas(admin, entities)).items(), key=str):
                 if out is None:
@@ -357,7 +365,7 @@ async def _each(admin: Admin, entity: Entity) -> AsyncIterator[Entity]:
         for topic in await admin.list_topics():
             yield Entity(type, topic.name)
     elif type == "brokers":
-        for node in await admin.nodes():
+        for node in await _nodes(admin):
             yield Entity(type, str(node.id))
         yield Entity(type, "")
     else:
@@ -371,7 +379,7 @@ async def _exists(admin: Admin, entity: Entity) -> bool:
     from kcli.client.admin import ResourceType
 
     type, name = entity
-    if not name or type == "groups":
+    if not name or type == "groups" or admin.asks_controllers:
         return True
     if type == "topics":
         return name in {topic.name for topic in await admin.list_topics()}
@@ -379,7 +387,11 @@ async def _exists(admin: Admin, entity: Entity) -> bool:
         return (ResourceType.CLIENT_METRICS, name) in await admin.list_config_resources(
             [ResourceType.CLIENT_METRICS]
         )
-    return int(name) in {node.id for node in await admin.nodes()}
+    return int(name) in {node.id for node in await _nodes(admin)}
+
+
+async def _nodes(admin: Admin) -> list[Node]:
+    return (await admin.describe_cluster(controllers=admin.asks_controllers)).brokers
 
 
 def _resource(entity: Entity) -> tuple[ConfigResource, ConfigSource | None]:
@@ -444,7 +456,7 @@ async def _alter(given: SimpleNamespace, entities: list[Entity]) -> int:
     deleted = [key.strip() for key in (given.delete_config or "").split(",") if key.strip()]
     if OLD_FORMAT in added:
         complain(f"{OLD_FORMAT} is accepted, and does nothing since Kafka 3.0.")
-    async with Admin(admin_config(given)) as admin:
+    async with Admin(_config(given)) as admin:
         change = _alter_quotas if entities[0].type in QUOTA_TYPES else _alter_settings
         await change(admin, given, entities, added, deleted)
     if not given.dry_run:
@@ -503,7 +515,7 @@ async def _warn_of_unknown(admin: Admin, entity: Entity, keys: Iterable[str]) ->
     """A broker keeps whatever it is told, for its plug-ins may know what it does not."""
     from kcli.client.admin import ConfigType
 
-    whose = entity.name or str((await admin.nodes())[0].id)
+    whose = entity.name or str((await _nodes(admin))[0].id)
     try:
         entries = await _settings(admin, Entity("brokers", whose), everything=True)
     except KafkaError:
