@@ -25,7 +25,7 @@ def _topic(name: str, doc: str) -> Metric:
     return Metric("kafka.server", "BrokerTopicMetrics", f"{name}PerSec", METER, TOPIC, doc)
 
 
-class _of:
+class _Type:
     """Declares metrics of one MBean type."""
 
     def __init__(self, group: str, type: str) -> None:
@@ -54,7 +54,7 @@ FAILED_FETCH_REQUESTS = _topic(
     "FailedFetchRequests", "Fetch requests, counted for each partition, that the disk failed"
 )
 
-_replicas = _of("kafka.server", "ReplicaManager")
+_replicas = _Type("kafka.server", "ReplicaManager")
 LEADERS = _replicas("LeaderCount", "Partitions that this broker leads")
 PARTITIONS = _replicas("PartitionCount", "Partitions that this broker hosts")
 OFFLINE_REPLICAS = _replicas("OfflineReplicaCount", "Replicas here whose disk failed")
@@ -69,7 +69,7 @@ AT_MIN_ISR = _replicas(
     "AtMinIsrPartitionCount", "Led partitions with just min.insync.replicas in sync"
 )
 
-_partition = _of("kafka.cluster", "Partition")
+_partition = _Type("kafka.cluster", "Partition")
 REPLICAS_COUNT = _partition("ReplicasCount", "Replicas of a led partition", labels=PARTITION)
 IN_SYNC_COUNT = _partition("InSyncReplicasCount", "Those in sync", labels=PARTITION)
 PARTITION_UNDER_REPLICATED = _partition(
@@ -82,7 +82,7 @@ PARTITION_AT_MIN_ISR = _partition(
     "AtMinIsr", "1 where just min.insync.replicas are in sync", labels=PARTITION
 )
 
-_controller = _of("kafka.controller", "KafkaController")
+_controller = _Type("kafka.controller", "KafkaController")
 ACTIVE_CONTROLLERS = _controller("ActiveControllerCount", "1 on the broker that is the controller")
 OFFLINE_PARTITIONS = _controller("OfflinePartitionsCount", "Partitions without a leader")
 ACTIVE_BROKERS = _controller("ActiveBrokerCount", "Brokers of the cluster")
@@ -97,13 +97,13 @@ UNCLEAN_ELECTIONS = Metric(
     "Leaders elected that were not in sync: never, as long as a partition has one replica",
 )
 
-_log = _of("kafka.log", "Log")
+_log = _Type("kafka.log", "Log")
 LOG_SIZE = _log("Size", "Bytes of a log's segments", labels=PARTITION)
 LOG_SEGMENTS = _log("NumLogSegments", "Segments of a log", labels=PARTITION)
 LOG_START = _log("LogStartOffset", "First offset of a log", labels=PARTITION)
 LOG_END = _log("LogEndOffset", "Offset that the next record of a log gets", labels=PARTITION)
 
-_logs = _of("kafka.log", "LogManager")
+_logs = _Type("kafka.log", "LogManager")
 OFFLINE_DIRECTORIES = _logs("OfflineLogDirectoryCount", "Log directories whose disk failed")
 DIRECTORY_OFFLINE = _logs(
     "LogDirectoryOffline", "1 where the disk of a log directory failed", labels=DIRECTORY
@@ -117,20 +117,20 @@ FLUSH_TIMES = Metric(
     "Flushes of logs to disk, and the milliseconds that each waited for it",
 )
 
-_cleaner = _of("kafka.log", "LogCleaner")
+_cleaner = _Type("kafka.log", "LogCleaner")
 CLEANING_TIME = _cleaner(
     "max-clean-time-secs", "The longest cleaning of a compacted log, in seconds"
 )
 CLEANER_RECOPY = _cleaner(
     "cleaner-recopy-percent", "Of the bytes that cleanings read, the percentage that they kept"
 )
-UNCLEANABLE = _of("kafka.log", "LogCleanerManager")(
+UNCLEANABLE = _Type("kafka.log", "LogCleanerManager")(
     "uncleanable-partitions-count",
     "Compacted logs of a directory that cannot be cleaned until someone has looked at them",
     labels=DIRECTORY,
 )
 
-_requests = _of("kafka.network", "RequestMetrics")
+_requests = _Type("kafka.network", "RequestMetrics")
 REQUESTS = _requests(
     "RequestsPerSec", "Requests answered, by API and version", METER, REQUEST_VERSION
 )
@@ -169,7 +169,7 @@ def _network(name: str, doc: str, kind: Kind = GAUGE) -> Metric:
 CONNECTIONS = _network("connection-count", "Connections of a listener")
 CONNECTIONS_MADE = _network("connection-creation", "Connections that a listener took", METER)
 
-_server = _of("kafka.server", "KafkaServer")
+_server = _Type("kafka.server", "KafkaServer")
 BROKER_STATE = _server(
     "BrokerState", "1 starting, 2 recovering logs, 3 serving, 6 stopping: letting nobody in"
 )

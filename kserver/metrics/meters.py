@@ -114,7 +114,7 @@ class Histogram:
         self.counts[bisect_left(BOUNDS, value)] += 1
 
     def add_all(self, values: list[float]) -> None:
-        """The same for each, and for many in a fifth of the time; they are sorted by it."""
+        """The same for each, quicker where they are many; they are sorted by it."""
         values.sort()
         self.sum += sum(values)
         counts, start = self.counts, 0

@@ -64,13 +64,9 @@ class Metric:
             return self.name
         name = self.name
         if naming == JMX:
-            name = _without(name, "PerSec")
+            name = name.removesuffix("PerSec")
             if name.endswith("Percent"):
-                name = f"{_without(name, 'Percent')}_percent"
+                name = f"{name.removesuffix('Percent')}_percent"
         if self.kind is METER:
             name += "_total"
         return f"{self.group}_{self.type}_{name}".lower().replace(".", "_").replace("-", "_")
-
-
-def _without(name: str, ending: str) -> str:
-    return name.removesuffix(ending)
