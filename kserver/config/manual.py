@@ -108,9 +108,8 @@ of the names in
 .B controller.listener.names
 are left out, so that a file for a KRaft broker can be used.
 .TP
-.B listeners
-opens and closes listeners at run time, also where that changes what clients are told; Kafka 4
-refuses this.
+.B listeners, advertised.listeners
+can be changed at run time, as in Kafka 3; Kafka 4 refuses what changes what clients are told.
 .TP
 .B metric.reporters, ssl.keystore.location, sasl.jaas.config
 and all else that names a class, a file, a command or a password, which Kafka takes from clients,

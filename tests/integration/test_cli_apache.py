@@ -285,6 +285,15 @@ def test_records_are_deleted_the_same(server, tmp_path):
 
 
 @pytest.mark.parametrize("broker", [NEW], indirect=True)
+def test_controllers_tell_of_brokers_what_these_tell_themselves(broker, server):
+    asked = ["--describe", "--entity-type", "brokers"]
+    controllers = ["--bootstrap-controller", f"127.0.0.1:{broker.controller_port}"]
+    ours = k("configs", *controllers, *asked)
+    assert (ours.status, ours.err) == (0, b"")
+    assert ours == k("configs", *server, *asked)
+
+
+@pytest.mark.parametrize("broker", [NEW], indirect=True)
 def test_settings_and_quotas_are_changed_the_same(server):
     def life(run, name):
         steps = [

@@ -92,6 +92,15 @@ def test_listeners_open_and_close_without_a_restart_and_last(broker):
     assert told_at(lan) == lan
 
 
+def test_what_clients_are_told_changes_without_a_restart(broker):
+    own = broker.address
+    told = "PLAINTEXT://broker.example:9999"
+    assert alter(own, BROKER, "0", advertised_listeners=told) is None
+    assert told_at(own) == "broker.example:9999"
+    assert alter(own, BROKER, "0", advertised_listeners=None) is None
+    assert told_at(own) == own
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -105,6 +114,10 @@ def test_listeners_open_and_close_without_a_restart_and_last(broker):
             "PLAINTEXT://127.0.0.1:0 speaks SSL",
         ),
         ({"listeners": "nonsense"}, "Unable to parse nonsense to a broker endpoint"),
+        (
+            {"advertised_listeners": "LAN://broker.example:9999"},
+            "No security protocol defined for listener LAN",
+        ),
     ],
 )
 def test_listeners_that_cannot_be_are_refused(broker, changes, said):

@@ -2,7 +2,7 @@
 
 `CHANGES` has a value for each such key, and what shows that it is in force: by default that the
 part which acts by it has it; for those that clients notice, what they notice.  `listeners` and its
-map need real sockets: tests/integration/test_dynamic_configs.py.
+kin need real sockets: tests/integration/test_dynamic_configs.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.support.simulated import SimulatedBroker
 
 INCREMENTAL_ALTER_CONFIGS, DESCRIBE_CONFIGS, BROKER = 44, 32, 4
 SET, DELETE = 0, 1
-WITH_SOCKETS = {"listeners", "listener.security.protocol.map"}
+WITH_SOCKETS = {"listeners", "advertised.listeners", "listener.security.protocol.map"}
 DYNAMIC = {
     one.name: one
     for one in settings_of(BrokerConfig).values()

@@ -65,7 +65,7 @@ class ApacheBroker:
         self.settings = dict(settings or {})
         self.port = _free_port()
         self.address = f"127.0.0.1:{self.port}"
-        self._controller_port = _free_port()
+        self.controller_port = _free_port()
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -83,7 +83,7 @@ class ApacheBroker:
                 [
                     *(sys.executable, apache_kafka.__file__, "server", self.version),
                     *("--data", str(self.directory), "--port", str(self.port)),
-                    *("--quorum", f"1@127.0.0.1:{self._controller_port}", *words),
+                    *("--quorum", f"1@127.0.0.1:{self.controller_port}", *words),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=file,

@@ -34,6 +34,7 @@ class NetworkSettings:
         "advertised.listeners",
         None,
         type=LIST,
+        dynamic=PER_BROKER,
         doc=(
             "addresses that clients are told, in the form of listeners, whose value it takes "
             "when unset"
@@ -137,7 +138,8 @@ class NetworkSettings:
         "connections.max.idle.ms",
         600_000,
         type=LONG,
-        doc="close a connection that was silent for this long",
+        doc="close a connection that was silent for this long, or took none of its answers; one "
+        "whose request comes at less than 1 KiB a second is closed after a minute",
     )
     connection_failed_authentication_delay_ms: int = setting(
         "connection.failed.authentication.delay.ms",
