@@ -130,12 +130,17 @@ class Buffers:
         return next(iter(self._receiving), conversation) is conversation
 
     def end(self, conversation: Conversation) -> None:
-        """It has come whole, or never will."""
-        self._receiving.pop(conversation, None)
+        """It has come whole, or never will; another is now the one that began first."""
+        if conversation in self._receiving:
+            del self._receiving[conversation]
+            self._resume()
 
     def release(self, size: int) -> None:
-        """What was held of an answered frame; others may be read on."""
+        """What was held of an answered frame."""
         self.held_bytes -= size
+        self._resume()
+
+    def _resume(self) -> None:
         if self._limit_bytes >= 0:
             for conversation in list(self._receiving):
                 if self.may_receive(conversation):

@@ -301,3 +301,19 @@ def test_how_much_of_a_request_has_come_is_known(size):
     talk.feed(data[:size])
     whole, part = divmod(size, 150_004)
     assert (talk.conversation.taken, talk.conversation.partial_bytes) == (whole, part)
+
+
+def test_the_next_is_read_on_while_the_first_awaits_its_answer_or_when_it_leaves_with_nothing():
+    for leave in (lambda talk: talk.feed(bytes(LARGE)), lambda talk: talk.conversation.close()):
+        buffers = Buffers(limit_bytes=1)
+        pending = Pending(exclusive=True)
+        first = Talk(lambda _, p=pending: p, buffers=buffers)
+        next_one, last = Talk(buffers=buffers), Talk(buffers=buffers)
+        first.feed(struct.pack(">i", LARGE))
+        next_one.feed(framed(bytes(LARGE))[:LARGE])
+        last.feed(framed(bytes(LARGE))[:LARGE])
+        assert not next_one.conversation.wants_input
+        leave(first)
+        assert next_one.woken
+        assert next_one.conversation.wants_input
+        assert not last.conversation.wants_input
