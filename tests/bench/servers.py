@@ -34,7 +34,7 @@ K = "import sys; from kcli.main import main; sys.exit(main())"
 """The console script `k`."""
 
 POLL_S = 0.001
-START_TIMEOUT_S = 60
+START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 60
 DELETE_TIMEOUT_S = 30
 LIST_OFFSETS, DELETE_TOPICS = 2, 20
@@ -72,16 +72,12 @@ def _compiled_command(directory: Path, port: int, settings: Sequence[str]) -> li
 
 
 def _apache_command(directory: Path, port: int, settings: Sequence[str]) -> list[str]:
-    subprocess.run(
-        [
-            *(sys.executable, apache_kafka.__file__, "server", APACHE_VERSION, "--prepare"),
-            *("--data", str(directory), "--port", str(port)),
-            *("--quorum", f"1@127.0.0.1:{free_port()}"),
-            *(f"--override={setting}" for setting in (DELETE_DELAY, *settings)),
-        ],
-        check=True,
-        capture_output=True,
-    )
+    if not (directory / "server.properties").exists():
+        prepare = [sys.executable, apache_kafka.__file__, "server", APACHE_VERSION, "--prepare"]
+        where = ["--data", str(directory), "--port", str(port)]
+        quorum = ["--quorum", f"1@127.0.0.1:{free_port()}"]
+        overrides = [f"--override={setting}" for setting in (DELETE_DELAY, *settings)]
+        subprocess.run([*prepare, *where, *quorum, *overrides], check=True, capture_output=True)
     script = "kafka-server-start"
     return apache_kafka.java(
         APACHE_VERSION,
