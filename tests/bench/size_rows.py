@@ -361,7 +361,8 @@ def beside_compaction(work: Work, server: Server, _: str) -> Mapping[str, float]
 
 def fill_keyed(broker: Server, topic: str) -> None:
     value = b"v" * KEYED_VALUE_BYTES
-    rows = [(0, b"%09d" % key, value, ()) for key in range(KEYED_KEYS)]
+    now_ms = int(time.time() * 1000)  # none is old enough to be deleted
+    rows = [(now_ms, b"%09d" % key, value, ()) for key in range(KEYED_KEYS)]
     at_once = (1 << 20) // (KEYED_VALUE_BYTES + 30)
     parts = [encode_batch(rows[n : n + at_once]) for n in range(0, KEYED_KEYS, at_once)]
     with client(broker) as wire:
