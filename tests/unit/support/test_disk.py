@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.clock import StillClock
-from tests.support.disk import SimDisk
+from tests.support.disk import PAGE_BYTES, SimDisk
 
 
 def new_disk(seed: int = 0) -> SimDisk:
@@ -221,11 +221,12 @@ def test_a_full_disk_takes_a_part_and_refuses(disk):
 def test_zeros_that_a_truncation_adds_take_no_room(disk):
     disk.capacity_bytes = 10
     file = disk.open("/data/index", create=True)
-    mapping = file.map(1000)
+    mapping = file.map(2 * PAGE_BYTES)
     assert disk.free_bytes("/data") == 10
     mapping[0:8] = b"01234567"
+    mapping[8:16] = b"01234567"  # on the same page
     with pytest.raises(AssertionError, match="bus error"):
-        mapping[8:16] = b"01234567"
+        mapping[PAGE_BYTES : PAGE_BYTES + 8] = b"01234567"
 
 
 def test_touching_what_was_cut_under_a_mapping_is_a_bus_error(disk):
