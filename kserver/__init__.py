@@ -18,6 +18,8 @@ Where is ...?
     what compaction leaves of a log            log/record_filter.py; when, and how: log/cleaner.py
     roles, epochs, what is committed           replica/partition.py
     who waits for what                         replica/purgatory.py
+    disks that fail or are full                log/manager.py, log/directory.py
+    a replica from one disk to another         replica/move.py
     every server.properties key                config/sections/; every topic key: config/topic.py
     settings changed while it runs             config/dynamic.py, controller/configs.py
     what is not deterministic                  world/: clock, disk, ZooKeeper, randomness
