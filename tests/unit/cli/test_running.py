@@ -5,6 +5,7 @@ import contextlib
 import io
 import os
 import pty
+import select
 import signal
 import sys
 from types import SimpleNamespace
@@ -86,13 +87,23 @@ def test_the_first_refusal_is_raised():
 
 
 UNSURE = SimpleNamespace(yes=False)
+PATIENCE_S = 60
 
 
 @contextlib.contextmanager
 def terminal(typed):
-    """Standard input and error are a terminal where this is typed; tells what it has shown."""
+    """Standard input and error are a terminal where this is typed; tells what it has shown, as
+    soon as that ends with a question."""
     ours, its = pty.openpty()
     os.write(ours, typed.encode())
+
+    def shown():
+        text = b""
+        while not text.endswith(b"? [y/N] "):
+            assert select.select([ours], [], [], PATIENCE_S)[0], text
+            text += os.read(ours, 65536)
+        return text.decode()
+
     with (
         os.fdopen(its, "r+b", 0) as both,
         open(its, closefd=False) as read,
@@ -101,7 +112,7 @@ def terminal(typed):
     ):
         patch.setattr(sys, "stdin", read)
         patch.setattr(sys, "stderr", written)
-        yield lambda: os.read(ours, 65536).decode()
+        yield shown
     os.close(ours)
 
 
