@@ -23,6 +23,7 @@ from collections.abc import Callable
 
 from kserver.errors import ProtocolError
 from kserver.network.conversation import Buffers, Conversation, Dispatch
+from kserver.network.throttle import Throttle
 from kserver.world.disk import Disk, FileRange
 from kserver.world.usage import monotonic_s
 
@@ -73,7 +74,6 @@ class Connection:
         self._reading = True
         self._writing = False
         self._warming = False
-        self._throttle: asyncio.TimerHandle | None = None
         self.address = address
         self.last_active_s = loop.time()
         self._conversation = Conversation(
@@ -82,6 +82,7 @@ class Connection:
             buffers=buffers,
             wake=self._woken,
         )
+        self._throttle = Throttle(loop, self._conversation, self._go_on)
         loop.add_reader(self._fd, self._readable)
 
     def receiving(self) -> tuple[int, int]:
@@ -95,28 +96,14 @@ class Connection:
 
     def throttle(self, for_ms: int) -> None:
         """Take no request for so long; answers go on (KIP-219)."""
-        if self._closed:
-            return
-        self._conversation.throttled = True
-        until_s = self._loop.time() + for_ms / 1000
-        if self._throttle is not None:
-            if self._throttle.when() >= until_s:
-                return
-            self._throttle.cancel()
-        self.last_active_s = until_s
-        self._throttle = self._loop.call_at(until_s, self._throttled)
-
-    def _throttled(self) -> None:
-        self._throttle = None
-        self._conversation.throttled = False
-        self._go_on()
+        if not self._closed:
+            self.last_active_s = self._throttle.hold(for_ms)
 
     def close(self, reason: str = "") -> None:
         if self._closed:
             return
         self._closed = True
-        if self._throttle is not None:
-            self._throttle.cancel()
+        self._throttle.cancel()
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
         self._conversation.close()

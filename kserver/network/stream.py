@@ -12,6 +12,7 @@ from collections.abc import Callable
 from kserver.errors import ProtocolError
 from kserver.network.connection import SHUTDOWN
 from kserver.network.conversation import Buffers, Conversation, Dispatch
+from kserver.network.throttle import Throttle
 from kserver.world.disk import Disk, FileRange
 
 
@@ -38,7 +39,6 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._full = False
         self._reading = True
         self._sender: asyncio.Task[None] | None = None
-        self._throttle: asyncio.TimerHandle | None = None
         self.last_active_s = loop.time()
         self.address = ""
 
@@ -53,13 +53,13 @@ class StreamConnection(asyncio.BufferedProtocol):
             buffers=self._buffers,
             wake=self._woken,
         )
+        self._throttle = Throttle(self._loop, self._conversation, self._send)
         if not self._on_open(self):
             self.close("too many connections")
 
     def connection_lost(self, error: Exception | None) -> None:
         self._conversation.close()
-        if self._throttle is not None:
-            self._throttle.cancel()
+        self._throttle.cancel()
         if self._sender is not None:
             self._sender.cancel()
             self._sender = None
@@ -76,21 +76,8 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def throttle(self, for_ms: int) -> None:
         """Take no request for so long; answers go on (KIP-219)."""
-        if self._conversation.closed:
-            return
-        self._conversation.throttled = True
-        until_s = self._loop.time() + for_ms / 1000
-        if self._throttle is not None:
-            if self._throttle.when() >= until_s:
-                return
-            self._throttle.cancel()
-        self.last_active_s = until_s
-        self._throttle = self._loop.call_at(until_s, self._throttled)
-
-    def _throttled(self) -> None:
-        self._throttle = None
-        self._conversation.throttled = False
-        self._send()
+        if not self._conversation.closed:
+            self.last_active_s = self._throttle.hold(for_ms)
 
     def close(self, reason: str = "") -> None:
         self._reason = self._reason or reason
