@@ -7,6 +7,7 @@ and where a directory's tests share brokers, the directory's do.
 from __future__ import annotations
 
 import gc
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -18,6 +19,10 @@ from tests.support import tools
 hypothesis.settings.register_profile("k", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("k")
 
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As a shell has it for what it starts in the background; all that tests start would be so too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).parent
 SHARE_BROKERS = ("conformance", "contract/api", "integration/clients", "security")
