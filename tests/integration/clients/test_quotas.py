@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import time
 
 import pytest
@@ -78,6 +79,7 @@ def test_librdkafkas_producer(quick, held):
 
 
 def test_kafka_pythons_producer_and_consumer(quick, held, caplog):
+    caplog.set_level(logging.WARNING, logger="kafka")
     topic = create_topic(quick.address, "kafka-python")
     held("kafka-python", producer_byte_rate=BOUND, consumer_byte_rate=BOUND)
     producer = KafkaProducer(
