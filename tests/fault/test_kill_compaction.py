@@ -36,7 +36,8 @@ async def written(address: str, first: int) -> None:
             await asyncio.gather(*sent)
 
 
-async def newest(address: str) -> dict[bytes, bytes]:
+async def newest(address: str, most_bytes: int | None = None) -> dict[bytes, bytes]:
+    """Of each key the last value, or how it begins."""
     one = TopicPartition("c", 0)
     found: dict[bytes, bytes] = {}
     config = {"bootstrap.servers": address, "auto.offset.reset": "earliest"}
@@ -45,7 +46,7 @@ async def newest(address: str) -> dict[bytes, bytes]:
         end = (await consumer.end_offsets([one]))[one]
         while await consumer.position(one) < end:
             for record in await consumer.poll(10_000):
-                found[record.key] = record.value
+                found[record.key] = record.value[:most_bytes]
     return found
 
 

@@ -9,10 +9,10 @@ import os
 import time
 from pathlib import Path
 
-from kcli.client import Consumer, Producer
+from kcli.client import Producer
 from kserver.log.checkpoint import CLEANED
-from kserver.model import TopicPartition
 from tests.conformance.test_compaction import active
+from tests.fault.test_kill_compaction import newest
 from tests.support import brokers
 from tests.support.process import BrokerProcess
 
@@ -54,19 +54,6 @@ async def fill(address: str, count: int) -> None:
         await producer.flush()
 
 
-async def left(address: str) -> dict[bytes, bytes]:
-    newest: dict[bytes, bytes] = {}
-    one = TopicPartition("c", 0)
-    config = {"bootstrap.servers": address, "auto.offset.reset": "earliest"}
-    async with Consumer(config) as consumer:
-        consumer.assign([one])
-        end = (await consumer.end_offsets([one]))[one]
-        while await consumer.position(one) < end:
-            for record in await consumer.poll(10_000):
-                newest[record.key] = record.value[:12]
-    return newest
-
-
 def test_what_was_written_last_is_left(tmp_path):
     count = int(GIGABYTES * 1e9 / VALUE_BYTES)
     with BrokerProcess(tmp_path, SETTINGS) as broker:
@@ -104,10 +91,10 @@ def test_what_was_written_last_is_left(tmp_path):
             f" {cpu_s:.0f} CPU seconds, {peak['broker']:.0f} MB; {on_disk / 1e9:.2f} GB left,"
             f" checkpoint {checkpoint.read_text().split()[-1]}, active from {active(log)}"
         )
-        newest = asyncio.run(left(broker.address))
-        assert len(newest) == min(KEYS, count)
+        found = asyncio.run(newest(broker.address, 12))
+        assert len(found) == min(KEYS, count)
         expected = {b"%09d" % (n % KEYS): b"%012d" % n for n in range(max(0, count - KEYS), count)}
-        assert newest == expected
+        assert found == expected
         assert on_disk < GIGABYTES * 1e9 * 0.75
         assert peak["broker"] < BROKER_MB
         assert peak["cleaner"] < CLEANER_MB
