@@ -29,6 +29,7 @@ SHARE_BROKERS = ("conformance", "contract/api", "integration/clients", "security
 ABSENT = "absent tools"
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist looks at the marks in its own
 def pytest_collection_modifyitems(items):
     for item in items:
         path = item.path.relative_to(TESTS)
