@@ -1,7 +1,7 @@
 """What holds for every test, and what every run prints at its end: the tools it missed.
 
-`pytest -n 2 --dist loadgroup` runs the suite in two processes: a file's tests stay in one of them,
-and where a directory's tests share brokers, the directory's do.
+`pytest -n 2` runs the suite in two processes: a file's tests stay in one of them, and where a
+directory's tests share brokers, the directory's do.
 """
 
 from __future__ import annotations
@@ -29,13 +29,17 @@ SHARE_BROKERS = ("conformance", "contract/api", "integration/clients", "security
 ABSENT = "absent tools"
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist looks at the marks in its own
-def pytest_collection_modifyitems(items):
-    for item in items:
-        path = item.path.relative_to(TESTS)
-        directory = path.parent.as_posix()
-        group = directory if directory in SHARE_BROKERS else path.as_posix()
-        item.add_marker(pytest.mark.xdist_group(group))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            path = nodeid.partition("::")[0].removeprefix("tests/")
+            directory = path.rpartition("/")[0]
+            return directory if directory in SHARE_BROKERS else path
+
+    return Together(config, log)
 
 
 def pytest_collection_finish():
