@@ -15,9 +15,13 @@ Where is ...?
     a record batch                             wire/batch.py, wire/records.py, wire/compression.py
     append, read, recovery                     log/log.py, log/segment.py, log/recovery.py
     idempotence                                log/producer_state.py
+    transactions: states, fencing, timeouts    txn/transaction.py, txn/shard.py
+    their ends in every partition              txn/markers.py; who may write: txn/verification.py
     what compaction leaves of a log            log/record_filter.py; when, and how: log/cleaner.py
     roles, epochs, what is committed           replica/partition.py
     who waits for what                         replica/purgatory.py
+    coordinators: loaded, led, moved           coordinator/runtime.py
+    who is in a group, who reads what          group/, whose head lists its parts
     disks that fail or are full                log/manager.py, log/directory.py
     a replica from one disk to another         replica/move.py
     every server.properties key                config/sections/; every topic key: config/topic.py

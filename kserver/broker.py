@@ -15,6 +15,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from uuid import UUID
 
 from kserver import registration
 from kserver.api.context import Parts
@@ -26,10 +27,13 @@ from kserver.config.dynamic import BrokerOverrides
 from kserver.config.topic import TopicConfig
 from kserver.controller.configs import overrides_of
 from kserver.controller.controller import Controller
+from kserver.coordinator.runtime import CoordinatorRuntime
 from kserver.errors import StorageError
+from kserver.group.shard import GroupShard
 from kserver.log.manager import LogManager
 from kserver.metadata import BrokerInfo, ClusterMetadata, MetadataCache
-from kserver.model import NO_BROKER, BrokerId, Endpoint
+from kserver.metrics.meters import GroupMeters
+from kserver.model import CONSUMER_OFFSETS, NO_BROKER, TRANSACTION_STATE, BrokerId, Endpoint
 from kserver.network.conversation import Dispatch
 from kserver.network.http import HttpServer
 from kserver.network.listener import AnyConnection, Limits, Listeners, own_name
@@ -40,7 +44,10 @@ from kserver.replica.fetch_session import FetchSessions
 from kserver.replica.manager import ReplicaManager
 from kserver.replica.move import Moves
 from kserver.replica.purgatory import Purgatory
+from kserver.txn.markers import MarkerLog, MarkerSender
 from kserver.txn.producer_ids import ProducerIds
+from kserver.txn.shard import TransactionShard
+from kserver.txn.verification import Verification
 from kserver.world import World
 from kserver.world.zookeeper import ConnectionLost
 
@@ -130,9 +137,55 @@ class Broker:
             replicas = ReplicaManager(broker_id, config, logs, metadata, purgatory)
             moves = Moves(world, logs, replicas, lambda: self.config)
 
+            def new_id() -> str:
+                return str(UUID(int=world.random.getrandbits(128), version=4))
+
+            group_meters = GroupMeters()
+            groups = CoordinatorRuntime(
+                CONSUMER_OFFSETS,
+                lambda _: GroupShard(lambda: self.config, new_id, group_meters),
+                loop=loop,
+                clock=world.clock,
+                metadata=metadata,
+                replicas=replicas,
+                purgatory=purgatory,
+                timeout_ms=lambda: self.config.offsets_commit_timeout_ms,
+            )
+            transactions = CoordinatorRuntime(
+                TRANSACTION_STATE,
+                lambda _: TransactionShard(lambda: self.config),
+                loop=loop,
+                clock=world.clock,
+                metadata=metadata,
+                replicas=replicas,
+                purgatory=purgatory,
+                timeout_ms=lambda: self.config.request_timeout_ms,
+                perform=lambda wanted: marker_sender.send(wanted),
+            )
+            verification = Verification(loop, transactions, lambda: self.config)
+            marker_log = MarkerLog(
+                loop=loop,
+                clock=world.clock,
+                replicas=replicas,
+                purgatory=purgatory,
+                groups=groups,
+                verification=verification,
+                timeout_ms=lambda: self.config.request_timeout_ms,
+            )
+            marker_sender = MarkerSender(
+                broker_id,
+                loop=loop,
+                metadata=metadata,
+                replicas=replicas,
+                marker_log=marker_log,
+                transactions=transactions,
+            )
+
             def apply(image: ClusterMetadata) -> None:
                 self._configure(image)
                 replicas.apply(image)
+                groups.apply(image)
+                transactions.apply(image)
                 quotas.update(image.quotas)
                 rates.update(image.quotas)
 
@@ -165,6 +218,8 @@ class Broker:
             replicas.apply(metadata.current)
             await replicas.settle()
             stack.callback(purgatory.close)
+            groups.apply(metadata.current)
+            transactions.apply(metadata.current)
 
             async with asyncio.TaskGroup() as parts, asyncio.TaskGroup() as requests:
                 self._parts = Parts(
@@ -180,6 +235,11 @@ class Broker:
                     fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots),
                     controller=controller,
                     producer_ids=ProducerIds(zookeeper, broker_id),
+                    groups=groups,
+                    group_meters=group_meters,
+                    transactions=transactions,
+                    marker_log=marker_log,
+                    verification=verification,
                     requests=Requests(self.observation.clock or loop.time, SERVED),
                     quotas=quotas,
                     spawn=requests.create_task,
@@ -190,7 +250,17 @@ class Broker:
                 self.observation.observe(self._parts, listeners)
                 running = [
                     parts.create_task(part.run())
-                    for part in (controller, alive, logs, replicas, moves, listeners)
+                    for part in (
+                        controller,
+                        alive,
+                        logs,
+                        replicas,
+                        moves,
+                        groups,
+                        transactions,
+                        marker_sender,
+                        listeners,
+                    )
                 ]
                 running.append(
                     parts.create_task(
@@ -210,6 +280,8 @@ class Broker:
                     await stop.wait()
                     log.info("shutting down")
                     self.observation.state = State.STOPPING
+                    groups.close()
+                    transactions.close()
                     await listeners.finish()
                 finally:
                     self.observation.state = State.STOPPING

@@ -23,6 +23,9 @@ from kserver.model import (
 
 NO_ID = UUID(int=0)
 
+GROUP_VERSION = "group.version"
+TRANSACTION_VERSION = "transaction.version"
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
@@ -59,6 +62,24 @@ class BrokerInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Features:
+    """What all brokers of the cluster are agreed to do (KIP-584)."""
+
+    levels: Mapping[str, int] = field(default_factory=dict)
+    """By name, as they are finalized; one that is not there has level 0."""
+    epoch: int = -1
+    """Raised with every change; -1 before any."""
+
+    @property
+    def transaction_version(self) -> int:
+        return self.levels.get(TRANSACTION_VERSION, 0)
+
+    @property
+    def group_version(self) -> int:
+        return self.levels.get(GROUP_VERSION, 0)
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterMetadata:
     cluster_id: str
     controller: BrokerId = NO_BROKER
@@ -69,6 +90,9 @@ class ClusterMetadata:
     """Bounds by key, such as producer_byte_rate, of everyone who has one."""
     broker_configs: Mapping[BrokerId, Mapping[str, str]] = field(default_factory=dict)
     """What was set for each broker while it ran, as text; at NO_BROKER what was for all."""
+    group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """What was set for consumer groups, as text, by group."""
+    features: Features = Features()
 
     def with_topics(
         self, changed: Mapping[str, TopicInfo], deleted: frozenset[str] = frozenset()
@@ -83,6 +107,12 @@ class ClusterMetadata:
         return replace(
             self, broker_configs=MappingProxyType({**self.broker_configs, broker: overrides})
         )
+
+    def with_group_config(self, group: str, overrides: Mapping[str, str]) -> ClusterMetadata:
+        """A new image with these overrides of one group."""
+        configs = {**self.group_configs, group: overrides}
+        kept = {name: values for name, values in configs.items() if values}
+        return replace(self, group_configs=MappingProxyType(kept))
 
     def topic_by_id(self, topic_id: UUID) -> TopicInfo | None:
         name = self.topic_names.get(topic_id)

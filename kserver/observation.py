@@ -11,6 +11,7 @@ somebody asks.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from functools import partial
@@ -19,6 +20,10 @@ from typing import TYPE_CHECKING
 
 from kserver import __version__
 from kserver.api.context import Parts
+from kserver.errors import KafkaError
+from kserver.group.group import CLASSIC, CONSUMER
+from kserver.group.group import State as GroupState
+from kserver.group.shard import GroupShard
 from kserver.log.manager import LogManager
 from kserver.metadata import PartitionInfo
 from kserver.metrics import catalog
@@ -42,6 +47,13 @@ COUNTERS = {
     catalog.FAILED_PRODUCE_REQUESTS: "failed_produce_requests",
     catalog.FETCH_REQUESTS: "total_fetch_requests",
     catalog.FAILED_FETCH_REQUESTS: "failed_fetch_requests",
+}
+CLASSIC_GROUPS = {
+    GroupState.EMPTY: catalog.EMPTY_GROUPS,
+    GroupState.PREPARING_REBALANCE: catalog.PREPARING_GROUPS,
+    GroupState.COMPLETING_REBALANCE: catalog.COMPLETING_GROUPS,
+    GroupState.STABLE: catalog.STABLE_GROUPS,
+    GroupState.DEAD: catalog.DEAD_GROUPS,
 }
 ONE_PROCESSOR = "0"
 UNITS = ("kB", "MB", "GB", "TB", "PB")
@@ -118,6 +130,7 @@ class Observation:
         self._observe_cluster(parts)
         self._observe_logs(parts)
         self._observe_requests(parts, listeners)
+        self._observe_groups(parts)
 
     def _observe_topics(self, topics: AllTopics) -> None:
         def read(counter: str) -> Iterator[Sample]:
@@ -253,6 +266,37 @@ class Observation:
         )
         self.metrics.gauge(catalog.FETCH_SESSIONS, lambda: len(parts.fetch_sessions))
         self.metrics.gauge(catalog.WAITING, lambda: len(parts.purgatory))
+
+    def _observe_groups(self, parts: Parts) -> None:
+        meters = parts.group_meters
+
+        def shards() -> list[GroupShard]:
+            try:
+                return list(parts.groups.shards())
+            except KafkaError:
+                return []  # they are loaded
+
+        def states(type: str) -> Counter[str]:
+            groups = (one for shard in shards() for one in shard.groups.values())
+            return Counter(one.state_name for one in groups if one.type == type)
+
+        gauge = self.metrics.gauge
+        gauge(catalog.OFFSETS, lambda: sum(len(shard.offsets) for shard in shards()))
+        gauge(catalog.CLASSIC_GROUPS, lambda: states(CLASSIC).total())
+        for state, metric in CLASSIC_GROUPS.items():
+            gauge(metric, partial(lambda name: states(CLASSIC)[name], state.value))
+        self.metrics.add(
+            catalog.GROUPS,
+            lambda: [((type,), states(type).total()) for type in (CLASSIC, CONSUMER)],
+        )
+        self.metrics.add(
+            catalog.CONSUMER_GROUPS,
+            lambda: [((state,), states(CONSUMER)[state]) for state in catalog.CONSUMER_STATES],
+        )
+        gauge(catalog.OFFSETS_COMMITTED, lambda: meters.offsets_committed)
+        gauge(catalog.OFFSETS_EXPIRED, lambda: meters.offsets_expired)
+        gauge(catalog.OFFSETS_DELETED, lambda: meters.offsets_deleted)
+        gauge(catalog.REBALANCES, lambda: meters.rebalances)
 
 
 def _readable(size: int) -> str:

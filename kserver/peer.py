@@ -96,13 +96,16 @@ class _Call:
 class Peer(asyncio.BufferedProtocol):
     """One connection, open from `connect` until `closed`.
 
-    `versions` maps the API keys that the broker offers to its (lowest, highest) version.
+    `versions` maps the API keys that the broker offers to its (lowest, highest) version,
+    `features` the cluster's finalized features to their levels, as of `features_epoch` (KIP-584).
     """
 
     def __init__(self, host: str, port: int, options: PeerOptions) -> None:
         self.host = host
         self.port = port
         self.versions: dict[int, tuple[int, int]] = {}
+        self.features: dict[str, int] = {}
+        self.features_epoch = -1
         self.closed: asyncio.Future[None]
         self._options = options
         self._client_id = options.client_id.encode()
@@ -426,3 +429,6 @@ class Peer(asyncio.BufferedProtocol):
         if entity.error_code != ErrorCode.none:
             raise KafkaError(entity.error_code, f"{self} refuses ApiVersions")
         self.versions = offered
+        finalized = getattr(entity, "finalized_features", ())
+        self.features = {feature.name: feature.max_version_level for feature in finalized}
+        self.features_epoch = getattr(entity, "finalized_features_epoch", -1)

@@ -8,12 +8,17 @@ Pure: paths, encode and decode; no I/O.
     /brokers/topics/T/partitions/P/state  leader, epochs, in-sync replicas
     /cluster/id
     /config/topics/T, /config/brokers/N   overrides; `<default>` stands for all brokers
+    /config/groups/G                      overrides of a consumer group
     /config/clients/C, /config/users/U, /config/users/U/clients/C, /config/ips/A
                                           quotas; names URL-encoded, `<default>` for all others
     /config/changes/config_change_n       tells brokers which of them to read again
     /controller, /controller_epoch        who decides (ephemeral), and for the how-many-th time
     /admin/delete_topics/T                T is to be deleted
     /latest_producer_id_block             the producer ids that were handed out last
+    /consumers/G/ids/C                    a member of a group that balances itself, and what it
+                                          reads (ephemeral); Kafka 0.8 and the first paper
+    /consumers/G/owners/T/P               which thread of theirs reads a partition (ephemeral)
+    /consumers/G/offsets/T/P              the next offset to read, as text
 
 Keys stand in the order in which Kafka 3.9.2 writes them, which is that of Scala's maps; partitions
 stand in their own order.  Older versions of a znode are read too.  A decode raises StorageError for
@@ -33,28 +38,41 @@ from urllib.parse import quote, unquote
 from uuid import UUID
 
 from kserver.errors import StorageError
-from kserver.model import BrokerId, Endpoint, LeaderAndIsr, ProducerId, QuotaEntity
+from kserver.model import (
+    BrokerId,
+    Endpoint,
+    LeaderAndIsr,
+    Offset,
+    ProducerId,
+    QuotaEntity,
+    TopicPartition,
+)
 
 BROKER_IDS = "/brokers/ids"
 BROKER_SEQUENCE = "/brokers/seqid"
 TOPICS = "/brokers/topics"
 CLUSTER_ID = "/cluster/id"
+CONSUMERS = "/consumers"
 CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+FEATURES = "/finalized_features"
+"""Not Kafka's /feature, though in its form: a broker of 3.x stops when that names a feature that it
+does not know, and it knows none."""
 
 TOPIC_CONFIGS = "topics"
 BROKER_CONFIGS = "brokers"
+GROUP_CONFIGS = "groups"
 CLIENT_CONFIGS = "clients"
 USER_CONFIGS = "users"
 IP_CONFIGS = "ips"
 DEFAULT_ENTITY = "<default>"
 
 PERSISTENT_PATHS = (
-    "/consumers",
+    CONSUMERS,
     BROKER_IDS,
     TOPICS,
     CONFIG_CHANGES,
@@ -67,6 +85,7 @@ PERSISTENT_PATHS = (
     "/config/users",
     "/config/brokers",
     "/config/ips",
+    "/config/groups",
 )
 """What every broker makes on its start, empty, where it is missing.  Kafka does so with
 PRODUCER_ID_BLOCK too, but without data, which is not the same: one of no bytes it cannot read."""
@@ -96,9 +115,29 @@ def delete_topic_path(topic: str) -> str:
     return f"{DELETE_TOPICS}/{topic}"
 
 
+def group_path(group: str) -> str:
+    return f"{CONSUMERS}/{group}"
+
+
+def members_path(group: str) -> str:
+    return f"{CONSUMERS}/{group}/ids"
+
+
+def member_path(group: str, member: str) -> str:
+    return f"{CONSUMERS}/{group}/ids/{member}"
+
+
+def owner_path(group: str, topic: str, partition: int) -> str:
+    return f"{CONSUMERS}/{group}/owners/{topic}/{partition}"
+
+
+def offset_path(group: str, topic: str, partition: int) -> str:
+    return f"{CONSUMERS}/{group}/offsets/{topic}/{partition}"
+
+
 def config_path(entity_type: str, name: str) -> str:
-    """Of TOPIC_CONFIGS a topic, of BROKER_CONFIGS an id or DEFAULT_ENTITY, of those of quotas
-    what `quota_entity_name` says."""
+    """Of TOPIC_CONFIGS a topic, of BROKER_CONFIGS an id or DEFAULT_ENTITY, of GROUP_CONFIGS a group
+    as `sanitized`, of those of quotas what `quota_entity_name` says."""
     return f"/config/{entity_type}/{name}"
 
 
@@ -129,13 +168,21 @@ def parents_of(path: str) -> list[str]:
     return ["/" + "/".join(names[: n + 1]) for n in range(len(names))]
 
 
-def _quota_name(name: str) -> str:
+def sanitized(name: str) -> str:
     """As Kafka's Sanitizer: what Java's URLEncoder leaves, without `*`, and spaces as %20."""
-    return quote(name, safe="").replace("~", "%7E") if name else DEFAULT_ENTITY
+    return quote(name, safe="").replace("~", "%7E")
+
+
+def unsanitized(text: str) -> str:
+    return unquote(text)
+
+
+def _quota_name(name: str) -> str:
+    return sanitized(name) if name else DEFAULT_ENTITY
 
 
 def _quota_name_from(text: str) -> str:
-    return "" if text == DEFAULT_ENTITY else unquote(text)
+    return "" if text == DEFAULT_ENTITY else unsanitized(text)
 
 
 def uuid_to_text(value: UUID) -> str:
@@ -384,3 +431,59 @@ def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
         return ProducerIdBlock(
             int(fields["broker"]), int(fields["block_start"]), int(fields["block_end"])
         )
+
+
+def encode_features(levels: Mapping[str, int]) -> bytes:
+    """Only what is finalized: no level is 0."""
+    features = {name: {"max_version_level": level} for name, level in levels.items()}
+    return _to_json({"version": 2, "status": 1, "features": features})
+
+
+def decode_features(data: bytes) -> dict[str, int]:
+    """Levels by name; none where the status says that they do not count."""
+    with _decoding(FEATURES, data) as fields:
+        features = fields["features"] if fields["status"] == 1 else {}
+        return {str(name): int(found["max_version_level"]) for name, found in features.items()}
+
+
+STATIC = "static"
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRegistration:
+    """What a member of a group that balances itself tells of itself."""
+
+    subscription: Mapping[str, int]
+    """How many threads it has for each topic; for each pattern, where `pattern` is not STATIC."""
+    timestamp_ms: int
+    pattern: str = STATIC
+
+
+def encode_member(member: MemberRegistration) -> bytes:
+    return _to_json(
+        {
+            "version": 1,
+            "subscription": dict(member.subscription),
+            "pattern": member.pattern,
+            "timestamp": str(member.timestamp_ms),
+        }
+    )
+
+
+def decode_member(group: str, member: str, data: bytes) -> MemberRegistration:
+    with _decoding(member_path(group, member), data) as fields:
+        return MemberRegistration(
+            {str(topic): int(threads) for topic, threads in fields["subscription"].items()},
+            int(fields.get("timestamp", -1)),
+            str(fields.get("pattern", STATIC)),
+        )
+
+
+def encode_offset(offset: Offset) -> bytes:
+    return str(offset).encode()
+
+
+def decode_offset(group: str, partition: TopicPartition, data: bytes) -> Offset:
+    path = offset_path(group, partition.topic, partition.partition)
+    with _decoding(path, data) as offset:
+        return int(offset)

@@ -27,6 +27,7 @@ TOPIC_OPERATIONS = _bits(
 CLUSTER_OPERATIONS = _bits(
     (CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE)
 )
+GROUP_OPERATIONS = _bits((READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS))
 
 
 def state_of(
@@ -54,3 +55,10 @@ def state_of(
         "isr_nodes": partition.isr,
         "offline_replicas": offline,
     }
+
+
+def fenced_as(code: ErrorCode, knows_fenced: bool) -> ErrorCode:
+    """Clients of before KIP-588 know no PRODUCER_FENCED: to them it is what it was before."""
+    if code is ErrorCode.producer_fenced and not knows_fenced:
+        return ErrorCode.invalid_producer_epoch
+    return code

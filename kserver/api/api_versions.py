@@ -7,8 +7,8 @@ Behaviour:
 - A version that is not known is answered, not refused: UNSUPPORTED_VERSION in a v0 body that
   lists ApiVersions' own range, so that the client can begin again (KIP-511; kafka-python and
   KoP's users were cut off where a broker disconnected).
-- Supported features are named from v3; none is finalized yet, which is epoch -1.  Features whose
-  minimum is 0 only from v4 (KAFKA-17011: older clients cannot read them).
+- Features are named from v3, and which levels the cluster has finalized.  Those whose minimum is 0
+  are told as supported only from v4 (KAFKA-17011: older clients cannot read them).
 
 Errors: UNSUPPORTED_VERSION, INVALID_REQUEST (a client name or version that is not one).
 
@@ -23,13 +23,16 @@ import struct
 from typing import Any
 
 from kserver.api.context import Parts, Session
+from kserver.controller.features import SUPPORTED
 from kserver.errors import ErrorCode
+from kserver.metadata import Features
 from kserver.network.conversation import Answer
 from kserver.wire.codec import RequestHeader, read_request, write_response
 from kserver.wire.versions import reply_to
 
 KEY, VERSIONS = 18, range(0, 5)
 
+FIRST_WITH_MINIMUM_0 = 4
 PRODUCE = 0
 LISTED_FROM = {PRODUCE: 0}
 """Where the list begins with versions that are not served."""
@@ -43,9 +46,9 @@ def handle_frame(
     header: RequestHeader, frame: memoryview, at: int, session: Session, parts: Parts
 ) -> Answer:
     request = read_request(header, frame, at)
-    return write_response(
-        KEY, header.api_version, header.correlation_id, _answer(request, header, session)
-    )
+    features = parts.metadata.current.features
+    answer = _answer(request, header, session, features)
+    return write_response(KEY, header.api_version, header.correlation_id, answer)
 
 
 def refuse_version(header: RequestHeader) -> bytes:
@@ -61,7 +64,7 @@ def refuse_version(header: RequestHeader) -> bytes:
     )
 
 
-def _answer(request: Any, header: RequestHeader, session: Session) -> Any:
+def _answer(request: Any, header: RequestHeader, session: Session, features: Features) -> Any:
     reply = reply_to(request)
     if header.api_version >= 3:
         software = (request.client_software_name, request.client_software_version)
@@ -78,5 +81,16 @@ def _answer(request: Any, header: RequestHeader, session: Session) -> Any:
             )
             for key, versions in session.served.items()
         ],
-        finalized_features_epoch=-1,
+        supported_features=[
+            reply.supported_features(
+                name=name, min_version=levels.start, max_version=levels.stop - 1
+            )
+            for name, levels in SUPPORTED.items()
+            if levels.start > 0 or header.api_version >= FIRST_WITH_MINIMUM_0
+        ],
+        finalized_features_epoch=features.epoch,
+        finalized_features=[
+            reply.finalized_features(name=name, min_version_level=level, max_version_level=level)
+            for name, level in features.levels.items()
+        ],
     )

@@ -10,15 +10,21 @@ from typing import Any, Protocol
 from kserver.api.requests import Requests
 from kserver.config.broker import BrokerConfig
 from kserver.controller.controller import Controller
+from kserver.coordinator.runtime import CoordinatorRuntime
+from kserver.group.shard import GroupShard
 from kserver.log.manager import LogManager
 from kserver.metadata import MetadataCache
+from kserver.metrics.meters import GroupMeters
 from kserver.model import ANONYMOUS, BrokerId, Endpoint
 from kserver.network.quota import Quotas
 from kserver.replica.fetch_session import FetchSessions
 from kserver.replica.manager import ReplicaManager
 from kserver.replica.move import Moves
 from kserver.replica.purgatory import Purgatory
+from kserver.txn.markers import MarkerLog
 from kserver.txn.producer_ids import ProducerIds
+from kserver.txn.shard import TransactionShard
+from kserver.txn.verification import Verification
 from kserver.world import World
 
 
@@ -45,6 +51,11 @@ class Parts:
     fetch_sessions: FetchSessions
     controller: Controller
     producer_ids: ProducerIds
+    groups: CoordinatorRuntime[GroupShard]
+    group_meters: GroupMeters
+    transactions: CoordinatorRuntime[TransactionShard]
+    marker_log: MarkerLog
+    verification: Verification
     quotas: Quotas
     requests: Requests
     spawn: Spawn

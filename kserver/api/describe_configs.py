@@ -6,6 +6,7 @@ Behaviour:
 - A broker may be named "" : what was set for all brokers of the cluster, and nothing else.
 - Of a key that no setting has, and somebody set, the value is not told: it may be secret.
 - A broker's loggers have levels for settings (KIP-412).
+- A consumer group has settings whether it exists or not.
 
 Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST (another broker's id,
 no number, a kind of resource that has no settings here).
@@ -23,6 +24,7 @@ from kserver.api.broker_loggers import levels
 from kserver.api.context import Context
 from kserver.config.broker import BrokerConfig
 from kserver.config.dynamic import is_sensitive, type_of
+from kserver.config.group import GroupConfig
 from kserver.config.setting import (
     Described,
     Dynamic,
@@ -120,6 +122,12 @@ def _entries(resource_type: int, name: str, context: Context) -> list[Entry]:
             raise KafkaError(ErrorCode.invalid_request, "Broker id must not be empty")
         check_broker(name, parts.broker_id)
         return [_logger(name, level) for name, level in levels().items()]
+    if resource_type == ResourceType.GROUP:
+        if name == "":
+            raise KafkaError(ErrorCode.invalid_request, "Group name must not be empty")
+        overrides = parts.metadata.current.group_configs.get(name, {})
+        config = GroupConfig.stored(overrides, parts.config)
+        return [_entry(one, read_only=False) for one in describe(config)]
     if resource_type in NOT_KEPT:
         raise KafkaError(ErrorCode.invalid_request, NOT_KEPT[ResourceType(resource_type)])
     raise KafkaError(ErrorCode.invalid_request, f"Unsupported resource type: {resource_type}")

@@ -1,10 +1,11 @@
 """FindCoordinator (key 10): v0-v6.
 
 Behaviour:
-- Clients with a group.id ask it even for assigned partitions, so it is answered before there are
-  coordinators: COORDINATOR_NOT_AVAILABLE, which clients retry in the background.
+- The leader of the partition that a group or transactional id belongs to, in __consumer_offsets or
+  __transaction_state; the topic is made when it is first asked for.
 
-Errors: COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST (an unknown key type).
+Errors: COORDINATOR_NOT_AVAILABLE (no leader, or the topic cannot be made), INVALID_REQUEST (an
+unknown key type, a key that no record can hold).
 
 Versions:
 - v1 key types (0 group, 1 transaction); v3 flexible; v4 many keys (KIP-699); v6 share groups (2)
@@ -12,33 +13,83 @@ Versions:
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from kserver.api.context import Context
-from kserver.errors import ErrorCode
-from kserver.model import NO_BROKER
+from kserver.controller.topics import NewTopic
+from kserver.coordinator.topics import partition_of, wanted_topic
+from kserver.errors import ErrorCode, KafkaError, StorageError
+from kserver.metadata import TopicInfo
+from kserver.model import CONSUMER_OFFSETS, NO_BROKER, TRANSACTION_STATE
 from kserver.wire.versions import reply_to
+
+log = logging.getLogger(__name__)
 
 KEY, VERSIONS = 10, range(0, 7)
 
-GROUP, TRANSACTION = 0, 1
+TOPICS = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE}
+"""By key type."""
 FIRST_WITH_MANY_KEYS = 4
 
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
-    known = getattr(request, "key_type", GROUP) in (GROUP, TRANSACTION)
-    refusal = {
-        "error_code": ErrorCode.coordinator_not_available if known else ErrorCode.invalid_request,
-        "error_message": "this broker does not serve groups and transactions"
-        if known
-        else "unknown coordinator type",
-        "node_id": NO_BROKER,
-        "host": "",
-        "port": -1,
+    has_many = context.version >= FIRST_WITH_MANY_KEYS
+    keys = request.coordinator_keys if has_many else [request.key]
+    topic = TOPICS.get(getattr(request, "key_type", 0))
+    found = [await _find(key, topic, context) for key in keys]
+    if has_many:
+        return reply(
+            coordinators=[
+                reply.coordinators(key=key, **one) for key, one in zip(keys, found, strict=True)
+            ]
+        )
+    (one,) = found
+    return reply(**{"error_message": "NONE"} | one)
+
+
+async def _find(key: str, topic: str | None, context: Context) -> dict[str, Any]:
+    """The fields of the answer."""
+    try:
+        if topic is None:
+            raise KafkaError(ErrorCode.invalid_request, "unknown coordinator type")
+        info = await existing(topic, context)
+        leader = info.partitions[partition_of(key, len(info.partitions))].leader
+        broker = context.parts.metadata.current.brokers.get(leader)
+        listener = context.session.endpoint.listener
+        endpoint = None if broker is None else broker.endpoints.get(listener)
+        if endpoint is None:
+            raise KafkaError(ErrorCode.coordinator_not_available)
+    except KafkaError as error:
+        return {
+            "error_code": error.code,
+            "error_message": error.message or None,
+            "node_id": NO_BROKER,
+            "host": "",
+            "port": -1,
+        }
+    return {
+        "error_code": ErrorCode.none,
+        "node_id": leader,
+        "host": endpoint.host,
+        "port": endpoint.port,
     }
-    if context.version < FIRST_WITH_MANY_KEYS:
-        return reply(**refusal)
-    return reply(
-        coordinators=[reply.coordinators(key=key, **refusal) for key in request.coordinator_keys]
-    )
+
+
+async def existing(name: str, context: Context) -> TopicInfo:
+    parts = context.parts
+    topic = parts.metadata.current.topics.get(name)
+    if topic is not None:
+        return topic
+    wanted = wanted_topic(name, parts.config, len(parts.metadata.current.brokers))
+    new = NewTopic(name, wanted.partitions, wanted.replication_factor, config=wanted.config)
+    try:
+        (made,) = await parts.controller.create_topics([new], validate_only=False)
+    except StorageError as error:
+        made = KafkaError(ErrorCode.coordinator_not_available, str(error))
+    topic = parts.metadata.current.topics.get(name)
+    if topic is None:
+        log.error("%s cannot be made: %s", name, made)
+        raise KafkaError(ErrorCode.coordinator_not_available, f"{name} does not exist yet")
+    return topic

@@ -3,9 +3,16 @@
 Behaviour:
 - Without a transactional id: a new producer id, epoch 0.  A producer that names the id and epoch
   it had (v3, KIP-360) gets a new one too: it restarts its sequences either way.
-- With one: COORDINATOR_NOT_AVAILABLE, which clients retry, until there is a coordinator.
+- With one: the producer id that belongs to it, and its next epoch, which fences all before; a
+  transaction that is ongoing is aborted first, CONCURRENT_TRANSACTIONS meanwhile.  When the epochs
+  are used up, a new producer id.
+- A producer that goes on after an error names the id and epoch it has: it is fenced when another
+  has taken over.
 
-Errors: COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST (an empty transactional id, an id without epoch).
+Errors: INVALID_REQUEST (a transactional id that is empty or that no record can hold, an id without
+epoch), NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE,
+CONCURRENT_TRANSACTIONS, PRODUCER_FENCED, INVALID_PRODUCER_EPOCH (the same, before v4),
+INVALID_TRANSACTION_TIMEOUT.
 
 Versions:
 - v2 flexible; v3 producer id and epoch; v4 PRODUCER_FENCED; v5 KIP-890
@@ -13,33 +20,53 @@ Versions:
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
-from kserver.api.context import Context
+from kserver.api.answers import fenced_as
+from kserver.api.context import Context, Parts
 from kserver.errors import ErrorCode, KafkaError, StorageError
 from kserver.model import NO_PRODUCER_ID
+from kserver.txn.producer_ids import ask_with_id
+from kserver.txn.requests import InitProducerId
+from kserver.txn.transaction import NO_EPOCH, Identity
 from kserver.wire.versions import reply_to
 from kserver.world.zookeeper import ZooKeeperError
 
 KEY, VERSIONS = 22, range(0, 6)
 
+FIRST_WITH_FENCED = 4
+
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
-    named_id = getattr(request, "producer_id", NO_PRODUCER_ID)
-    named_epoch = getattr(request, "producer_epoch", -1)
-    code = ErrorCode.none
-    if request.transactional_id == "" or (named_id == NO_PRODUCER_ID) != (named_epoch == -1):
-        code = ErrorCode.invalid_request
-    elif request.transactional_id is not None:
+    try:
+        given = await _identity(request, context.parts)
+        return reply(producer_id=given.producer_id, producer_epoch=given.epoch)
+    except KafkaError as error:
+        code = fenced_as(error.code, context.version >= FIRST_WITH_FENCED)
+    except (ZooKeeperError, StorageError):
+        # Retried by the client; until then there is nowhere to take ids from.
         code = ErrorCode.coordinator_not_available
-    if code is ErrorCode.none:
-        try:
-            producer_id = await context.parts.producer_ids.next()
-            return reply(error_code=code, producer_id=producer_id, producer_epoch=0)
-        except KafkaError as error:
-            code = error.code
-        except (ZooKeeperError, StorageError):
-            # Retried by the client; until then there is nowhere to take ids from.
-            code = ErrorCode.coordinator_not_available
-    return reply(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=-1)
+    return reply(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
+
+
+async def _identity(request: Any, parts: Parts) -> Identity:
+    named = Identity(
+        getattr(request, "producer_id", NO_PRODUCER_ID),
+        getattr(request, "producer_epoch", NO_EPOCH),
+    )
+    transactional_id = request.transactional_id
+    if (named.producer_id == NO_PRODUCER_ID) != (named.epoch == NO_EPOCH):
+        raise KafkaError(ErrorCode.invalid_request)
+    if transactional_id is None:
+        return Identity(await parts.producer_ids.next(), 0)
+    if transactional_id == "":
+        raise KafkaError(ErrorCode.invalid_request)
+    wanted = InitProducerId(
+        transactional_id,
+        request.transaction_timeout // timedelta(milliseconds=1),
+        None if named.producer_id == NO_PRODUCER_ID else named,
+    )
+    given: Identity = await ask_with_id(parts.transactions, parts.producer_ids, wanted)
+    return given

@@ -3,7 +3,8 @@
 Behaviour:
 - The names of whatever can have settings: topics, brokers, and brokers once more for their loggers;
   all kinds, or those asked (KIP-1142).
-- Clients' metrics and groups have no settings here, so none is listed; v0, which was
+- Of groups those that have settings of their own.
+- Clients' metrics have no settings here, so none is listed; v0, which was
   ListClientMetricsResources, knows no other kind.
 
 Errors: UNSUPPORTED_VERSION for a kind that nobody knows.
@@ -50,4 +51,6 @@ def _names(kind: int, context: Context) -> Iterable[str]:
         return image.topics
     if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         return map(str, image.brokers)
+    if kind == ResourceType.GROUP:
+        return image.group_configs
     return ()

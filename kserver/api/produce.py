@@ -6,20 +6,27 @@ Behaviour:
   or with REQUEST_TIMED_OUT after the request's timeout (the batch stays in the log).  With
   `flush.before.ack` both wait until the batch is on disk.
 - Every partition is answered on its own: one refused does not hold up the others.
+- The coordinators' topics are theirs alone to write to.
 - A batch that an idempotent producer sends again is answered as it was the first time.
+- The first batch of a transaction to a partition is appended once the coordinator says that the
+  partition is part of it (txn/verification); from v12 on that adds it.  What the same producer
+  sends meanwhile waits for its turn.
 - Who sends more bytes a second than producer_byte_rate is answered at once and heard again after
   the answer's throttle time (KIP-219); without an answer (acks=0) too.
 
-Errors: INVALID_REQUIRED_ACKS, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, NOT_LEADER_OR_FOLLOWER,
-NOT_ENOUGH_REPLICAS, CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE,
-UNSUPPORTED_FOR_MESSAGE_FORMAT, UNSUPPORTED_COMPRESSION_TYPE, OUT_OF_ORDER_SEQUENCE_NUMBER,
-INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE (no transactions yet), KAFKA_STORAGE_ERROR (the disk
-failed, or is full: then the next try may find room),
-REQUEST_TIMED_OUT.
+Errors: INVALID_REQUIRED_ACKS, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION
+(a coordinator's), NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, CORRUPT_MESSAGE, INVALID_RECORD,
+INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, UNSUPPORTED_FOR_MESSAGE_FORMAT, UNSUPPORTED_COMPRESSION_TYPE,
+OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE
+(the partition is not part of the transaction), TRANSACTION_ABORTABLE (the same, from v11),
+CONCURRENT_TRANSACTIONS, TRANSACTIONAL_ID_AUTHORIZATION_FAILED (transactional records, and no
+transactional id), KAFKA_STORAGE_ERROR (the disk failed, or is full: then the next try may find
+room), REQUEST_TIMED_OUT.
 
 Versions:
 - v3 transactional_id; v5 log_start_offset; v7 zstd; v8 record_errors (KIP-467); v9 flexible
-- v10 current_leader (KIP-951); v12 adds the partition to the transaction (KIP-890)
+- v10 current_leader (KIP-951); v11 TRANSACTION_ABORTABLE; v12 adds the partition to the
+  transaction (KIP-890)
 - v13 topic ids (KIP-516)
 
 Request and answer are read and written by hand here: kio copies the record bytes out of the
@@ -38,9 +45,11 @@ from kserver.api.context import Parts, Session
 from kserver.errors import DiskFull, ErrorCode, KafkaError, ProtocolError, StorageError
 from kserver.log.validator import InvalidRecords, RecordError
 from kserver.metrics.meters import TopicMeters
-from kserver.model import NO_TIMESTAMP, Offset
+from kserver.model import INTERNAL_TOPICS, NO_TIMESTAMP, Offset, TopicPartition
 from kserver.network.conversation import Answer, Pending
 from kserver.replica.partition import Partition
+from kserver.txn.transaction import Identity
+from kserver.txn.verification import Refused, Turn
 from kserver.wire import varint
 from kserver.wire.batch import COMPRESSION_MASK
 from kserver.wire.codec import RequestHeader
@@ -50,6 +59,8 @@ KEY, VERSIONS = 0, range(3, 14)
 
 FIRST_WITH_ZSTD = 7
 FIRST_FLEXIBLE = 9
+FIRST_WITH_ABORTABLE = 11
+FIRST_TO_ADD = 12
 FIRST_WITH_TOPIC_IDS = 13
 ALL_IN_SYNC = -1
 TRANSACTIONAL_BIT = 0x10
@@ -60,12 +71,17 @@ STALE_OR_TORN = (
     ErrorCode.corrupt_message,
 )
 """What the broker does not answer for."""
+ADMIN_CLIENT_ID = "__admin_client"
+"""Who may write to the coordinators' topics nevertheless, as in Kafka."""
 MAX_PARTITIONS = 100_000
 """Of one request, topics counted too: each takes more memory and time than its bytes tell."""
 MAX_TAGS = 1000
 ATTRIBUTES_AT = 22
 """Of a batch's two attribute bytes, the one that holds flags."""
 
+_PRODUCER = struct.Struct(">qh")
+_PRODUCER_AT = 43
+"""Of a batch: its producer's id and epoch."""
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _ACKS_TIMEOUT_COUNT = struct.Struct(">hii")
 _I16 = struct.Struct(">h")
@@ -88,6 +104,20 @@ Answered: TypeAlias = list[tuple[bytes, list[bytes]]]
 """Of each topic the bytes that name it, and each partition's answer, encoded."""
 
 
+Wanted: TypeAlias = tuple[int, int, str | None, list[Topic]]
+"""What a request asks for: acks, timeout in ms, transactional id, topics.  Plain, since every
+request makes one."""
+
+
+class Begun(NamedTuple):
+    """Where a request begins, or may begin, a producer's part of a transaction."""
+
+    producer: Identity
+    partitions: frozenset[TopicPartition]
+    others: Refused
+    """Those that another producer's batches are for: they belong to no transaction of this one."""
+
+
 class Uncommitted(NamedTuple):
     """An append that is answered once the high watermark has passed it."""
 
@@ -103,11 +133,112 @@ class Uncommitted(NamedTuple):
 def handle_frame(
     header: RequestHeader, frame: memoryview, at: int, session: Session, parts: Parts
 ) -> Answer:
+    wanted = _read(frame, at, header.api_version, parts)
+    acks, _, transactional_id, topics = wanted
+    if acks not in (-1, 0, 1):
+        return _write(header, [_refuse_all(topic, header.api_version) for topic in topics])
+    if transactional_id is None:
+        return _append(header, wanted, len(frame), {}, session, parts)
+    return _in_transaction(header, wanted, frame, at, session, parts)
+
+
+def _in_transaction(
+    header: RequestHeader,
+    wanted: Wanted,
+    frame: memoryview,
+    at: int,
+    session: Session,
+    parts: Parts,
+) -> Answer:
+    begun = _begun(wanted, header.api_version, parts)
+    if begun is None:
+        return _append(header, wanted, len(frame), {}, session, parts)
+    producer_id = begun.producer.producer_id
+    if not parts.verification.is_awaited(producer_id):
+        refused = parts.verification.refused_now(*_asked(header, wanted, begun))
+        if refused is not None:
+            return _append(header, wanted, len(frame), {**refused, **begun.others}, session, parts)
+    pending = Pending(exclusive=False)
+    turn = parts.verification.turn(producer_id)
+    copied = memoryview(bytearray(frame))
+    parts.spawn(_in_turn(header, copied, at, session, parts, turn, pending))
+    return pending
+
+
+async def _in_turn(
+    header: RequestHeader,
+    frame: memoryview,
+    at: int,
+    session: Session,
+    parts: Parts,
+    turn: Turn,
+    pending: Pending,
+) -> None:
+    """The answer has to be waited for."""
+    async with turn:
+        wanted = _read(frame, at, header.api_version, parts)
+        begun = _begun(wanted, header.api_version, parts)
+        refused: Refused = {}
+        if begun is not None:
+            refused = await parts.verification.refused(*_asked(header, wanted, begun))
+            refused = {**refused, **begun.others}
+        _append(header, wanted, len(frame), refused, session, parts, pending)
+
+
+def _asked(
+    header: RequestHeader, wanted: Wanted, begun: Begun
+) -> tuple[str, Identity, frozenset[TopicPartition], bool, bool]:
+    _, _, transactional_id, _ = wanted
+    assert transactional_id is not None
+    version = header.api_version
+    return (
+        transactional_id,
+        begun.producer,
+        begun.partitions,
+        version >= FIRST_TO_ADD,
+        version >= FIRST_WITH_ABORTABLE,
+    )
+
+
+def _begun(wanted: Wanted, version: int, parts: Parts) -> Begun | None:
+    """None where the coordinator need not be asked."""
+    if version < FIRST_TO_ADD and not parts.config.transaction_partition_verification_enable:
+        return None
+    partitions = []
+    producer: Identity | None = None
+    others: dict[TopicPartition, KafkaError] = {}
+    _, _, _, topics = wanted
+    for name, _, batches in topics:
+        for index, records in batches:
+            partition = parts.replicas.partitions.get((name, index))
+            if partition is None or len(records) < _PRODUCER_AT + _PRODUCER.size:
+                continue
+            if not records[ATTRIBUTES_AT] & TRANSACTIONAL_BIT:
+                continue
+            producer_id, epoch = _PRODUCER.unpack_from(records, _PRODUCER_AT)
+            known = partition.log.producers.producers.get(producer_id)
+            if known is None or known.transaction_start < 0 or known.epoch != epoch:
+                producer = producer or Identity(producer_id, epoch)
+                if producer == (producer_id, epoch):
+                    partitions.append(partition.topic_partition)
+                else:
+                    others[partition.topic_partition] = _second_producer(producer_id)
+    return None if producer is None else Begun(producer, frozenset(partitions), others)
+
+
+def _append(
+    header: RequestHeader,
+    wanted: Wanted,
+    size: int,
+    refused: Refused,
+    session: Session,
+    parts: Parts,
+    pending: Pending | None = None,
+) -> Answer:
+    """Append all but what is refused, and answer: through `pending`, where there is one."""
     version = header.api_version
     began_s = parts.loop.time() if parts.quotas.active else 0.0
-    acks, timeout_ms, topics = _read(frame, at, version, parts)
-    if acks not in (-1, 0, 1):
-        return _write(header, [_refuse_all(topic, version) for topic in topics])
+    acks, timeout_ms, transactional_id, topics = wanted
     now_ms = parts.world.clock.now_ms()
     answered: Answered = []
     waiting: list[Uncommitted] = []
@@ -115,6 +246,7 @@ def handle_frame(
     for name, raw, partitions in topics:
         results: list[bytes] = []
         answered.append((raw, results))
+        is_closed = name in INTERNAL_TOPICS and header.client_id != ADMIN_CLIENT_ID
         for index, records in partitions:
             try:
                 partition = parts.replicas.partitions.get((name, index))
@@ -122,12 +254,17 @@ def handle_frame(
                     partition = _missing(name, index, parts)
                 meters = partition.meters
                 meters.total_produce_requests += 1
+                if is_closed:
+                    raise KafkaError(ErrorCode.invalid_topic_exception)
                 if len(records) > ATTRIBUTES_AT:
                     flags = records[ATTRIBUTES_AT]
-                    if flags & TRANSACTIONAL_BIT or (
-                        version < FIRST_WITH_ZSTD and flags & COMPRESSION_MASK == Compression.zstd
-                    ):
-                        raise _not_served(flags)
+                    if flags & TRANSACTIONAL_BIT:
+                        if transactional_id is None:
+                            raise KafkaError(ErrorCode.transactional_id_authorization_failed)
+                        if partition.topic_partition in refused:
+                            raise refused[partition.topic_partition]
+                    if version < FIRST_WITH_ZSTD and flags & COMPRESSION_MASK == Compression.zstd:
+                        raise _zstd_not_known()
                 first, last, append_time, log_start, _ = partition.append_as_leader(
                     records, acks, now_ms
                 )
@@ -151,14 +288,20 @@ def handle_frame(
                 parts.purgatory.check(partition.topic_partition)
     wait_ms = 0
     if parts.quotas.active:
-        wait_ms = throttling.produced(len(frame), acks, began_s, header, session, parts)
+        wait_ms = throttling.produced(size, acks, began_s, header, session, parts)
     if acks == 0:
-        if failed:
+        if pending is not None:
+            pending.complete(None)
+        elif failed:
             raise ProtocolError(f"a record sent with acks=0 was refused: {failed}")
         return None
     if waiting:
-        return _when_committed(header, answered, waiting, timeout_ms, wait_ms, parts)
-    return _write(header, answered, wait_ms)
+        pending = pending or Pending(exclusive=False)
+        return _when_committed(header, answered, waiting, timeout_ms, wait_ms, parts, pending)
+    answer = _write(header, answered, wait_ms)
+    if pending is not None:
+        pending.complete(answer)
+    return answer
 
 
 def _when_committed(
@@ -168,8 +311,8 @@ def _when_committed(
     timeout_ms: int,
     wait_ms: int,
     parts: Parts,
+    pending: Pending,
 ) -> Answer:
-    pending = Pending(exclusive=False)
     version = header.api_version
 
     def ready() -> bool:
@@ -213,9 +356,12 @@ def _missing(name: str | None, index: int, parts: Parts) -> Partition:
     return parts.replicas.get(name, index)
 
 
-def _not_served(flags: int) -> KafkaError:
-    if flags & TRANSACTIONAL_BIT:
-        return KafkaError(ErrorCode.invalid_txn_state, "this broker does not serve transactions")
+def _second_producer(producer_id: int) -> KafkaError:
+    text = f"producer {producer_id} is not the only one with transactional records in the request"
+    return KafkaError(ErrorCode.invalid_producer_id_mapping, text)
+
+
+def _zstd_not_known() -> KafkaError:
     return KafkaError(
         ErrorCode.unsupported_compression_type,
         "Produce requests with version less than 7 are not allowed to use ZStandard compression",
@@ -228,8 +374,8 @@ def _refuse_all(topic: Topic, version: int) -> tuple[bytes, list[bytes]]:
     return raw, [_failed(version, index, code) for index, _ in partitions]
 
 
-def _read(frame: memoryview, at: int, version: int, parts: Parts) -> tuple[int, int, list[Topic]]:
-    """acks, timeout in ms, and the topics with views of their records; raises ProtocolError."""
+def _read(frame: memoryview, at: int, version: int, parts: Parts) -> Wanted:
+    """Raises ProtocolError."""
     try:
         if version >= FIRST_FLEXIBLE:
             return _read_flexible(frame, at, version, parts)
@@ -238,9 +384,13 @@ def _read(frame: memoryview, at: int, version: int, parts: Parts) -> tuple[int, 
         raise ProtocolError(f"a broken Produce request: {error}") from error
 
 
-def _read_plain(frame: memoryview, at: int) -> tuple[int, int, list[Topic]]:
+def _read_plain(frame: memoryview, at: int) -> Wanted:
     (size,) = _I16.unpack_from(frame, at)
-    at += 2 + max(size, 0)
+    at += 2
+    transactional_id = None
+    if size >= 0:
+        transactional_id = bytes(frame[at : at + size]).decode()
+        at += size
     acks, timeout_ms, count = _ACKS_TIMEOUT_COUNT.unpack_from(frame, at)
     at += 10
     left = _less(MAX_PARTITIONS, count)
@@ -264,15 +414,16 @@ def _read_plain(frame: memoryview, at: int) -> tuple[int, int, list[Topic]]:
             partitions.append((index, frame[at:end]))
             at = end
         topics.append((name.decode(), name, partitions))
-    return acks, timeout_ms, topics
+    return acks, timeout_ms, transactional_id, topics
 
 
-def _read_flexible(
-    frame: memoryview, at: int, version: int, parts: Parts
-) -> tuple[int, int, list[Topic]]:
+def _read_flexible(frame: memoryview, at: int, version: int, parts: Parts) -> Wanted:
     uvarint = varint.decode_unsigned
     size, at = uvarint(frame, at)
-    at += max(size - 1, 0)
+    transactional_id = None
+    if size > 0:
+        transactional_id = bytes(frame[at : at + size - 1]).decode()
+        at += size - 1
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, at)
     count, at = uvarint(frame, at + 6)
     left = _less(MAX_PARTITIONS, count)
@@ -303,7 +454,7 @@ def _read_flexible(
             at = _skip_tags(frame, end)
         at = _skip_tags(frame, at)
         topics.append((name, raw, partitions))
-    return acks, timeout_ms, topics
+    return acks, timeout_ms, transactional_id, topics
 
 
 def _less(left: int, count: int) -> int:

@@ -9,12 +9,9 @@ clients use at once what they see.  A module is one of
 
 Left out, each with its reason:
 
-    groups (8, 9, 11-16, 42, 47, 68, 69)   to come with the group coordinator
-    transactions (24-28, 61, 65, 66)       to come with the transaction coordinator
     SASL, ACLs, SCRAM (17, 29-31, 36, 50, 51)
                                            to come with security
-    reassignment, elections, features (43, 45, 46, 57)
-                                           to come with the cluster
+    reassignment, elections (43, 45, 46)   to come with the cluster
     delegation tokens (38-41)              a cluster of this size authenticates its clients itself
     client telemetry (71, 72)              clients' metrics are their own affair here
     KRaft (52-56, 58, 59, 62-64, 67, 70, 73, 80-82)
@@ -31,29 +28,50 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from kserver.api import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_client_quotas,
     alter_configs,
     alter_replica_log_dirs,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_partitions,
     create_topics,
+    delete_groups,
     delete_records,
     delete_topics,
     describe_client_quotas,
     describe_cluster,
     describe_configs,
+    describe_groups,
     describe_log_dirs,
+    describe_producers,
     describe_topic_partitions,
+    describe_transactions,
+    end_txn,
     fetch,
     find_coordinator,
+    heartbeat,
     incremental_alter_configs,
     init_producer_id,
+    join_group,
+    leave_group,
     list_config_resources,
+    list_groups,
     list_offsets,
+    list_transactions,
     metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sync_group,
     throttling,
+    txn_offset_commit,
+    update_features,
+    write_txn_markers,
 )
 from kserver.api.context import Context, Parts, Session
 from kserver.errors import ProtocolError
@@ -76,22 +94,43 @@ MODULES: tuple[ModuleType, ...] = (
     fetch,
     list_offsets,
     metadata,
+    offset_commit,
+    offset_fetch,
     find_coordinator,
+    join_group,
+    heartbeat,
+    leave_group,
+    sync_group,
+    describe_groups,
+    list_groups,
     api_versions,
     create_topics,
     delete_topics,
     delete_records,
     init_producer_id,
     offset_for_leader_epoch,
+    add_partitions_to_txn,
+    add_offsets_to_txn,
+    end_txn,
+    write_txn_markers,
+    txn_offset_commit,
     describe_configs,
     alter_configs,
     alter_replica_log_dirs,
     describe_log_dirs,
     create_partitions,
+    delete_groups,
     incremental_alter_configs,
+    offset_delete,
     describe_client_quotas,
     alter_client_quotas,
+    update_features,
     describe_cluster,
+    describe_producers,
+    describe_transactions,
+    list_transactions,
+    consumer_group_heartbeat,
+    consumer_group_describe,
     list_config_resources,
     describe_topic_partitions,
 )

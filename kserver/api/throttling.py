@@ -37,6 +37,15 @@ def produced(
     return wait_ms
 
 
+def answered(began_s: float, header: RequestHeader, session: Session, parts: Parts) -> int:
+    """A request that counts by its time alone was handled; returns the wait in ms."""
+    now_s = parts.loop.time()
+    wait_ms = _spent(now_s - began_s, now_s, header.client_id or "", session, parts)
+    if wait_ms:
+        session.throttle(wait_ms)
+    return wait_ms
+
+
 def fetched(size: int, spent_s: float, client_id: str, session: Session, parts: Parts) -> int:
     """`size` bytes of records are about to be sent; returns the wait in ms: where it is not 0, none
     are to be sent."""

@@ -183,6 +183,7 @@ class BrokerConfig(
         """Pairs of a key and what is wrong with it beside others, or as a whole."""
         yield from self._listener_conflicts()
         yield from self._connection_conflicts()
+        yield from self.group_conflicts()
         if not self.log_directories:
             yield "log.dirs", "At least one log directory must be defined via log.dirs or log.dir."
         if strangers := sorted(set(self.cordoned_log_dirs) - set(self.log_directories)):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from kserver.config import dynamic
 from kserver.config.broker import BrokerConfig
+from kserver.config.group import GroupConfig
 from kserver.config.setting import (
     CLUSTER,
     PER_BROKER,
@@ -24,7 +25,7 @@ HEAD = r"""
 .\" Made from kserver/config by "python -m kcli.manual"; edit the settings there.
 .TH KSERVER.PROPERTIES 5 "" k "File Formats"
 .SH NAME
-kserver.properties \- configuration of a broker and of its topics
+kserver.properties \- configuration of a broker, of its topics and of consumer groups
 .SH SYNOPSIS
 .B k server\-start
 .I server.properties
@@ -117,6 +118,9 @@ are taken from the file alone.
 .TP
 .BI listener.name. NAME . KEY
 can be set at run time, as in Kafka, is checked and kept, and does not act yet.
+.TP
+.B group.consumer.assignors
+takes the names uniform and range; Kafka takes names of classes as well.
 .SH SEE ALSO
 .BR k (1),
 .BR k\-configs (1),
@@ -130,6 +134,7 @@ def manual() -> str:
     for section in sections_of(BrokerConfig):
         lines += _section((section.__doc__ or "").rstrip("."), settings_of(section).values())
     lines += _section("Topics", settings_of(TopicConfig).values(), TOPICS)
+    lines += _section("Groups", settings_of(GroupConfig).values(), GROUPS)
     lines.append(TAIL.strip())
     return "\n".join(lines) + "\n"
 
@@ -137,6 +142,11 @@ def manual() -> str:
 TOPICS = (
     "What k topics --create --config and k configs --alter set for one topic.  A key that is not "
     "set takes the value of the broker's key that is named with it."
+)
+GROUPS = (
+    "What k configs --alter --entity-type groups sets for one consumer group, within the bounds "
+    "that the broker has for each.  A key that is not set takes the value of the broker's key that "
+    "is named with it."
 )
 
 

@@ -64,6 +64,7 @@ class Source(IntEnum):
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
     DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    DYNAMIC_GROUP_CONFIG = 8
 
 
 class Dynamic(Enum):
@@ -82,7 +83,6 @@ class Acts(Enum):
 
     NOW = "acts"
     REPLICATION = "will act with replication between brokers"
-    GROUPS = "will act with consumer groups"
     SHARE_GROUPS = "will act with share groups"
     TRANSACTIONS = "will act with transactions"
     SECURITY = "will act with TLS, SASL and authorization"

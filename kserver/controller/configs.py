@@ -25,6 +25,7 @@ from kserver import znodes
 from kserver.config import dynamic
 from kserver.config.broker import BrokerConfig
 from kserver.config.dynamic import BrokerOverrides
+from kserver.config.group import GroupConfig
 from kserver.config.setting import Setting, Type, settings_of
 from kserver.config.topic import TopicConfig
 from kserver.controller.topics import check_name
@@ -51,8 +52,6 @@ class ResourceType(IntEnum):
 NOT_KEPT = {
     ResourceType.CLIENT_METRICS: "This broker takes no metrics from clients (KIP-714), so there "
     "are no subscriptions to configure.",
-    ResourceType.GROUP: "This broker keeps no configurations of groups: members set their own "
-    "timeouts.",
 }
 
 
@@ -72,7 +71,7 @@ class Op(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What is asked for one resource; "" names the default of all brokers.
+    """What is asked for one resource; of brokers "" names the default of all.
 
     `replaces`: the operations start from no overrides at all (AlterConfigs).
     """
@@ -100,6 +99,8 @@ class Plan(NamedTuple):
         """As `znodes.config_path` takes it."""
         if self.kind is ResourceType.TOPIC:
             return znodes.TOPIC_CONFIGS, self.name
+        if self.kind is ResourceType.GROUP:
+            return znodes.GROUP_CONFIGS, znodes.sanitized(self.name)
         return znodes.BROKER_CONFIGS, self.name or znodes.DEFAULT_ENTITY
 
 
@@ -149,6 +150,8 @@ def plan(
     or of the default; its settings are `static` from its file and now `config`.  KafkaError."""
     if change.kind == ResourceType.TOPIC:
         planned = _topic(change, image, config)
+    elif change.kind == ResourceType.GROUP:
+        planned = _group(change, image, config)
     else:
         planned = _broker(change, image, broker, static, config)
     if len(znodes.encode_config(planned.overrides)) > MAX_STORED_BYTES:
@@ -172,6 +175,19 @@ def _topic(change: Change, image: ClusterMetadata, config: BrokerConfig) -> Plan
         text = f"The topic '{change.name}' does not exist."
         raise KafkaError(ErrorCode.unknown_topic_or_partition, text)
     return Plan(ResourceType.TOPIC, change.name, overrides, was)
+
+
+def _group(change: Change, image: ClusterMetadata, config: BrokerConfig) -> Plan:
+    """The group need not exist."""
+    if not change.name:
+        raise _invalid("Default group resources are not allowed.")
+    was = image.group_configs.get(change.name, {})
+    overrides = altered(was, change, settings_of(GroupConfig))
+    try:
+        GroupConfig.of(overrides, config)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.invalid_config, str(error)) from error
+    return Plan(ResourceType.GROUP, change.name, overrides, was)
 
 
 def _broker(

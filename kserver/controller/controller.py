@@ -1,9 +1,9 @@
 """The controller: makes, grows and deletes topics, decides who leads their partitions, keeps
-configurations and quotas.
+configurations, quotas and features.
 
 Here it serves a broker that is alone and its own controller.  What to do is planned in `topics`,
-`configs` and `quotas`; this module reads and writes the znodes, through `claimed_store`, one
-operation at a time (`run`), and tells the broker.
+`configs`, `quotas` and `features`; this module reads and writes the znodes, through `claimed_store`
+and `stored`, one operation at a time (`run`), and tells the broker.
 
     claimed   /controller is this session's, /controller_epoch was raised: operations are served
     lost      the session expired: they are refused with NOT_CONTROLLER until it is claimed again
@@ -28,13 +28,13 @@ from uuid import UUID
 
 from kserver import znodes
 from kserver.config.broker import BrokerConfig
-from kserver.controller import configs, quotas
+from kserver.controller import configs, features, quotas, stored
 from kserver.controller import topics as rules
 from kserver.controller.claimed_store import ClaimedStore, together
 from kserver.controller.topics import NewPartitions, NewTopic
 from kserver.errors import ConfigError, ErrorCode, KafkaError, StorageError
-from kserver.metadata import ClusterMetadata, MetadataCache, TopicInfo
-from kserver.model import NO_BROKER, BrokerId, QuotaEntity
+from kserver.metadata import ClusterMetadata, Features, MetadataCache, TopicInfo
+from kserver.model import BrokerId
 from kserver.world import World
 from kserver.world.session import claim, until_connected
 from kserver.world.zookeeper import (
@@ -166,6 +166,12 @@ class Controller:
         """What is changed is in force when this returns."""
         return await self._in_turn(changes, partial(self._alter_configs, changes, validate_only))
 
+    async def update_features(
+        self, updates: Sequence[features.Update], *, validate_only: bool
+    ) -> list[KafkaError | None]:
+        """All of them or none; what is changed is in force when this returns."""
+        return await self._in_turn(updates, partial(self._update_features, updates, validate_only))
+
     async def _in_turn(
         self, items: Sequence[object], run: Callable[[], Awaitable[list[T | KafkaError]]]
     ) -> list[T | KafkaError]:
@@ -296,6 +302,28 @@ class Controller:
             done.append(error)
         return done
 
+    async def _update_features(
+        self, updates: Sequence[features.Update], validate_only: bool
+    ) -> list[KafkaError | None]:
+        before = self._metadata.current.features
+        levels, errors = features.plan(updates, before.levels, self._id)
+        if not self._claimed:
+            return [_not_controller() for _ in updates]
+        if validate_only or any(errors) or levels == before.levels:
+            return errors
+
+        async def write(levels: Mapping[str, int]) -> None:
+            data = znodes.encode_features(levels)
+            await self._store.write([SetData(znodes.FEATURES, data, before.epoch)])
+
+        (written,) = await self._apply([levels], write)
+        if isinstance(written, KafkaError):
+            return [written for _ in updates]
+        log.info("features: %s", levels or "none")
+        after = Features(MappingProxyType(levels), before.epoch + 1)
+        self._announce(replace(self._metadata.current, features=after))
+        return errors
+
     async def _write_config(self, plan: configs.Plan) -> None:
         if plan.overrides == plan.was:
             return
@@ -320,6 +348,8 @@ class Controller:
             return
         if plan.kind is configs.ResourceType.TOPIC:
             self._publish([replace(image.topics[plan.name], config=plan.overrides)])
+        elif plan.kind is configs.ResourceType.GROUP:
+            self._announce(image.with_group_config(plan.name, plan.overrides))
         else:
             self._announce(image.with_broker_config(plan.broker, plan.overrides))
 
@@ -500,40 +530,19 @@ class Controller:
         image = replace(
             self._metadata.current,
             controller=self._id,
-            quotas=await self._read_quotas(),
-            broker_configs=await self._read_broker_configs(),
+            quotas=await stored.read_quotas(self._store),
+            broker_configs=await stored.read_broker_configs(self._store, [self._id]),
+            group_configs=await stored.read_group_configs(self._store),
+            features=await stored.read_features(self._store) or await self._finalize_newest(),
             topics=MappingProxyType({}),
             topic_names=MappingProxyType({}),
         )
         self._metadata.update(image.with_topics({topic.name: topic for topic, _ in restored}))
 
-    async def _read_broker_configs(self) -> Mapping[BrokerId, Mapping[str, str]]:
-        found: dict[BrokerId, Mapping[str, str]] = {}
-        for broker in (NO_BROKER, self._id):
-            name = znodes.DEFAULT_ENTITY if broker == NO_BROKER else str(broker)
-            stored = await self._store.find(znodes.config_path(znodes.BROKER_CONFIGS, name))
-            if stored is not None:
-                found[broker] = znodes.decode_config(znodes.BROKER_CONFIGS, name, stored[0])
-        return found
-
-    async def _read_quotas(self) -> Mapping[QuotaEntity, Mapping[str, float]]:
-        users = await self._store.children(f"/config/{znodes.USER_CONFIGS}") or []
-        names = [(znodes.USER_CONFIGS, user) for user in users]
-        for kind in (znodes.CLIENT_CONFIGS, znodes.IP_CONFIGS):
-            names += [(kind, name) for name in await self._store.children(f"/config/{kind}") or []]
-        for user in users:
-            below = znodes.config_path(znodes.USER_CONFIGS, f"{user}/clients")
-            names += [
-                (znodes.USER_CONFIGS, f"{user}/clients/{client_id}")
-                for client_id in await self._store.children(below) or []
-            ]
-        paths = [partial(self._store.find, znodes.config_path(*name)) for name in names]
-        bounds = {
-            znodes.quota_entity(*name): quotas.bounds(znodes.decode_config(*name, found[0]))
-            for name, found in zip(names, await together(paths), strict=True)
-            if found is not None
-        }
-        return quotas.held(bounds)
+    async def _finalize_newest(self) -> Features:
+        """Those of a new cluster."""
+        await self._zookeeper.create(znodes.FEATURES, znodes.encode_features(features.NEWEST))
+        return Features(features.NEWEST, 0)
 
     async def _restore(self, name: str) -> tuple[TopicInfo, list[Op]]:
         data, stat = await self._zookeeper.get(znodes.topic_path(name))

@@ -105,7 +105,10 @@ offset delta, its key, whether it has a value."""
 
 
 def scan(data: bytes, count: int) -> list[Scanned]:
-    """The records of a batch by their places; ProtocolError where they are not `count` records."""
+    """The records of a batch by their places; ProtocolError where they are not `count` records.
+
+    Not RecordReader's, which gives values: what stays goes from one file to the next as bytes.
+    """
     decode = varint.decode_unsigned
     records: list[Scanned] = []
     at = 0

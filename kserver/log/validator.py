@@ -14,7 +14,7 @@ Pure: bytes in, the same bytes out with offset and leader epoch patched in place
     epoch and (from a client) sequence >= 0 with a producer id  INVALID_RECORD
     transactional only with a producer id                       INVALID_RECORD
     timestamp type CreateTime, timestamps within the bounds     INVALID_TIMESTAMP
-    every record has a key (compacted topics)                   INVALID_RECORD
+    every record has a key (compacted, from a client)           INVALID_RECORD
     records decode, offset deltas 0, 1, 2 ... (when walked)     INVALID_RECORD
     they unfold to <= 16 x max.message.bytes (when walked)      MESSAGE_TOO_LARGE
 
@@ -223,7 +223,7 @@ def validate(
     )
     if (
         rebuild
-        or compacted
+        or (compacted and origin is Origin.client)  # a coordinator's records have their keys
         or (
             create_time
             and not (

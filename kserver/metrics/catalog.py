@@ -193,6 +193,41 @@ WAITING = Metric(
 )
 
 
+_coordinator = _Type("kafka.coordinator.group", "GroupMetadataManager")
+_OF_CLASSIC = "Classic groups coordinated here"
+OFFSETS = _coordinator("NumOffsets", "Offsets that groups coordinated here have committed")
+CLASSIC_GROUPS = _coordinator("NumGroups", _OF_CLASSIC)
+
+
+def _classic(state: str) -> Metric:
+    return _coordinator(f"NumGroups{state}", f"{_OF_CLASSIC}, in state {state}")
+
+
+EMPTY_GROUPS = _classic("Empty")
+PREPARING_GROUPS = _classic("PreparingRebalance")
+COMPLETING_GROUPS = _classic("CompletingRebalance")
+STABLE_GROUPS = _classic("Stable")
+DEAD_GROUPS = _classic("Dead")
+
+
+def _groups(name: str, doc: str, labels: tuple[str, ...] = ()) -> Metric:
+    type = "group-coordinator-metrics"
+    return Metric("kafka.server", type, name, GAUGE, labels, doc, attribute=True)
+
+
+GROUPS = _groups("group-count", "Groups coordinated here, by their protocol", ("protocol",))
+CONSUMER_STATES = ("Empty", "Assigning", "Reconciling", "Stable", "Dead")
+CONSUMER_GROUPS = _groups(
+    "consumer-group-count", "Groups of KIP-848 coordinated here, by their state", ("state",)
+)
+OFFSETS_COMMITTED = _groups("offset-commit-count", "Offsets committed so far")
+OFFSETS_EXPIRED = _groups("offset-expiration-count", "Offsets forgotten in time so far")
+OFFSETS_DELETED = _groups("offset-deletion-count", "Offsets deleted on demand so far")
+REBALANCES = _groups(
+    "group-completed-rebalance-count", "Rebalances of classic groups that were completed so far"
+)
+
+
 def _own(name: str, doc: str, kind: Kind = GAUGE, labels: tuple[str, ...] = ()) -> Metric:
     return Metric("", "", name, kind, labels, doc)
 
@@ -287,6 +322,21 @@ SECTIONS: Mapping[str, Sequence[Metric]] = {
         CONNECTIONS_MADE,
         FETCH_SESSIONS,
         WAITING,
+    ),
+    "Groups": (
+        OFFSETS,
+        CLASSIC_GROUPS,
+        EMPTY_GROUPS,
+        PREPARING_GROUPS,
+        COMPLETING_GROUPS,
+        STABLE_GROUPS,
+        DEAD_GROUPS,
+        GROUPS,
+        CONSUMER_GROUPS,
+        OFFSETS_COMMITTED,
+        OFFSETS_EXPIRED,
+        OFFSETS_DELETED,
+        REBALANCES,
     ),
     "As kafka_exporter names them": (
         BROKERS,

@@ -7,6 +7,7 @@ all else (sums over topics, rates, quantiles) is made of them when somebody asks
 constant: a meter a topic, a meter an API.
 
     TopicMeters      what one topic takes and gives     held by its partitions
+    GroupMeters      what all groups have done          held by each shard of the coordinator
     RequestMeter     one API's requests and times       held by the dispatch of each connection
     Histogram        how values spread                  quantiles are of the last windows
     IdleShare        how much of the time was free      of the last windows
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 NOTED = 1000
@@ -82,6 +84,18 @@ class AllTopics:
         for meters in self.by_topic.values():
             count += getattr(meters, name)
         return count
+
+
+@dataclass(slots=True)
+class GroupMeters:
+    """What all groups that this broker ever coordinated have done here."""
+
+    offsets_committed: int = 0
+    offsets_expired: int = 0
+    offsets_deleted: int = 0
+    """On demand."""
+    rebalances: int = 0
+    """Of classic groups, that came to their end."""
 
 
 class Windowed(Protocol):

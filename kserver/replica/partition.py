@@ -12,6 +12,7 @@ from uuid import UUID
 
 from kserver.errors import ErrorCode, KafkaError
 from kserver.log.log import Appended, Log
+from kserver.log.validator import Origin
 from kserver.metadata import PartitionInfo
 from kserver.metrics.meters import TopicMeters
 from kserver.model import NO_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
@@ -70,7 +71,9 @@ class Partition:
         """As Kafka: no more can be wanted than the topic has (Partition.effectiveMinIsr)."""
         return min(self.log.config.min_insync_replicas, self.replica_count)
 
-    def append_as_leader(self, records: memoryview, acks: int, now_ms: int) -> Appended:
+    def append_as_leader(
+        self, records: memoryview, acks: int, now_ms: int, *, origin: Origin = Origin.client
+    ) -> Appended:
         """Append; raises KafkaError.  The high watermark follows unless it waits for the disk."""
         if not self.is_leader:
             raise KafkaError(ErrorCode.not_leader_or_follower)
@@ -83,7 +86,7 @@ class Partition:
                     f"{self.topic_partition} has {self.isr_size} in-sync replicas,"
                     f" and needs {wanted}",
                 )
-        appended = log.append_as_leader(records, self.epoch, now_ms)
+        appended = log.append_as_leader(records, self.epoch, now_ms, origin=origin)
         if not log.config.flush_before_ack:
             log.commit_all()
         return appended

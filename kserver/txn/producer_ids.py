@@ -7,10 +7,14 @@ left of a block when the broker stops is never used.  (Kafka: ZkProducerIdManage
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from typing import Any
 
 from kserver import znodes
+from kserver.coordinator.runtime import CoordinatorRuntime
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, ProducerId
+from kserver.txn.requests import WANTS_ID, EndTransaction, InitProducerId
 from kserver.world.session import until_connected
 from kserver.world.zookeeper import BadVersion, NodeExists, NoNode, ZooKeeper
 
@@ -73,3 +77,16 @@ class ProducerIds:
         if first > LAST_PRODUCER_ID - BLOCK_SIZE:
             raise KafkaError(ErrorCode.unknown_server_error, "Have exhausted all producerIds.")
         return znodes.ProducerIdBlock(self._broker_id, first, first + BLOCK_SIZE - 1)
+
+
+async def ask_with_id(
+    transactions: CoordinatorRuntime[Any],
+    producer_ids: ProducerIds,
+    request: InitProducerId | EndTransaction,
+) -> Any:
+    """Ask the coordinator, and again with a new producer id where it wants one."""
+    answer = await transactions.ask(request.transactional_id, request)
+    if answer is WANTS_ID:
+        request = replace(request, new_id=await producer_ids.next())
+        answer = await transactions.ask(request.transactional_id, request)
+    return answer

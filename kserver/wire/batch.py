@@ -27,7 +27,7 @@ import enum
 import struct
 from collections.abc import Iterator, Sequence
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 from kserver.errors import ProtocolError
 from kserver.wire.checksum import Buffer, crc32c
@@ -253,6 +253,32 @@ def encode_batch(records: Sequence[NewRecord], **fields: Any) -> bytes:
     return b"".join(batch_in_two(records, **fields))
 
 
+class EncodedRecords(Sequence[NewRecord]):
+    """Records as `encode_records` makes them, made elsewhere; `largest` is their last timestamp,
+    `first` that of the first.  To look at single ones takes as long as to read them all.
+    """
+
+    __slots__ = ("body", "first", "largest", "number")
+
+    def __init__(self, body: bytes, number: int, first: int, largest: int) -> None:
+        self.body = body
+        self.number = number
+        self.first = first
+        self.largest = largest
+
+    def __len__(self) -> int:
+        return self.number
+
+    @overload
+    def __getitem__(self, index: int) -> NewRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[NewRecord]: ...
+    def __getitem__(self, index: int | slice) -> NewRecord | list[NewRecord]:
+        batch = RecordBatch(b"".join(batch_in_two(self)))
+        found: list[NewRecord] = [(r.timestamp, r.key, r.value, r.headers) for r in batch.records()]
+        return found[index]
+
+
 def batch_in_two(
     records: Sequence[NewRecord],
     *,
@@ -269,7 +295,11 @@ def batch_in_two(
 ) -> tuple[bytes, bytes]:
     """A batch's header and its records, apart: to join them would copy the records once more."""
     assert records
-    body, max_timestamp = encode_and_date(records)
+    if isinstance(records, EncodedRecords):
+        body, base_timestamp, max_timestamp = records.body, records.first, records.largest
+    else:
+        body, max_timestamp = encode_and_date(records)
+        base_timestamp = records[0][0]
     if compression:
         body = compress(compression, body, level)
     under_crc = _UNDER_CRC.pack(
@@ -278,7 +308,7 @@ def batch_in_two(
         | (TRANSACTIONAL if transactional else 0)
         | (CONTROL if control else 0),
         len(records) - 1,
-        records[0][0],
+        base_timestamp,
         max_timestamp,
         producer_id,
         producer_epoch,

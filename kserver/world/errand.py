@@ -66,6 +66,7 @@ def _main() -> None:
     try:
         answer = True, work(*arguments)
     except Exception as error:
+        # Whatever it is, it is raised again where the work is waited for.
         answer = False, error
     sys.stdout.buffer.write(pickle.dumps(answer))
 

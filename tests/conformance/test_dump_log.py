@@ -11,9 +11,8 @@ import pytest
 from kserver.wire.batch import batches
 from tests.support import apache_kafka
 from tests.support.brokers import QUICK_START
-from tests.support.tools import require
+from tests.support.tools import K, require
 
-K = [sys.executable, "-c", "import sys; from kcli.main import main; sys.exit(main())"]
 TIMEOUT_S = 120
 
 

@@ -29,6 +29,8 @@ NAMED_IN_CODE = {
     "kcli/main.py",
     "kcli/segments/control_records.py",  # a version's schema: of its name only the number is data
     "kcli/shell/completion.py",
+    "kcli/spark/jobs/__init__.py",  # the jobs of a table
+    "kcli/spark/jobs/functions.py",  # what --py and --fix name, which is to run
     "kcli/testing/__init__.py",
 }
 """Who imports by a name that is not written there."""

@@ -219,6 +219,8 @@ CHANGES = {
     "replica.alter.log.dirs.io.max.bytes.per.second": Change("1000000"),
     "request.log.slow.ms": Change("5"),
     "producer.id.expiration.ms": Change("1000", idle_producers_are_forgotten),
+    "transaction.partition.verification.enable": Change("false"),
+    "group.consumer.assignment.interval.ms": Change("1500"),
 }
 
 

@@ -1,4 +1,4 @@
-"""One transaction by hand: of a client that has none yet, against brokers that do."""
+"""Transactions by hand: one from begin to end, and one that hangs."""
 
 from __future__ import annotations
 
@@ -10,35 +10,27 @@ from kserver.peer import Peer
 from kserver.wire.batch import encode_batch
 from kserver.wire.versions import request
 
+TIMEOUT = datetime.timedelta(seconds=60)
 ADD_PARTITIONS_TO_TXN, END_TXN, FIND_COORDINATOR, PRODUCE = 24, 26, 10, 0
 
 
-async def transaction(peer: Peer, name: str, topic: str, values: list[bytes], commit: bool) -> None:
-    """Begin, write one batch to partition 0, and end: by hand."""
+async def _initialized(peer: Peer, name: str) -> dict[str, int]:
     new = request(INIT_PRODUCER_ID, 2)
-    timeout = datetime.timedelta(seconds=60)
     while True:
-        answer = await peer.call(new(transactional_id=name, transaction_timeout=timeout))
+        answer = await peer.call(new(transactional_id=name, transaction_timeout=TIMEOUT))
         if answer.error_code is ErrorCode.none:
-            break
+            return {
+                "producer_id": answer.producer_id,
+                "producer_epoch": answer.producer_epoch,
+            }
         assert answer.error_code.retriable or answer.error_code is ErrorCode.not_coordinator
         find = request(FIND_COORDINATOR, 2)
         await peer.call(find(key=name, key_type=1))
-    who = {"producer_id": answer.producer_id, "producer_epoch": answer.producer_epoch}
-    new = request(ADD_PARTITIONS_TO_TXN, 3)
-    topics = [new.v3_and_below_topics(name=topic, partitions=(0,))]
-    named = {
-        "v3_and_below_transactional_id": name,
-        "v3_and_below_producer_id": answer.producer_id,
-        "v3_and_below_producer_epoch": answer.producer_epoch,
-        "v3_and_below_topics": topics,
-    }
-    while True:
-        added = await peer.call(new(**named))
-        code = added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
-        if code is ErrorCode.none:
-            break
-        assert code.retriable
+
+
+async def _produced(
+    peer: Peer, name: str, topic: str, values: list[bytes], who: dict[str, int]
+) -> None:
     batch = encode_batch(
         [(1000, None, value, ()) for value in values],
         base_sequence=0,
@@ -51,11 +43,41 @@ async def transaction(peer: Peer, name: str, topic: str, values: list[bytes], co
         new(
             transactional_id=name,
             acks=-1,
-            timeout=timeout,
+            timeout=TIMEOUT,
             topic_data=[new.topic_data(name=topic, partition_data=[data])],
         )
     )
     assert produced.responses[0].partition_responses[0].error_code is ErrorCode.none
+
+
+async def hanging(address: str, name: str, topic: str, values: list[bytes]) -> None:
+    """Write one batch to partition 0 of which the coordinator is told nothing.
+
+    The broker takes it with transaction.partition.verification.enable=false, as all did before
+    Kafka 3.6.
+    """
+    host, _, port = address.rpartition(":")
+    peer = await Peer.connect(host, int(port))
+    await _produced(peer, name, topic, values, await _initialized(peer, name))
+    peer.close()
+
+
+async def transaction(peer: Peer, name: str, topic: str, values: list[bytes], commit: bool) -> None:
+    """Begin, write one batch to partition 0, and end: by hand."""
+    who = await _initialized(peer, name)
+    new = request(ADD_PARTITIONS_TO_TXN, 3)
+    topics = [new.v3_and_below_topics(name=topic, partitions=(0,))]
+    named = {f"v3_and_below_{key}": value for key, value in who.items()} | {
+        "v3_and_below_transactional_id": name,
+        "v3_and_below_topics": topics,
+    }
+    while True:
+        added = await peer.call(new(**named))
+        code = added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+        if code is ErrorCode.none:
+            break
+        assert code.retriable
+    await _produced(peer, name, topic, values, who)
     new = request(END_TXN, 3)
     while True:
         ended = await peer.call(new(transactional_id=name, committed=commit, **who))

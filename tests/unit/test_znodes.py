@@ -9,8 +9,13 @@ from hypothesis import strategies as st
 
 from kserver import znodes
 from kserver.errors import StorageError
-from kserver.model import Endpoint, LeaderAndIsr, QuotaEntity
-from kserver.znodes import BrokerRegistration, ProducerIdBlock, TopicAssignment
+from kserver.model import Endpoint, LeaderAndIsr, QuotaEntity, TopicPartition
+from kserver.znodes import (
+    BrokerRegistration,
+    MemberRegistration,
+    ProducerIdBlock,
+    TopicAssignment,
+)
 
 BROKER = (
     b'{"features":{},"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},'
@@ -222,3 +227,25 @@ def test_the_parents_of_a_path_begin_with_the_uppermost():
         "/config/users/u",
         "/config/users/u/clients",
     ]
+
+
+MEMBER = b'{"version":1,"subscription":{"orders":2},"pattern":"static","timestamp":"1430000000000"}'
+
+
+def test_a_member_of_a_group_in_zookeeper_is_written_as_kafka_0_8_does():
+    member = znodes.decode_member("g", "g_host-1", MEMBER)
+    assert member == MemberRegistration({"orders": 2}, 1430000000000)
+    assert znodes.encode_member(member) == MEMBER
+
+
+def test_a_member_that_tells_nothing_of_its_topics_is_refused():
+    with pytest.raises(StorageError, match="/consumers/g/ids/c holds"):
+        znodes.decode_member("g", "c", b'{"version":1}')
+
+
+def test_an_offset_in_zookeeper_is_its_digits():
+    assert znodes.offset_path("g", "t", 3) == "/consumers/g/offsets/t/3"
+    assert znodes.encode_offset(2**40) == b"1099511627776"
+    assert znodes.decode_offset("g", TopicPartition("t", 3), b"1099511627776") == 2**40
+    with pytest.raises(StorageError, match="/consumers/g/offsets/t/3 holds"):
+        znodes.decode_offset("g", TopicPartition("t", 3), b"")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 from kserver.config.setting import (
@@ -16,29 +17,32 @@ from kserver.config.setting import (
     setting,
 )
 
-later = partial(setting, acts=Acts.GROUPS)
+absent = partial(setting, acts=Acts.ABSENT)
+
+BOUNDED = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
+"""Of a consumer group: each may be set for one group, between what the broker says."""
 
 
 @section
 class GroupSettings:
     """Group coordinator and offsets."""
 
-    group_min_session_timeout_ms: int = later(
+    group_min_session_timeout_ms: int = setting(
         "group.min.session.timeout.ms",
         6000,
         doc="shortest session timeout that a member of a classic group may ask for",
     )
-    group_max_session_timeout_ms: int = later(
+    group_max_session_timeout_ms: int = setting(
         "group.max.session.timeout.ms",
         1_800_000,
         doc="longest session timeout that a member of a classic group may ask for",
     )
-    group_initial_rebalance_delay_ms: int = later(
+    group_initial_rebalance_delay_ms: int = setting(
         "group.initial.rebalance.delay.ms",
         3000,
         doc="how long the first rebalance of a classic group waits for more members",
     )
-    group_max_size: int = later(
+    group_max_size: int = setting(
         "group.max.size", INT_MAX, at_least(1), doc="members of a classic group"
     )
     group_coordinator_threads: int = setting(
@@ -55,16 +59,17 @@ class GroupSettings:
         acts=Acts.ABSENT,
         doc="threads for its background work",
     )
-    group_coordinator_rebalance_protocols: tuple[str, ...] = later(
+    group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
         "group.coordinator.rebalance.protocols",
         ("classic", "consumer", "streams"),
         one_of("consumer", "classic", "share", "streams"),
         doc="protocols that groups may use",
     )
-    group_coordinator_append_linger_ms: int = later(
+    group_coordinator_append_linger_ms: int = setting(
         "group.coordinator.append.linger.ms",
         -1,
         at_least(-1),
+        acts=Acts.ABSENT,
         doc=(
             "how long the coordinator's writes are gathered; -1 as long as it has others to handle"
         ),
@@ -77,188 +82,192 @@ class GroupSettings:
         acts=Acts.ABSENT,
         doc="largest buffer that is kept from one write to the next",
     )
-    group_consumer_session_timeout_ms: int = later(
+    group_consumer_session_timeout_ms: int = setting(
         "group.consumer.session.timeout.ms",
         45_000,
         at_least(1),
         doc="session timeout of a consumer group (KIP-848)",
     )
-    group_consumer_min_session_timeout_ms: int = later(
+    group_consumer_min_session_timeout_ms: int = setting(
         "group.consumer.min.session.timeout.ms",
         45_000,
         at_least(1),
         doc="least session timeout that may be set for one group",
     )
-    group_consumer_max_session_timeout_ms: int = later(
+    group_consumer_max_session_timeout_ms: int = setting(
         "group.consumer.max.session.timeout.ms",
         60_000,
         at_least(1),
         doc="greatest session timeout that may be set for one group",
     )
-    group_consumer_heartbeat_interval_ms: int = later(
+    group_consumer_heartbeat_interval_ms: int = setting(
         "group.consumer.heartbeat.interval.ms",
         5000,
         at_least(1),
         doc="time between two heartbeats of a member",
     )
-    group_consumer_min_heartbeat_interval_ms: int = later(
+    group_consumer_min_heartbeat_interval_ms: int = setting(
         "group.consumer.min.heartbeat.interval.ms",
         5000,
         at_least(1),
         doc="least heartbeat interval that may be set for one group",
     )
-    group_consumer_max_heartbeat_interval_ms: int = later(
+    group_consumer_max_heartbeat_interval_ms: int = setting(
         "group.consumer.max.heartbeat.interval.ms",
         15_000,
         at_least(1),
         doc="greatest heartbeat interval that may be set for one group",
     )
-    group_consumer_assignment_interval_ms: int = later(
+    group_consumer_assignment_interval_ms: int = setting(
         "group.consumer.assignment.interval.ms",
         1000,
         at_least(0),
         dynamic=CLUSTER,
         doc="least time from one assignment of a group to the next",
     )
-    group_consumer_min_assignment_interval_ms: int = later(
+    group_consumer_min_assignment_interval_ms: int = setting(
         "group.consumer.min.assignment.interval.ms",
         0,
         at_least(0),
         doc="least assignment interval that may be set for one group",
     )
-    group_consumer_max_assignment_interval_ms: int = later(
+    group_consumer_max_assignment_interval_ms: int = setting(
         "group.consumer.max.assignment.interval.ms",
         15_000,
         at_least(0),
         doc="greatest assignment interval that may be set for one group",
     )
-    group_consumer_max_size: int = later(
+    group_consumer_max_size: int = setting(
         "group.consumer.max.size", INT_MAX, at_least(1), doc="members of a consumer group"
     )
-    group_consumer_assignors: tuple[str, ...] = later(
+    group_consumer_assignors: tuple[str, ...] = setting(
         "group.consumer.assignors",
         ("uniform", "range"),
+        one_of("uniform", "range"),
         doc="assignors on the broker's side; the first is the default",
     )
-    group_consumer_migration_policy: str = later(
+    group_consumer_migration_policy: str = setting(
         "group.consumer.migration.policy",
         "bidirectional",
-        doc="whether a group may move between the classic and the new protocol",
+        one_of("bidirectional", "upgrade", "downgrade", "disabled"),
+        doc="whether a group may move to the consumer protocol, and back, while it has members",
     )
-    group_streams_session_timeout_ms: int = later(
+    group_streams_session_timeout_ms: int = absent(
         "group.streams.session.timeout.ms",
         45_000,
         at_least(1),
         doc="session timeout of a Streams group (KIP-1071)",
     )
-    group_streams_min_session_timeout_ms: int = later(
+    group_streams_min_session_timeout_ms: int = absent(
         "group.streams.min.session.timeout.ms",
         45_000,
         at_least(1),
         doc="least session timeout that may be set for one group",
     )
-    group_streams_max_session_timeout_ms: int = later(
+    group_streams_max_session_timeout_ms: int = absent(
         "group.streams.max.session.timeout.ms",
         60_000,
         at_least(1),
         doc="greatest session timeout that may be set for one group",
     )
-    group_streams_heartbeat_interval_ms: int = later(
+    group_streams_heartbeat_interval_ms: int = absent(
         "group.streams.heartbeat.interval.ms",
         5000,
         at_least(1),
         doc="time between two heartbeats of a member",
     )
-    group_streams_min_heartbeat_interval_ms: int = later(
+    group_streams_min_heartbeat_interval_ms: int = absent(
         "group.streams.min.heartbeat.interval.ms",
         5000,
         at_least(1),
         doc="least heartbeat interval that may be set for one group",
     )
-    group_streams_max_heartbeat_interval_ms: int = later(
+    group_streams_max_heartbeat_interval_ms: int = absent(
         "group.streams.max.heartbeat.interval.ms",
         15_000,
         at_least(1),
         doc="greatest heartbeat interval that may be set for one group",
     )
-    group_streams_assignment_interval_ms: int = later(
+    group_streams_assignment_interval_ms: int = absent(
         "group.streams.assignment.interval.ms",
         1000,
         at_least(0),
         dynamic=CLUSTER,
         doc="least time from one assignment of a group to the next",
     )
-    group_streams_min_assignment_interval_ms: int = later(
+    group_streams_min_assignment_interval_ms: int = absent(
         "group.streams.min.assignment.interval.ms",
         0,
         at_least(0),
         doc="least assignment interval that may be set for one group",
     )
-    group_streams_max_assignment_interval_ms: int = later(
+    group_streams_max_assignment_interval_ms: int = absent(
         "group.streams.max.assignment.interval.ms",
         15_000,
         at_least(0),
         doc="greatest assignment interval that may be set for one group",
     )
-    group_streams_initial_rebalance_delay_ms: int = later(
+    group_streams_initial_rebalance_delay_ms: int = absent(
         "group.streams.initial.rebalance.delay.ms",
         3000,
         at_least(0),
         doc="how long the first rebalance of a Streams group waits for more members",
     )
-    group_streams_max_size: int = later(
+    group_streams_max_size: int = absent(
         "group.streams.max.size", INT_MAX, at_least(1), doc="members of a Streams group"
     )
-    group_streams_num_standby_replicas: int = later(
+    group_streams_num_standby_replicas: int = absent(
         "group.streams.num.standby.replicas", 0, at_least(0), doc="standby replicas of each task"
     )
-    group_streams_max_standby_replicas: int = later(
+    group_streams_max_standby_replicas: int = absent(
         "group.streams.max.standby.replicas",
         2,
         at_least(0),
         doc="most standby replicas that may be set for one group",
     )
-    offsets_topic_num_partitions: int = later(
+    offsets_topic_num_partitions: int = setting(
         "offsets.topic.num.partitions",
         50,
         at_least(1),
         doc="partitions of __consumer_offsets; not to be changed once it exists",
     )
-    offsets_topic_replication_factor: int = later(
+    offsets_topic_replication_factor: int = setting(
         "offsets.topic.replication.factor",
         3,
         at_least(1),
         type=SHORT,
         doc="replicas of __consumer_offsets; 1 without ZooKeeper",
     )
-    offsets_topic_segment_bytes: int = later(
+    offsets_topic_segment_bytes: int = setting(
         "offsets.topic.segment.bytes", 100 << 20, at_least(1), doc="size of its segments"
     )
-    offsets_topic_compression_codec: int = later(
+    offsets_topic_compression_codec: int = setting(
         "offsets.topic.compression.codec",
         0,
+        acts=Acts.ABSENT,
         doc="number of its codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd",
     )
-    offsets_load_buffer_size: int = later(
+    offsets_load_buffer_size: int = setting(
         "offsets.load.buffer.size",
         5 << 20,
         at_least(1),
+        acts=Acts.ABSENT,
         doc="bytes read at a time when it is loaded",
     )
-    offsets_retention_minutes: int = later(
+    offsets_retention_minutes: int = setting(
         "offsets.retention.minutes",
         10_080,
         at_least(1),
         doc="how long the offsets of a group without members stay",
     )
-    offsets_retention_check_interval_ms: int = later(
+    offsets_retention_check_interval_ms: int = setting(
         "offsets.retention.check.interval.ms",
         600_000,
         at_least(1),
         type=LONG,
         doc="how often they are looked through",
     )
-    offsets_commit_timeout_ms: int = later(
+    offsets_commit_timeout_ms: int = setting(
         "offsets.commit.timeout.ms",
         5000,
         at_least(1),
@@ -271,6 +280,25 @@ class GroupSettings:
         acts=Acts.RETIRED,
         doc="acks of the write of a commit; anything but -1 can lose it",
     )
-    offset_metadata_max_bytes: int = later(
+    offset_metadata_max_bytes: int = setting(
         "offset.metadata.max.bytes", 4 << 10, doc="longest text that a commit may carry"
     )
+
+    def group_conflicts(self) -> Iterator[tuple[str, str]]:
+        """Pairs of a key and what is wrong with it beside others, in Kafka's words."""
+        if not self.group_consumer_assignors:
+            yield "group.consumer.assignors", "group.consumer.assignors must not be empty"
+        for key in BOUNDED:
+            own, low, high = (f"group.consumer.{which}{key}" for which in ("", "min.", "max."))
+            value, least, greatest = (
+                getattr(self, name.replace(".", "_")) for name in (own, low, high)
+            )
+            if greatest < least:
+                yield high, f"{high} must be greater than or equal to {low}"
+            elif value < least:
+                yield own, f"{own} must be greater than or equal to {low}"
+            elif value > greatest:
+                yield own, f"{own} must be less than or equal to {high}"
+        if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
+            key = "group.consumer.heartbeat.interval.ms"
+            yield key, f"{key} must be less than group.consumer.session.timeout.ms"

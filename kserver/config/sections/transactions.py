@@ -7,41 +7,42 @@ from functools import partial
 from kserver.config.setting import CLUSTER, DAY_MS, HOUR_MS, SHORT, Acts, at_least, section, setting
 
 later = partial(setting, acts=Acts.TRANSACTIONS)
+absent = partial(setting, acts=Acts.ABSENT)
 
 
 @section
 class TransactionSettings:
     """Transactions and idempotence."""
 
-    transaction_state_log_num_partitions: int = later(
+    transaction_state_log_num_partitions: int = setting(
         "transaction.state.log.num.partitions",
         50,
         at_least(1),
         doc="partitions of __transaction_state; not to be changed once it exists",
     )
-    transaction_state_log_replication_factor: int = later(
+    transaction_state_log_replication_factor: int = setting(
         "transaction.state.log.replication.factor",
         3,
         at_least(1),
         type=SHORT,
         doc="replicas of __transaction_state; 1 without ZooKeeper",
     )
-    transaction_state_log_min_isr: int = later(
+    transaction_state_log_min_isr: int = setting(
         "transaction.state.log.min.isr",
         2,
         at_least(1),
         doc="in-sync replicas it needs to be written to; 1 without ZooKeeper",
     )
-    transaction_state_log_segment_bytes: int = later(
+    transaction_state_log_segment_bytes: int = setting(
         "transaction.state.log.segment.bytes", 100 << 20, at_least(1), doc="size of its segments"
     )
-    transaction_state_log_load_buffer_size: int = later(
+    transaction_state_log_load_buffer_size: int = absent(
         "transaction.state.log.load.buffer.size",
         5 << 20,
         at_least(1),
         doc="bytes read at a time when it is loaded",
     )
-    transaction_max_timeout_ms: int = later(
+    transaction_max_timeout_ms: int = setting(
         "transaction.max.timeout.ms",
         900_000,
         at_least(1),
@@ -52,25 +53,25 @@ class TransactionSettings:
         False,
         doc="allow transactions that an outside coordinator ends (KIP-939)",
     )
-    transactional_id_expiration_ms: int = later(
+    transactional_id_expiration_ms: int = setting(
         "transactional.id.expiration.ms",
         7 * DAY_MS,
         at_least(1),
         doc="how long a transactional id is remembered without use",
     )
-    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = later(
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         10_000,
         at_least(1),
         doc="how often transactions that timed out are aborted",
     )
-    transaction_remove_expired_transaction_cleanup_interval_ms: int = later(
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         HOUR_MS,
         at_least(1),
         doc="how often transactional ids without use are removed",
     )
-    transaction_partition_verification_enable: bool = later(
+    transaction_partition_verification_enable: bool = setting(
         "transaction.partition.verification.enable",
         True,
         dynamic=CLUSTER,
@@ -79,13 +80,13 @@ class TransactionSettings:
             "written to"
         ),
     )
-    add_partitions_to_txn_retry_backoff_ms: int = later(
+    add_partitions_to_txn_retry_backoff_ms: int = setting(
         "add.partitions.to.txn.retry.backoff.ms",
         20,
         at_least(1),
         doc="pause before the coordinator is asked again",
     )
-    add_partitions_to_txn_retry_backoff_max_ms: int = later(
+    add_partitions_to_txn_retry_backoff_max_ms: int = setting(
         "add.partitions.to.txn.retry.backoff.max.ms",
         100,
         at_least(0),

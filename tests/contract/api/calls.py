@@ -8,10 +8,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 from kserver.errors import ErrorCode
 from kserver.wire.batch import encode_batch
+from tests.support.brokers import until
 from tests.support.wire_client import WireClient, milliseconds
 
 PRODUCE, FETCH, METADATA, DESCRIBE_CONFIGS = 0, 1, 3, 32
 DESCRIBE_CLIENT_QUOTAS, ALTER_CLIENT_QUOTAS = 48, 49
+FIND_COORDINATOR, CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE = 10, 68, 69
 FIRST_WITH_TOPIC_IDS = 13
 """Of Produce and of Fetch."""
 
@@ -159,3 +161,41 @@ def described_quotas(client: WireClient, entity: Entity) -> dict[str, float] | N
         if sorted((e.entity_type, e.entity_name) for e in entry.entity) == sorted(entity):
             return {value.key: value.value for value in entry.values}
     return None
+
+
+def coordinated(client: WireClient, group: str) -> str:
+    """The group, once its coordinator answers."""
+
+    def found() -> bool:
+        (one,) = client.call(FIND_COORDINATOR, 4, coordinator_keys=[group], key_type=0).coordinators
+        asked = {"group_ids": [group], "include_authorized_operations": False}
+        (told,) = client.call(CONSUMER_GROUP_DESCRIBE, 0, **asked).groups
+        not_yet = (ErrorCode.coordinator_load_in_progress, ErrorCode.not_coordinator)
+        return one.error_code is ErrorCode.none and told.error_code not in not_yet
+
+    until(found)
+    return group
+
+
+def consumer_heartbeat(
+    client: WireClient,
+    version: int,
+    group: str,
+    member_id: str,
+    epoch: int,
+    *,
+    full: bool = False,
+    **fields: Any,
+) -> Any:
+    """The answer; who joins, or is to say all, says how long it takes to rebalance as well."""
+    says_all = full or epoch == 0
+    given: dict[str, Any] = {"topic_partitions": ()} if says_all else {}
+    return client.call(
+        CONSUMER_GROUP_HEARTBEAT,
+        version,
+        group_id=group,
+        member_id=member_id,
+        member_epoch=epoch,
+        rebalance_timeout=milliseconds(30_000 if says_all else -1),
+        **given | fields,
+    )

@@ -2,11 +2,13 @@
 
 import pytest
 
+from kserver.errors import ErrorCode
 from tests.contract.api.calls import Topic, topic_id
 from tests.support import brokers
 from tests.support.wire_client import WireClient
 
-TOPICS = brokers.names("t")
+TOPICS, GROUPS = brokers.names("t"), brokers.names("g")
+FIND_COORDINATOR, HEARTBEAT = 10, 12
 
 
 @pytest.fixture(scope="session", params=brokers.KINDS)
@@ -68,6 +70,21 @@ def make_topic(broker):
             return Topic(name, topic_id(client, name))
 
     return make
+
+
+@pytest.fixture
+def group(client):
+    """The id of a group that there is not; its coordinator is there."""
+    name = next(GROUPS)
+
+    def is_coordinated():
+        if client.call(FIND_COORDINATOR, 3, key=name).error_code is not ErrorCode.none:
+            return False
+        answer = client.call(HEARTBEAT, 4, group_id=name, generation_id=1, member_id="m")
+        return answer.error_code is ErrorCode.unknown_member_id
+
+    brokers.until(is_coordinated)
+    return name
 
 
 @pytest.fixture

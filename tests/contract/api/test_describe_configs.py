@@ -184,8 +184,16 @@ def test_a_brokers_loggers_are_told_with_their_levels(client, version):
 
 
 @every_version
-@pytest.mark.parametrize("sort", [CLIENT_METRICS, GROUP])
-def test_what_has_no_settings_here_is_refused_with_the_reason(client, only_ours, version, sort):
-    result = describe(client, version, sort, "x")
+def test_a_group_has_the_brokers_settings(client, version):
+    result = describe(client, version, GROUP, "no-such-group")
+    assert result.error_code is ErrorCode.none
+    found = {config.name: config.value for config in result.configs}
+    assert found["consumer.session.timeout.ms"] == "45000"
+    assert found["consumer.heartbeat.interval.ms"] == "5000"
+
+
+@every_version
+def test_what_has_no_settings_here_is_refused_with_the_reason(client, only_ours, version):
+    result = describe(client, version, CLIENT_METRICS, "x")
     assert result.error_code is ErrorCode.invalid_request
     assert "This broker" in result.error_message

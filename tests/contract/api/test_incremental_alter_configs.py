@@ -2,8 +2,9 @@ import pytest
 
 from kserver.api import incremental_alter_configs as module
 from kserver.errors import ErrorCode
-from tests.contract.api.calls import node_id, told
+from tests.contract.api.calls import consumer_heartbeat, coordinated, node_id, told
 from tests.support import brokers
+from tests.support.brokers import until
 
 KEY, VERSIONS = module.KEY, module.VERSIONS
 every_version = pytest.mark.parametrize("version", VERSIONS)
@@ -190,16 +191,47 @@ def test_an_unknown_key_of_a_broker_is_kept_and_its_value_shown_nowhere(
 
 
 @every_version
-@pytest.mark.parametrize(
-    ("sort", "said"),
-    [(CLIENT_METRICS, "takes no metrics"), (GROUP, "keeps no configurations of groups")],
-)
-def test_what_has_no_settings_here_is_refused_with_the_reason(
-    client, only_ours, version, sort, said
-):
-    code, text = alter(client, version, sort, "x", ("interval.ms", SET, "1000"))
+def test_what_has_no_settings_here_is_refused_with_the_reason(client, only_ours, version):
+    code, text = alter(client, version, CLIENT_METRICS, "x", ("interval.ms", SET, "1000"))
     assert code is ErrorCode.invalid_request
+    assert "takes no metrics" in text
+
+
+@every_version
+def test_a_group_has_settings_of_its_own_whether_it_exists_or_not(client, broker, version):
+    key, name = "consumer.heartbeat.interval.ms", f"a/b {version}"
+    assert alter(client, version, GROUP, name, (key, SET, "6000")) is None
+    until(lambda: told(client, GROUP, name, key).value == "6000")
+    assert [s.value for s in told(client, GROUP, name, key).synonyms] == ["6000", "5000"]
+    coordinated(client, name)
+    answer = consumer_heartbeat(client, 1, name, "m", 0, subscribed_topic_names=["no-such-topic"])
+    assert answer.heartbeat_interval.total_seconds() == 6
+    assert alter(client, version, GROUP, name, (key, DELETE, None)) is None
+    until(lambda: told(client, GROUP, name, key).value == "5000")
+
+
+@every_version
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("consumer.heartbeat.interval.ms", "4999", "group.consumer.min.heartbeat.interval.ms"),
+        ("consumer.heartbeat.interval.ms", "15001", "group.consumer.max.heartbeat.interval.ms"),
+        ("consumer.session.timeout.ms", "60001", "group.consumer.max.session.timeout.ms"),
+        ("no.such.key", "1", "Unknown group config name: no.such.key"),
+        ("consumer.session.timeout.ms", "x", "x"),
+    ],
+)
+def test_what_a_group_cannot_have_is_refused(client, version, key, value, said):
+    code, text = alter(client, version, GROUP, "g", (key, SET, value))
+    assert code is ErrorCode.invalid_config
     assert said in text
+
+
+@every_version
+def test_there_is_no_default_of_groups(client, version):
+    key = "consumer.session.timeout.ms"
+    code, _ = alter(client, version, GROUP, "", (key, SET, "50000"))
+    assert code is ErrorCode.invalid_request
 
 
 @every_version

@@ -3,10 +3,20 @@ import pytest
 from kserver.api import init_producer_id as module
 from kserver.errors import ErrorCode
 from tests.contract.api.calls import batch, produce
+from tests.contract.api.transaction_calls import (
+    NAMES,
+    add,
+    begun,
+    end,
+    init,
+    stable_offset,
+    write,
+)
 from tests.support.brokers import until
 from tests.support.wire_client import WireClient, milliseconds
 
 KEY, VERSIONS = module.KEY, module.VERSIONS
+FIRST_FLEXIBLE = 2
 every_version = pytest.mark.parametrize("version", VERSIONS)
 
 
@@ -47,9 +57,62 @@ def test_an_empty_transactional_id_is_refused(client, version):
     assert ask(client, version, transactional_id="").error_code is ErrorCode.invalid_request
 
 
+@pytest.mark.parametrize("version", [v for v in VERSIONS if v >= FIRST_FLEXIBLE])
+def test_a_transactional_id_that_no_record_can_hold_is_refused(client, only_ours, version):
+    """Apache's broker closes the connection."""
+    begun(client)
+    answer = ask(client, version, transactional_id="x" * 40_000)
+    assert answer.error_code is ErrorCode.invalid_request
+
+
 @every_version
-@pytest.mark.usefixtures("only_ours")
-def test_transactions_are_refused_in_a_way_that_clients_retry(client, version):
-    answer = ask(client, version, transactional_id="t")
-    assert answer.error_code is ErrorCode.coordinator_not_available
+def test_a_transactional_id_has_one_producer_id_and_each_who_begins_a_higher_epoch(client, version):
+    name = next(NAMES)
+    first, second = init(client, name, version), init(client, name, version)
+    assert (first.error_code, first.producer_epoch) == (ErrorCode.none, 0)
+    assert (second.producer_id, second.producer_epoch) == (first.producer_id, 1)
+    assert init(client, next(NAMES), version).producer_id != first.producer_id
+
+
+@every_version
+def test_a_transaction_that_is_open_is_aborted_first(client, topic, version):
+    old = begun(client)
+    assert set(add(client, 3, old, {topic.name: (0,)}).values()) == {ErrorCode.none}
+    assert write(client, old, topic, b"a").error_code is ErrorCode.none
+    new = init(client, old.transactional_id, version)
+    assert new.error_code is ErrorCode.none
+    assert (new.producer_id, new.producer_epoch) == (old.producer_id, old.producer_epoch + 2)
+    assert stable_offset(client, topic) == 2
+    assert end(client, old, commit=True) is ErrorCode.producer_fenced
+    late = write(client, old, topic, b"b", sequence=1)
+    assert late.error_code is ErrorCode.invalid_producer_epoch
+
+
+@pytest.mark.parametrize("version", [v for v in VERSIONS if v >= 3])
+def test_who_goes_on_after_an_error_may_ask_again_and_a_zombie_may_not(client, version):
+    old = begun(client)
+    named = {"producer_id": old.producer_id, "producer_epoch": old.producer_epoch}
+    for _ in range(2):
+        answer = init(client, old.transactional_id, version, **named)
+        assert (answer.error_code, answer.producer_epoch) == (ErrorCode.none, 1)
+    begun(client, old.transactional_id)
+    answer = init(client, old.transactional_id, version, **named)
+    is_known = version >= module.FIRST_WITH_FENCED
+    assert answer.error_code is (
+        ErrorCode.producer_fenced if is_known else ErrorCode.invalid_producer_epoch
+    )
     assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
+
+
+@pytest.mark.parametrize("version", [v for v in VERSIONS if v >= 3])
+def test_an_id_without_its_epoch_is_refused(client, version):
+    answer = ask(client, version, transactional_id=next(NAMES), producer_id=5)
+    assert answer.error_code is ErrorCode.invalid_request
+
+
+@every_version
+@pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
+def test_a_timeout_is_within_what_the_broker_allows(client, version, timeout_ms):
+    timeout = milliseconds(timeout_ms)
+    answer = init(client, next(NAMES), version, transaction_timeout=timeout)
+    assert answer.error_code is ErrorCode.invalid_transaction_timeout

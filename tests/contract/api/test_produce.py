@@ -17,6 +17,7 @@ from tests.contract.api.calls import (
     produce,
     produce_fields,
     produce_to,
+    topic_id,
 )
 from tests.support.wire_client import WireClient
 
@@ -232,3 +233,10 @@ def test_producers_side_by_side_lose_and_double_nothing(broker, topic):
     for producer in range(4):
         own = [r.value for r in records if r.value.startswith(b"%d " % producer)]
         assert own == [b"%d %d" % (producer, n) for n in range(each)]
+
+
+@every_version
+def test_coordinators_topics_are_not_for_clients_to_write_to(client, group, version):
+    offsets = Topic("__consumer_offsets", topic_id(client, "__consumer_offsets"))
+    refused = produce(client, version, offsets, batch(b"a"))
+    assert refused.error_code is ErrorCode.invalid_topic_exception

@@ -77,9 +77,9 @@ def test_what_kio_writes_is_read(version, given_topics, acks, timeout_ms, transa
     assert header == RequestHeader(0, version, 7, "client")
     known = Names({topic_id: name for name, topic_id, _ in given_topics})
     read = produce._read(frame, at, version, known)
-    assert read[:2] == (acks, timeout_ms)
+    assert read[:3] == (acks, timeout_ms, transactional_id)
     assert [
-        (name, raw, [(i, bytes(records)) for i, records in parts]) for name, raw, parts in read[2]
+        (name, raw, [(i, bytes(records)) for i, records in parts]) for name, raw, parts in read[3]
     ] == [
         (name, topic_id.bytes if by_id else name.encode(), [(i, r or b"") for i, r in parts])
         for name, topic_id, parts in given_topics
@@ -89,7 +89,7 @@ def test_what_kio_writes_is_read(version, given_topics, acks, timeout_ms, transa
 def test_an_unknown_topic_id_is_read_as_a_topic_without_a_name():
     frame, _ = frame_of(13, [("t", uuid.uuid4(), [(0, b"x")])])
     _, at = read_request_header(frame)
-    ((name, _, _),) = produce._read(frame, at, 13, Names({}))[2]
+    ((name, _, _),) = produce._read(frame, at, 13, Names({}))[3]
     assert name is None
 
 

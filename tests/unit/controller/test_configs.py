@@ -111,7 +111,6 @@ def test_what_is_no_list_neither_grows_nor_shrinks(op, key) -> None:
         (change(TOPIC, "t", ("a", SET, None), ("b", APPEND, None)), "not supported for : a, b"),
         (change(99, "t"), "Unknown resource type 99"),
         (change(ResourceType.BROKER_LOGGER, "1", replaces=True), "Unknown resource type 8"),
-        (change(ResourceType.GROUP, "g"), "keeps no configurations of groups"),
         (change(ResourceType.CLIENT_METRICS, "m"), "takes no metrics from clients"),
         (change(TOPIC, "t", ("a", 7, "1")), "Unknown operations type 7"),
         (change(BROKER, "", ("a\x1b[2J", SET, "1")), "A config key is"),

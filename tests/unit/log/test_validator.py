@@ -25,6 +25,7 @@ from kserver.wire.batch import (
 )
 from kserver.wire.checksum import crc32c
 from kserver.wire.compression import Compression, compress
+from tests.support.record_model import FIELDS
 
 NOW = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -37,21 +38,6 @@ THREE = (
     (NOW, b"b", None, ()),
     (NOW - 2, b"c", b"", ()),
 )
-FIELDS = [
-    "base_offset",
-    "length",
-    "leader_epoch",
-    "magic",
-    "crc",
-    "attributes",
-    "last_offset_delta",
-    "base_timestamp",
-    "max_timestamp",
-    "producer_id",
-    "producer_epoch",
-    "base_sequence",
-    "count",
-]
 
 
 def produced(records=ONE, **fields):
@@ -63,7 +49,7 @@ def forged(records=ONE, *, body=None, **fields):
     good = encode_batch(records)
     body = good[HEADER_SIZE:] if body is None else body
     header = dict(zip(FIELDS, HEADER.unpack_from(good), strict=True))
-    header["length"] = HEADER_SIZE - 12 + len(body)
+    header["batch_length"] = HEADER_SIZE - 12 + len(body)
     header |= fields
     data = bytearray(HEADER.pack(*header.values()) + body)
     if "crc" not in fields:
@@ -265,7 +251,7 @@ def test_an_unknown_magic_is_corrupt(magic):
 
 @pytest.mark.parametrize("length", [-(2**31), -1, 0, 13, 14, 48])
 def test_a_length_that_no_batch_has_is_corrupt(length):
-    assert refused(forged(length=length)).code is ErrorCode.corrupt_message
+    assert refused(forged(batch_length=length)).code is ErrorCode.corrupt_message
 
 
 def test_a_client_starts_at_offset_zero():
@@ -488,7 +474,9 @@ def test_a_follower_refuses_offsets_that_go_back(first, second):
     assert caught.value.code is ErrorCode.invalid_record
 
 
-@pytest.mark.parametrize("fields", [{"crc": 1}, {"magic": 1}, {"length": 10}, {"length": -1}])
+@pytest.mark.parametrize(
+    "fields", [{"crc": 1}, {"magic": 1}, {"batch_length": 10}, {"batch_length": -1}]
+)
 def test_a_follower_refuses_corrupt_batches(fields):
     with pytest.raises(KafkaError) as caught:
         validate_replicated(forged(**fields), next_offset=0)

@@ -1,0 +1,135 @@
+"""AddPartitionsToTxn (key 24): v0-v5.
+
+Behaviour:
+- The partitions become part of the producer's transaction, which begins with the first of them:
+  their records count once it is committed.  All of a request, or none: one topic that is not there
+  leaves the others OPERATION_NOT_ATTEMPTED.
+- v4 and later come from brokers, for many transactions at once; `verify_only` adds nothing, and
+  answers TRANSACTION_ABORTABLE for a partition that is not part of the transaction (KIP-890).
+
+Errors: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED (a coordinator's own topic),
+OPERATION_NOT_ATTEMPTED, INVALID_REQUEST (an empty transactional id), NOT_COORDINATOR,
+COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, INVALID_PRODUCER_ID_MAPPING,
+PRODUCER_FENCED, INVALID_PRODUCER_EPOCH (the same, before v2), CONCURRENT_TRANSACTIONS,
+TRANSACTION_ABORTABLE.
+
+Versions:
+- v2 PRODUCER_FENCED; v3 flexible; v4 batches from brokers, verify_only; v5 transaction version 2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kserver.api.answers import fenced_as
+from kserver.api.context import Context, Parts
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import INTERNAL_TOPICS, TopicPartition
+from kserver.txn.requests import AddPartitions, VerifyPartitions
+from kserver.txn.transaction import EPOCH_BUMPS, Identity
+from kserver.wire.versions import reply_to
+
+KEY, VERSIONS = 24, range(0, 6)
+
+FIRST_WITH_FENCED = 2
+FIRST_FROM_BROKERS = 4
+FIRST_WITH_EPOCH_BUMPS = 5
+
+
+async def handle(request: Any, context: Context) -> Any:
+    reply = reply_to(request)
+    version = context.version
+    if version >= FIRST_FROM_BROKERS:
+        transactions = [
+            reply.results_by_transaction(
+                transactional_id=one.transactional_id,
+                topic_results=_topics(
+                    one.topics,
+                    await _add(
+                        one.transactional_id,
+                        Identity(one.producer_id, one.producer_epoch),
+                        one.topics,
+                        version,
+                        context.parts,
+                        verify_only=one.verify_only,
+                    ),
+                    reply.results_by_transaction.topic_results,
+                ),
+            )
+            for one in request.transactions
+        ]
+        return reply(results_by_transaction=transactions)
+    topics = request.v3_and_below_topics
+    codes = await _add(
+        request.v3_and_below_transactional_id,
+        Identity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
+        topics,
+        version,
+        context.parts,
+    )
+    topics = _topics(topics, codes, reply.results_by_topic_v3_and_below)
+    return reply(results_by_topic_v3_and_below=topics)
+
+
+async def _add(
+    transactional_id: str,
+    producer: Identity,
+    topics: Any,
+    version: int,
+    parts: Parts,
+    *,
+    verify_only: bool = False,
+) -> Mapping[TopicPartition, ErrorCode]:
+    partitions = frozenset(
+        TopicPartition(topic.name, index) for topic in topics for index in topic.partitions
+    )
+    refused = _refused(partitions, version, parts)
+    if refused:
+        others = dict.fromkeys(partitions, ErrorCode.operation_not_attempted)
+        return others | refused
+    try:
+        if transactional_id == "":
+            raise KafkaError(ErrorCode.invalid_request)
+        if verify_only:
+            verify = VerifyPartitions(transactional_id, producer, partitions)
+            codes: Mapping[TopicPartition, ErrorCode] = await parts.transactions.ask(
+                transactional_id, verify
+            )
+            return codes
+        transaction_version = EPOCH_BUMPS if version >= FIRST_WITH_EPOCH_BUMPS else 0
+        add = AddPartitions(transactional_id, producer, partitions, transaction_version)
+        await parts.transactions.ask(transactional_id, add)
+    except KafkaError as error:
+        return dict.fromkeys(partitions, fenced_as(error.code, version >= FIRST_WITH_FENCED))
+    return dict.fromkeys(partitions, ErrorCode.none)
+
+
+def _refused(
+    partitions: frozenset[TopicPartition], version: int, parts: Parts
+) -> dict[TopicPartition, ErrorCode]:
+    known = parts.metadata.current.topics
+    refused = {}
+    for key in partitions:
+        topic = known.get(key.topic)
+        if version < FIRST_FROM_BROKERS and key.topic in INTERNAL_TOPICS:
+            refused[key] = ErrorCode.topic_authorization_failed
+        elif topic is None or not 0 <= key.partition < len(topic.partitions):
+            refused[key] = ErrorCode.unknown_topic_or_partition
+    return refused
+
+
+def _topics(asked: Any, codes: Mapping[TopicPartition, ErrorCode], new: Any) -> list[Any]:
+    return [
+        new(
+            name=topic.name,
+            results_by_partition=[
+                new.results_by_partition(
+                    partition_index=index,
+                    partition_error_code=codes[TopicPartition(topic.name, index)],
+                )
+                for index in topic.partitions
+            ],
+        )
+        for topic in asked
+    ]

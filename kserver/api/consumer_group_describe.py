@@ -1,0 +1,87 @@
+"""ConsumerGroupDescribe (key 69): v0-v1.
+
+Behaviour:
+- State, epochs, assignor and members of groups of KIP-848, each with what it owns and what it is to
+  own.  Topics that were deleted since are left out of both.
+
+Errors: GROUP_ID_NOT_FOUND (none, or not of this protocol), UNSUPPORTED_VERSION (the protocol is
+switched off), COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
+
+Versions:
+- v1 member_type
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kserver.api.answers import GROUP_OPERATIONS, NOT_ASKED
+from kserver.api.consumer_group_heartbeat import check_protocol
+from kserver.api.context import Context
+from kserver.api.group_requests import ask
+from kserver.errors import KafkaError
+from kserver.group.consumer_events import Partitions, by_topic
+from kserver.group.consumer_requests import DescribeConsumerGroup, DescribedConsumer
+from kserver.wire.versions import reply_to
+
+KEY, VERSIONS = 69, range(0, 2)
+
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+
+
+async def handle(request: Any, context: Context) -> Any:
+    reply = reply_to(request)
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    return reply(
+        groups=[
+            reply.groups(group_id=group_id, **await _describe(group_id, operations, reply, context))
+            for group_id in request.group_ids
+        ]
+    )
+
+
+async def _describe(group_id: str, operations: int, reply: Any, context: Context) -> dict[str, Any]:
+    """The fields of the answer."""
+    try:
+        check_protocol(context)
+        found = await ask(group_id, DescribeConsumerGroup(group_id), context)
+    except KafkaError as error:
+        return {"error_code": error.code, "error_message": error.message or None}
+    return {
+        "group_state": found.state,
+        "group_epoch": found.epoch,
+        "assignment_epoch": found.target_epoch,
+        "assignor_name": found.assignor,
+        "members": [_member(member, reply.groups.members, context) for member in found.members],
+        "authorized_operations": operations,
+    }
+
+
+def _member(member: DescribedConsumer, reply: Any, context: Context) -> Any:
+    said = member.subscription
+    return reply(
+        member_id=member.id,
+        instance_id=said.instance_id,
+        rack_id=said.rack_id,
+        member_epoch=member.epoch,
+        client_id=said.client_id,
+        client_host=said.client_host,
+        subscribed_topic_names=said.topics,
+        subscribed_topic_regex=said.pattern,
+        assignment=_assignment(member.assigned, reply.assignment, context),
+        target_assignment=_assignment(member.target, reply.target_assignment, context),
+        member_type=CONSUMER_MEMBER if said.classic is None else CLASSIC_MEMBER,
+    )
+
+
+def _assignment(partitions: Partitions, reply: Any, context: Context) -> Any:
+    names = context.parts.metadata.current.topic_names
+    return reply(
+        topic_partitions=[
+            reply.topic_partitions(
+                topic_id=topic_id, topic_name=names[topic_id], partitions=numbers
+            )
+            for topic_id, numbers in by_topic(partitions).items()
+            if topic_id in names
+        ]
+    )

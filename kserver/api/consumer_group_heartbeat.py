@@ -1,0 +1,97 @@
+"""ConsumerGroupHeartbeat (key 68): v0-v1.
+
+Behaviour:
+- A member comes, is there, says what it subscribes to and what it owns, and goes; it is told its
+  epoch, when to be heard again and, where that has changed, what it is to own (KIP-848).
+- Epoch 0 joins, -1 leaves, and with -2 a static member says that it will be back.
+- Which topics members may see depends on no authorizer: a pattern is matched against all.
+
+Errors: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, INVALID_REGULAR_EXPRESSION, GROUP_ID_NOT_FOUND (none,
+or a classic group that cannot be upgraded), GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID,
+FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID, UNSUPPORTED_VERSION (the protocol
+is switched off), COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
+
+Versions:
+- v1 subscribed_topic_regex; the member brings its own id (KIP-1082)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kserver.api.context import Context
+from kserver.api.group_requests import MILLISECOND, ask
+from kserver.errors import ErrorCode, KafkaError
+from kserver.group.consumer_events import TopicIdPartition, by_topic
+from kserver.group.consumer_requests import ConsumerHeard, ConsumerHeartbeat
+from kserver.wire.versions import reply_to
+
+KEY, VERSIONS = 68, range(0, 2)
+
+FIRST_WITH_OWN_ID = 1
+PROTOCOL = "consumer"
+
+
+async def handle(request: Any, context: Context) -> Any:
+    reply = reply_to(request)
+    try:
+        heard = await _hear(request, context)
+    except KafkaError as error:
+        return reply(error_code=error.code, error_message=error.message or None)
+    assignment = None
+    if heard.assigned is not None:
+        assignment = reply.assignment(
+            topic_partitions=[
+                reply.assignment.topic_partitions(topic_id=topic_id, partitions=partitions)
+                for topic_id, partitions in by_topic(heard.assigned).items()
+            ]
+        )
+    return reply(
+        member_id=heard.member_id,
+        member_epoch=heard.epoch,
+        heartbeat_interval=heard.heartbeat_interval_ms * MILLISECOND,
+        assignment=assignment,
+    )
+
+
+async def _hear(request: Any, context: Context) -> ConsumerHeard:
+    check_protocol(context)
+    owned = request.topic_partitions
+    heard: ConsumerHeard = await ask(
+        request.group_id,
+        ConsumerHeartbeat(
+            request.group_id,
+            request.member_id,
+            request.member_epoch,
+            context.client_id or "",
+            f"/{context.session.address}",
+            request.instance_id,
+            request.rack_id,
+            request.rebalance_timeout // MILLISECOND,
+            request.subscribed_topic_names,
+            getattr(request, "subscribed_topic_regex", None),
+            request.server_assignor,
+            None
+            if owned is None
+            else frozenset(
+                TopicIdPartition(topic.topic_id, partition)
+                for topic in owned
+                if topic.topic_id is not None
+                for partition in topic.partitions
+            ),
+            context.version >= FIRST_WITH_OWN_ID,
+        ),
+        context,
+    )
+    return heard
+
+
+def check_protocol(context: Context) -> None:
+    """Raises UNSUPPORTED_VERSION where `group.version` or the broker's settings leave KIP-848 out:
+    clients fall back to the classic protocol, or say so."""
+    parts = context.parts
+    is_finalized = parts.metadata.current.features.group_version > 0
+    if not (is_finalized and PROTOCOL in parts.config.group_coordinator_rebalance_protocols):
+        raise KafkaError(
+            ErrorCode.unsupported_version, "The consumer group protocol is not enabled."
+        )

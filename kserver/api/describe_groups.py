@@ -1,0 +1,75 @@
+"""DescribeGroups (key 15): v0-v6.
+
+Behaviour:
+- State, protocol and members of classic groups; what members said and were given, in bytes as they
+  wrote them, and only while the group is stable what they said.
+- A group that there is not is Dead; from v6 on an error says so.
+
+Errors: GROUP_ID_NOT_FOUND (none, or not of the classic protocol), COORDINATOR_LOAD_IN_PROGRESS,
+COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
+
+Versions:
+- v3 authorized operations; v4 group_instance_id; v5 flexible; v6 GROUP_ID_NOT_FOUND and a message
+  (KIP-1043)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kserver.api.answers import GROUP_OPERATIONS, NOT_ASKED
+from kserver.api.context import Context
+from kserver.api.group_requests import ask
+from kserver.errors import ErrorCode, KafkaError
+from kserver.group.requests import DescribeGroup
+from kserver.wire.versions import reply_to
+
+KEY, VERSIONS = 15, range(0, 7)
+
+FIRST_WITH_NOT_FOUND = 6
+DEAD = "Dead"
+
+
+async def handle(request: Any, context: Context) -> Any:
+    reply = reply_to(request)
+    asked = getattr(request, "include_authorized_operations", False)
+    operations = GROUP_OPERATIONS if asked else NOT_ASKED
+    return reply(
+        groups=[
+            reply.groups(group_id=group_id, **await _describe(group_id, operations, reply, context))
+            for group_id in request.groups
+        ]
+    )
+
+
+async def _describe(group_id: str, operations: int, reply: Any, context: Context) -> dict[str, Any]:
+    """The fields of the answer."""
+    try:
+        found = await ask(group_id, DescribeGroup(group_id), context)
+    except KafkaError as error:
+        if error.code is not ErrorCode.group_id_not_found:
+            return {"error_code": error.code}
+        if context.version < FIRST_WITH_NOT_FOUND:
+            return {"group_state": DEAD, "authorized_operations": operations}
+        return {
+            "error_code": error.code,
+            "error_message": error.message,
+            "group_state": DEAD,
+        }
+    return {
+        "group_state": found.state,
+        "protocol_type": found.protocol_type,
+        "protocol_data": found.protocol,
+        "members": [
+            reply.groups.members(
+                member_id=member.id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in found.members
+        ],
+        "authorized_operations": operations,
+    }

@@ -1,0 +1,66 @@
+"""DescribeTransactions (key 65): v0.
+
+Behaviour:
+- What the coordinator keeps of transactional ids: producer, state, timeout, when the transaction
+  began, and its partitions.
+
+Errors: INVALID_REQUEST (an empty transactional id), TRANSACTIONAL_ID_NOT_FOUND, NOT_COORDINATOR,
+COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE.
+
+Versions:
+- v0 flexible (KIP-664)
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from kserver.api.context import Context, Parts
+from kserver.errors import ErrorCode, KafkaError
+from kserver.txn.transaction import Transaction
+from kserver.wire.versions import reply_to
+
+KEY, VERSIONS = 65, range(0, 1)
+
+
+async def handle(request: Any, context: Context) -> Any:
+    reply = reply_to(request)
+    new = reply.transaction_states
+    return reply(
+        transaction_states=[
+            _described(transactional_id, context.parts, new)
+            for transactional_id in request.transactional_ids
+        ]
+    )
+
+
+def _described(transactional_id: str, parts: Parts, new: Any) -> Any:
+    try:
+        one = _found(transactional_id, parts)
+    except KafkaError as error:
+        return new(error_code=error.code, transactional_id=transactional_id)
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(one.partitions):
+        by_topic.setdefault(topic, []).append(partition)
+    return new(
+        transactional_id=transactional_id,
+        transaction_state=str(one.state),
+        transaction_timeout=timedelta(milliseconds=one.timeout_ms),
+        transaction_start_time=datetime.fromtimestamp(one.started_ms / 1000, UTC),
+        producer_id=one.producer_id,
+        producer_epoch=one.epoch,
+        topics=[
+            new.topics(topic=topic, partitions=partitions) for topic, partitions in by_topic.items()
+        ],
+    )
+
+
+def _found(transactional_id: str, parts: Parts) -> Transaction:
+    if transactional_id == "":
+        raise KafkaError(ErrorCode.invalid_request)
+    shard = parts.transactions.shard(transactional_id)
+    found = shard.transactions.get(transactional_id)
+    if found is None:
+        raise KafkaError(ErrorCode.transactional_id_not_found)
+    return found

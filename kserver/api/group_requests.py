@@ -1,0 +1,103 @@
+"""What the APIs of groups share: how the coordinator is asked, and which topics are meant."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kserver.api.context import Context, Parts
+from kserver.errors import ErrorCode, KafkaError
+from kserver.group.requests import NO_TOPIC_ID, Commit
+from kserver.metadata import ClusterMetadata, TopicInfo
+from kserver.network.conversation import Answer, Pending
+
+MILLISECOND = datetime.timedelta(milliseconds=1)
+
+TOO_LARGE = (ErrorCode.message_too_large, ErrorCode.record_list_too_large)
+
+
+async def ask(group_id: str, request: Any, context: Context) -> Any:
+    """What the group's coordinator answers; raises KafkaError."""
+    try:
+        return await context.parts.groups.ask(group_id, request)
+    except KafkaError as error:
+        raise _told(error) from error
+
+
+def answer(group_id: str, request: Any, parts: Parts, write: Callable[[Any], bytes]) -> Answer:
+    """The same without a task: now if there is an answer at once, else when there is.  `write`
+    makes the frame, of a KafkaError too."""
+    ticket = ask_now(group_id, request, parts)
+    if isinstance(ticket, KafkaError) or ticket.done():
+        return write(result_of(ticket))
+    pending = Pending(exclusive=True)
+
+    def done(_: asyncio.Future[Any]) -> None:
+        if not ticket.cancelled():
+            pending.complete(write(result_of(ticket)))
+
+    def abandoned() -> None:
+        ticket.cancel()
+
+    ticket.add_done_callback(done)
+    pending.on_abandoned = abandoned
+    return pending
+
+
+def ask_now(group_id: str, request: Any, parts: Parts) -> asyncio.Future[Any] | KafkaError:
+    """The answer to come, or why there will be none."""
+    try:
+        return parts.groups.ask(group_id, request)
+    except KafkaError as error:
+        return error
+
+
+def result_of(told: asyncio.Future[Any] | KafkaError) -> Any:
+    """What was answered, a KafkaError too."""
+    if isinstance(told, KafkaError):
+        return _told(told)
+    error = told.exception()
+    if error is None:
+        return told.result()
+    assert isinstance(error, KafkaError)
+    return _told(error)
+
+
+def _told(error: KafkaError) -> KafkaError:
+    if error.code in TOO_LARGE:
+        # No client sent a record: none could make anything of it (Kafka has this code too).
+        return KafkaError(ErrorCode.unknown_server_error, error.message)
+    return error
+
+
+def named(topic: Any, image: ClusterMetadata) -> tuple[TopicInfo | None, ErrorCode]:
+    """The topic that a client means by its name or its id; else why there is none."""
+    if hasattr(topic, "topic_id"):
+        found = None if topic.topic_id is None else image.topic_by_id(topic.topic_id)
+        return found, ErrorCode.unknown_topic_id
+    return image.topics.get(topic.name), ErrorCode.unknown_topic_or_partition
+
+
+def commits(topics: Iterable[tuple[Any, TopicInfo | None, ErrorCode]]) -> list[Commit]:
+    """The partitions that exist, of topics with what `named` tells of them."""
+    return [
+        Commit(
+            info.name,
+            info.id or NO_TOPIC_ID,
+            partition.partition_index,
+            partition.committed_offset,
+            getattr(partition, "committed_leader_epoch", -1),
+            partition.committed_metadata,
+        )
+        for topic, info, _ in topics
+        if info is not None
+        for partition in topic.partitions
+        if exists(partition, info)
+    ]
+
+
+def exists(partition: Any, info: TopicInfo) -> bool:
+    index: int = partition.partition_index
+    return 0 <= index < len(info.partitions)

@@ -1,0 +1,75 @@
+"""Heartbeat (key 12): v0-v4.
+
+Behaviour:
+- A member of a group is there: its session begins anew.
+- While the coordinator still loads its groups, every heartbeat is fine.
+
+Errors: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
+REBALANCE_IN_PROGRESS (join again), COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
+
+Versions:
+- v1 throttle time; v3 group_instance_id; v4 flexible
+
+Of a group's requests by far the most are these: they are answered without a task, by hand.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from kserver.api import throttling
+from kserver.api.context import Parts, Session
+from kserver.api.group_requests import answer
+from kserver.errors import ErrorCode, KafkaError
+from kserver.group.requests import Heartbeat
+from kserver.network.conversation import Answer
+from kserver.wire.codec import RequestHeader, read_request
+
+KEY, VERSIONS = 12, range(0, 5)
+
+FIRST_WITH_THROTTLE_TIME = 1
+FIRST_WITH_INSTANCE_ID = 3
+FIRST_FLEXIBLE = 4
+
+_V0 = struct.Struct(">iih")
+"""Size, correlation id and error code."""
+_V1 = struct.Struct(">iiih")
+"""The throttle time comes before the error code."""
+_V4 = struct.Struct(">iibihb")
+"""No tagged fields, of the header and at the end."""
+
+
+def handle_frame(
+    header: RequestHeader, frame: memoryview, at: int, session: Session, parts: Parts
+) -> Answer:
+    began_s = parts.loop.time() if parts.quotas.active else 0.0
+    request = read_request(header, frame, at)
+    instance_id = None
+    if header.api_version >= FIRST_WITH_INSTANCE_ID:
+        instance_id = request.group_instance_id
+    group_id = request.group_id
+    wanted = Heartbeat(group_id, request.generation_id, request.member_id, instance_id)
+
+    def write(told: Any) -> bytes:
+        wait_ms = 0
+        if parts.quotas.active:
+            wait_ms = throttling.answered(began_s, header, session, parts)
+        return _write(header, _code(told), wait_ms)
+
+    return answer(group_id, wanted, parts, write)
+
+
+def _code(told: KafkaError | None) -> ErrorCode:
+    if told is None or told.code is ErrorCode.coordinator_load_in_progress:
+        return ErrorCode.none
+    return told.code
+
+
+def _write(header: RequestHeader, code: ErrorCode, wait_ms: int) -> bytes:
+    _, version, correlation_id, _ = header
+    if version >= FIRST_FLEXIBLE:
+        return _V4.pack(_V4.size - 4, correlation_id, 0, wait_ms, code, 0)
+    if version >= FIRST_WITH_THROTTLE_TIME:
+        return _V1.pack(_V1.size - 4, correlation_id, wait_ms, code)
+    return _V0.pack(_V0.size - 4, correlation_id, code)

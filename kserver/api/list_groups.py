@@ -1,0 +1,65 @@
+"""ListGroups (key 16): v0-v5.
+
+Behaviour:
+- The groups that this broker coordinates, in the states and of the types asked for, whatever their
+  case; none for a name that is no state or type.
+
+Errors: COORDINATOR_LOAD_IN_PROGRESS (some groups are not known yet), COORDINATOR_NOT_AVAILABLE.
+
+Versions:
+- v3 flexible; v4 states (KIP-518); v5 types (KIP-848)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kserver.api.context import Context
+from kserver.errors import ErrorCode, KafkaError
+from kserver.group.requests import ListedGroup, ListGroups
+from kserver.model import CONSUMER_OFFSETS
+from kserver.wire.versions import reply_to
+
+KEY, VERSIONS = 16, range(0, 6)
+
+
+async def handle(request: Any, context: Context) -> Any:
+    reply = reply_to(request)
+    wanted = ListGroups(
+        _folded(getattr(request, "states_filter", ())),
+        _folded(getattr(request, "types_filter", ())),
+    )
+    try:
+        listed = await _list(wanted, context)
+    except KafkaError as error:
+        return reply(error_code=error.code)
+    return reply(
+        error_code=ErrorCode.none,
+        groups=[
+            reply.groups(
+                group_id=group.id,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=group.type,
+            )
+            for group in listed
+        ],
+    )
+
+
+def _folded(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name.strip().lower() for name in names)
+
+
+async def _list(wanted: ListGroups, context: Context) -> list[ListedGroup]:
+    parts = context.parts
+    topic = parts.metadata.current.topics.get(CONSUMER_OFFSETS)
+    listed: list[ListedGroup] = []
+    for index in range(0 if topic is None else len(topic.partitions)):
+        try:
+            listed += await parts.groups.ask_partition(index, wanted)
+        except KafkaError as error:
+            if error.code is not ErrorCode.not_coordinator:
+                raise
+    return listed

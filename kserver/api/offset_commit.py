@@ -1,0 +1,132 @@
+"""OffsetCommit (key 8): v2-v10.
+
+Behaviour:
+- Answered once the offsets are written; those of partitions that exist, whatever becomes of others.
+- A member of the group commits within its generation; who is none, while the group has no members.
+
+Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, OFFSET_METADATA_TOO_LARGE, UNKNOWN_MEMBER_ID,
+FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND,
+STALE_MEMBER_EPOCH, UNSUPPORTED_VERSION, UNKNOWN_SERVER_ERROR (more than a record may hold),
+COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
+
+Versions:
+- v2-v4 retention_time; v6 leader epoch (KIP-320); v7 group_instance_id; v8 flexible
+- v9 members of KIP-848 groups, GROUP_ID_NOT_FOUND; v10 topic ids (KIP-848)
+
+It is answered without a task, by hand: clients commit often, and kio takes as long to write the
+answer as all the rest takes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from kserver.api import throttling
+from kserver.api.context import Parts, Session
+from kserver.api.group_requests import MILLISECOND, answer, commits, exists, named
+from kserver.errors import ErrorCode, KafkaError
+from kserver.group.requests import CommitOffsets
+from kserver.metadata import TopicInfo
+from kserver.network.conversation import Answer
+from kserver.wire import varint
+from kserver.wire.codec import RequestHeader, read_request
+
+KEY, VERSIONS = 8, range(2, 11)
+
+FIRST_WITH_THROTTLE_TIME = 3
+FIRST_WITHOUT_RETENTION = 5
+FIRST_WITH_INSTANCE_ID = 7
+FIRST_FLEXIBLE = 8
+FIRST_WITH_MEMBER_EPOCHS = 9
+FIRST_WITH_TOPIC_IDS = 10
+
+_HEAD = struct.Struct(">ii")
+_SHORT = struct.Struct(">h")
+_INT = struct.Struct(">i")
+_PARTITION = struct.Struct(">ih")
+_PARTITION_V8 = struct.Struct(">ihb")
+
+Topic: TypeAlias = tuple[Any, TopicInfo | None, ErrorCode]
+"""As it was asked for, what is known of it, and why that is nothing."""
+
+
+def handle_frame(
+    header: RequestHeader, frame: memoryview, at: int, session: Session, parts: Parts
+) -> Answer:
+    began_s = parts.loop.time() if parts.quotas.active else 0.0
+    request = read_request(header, frame, at)
+    image = parts.metadata.current
+    topics = [(topic, *named(topic, image)) for topic in request.topics]
+
+    def write(told: Sequence[ErrorCode] | KafkaError) -> bytes:
+        wait_ms = 0
+        if parts.quotas.active:
+            wait_ms = throttling.answered(began_s, header, session, parts)
+        return _write(header, topics, told, wait_ms)
+
+    wanted = _wanted(request, header.api_version, topics)
+    if not wanted.commits:
+        return write(())
+    return answer(wanted.group_id, wanted, parts, write)
+
+
+def _wanted(request: Any, version: int, topics: Sequence[Topic]) -> CommitOffsets:
+    retention_ms = None
+    if version < FIRST_WITHOUT_RETENTION and request.retention_time >= 0 * MILLISECOND:
+        retention_ms = request.retention_time // MILLISECOND
+    knows_epochs = version >= FIRST_WITH_MEMBER_EPOCHS
+    return CommitOffsets(
+        request.group_id,
+        request.generation_id_or_member_epoch,
+        request.member_id,
+        request.group_instance_id if version >= FIRST_WITH_INSTANCE_ID else None,
+        commits(topics),
+        retention_ms,
+        knows_epochs,
+        knows_epochs,
+    )
+
+
+def _write(
+    header: RequestHeader,
+    topics: Sequence[Topic],
+    told: Sequence[ErrorCode] | KafkaError,
+    wait_ms: int,
+) -> bytes:
+    _, version, correlation_id, _ = header
+    refused = told.code if isinstance(told, KafkaError) else None
+    codes = iter(() if isinstance(told, KafkaError) else told)
+    is_flexible = version >= FIRST_FLEXIBLE
+    uvarint = varint.encode_unsigned
+    parts = [b"\0"] if is_flexible else []  # the header's tagged fields
+    if version >= FIRST_WITH_THROTTLE_TIME:
+        parts.append(_INT.pack(wait_ms))
+    parts.append(uvarint(len(topics) + 1) if is_flexible else _INT.pack(len(topics)))
+    for topic, info, unknown in topics:
+        if version >= FIRST_WITH_TOPIC_IDS:
+            parts.append(bytes(16) if topic.topic_id is None else topic.topic_id.bytes)
+        else:
+            name = topic.name.encode()
+            parts += (uvarint(len(name) + 1) if is_flexible else _SHORT.pack(len(name)), name)
+        count = len(topic.partitions)
+        parts.append(uvarint(count + 1) if is_flexible else _INT.pack(count))
+        for partition in topic.partitions:
+            if info is None:
+                code = unknown
+            elif not exists(partition, info):
+                code = ErrorCode.unknown_topic_or_partition
+            else:
+                code = refused or next(codes)
+            index = partition.partition_index
+            if is_flexible:
+                parts.append(_PARTITION_V8.pack(index, code, 0))
+            else:
+                parts.append(_PARTITION.pack(index, code))
+        if is_flexible:
+            parts.append(b"\0")
+    if is_flexible:
+        parts.append(b"\0")
+    body = b"".join(parts)
+    return _HEAD.pack(len(body) + 4, correlation_id) + body

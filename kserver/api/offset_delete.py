@@ -1,0 +1,54 @@
+"""OffsetDelete (key 47): v0.
+
+Behaviour:
+- Committed offsets of a group are deleted; of one that has members, those of topics that none of
+  them reads (KIP-496).  That an offset was never committed is no error.
+
+Errors: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, NON_EMPTY_GROUP (members that are no consumers: what
+they read is not known), COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR;
+of a partition UNKNOWN_TOPIC_OR_PARTITION, GROUP_SUBSCRIBED_TO_TOPIC.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kserver.api.context import Context
+from kserver.api.group_requests import ask
+from kserver.errors import ErrorCode, KafkaError
+from kserver.group.requests import DeleteOffsets
+from kserver.wire.versions import reply_to
+
+KEY, VERSIONS = 47, range(0, 1)
+
+
+async def handle(request: Any, context: Context) -> Any:
+    reply = reply_to(request)
+    asked = [(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions]
+    existing = [one for one in asked if _exists(*one, context)]
+    try:
+        codes = await ask(request.group_id, DeleteOffsets(request.group_id, existing), context)
+    except KafkaError as error:
+        return reply(error_code=error.code)
+    deleted = dict(zip(existing, codes, strict=True))
+    unknown = ErrorCode.unknown_topic_or_partition
+    return reply(
+        topics=[
+            reply.topics(
+                name=topic.name,
+                partitions=[
+                    reply.topics.partitions(
+                        partition_index=p.partition_index,
+                        error_code=deleted.get((topic.name, p.partition_index), unknown),
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _exists(topic: str, partition: int, context: Context) -> bool:
+    known = context.parts.metadata.current.topics.get(topic)
+    return known is not None and 0 <= partition < len(known.partitions)

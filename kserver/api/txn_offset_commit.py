@@ -1,0 +1,122 @@
+"""TxnOffsetCommit (key 28): v0-v5.
+
+Behaviour:
+- Offsets are written as part of a producer's transaction: they count once it is committed, and are
+  as if they had never been if it is aborted.
+- Who says of which group's generation it is a member is held to it (KIP-447).
+- The first of a transaction is written once the transaction's coordinator says that the group is
+  part of it; from v5 on that adds it (KIP-890).
+
+Errors: INVALID_GROUP_ID, UNKNOWN_TOPIC_OR_PARTITION, OFFSET_METADATA_TOO_LARGE, UNKNOWN_MEMBER_ID,
+FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING,
+INVALID_TXN_STATE (the group is not part of the transaction), TRANSACTION_ABORTABLE (the same, from
+v4), CONCURRENT_TRANSACTIONS, UNKNOWN_SERVER_ERROR (more than a record may hold),
+COORDINATOR_LOAD_IN_PROGRESS (also of the transaction's), COORDINATOR_NOT_AVAILABLE,
+NOT_COORDINATOR.
+
+Versions:
+- v2 leader epoch, COORDINATOR_LOAD_IN_PROGRESS, before that COORDINATOR_NOT_AVAILABLE (KAFKA-7296)
+- v3 generation, member id and group_instance_id, flexible; v4 TRANSACTION_ABORTABLE; v5 adds the
+  group to the transaction
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kserver.api.context import Context
+from kserver.api.group_requests import ask, commits, exists, named
+from kserver.errors import ErrorCode, KafkaError
+from kserver.group.requests import (
+    NO_GENERATION,
+    NO_MEMBER,
+    Commit,
+    CommitTransactionalOffsets,
+)
+from kserver.model import CONSUMER_OFFSETS, TopicPartition
+from kserver.txn.transaction import Identity
+from kserver.wire.versions import reply_to
+
+KEY, VERSIONS = 28, range(0, 6)
+
+FIRST_WITH_LOADING = 2
+FIRST_WITH_ABORTABLE = 4
+FIRST_TO_ADD = 5
+
+
+async def handle(request: Any, context: Context) -> Any:
+    image = context.parts.metadata.current
+    topics = [(topic, *named(topic, image)) for topic in request.topics]
+    codes = iter(await _commit(request, commits(topics), context))
+    reply = reply_to(request)
+    return reply(
+        topics=[
+            reply.topics(
+                name=topic.name,
+                partitions=[
+                    reply.topics.partitions(
+                        partition_index=partition.partition_index,
+                        error_code=next(codes) if info and exists(partition, info) else unknown,
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic, info, unknown in topics
+        ]
+    )
+
+
+async def _commit(request: Any, asked: list[Commit], context: Context) -> list[ErrorCode]:
+    """Of each partition that exists."""
+    if not asked:
+        return []
+    wanted = CommitTransactionalOffsets(
+        request.group_id,
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        getattr(request, "generation_id", NO_GENERATION),
+        getattr(request, "member_id", NO_MEMBER),
+        getattr(request, "group_instance_id", None),
+        asked,
+    )
+    try:
+        await _verify(request, context)
+        codes: list[ErrorCode] = await ask(request.group_id, wanted, context)
+    except KafkaError as error:
+        code = error.code
+        if code is ErrorCode.coordinator_load_in_progress and context.version < FIRST_WITH_LOADING:
+            code = ErrorCode.coordinator_not_available
+        return [code for _ in asked]
+    return codes
+
+
+async def _verify(request: Any, context: Context) -> None:
+    """Raises KafkaError where the group is not part of the transaction.  What is written has to be
+    so before anything else is awaited."""
+    parts = context.parts
+    adds = context.version >= FIRST_TO_ADD
+    if not adds and not parts.config.transaction_partition_verification_enable:
+        return
+    if not request.group_id:
+        raise KafkaError(ErrorCode.invalid_group_id)
+    partition = TopicPartition(CONSUMER_OFFSETS, parts.groups.partition_of(request.group_id))
+    producer = Identity(request.producer_id, request.producer_epoch)
+    hosted = parts.replicas.partitions.get(partition)
+    if hosted is not None:
+        known = hosted.log.producers.producers.get(producer.producer_id)
+        if known and known.transaction_start >= 0 and known.epoch == producer.epoch:
+            return
+    refused = await parts.verification.refused(
+        request.transactional_id,
+        producer,
+        frozenset({partition}),
+        adds,
+        context.version >= FIRST_WITH_ABORTABLE,
+    )
+    error = refused.get(partition)
+    if error is not None:
+        if error.code is ErrorCode.not_enough_replicas:
+            # Clients know it of producing alone; this they try again as well.
+            raise KafkaError(ErrorCode.coordinator_load_in_progress, error.message)
+        raise error

@@ -1,0 +1,74 @@
+"""WriteTxnMarkers (key 27): v1-v2.
+
+Behaviour:
+- The end of a transaction is appended to each partition named, and answered once it is committed.
+  Of a partition of __consumer_offsets the groups' coordinator learns of it at once.
+- Comes from the coordinators of transactions, and from `kafka-transactions.sh abort`.
+
+Errors: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS,
+INVALID_PRODUCER_EPOCH (the partition knows a later one), TRANSACTION_COORDINATOR_FENCED,
+KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT.
+
+Versions:
+- v1 flexible; v2 the transaction version: from 2 on a marker ends nothing that began under its own
+  epoch
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from kserver.api.context import Context, Parts
+from kserver.errors import ErrorCode
+from kserver.model import TopicPartition
+from kserver.txn.markers import Marker
+from kserver.txn.transaction import Identity
+from kserver.wire.versions import reply_to
+
+KEY, VERSIONS = 27, range(1, 3)
+
+
+async def handle(request: Any, context: Context) -> Any:
+    reply = reply_to(request)
+    # All are appended before any is waited for.
+    written = [(marker, _write(marker, context.parts)) for marker in request.markers]
+    new = reply.markers
+    return reply(
+        markers=[
+            new(
+                producer_id=marker.producer_id,
+                topics=[
+                    new.topics(
+                        name=topic.name,
+                        partitions=[
+                            new.topics.partitions(
+                                partition_index=index,
+                                error_code=await codes[TopicPartition(topic.name, index)],
+                            )
+                            for index in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker, codes in written
+        ]
+    )
+
+
+def _write(marker: Any, parts: Parts) -> dict[TopicPartition, asyncio.Future[ErrorCode]]:
+    end = Marker(
+        Identity(marker.producer_id, marker.producer_epoch),
+        marker.transaction_result,
+        marker.coordinator_epoch,
+        getattr(marker, "transaction_version", 0),
+    )
+    codes = {}
+    for topic in marker.topics:
+        for index in topic.partition_indexes:
+            key = TopicPartition(topic.name, index)
+            code: asyncio.Future[ErrorCode] = parts.loop.create_future()
+            codes[key] = code
+            parts.marker_log.write(end, key, code.set_result)
+    return codes

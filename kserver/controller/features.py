@@ -1,0 +1,87 @@
+"""Features: what brokers of different releases agree to do, by name and level (KIP-584).
+
+    feature               levels   from that level on
+    group.version         0 - 1    1: groups of the consumer protocol (KIP-848)
+    transaction.version   0 - 2    1: tagged fields in __transaction_state
+                                   2: every end of a transaction raises the epoch (KIP-890)
+
+A new cluster finalizes the highest of each.  Level 0 is that of a feature that is not finalized.
+
+Pure: a request, and what is there; out comes what is to be.  Rules and texts are those of Kafka 4's
+FeatureControlManager, and levels lose nothing when they are lowered here: both downgrades do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from kserver.errors import ErrorCode, KafkaError
+from kserver.metadata import GROUP_VERSION, TRANSACTION_VERSION
+
+SUPPORTED: Mapping[str, range] = {GROUP_VERSION: range(2), TRANSACTION_VERSION: range(3)}
+"""The levels of each that this broker knows."""
+
+NEWEST = {name: levels.stop - 1 for name, levels in SUPPORTED.items()}
+
+
+class UpgradeType(IntEnum):
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class Update(NamedTuple):
+    """What is asked for one feature; `how` is the number of an UpgradeType."""
+
+    name: str
+    level: int
+    how: int = UpgradeType.UPGRADE
+
+
+def plan(
+    updates: Sequence[Update], levels: Mapping[str, int], broker: int
+) -> tuple[dict[str, int], list[KafkaError | None]]:
+    """What the levels are to be, and why an update is refused, in order: INVALID_UPDATE_VERSION.
+
+    One that is refused leaves all as they are.
+    """
+    errors = [_refusal(update, updates, levels, broker) for update in updates]
+    if any(errors):
+        return dict(levels), errors
+    changed = dict(levels) | {update.name: update.level for update in updates}
+    return {name: level for name, level in sorted(changed.items()) if level > 0}, errors
+
+
+def _refusal(
+    update: Update, updates: Sequence[Update], levels: Mapping[str, int], broker: int
+) -> KafkaError | None:
+    reason = _reason(update, updates, levels.get(update.name, 0), broker)
+    if reason is None:
+        return None
+    text = f"Invalid update version {update.level} for feature {update.name}. {reason}"
+    return KafkaError(ErrorCode.invalid_update_version, text)
+
+
+def _reason(update: Update, updates: Sequence[Update], now: int, broker: int) -> str | None:
+    if sum(other.name == update.name for other in updates) > 1:
+        return "It is named twice."
+    if update.how not in list(UpgradeType):
+        return "The controller does not support the given upgrade type."
+    if update.level < 0:
+        return "A feature version cannot be less than 0."
+    known = SUPPORTED.get(update.name)
+    if known is None:
+        return f"Local controller {broker} does not support this feature."
+    if update.level not in known:
+        first, last = known.start, known.stop - 1
+        return f"Local controller {broker} only supports versions {first}-{last}"
+    if update.level < now and update.how == UpgradeType.UPGRADE:
+        return (
+            "Can't downgrade the version of this feature without setting the upgrade type to"
+            " either safe or unsafe downgrade."
+        )
+    if update.level > now and update.how != UpgradeType.UPGRADE:
+        return "Can't downgrade to a newer version."
+    return None

@@ -1,0 +1,422 @@
+"""The shell around shards: one for each partition of the topic that this broker leads.
+
+    partition         what becomes of its shard
+    led from now on   its log is replayed, then it answers; until then COORDINATOR_LOAD_IN_PROGRESS
+    led no more       dropped; whoever waits gets NOT_COORDINATOR
+    a write failed    dropped and loaded again: what the shard believes is no longer what is kept
+
+    ask(key, request)   shard.handle > append > shard.replay > answers, once it is committed
+
+All of it but the wait for the commit happens in one step of the event loop, so there are no locks.
+An answer waits for all that was written before it was decided, its own or another's: what one
+client was shown no crash takes back, with `flush.before.ack` too.
+
+(Kafka: CoordinatorRuntime.  There the shard's state has snapshots to go back to when a write fails,
+which is rare enough to be loaded anew.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+from kserver.coordinator.shard import Now, Outcome, Shard
+from kserver.coordinator.topics import partition_of
+from kserver.errors import ErrorCode, KafkaError, ProtocolError, StorageError
+from kserver.log.segments import Cold
+from kserver.log.validator import Origin
+from kserver.metadata import ClusterMetadata, MetadataCache
+from kserver.model import NO_PRODUCER_ID, Offset, ProducerId
+from kserver.replica.manager import ReplicaManager
+from kserver.replica.partition import Partition
+from kserver.replica.purgatory import Purgatory
+from kserver.wire.batch import (
+    ControlType,
+    RecordBatch,
+    batches,
+    encode_batch,
+    read_control_record,
+)
+from kserver.world.clock import Clock
+
+log = logging.getLogger(__name__)
+
+LOAD_BYTES = 1 << 20
+"""What is replayed in one step of the event loop."""
+
+LOADED_FOR_S = 1.0
+"""How long a shard is there at least: one that cannot write what follows from its being loaded, as
+on a full disk, is not loaded again without a pause."""
+
+ALL_IN_SYNC = -1
+
+REFUSED = frozenset(
+    {
+        ErrorCode.message_too_large,
+        ErrorCode.record_list_too_large,
+        ErrorCode.invalid_producer_epoch,
+        ErrorCode.invalid_record,
+        ErrorCode.invalid_txn_state,
+    }
+)
+"""A write that is refused for what it is: the shard is as it was."""
+
+S = TypeVar("S", bound=Shard)
+
+
+class Loaded(Generic[S]):
+    """One partition that this broker coordinates."""
+
+    __slots__ = ("epoch", "is_ready", "may_load_again_s", "partition", "shard", "timer", "waiting")
+
+    def __init__(self, partition: Partition, shard: S) -> None:
+        self.partition = partition
+        self.epoch = partition.epoch
+        self.shard = shard
+        self.is_ready = False
+        self.may_load_again_s = 0.0
+        """By the loop's time."""
+        self.waiting: dict[asyncio.Future[Any], None] = {}
+        """Tickets that were not answered yet."""
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class CoordinatorRuntime(Generic[S]):
+    def __init__(
+        self,
+        topic: str,
+        make: Callable[[int], S],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        metadata: MetadataCache,
+        replicas: ReplicaManager,
+        purgatory: Purgatory,
+        timeout_ms: Callable[[], int],
+        perform: Callable[[Any], None] | None = None,
+    ) -> None:
+        self.topic = topic
+        self._make = make
+        self._loop = loop
+        self._clock = clock
+        self._metadata = metadata
+        self._replicas = replicas
+        self._purgatory = purgatory
+        self._timeout_ms = timeout_ms
+        """How long a write may take until it is committed."""
+        self._perform = perform
+        self._by_partition: dict[int, Loaded[S]] = {}
+        self._unloaded: dict[int, Loaded[S]] = {}
+        """Those that wait to be loaded, or are being loaded."""
+        self._has_unloaded = asyncio.Event()
+        self._is_closed = False
+
+    # Questions
+
+    def ask(self, key: str, request: Any) -> asyncio.Future[Any]:
+        """What the coordinator of `key` answers; the future fails with a KafkaError as well.
+
+        Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
+        COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST (the key is too long), and what the shard refuses
+        at once.
+        """
+        return self.ask_partition(self.partition_of(key), request)
+
+    def ask_partition(self, index: int, request: Any) -> asyncio.Future[Any]:
+        loaded = self._ready(index)
+        ticket: asyncio.Future[Any] = self._loop.create_future()
+        outcome = loaded.shard.handle(request, ticket, self._now())
+        loaded.waiting[ticket] = None
+        self._carry_out(loaded, outcome)
+        return ticket
+
+    def partition_of(self, key: str) -> int:
+        topic = self._metadata.current.topics.get(self.topic)
+        if topic is None:
+            raise KafkaError(ErrorCode.coordinator_not_available)
+        return partition_of(key, len(topic.partitions))
+
+    def shard(self, key: str) -> S:
+        """To look at; raises KafkaError as `ask` does."""
+        return self._ready(self.partition_of(key)).shard
+
+    def shards(self) -> Iterator[S]:
+        """Of every partition that is led here; raises COORDINATOR_LOAD_IN_PROGRESS."""
+        for index in sorted(self._by_partition):
+            yield self._ready(index).shard
+
+    def _ready(self, index: int) -> Loaded[S]:
+        loaded = self._by_partition.get(index)
+        if self._is_closed or loaded is None:
+            raise KafkaError(ErrorCode.not_coordinator)
+        if loaded.partition.log.failure is not None:
+            raise KafkaError(ErrorCode.not_coordinator)
+        if not loaded.is_ready:
+            raise KafkaError(ErrorCode.coordinator_load_in_progress)
+        return loaded
+
+    def _now(self) -> Now:
+        return Now(int(self._loop.time() * 1000), self._clock.now_ms())
+
+    def transaction_ended(self, index: int, producer_id: ProducerId, committed: bool) -> None:
+        """A marker was appended to the partition; what this producer wrote to it counts, or not.
+
+        A shard that is being loaded comes to the marker in the log itself.
+        """
+        loaded = self._by_partition.get(index)
+        if loaded is not None and loaded.is_ready:
+            loaded.shard.replay_end(producer_id, committed)
+            self._set_timer(loaded)
+
+    # Decisions
+
+    def _carry_out(self, loaded: Loaded[S], outcome: Outcome) -> None:
+        partition = loaded.partition
+        if outcome.events:
+            try:
+                self._append(partition, loaded.shard, outcome)
+            except (KafkaError, StorageError) as error:
+                self._write_failed(loaded, outcome, error)
+                return
+            replay = loaded.shard.replay
+            producer = outcome.transactional
+            for event in outcome.events:
+                replay(event, producer.producer_id if producer else NO_PRODUCER_ID)
+        if outcome.answers or outcome.effects:
+            if partition.log.high_watermark >= partition.log.log_end_offset:
+                self._tell(loaded, outcome)
+            else:
+                self._tell_once_committed(loaded, outcome, partition.log.log_end_offset)
+        self._set_timer(loaded)
+
+    def _append(self, partition: Partition, shard: S, outcome: Outcome) -> None:
+        now_ms = self._clock.now_ms()
+        records = [(now_ms, *shard.encode(event), ()) for event in outcome.events]
+        producer = outcome.transactional
+        if producer is None:
+            batch = encode_batch(records)
+        else:
+            batch = encode_batch(
+                records,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                base_sequence=0,
+                transactional=True,
+            )
+        partition.append_as_leader(
+            memoryview(bytearray(batch)), ALL_IN_SYNC, now_ms, origin=Origin.coordinator
+        )
+        if partition.log.config.flush_before_ack:
+            self._replicas.flush_soon(partition)
+        self._purgatory.check(partition.topic_partition)
+
+    def _write_failed(
+        self, loaded: Loaded[S], outcome: Outcome, error: KafkaError | StorageError
+    ) -> None:
+        if isinstance(error, KafkaError) and error.code in REFUSED:
+            if not outcome.answers:  # nobody is told otherwise
+                log.error("%s cannot be written to: %s", loaded.partition.topic_partition, error)
+            self._answer(loaded, [(ticket, error) for ticket, _ in outcome.answers])
+            self._set_timer(loaded)
+            return
+        log.error("%s is loaded again: %s", loaded.partition.topic_partition, error)
+        index = loaded.partition.topic_partition.partition
+        self._drop(index, ErrorCode.not_coordinator)
+        again = self._by_partition[index] = Loaded(loaded.partition, self._make(index))
+        self._loop.call_at(loaded.may_load_again_s, self._queue, again)
+
+    def _tell(self, loaded: Loaded[S], outcome: Outcome) -> None:
+        self._answer(loaded, outcome.answers)
+        for effect in outcome.effects:
+            # Not within whoever tells of a commit: an effect may write, and write again.
+            self._loop.call_soon(self._carry_out_effect, loaded, effect)
+
+    def _carry_out_effect(self, loaded: Loaded[S], effect: Any) -> None:
+        if self._is_current(loaded):
+            assert self._perform is not None
+            self._perform(effect)
+
+    def _tell_once_committed(self, loaded: Loaded[S], outcome: Outcome, end: Offset) -> None:
+        partition = loaded.partition
+
+        def ready() -> bool:
+            if not self._is_current(loaded):
+                return True  # dropped, and its tickets with it
+            if partition.log.failure is not None:
+                self._drop(partition.topic_partition.partition, ErrorCode.not_coordinator)
+                return True
+            if partition.log.high_watermark < end:
+                return False
+            self._tell(loaded, outcome)
+            return True
+
+        def expired() -> None:
+            error = KafkaError(ErrorCode.coordinator_not_available, "the write took too long")
+            self._answer(loaded, [(ticket, error) for ticket, _ in outcome.answers])
+            if outcome.effects and self._is_current(loaded):
+                self._tell_once_committed(loaded, Outcome(effects=outcome.effects), end)
+
+        deadline_s = self._loop.time() + self._timeout_ms() / 1000
+        self._purgatory.wait([partition.topic_partition], ready, deadline_s, expired)
+
+    def _answer(self, loaded: Loaded[S], answers: Any) -> None:
+        for ticket, answer in answers:
+            loaded.waiting.pop(ticket, None)
+            if ticket.done():
+                continue  # its connection has gone
+            if isinstance(answer, KafkaError):
+                ticket.set_exception(answer)
+            else:
+                ticket.set_result(answer)
+
+    # Time
+
+    def _set_timer(self, loaded: Loaded[S]) -> None:
+        """A deadline that is put off leaves the timer where it is: it will be set once more."""
+        at_ms = loaded.shard.next_deadline_ms
+        timer = loaded.timer
+        if at_ms is None:
+            return
+        at_s = at_ms / 1000
+        if timer is not None:
+            if timer.when() <= at_s:
+                return
+            timer.cancel()
+        loaded.timer = self._loop.call_at(at_s, self._expire, loaded, at_ms)
+
+    def _expire(self, loaded: Loaded[S], at_ms: int) -> None:
+        loaded.timer = None
+        if self._is_current(loaded):
+            # No deadline that this timer stands for is left out by a millisecond's fraction.
+            now = self._now()
+            now = now._replace(ms=max(now.ms, at_ms))
+            self._carry_out(loaded, loaded.shard.expire(now))
+
+    def _is_current(self, loaded: Loaded[S]) -> bool:
+        return self._by_partition.get(loaded.partition.topic_partition.partition) is loaded
+
+    # What is led here
+
+    def apply(self, image: ClusterMetadata) -> None:
+        """After the replicas: coordinate just what this broker leads now."""
+        led = self._led(image)
+        for index in list(self._by_partition):
+            loaded, partition = self._by_partition[index], led.get(index)
+            if loaded.partition is not partition or loaded.epoch != partition.epoch:
+                self._drop(index, ErrorCode.not_coordinator)
+        for index, partition in led.items():
+            if index not in self._by_partition:
+                self._load_soon(index, partition)
+        now = self._now()
+        for loaded in list(self._by_partition.values()):
+            if loaded.is_ready:
+                self._carry_out(loaded, loaded.shard.image_changed(image, now))
+
+    def _led(self, image: ClusterMetadata) -> Mapping[int, Partition]:
+        topic = image.topics.get(self.topic)
+        if topic is None or self._is_closed:
+            return {}
+        hosted = (
+            self._replicas.partitions.get((self.topic, p.partition)) for p in topic.partitions
+        )
+        return {
+            partition.topic_partition.partition: partition
+            for partition in hosted
+            if partition is not None and partition.is_leader
+        }
+
+    def _drop(self, index: int, code: ErrorCode) -> None:
+        loaded = self._by_partition.pop(index)
+        self._unloaded.pop(index, None)
+        if loaded.timer is not None:
+            loaded.timer.cancel()
+        error = KafkaError(code)
+        self._answer(loaded, [(ticket, error) for ticket in list(loaded.waiting)])
+
+    def close(self) -> None:
+        """Whoever waits is told to look for another coordinator; nobody is let in any more."""
+        self._is_closed = True
+        for index in list(self._by_partition):
+            self._drop(index, ErrorCode.not_coordinator)
+
+    # Loading
+
+    def _load_soon(self, index: int, partition: Partition) -> None:
+        loaded = Loaded(partition, self._make(index))
+        self._by_partition[index] = loaded
+        if partition.log.log_start_offset == partition.log.log_end_offset:
+            self._is_loaded(loaded)  # at once: whoever made the topic is about to ask
+        else:
+            self._queue(loaded)
+
+    def _queue(self, loaded: Loaded[S]) -> None:
+        if self._is_current(loaded):
+            self._unloaded[loaded.partition.topic_partition.partition] = loaded
+            self._has_unloaded.set()
+
+    async def run(self) -> None:
+        """Load what waits for it, one after the other."""
+        while True:
+            await self._has_unloaded.wait()
+            self._has_unloaded.clear()
+            while self._unloaded:
+                loaded = next(iter(self._unloaded.values()))
+                await self._load(loaded)
+
+    async def _load(self, loaded: Loaded[S]) -> None:
+        partition = loaded.partition
+        name = partition.topic_partition
+        began_s = self._loop.time()
+        offset = partition.log.log_start_offset
+        try:
+            while self._is_current(loaded) and offset < partition.log.log_end_offset:
+                end = partition.log.log_end_offset
+                found = partition.log.read(offset, LOAD_BYTES, up_to=end)
+                if isinstance(found, Cold):
+                    await partition.log.read_cold(offset, LOAD_BYTES, up_to=end)
+                    continue
+                if found.data is None:
+                    break  # compaction left nothing up to the end
+                for batch in batches(found.data.read()):
+                    if batch.next_offset > offset:
+                        self._replay(loaded.shard, batch)
+                        offset = batch.next_offset
+                await asyncio.sleep(0)
+        except (KafkaError, StorageError, OSError, ProtocolError) as error:
+            # It stays as it is, and clients go on asking: a coordinator that forgot some of what
+            # it had promised would be worse.
+            log.error("%s cannot be loaded: %s", name, error)
+            if self._unloaded.get(name.partition) is loaded:
+                del self._unloaded[name.partition]
+            return
+        if self._is_current(loaded):
+            del self._unloaded[name.partition]
+            self._is_loaded(loaded)
+            log.info("%s loaded in %.3f s", name, self._loop.time() - began_s)
+
+    def _is_loaded(self, loaded: Loaded[S]) -> None:
+        loaded.is_ready = True
+        loaded.may_load_again_s = self._loop.time() + LOADED_FOR_S
+        now = self._now()
+        self._carry_out(loaded, loaded.shard.image_changed(self._metadata.current, now))
+        if self._is_current(loaded):
+            self._carry_out(loaded, loaded.shard.loaded(now))
+
+    def _replay(self, shard: S, batch: RecordBatch) -> None:
+        if not batch.count:
+            return  # compaction keeps a producer's last batch without its records
+        records = batch.records()
+        if batch.is_control:
+            marker = read_control_record(records[0])
+            if marker.type is not ControlType.unknown:
+                shard.replay_end(batch.producer_id, marker.type is ControlType.commit)
+            return
+        producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER_ID
+        for record in records:
+            event = shard.decode(record.key or b"", record.value)
+            if event is None:
+                log.warning("%s: a record of an unknown kind at %d", self.topic, record.offset)
+            else:
+                shard.replay(event, producer_id)

@@ -1,0 +1,84 @@
+"""The coordinators' own topics: which partition a key belongs to, and how they are made.
+
+Pure: values only.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kserver.config.broker import BrokerConfig
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import CONSUMER_OFFSETS
+
+LONGEST_KEY_BYTES = (1 << 15) - 1
+"""In UTF-8: a record's key holds no longer group or transactional id."""
+LONGEST_REMEMBERED = 255
+"""In characters: what clients send is not to fill the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorTopic:
+    partitions: int
+    replication_factor: int
+    config: Mapping[str, str]
+
+
+def partition_of(key: str, partitions: int) -> int:
+    """The amount of Java's `String.hashCode`, over the partitions (Kafka: Utils.abs, where the one
+    number without an amount in Java counts as 0).
+
+    Raises INVALID_REQUEST: nothing can be kept of an id that no record can hold, so nothing is
+    begun for it either.
+    """
+    if len(key) <= LONGEST_REMEMBERED:
+        return _remembered(key, partitions)
+    if len(key) > LONGEST_KEY_BYTES or len(key.encode()) > LONGEST_KEY_BYTES:
+        text = f"An id is longer than the {LONGEST_KEY_BYTES} bytes that a record can hold."
+        raise KafkaError(ErrorCode.invalid_request, text)
+    return _computed(key, partitions)
+
+
+def _computed(key: str, partitions: int) -> int:
+    utf_16 = key.encode("utf-16-be", "surrogatepass")
+    code = 0
+    for at in range(0, len(utf_16), 2):
+        code = (31 * code + (utf_16[at] << 8 | utf_16[at + 1])) & 0xFFFFFFFF
+    if code >> 31:
+        code = (1 << 32) - code
+    return 0 if code >> 31 else code % partitions
+
+
+_remembered = functools.lru_cache(maxsize=10_000)(_computed)
+
+
+def wanted_topic(name: str, config: BrokerConfig, brokers: int) -> CoordinatorTopic:
+    """What to make on first use (Kafka: AutoTopicCreationManager).
+
+    No more replicas than there are brokers: by Kafka's defaults, three, a single broker could not
+    make its topics at all.
+    """
+    if name == CONSUMER_OFFSETS:
+        return CoordinatorTopic(
+            config.offsets_topic_num_partitions,
+            min(config.offsets_topic_replication_factor, brokers),
+            {
+                "cleanup.policy": "compact",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+                "compression.type": "producer",
+            },
+        )
+    replicas = min(config.transaction_state_log_replication_factor, brokers)
+    return CoordinatorTopic(
+        config.transaction_state_log_num_partitions,
+        replicas,
+        {
+            "unclean.leader.election.enable": "false",
+            "compression.type": "uncompressed",
+            "cleanup.policy": "compact",
+            "min.insync.replicas": str(min(config.transaction_state_log_min_isr, replicas)),
+            "segment.bytes": str(config.transaction_state_log_segment_bytes),
+        },
+    )

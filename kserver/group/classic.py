@@ -1,0 +1,492 @@
+"""Classic groups at work: how requests and deadlines move them.
+
+    join        a member comes, or comes again: a rebalance begins or goes on
+    sync        the leader says who reads what, and each member is told its part
+    heartbeat   a member is there
+    leave       members go
+    expire      one was silent for its session, or did not join or sync in the rebalance's time
+
+A rebalance of a group that was empty waits `group.initial.rebalance.delay.ms` for more members, and
+as long again whenever some came, up to the members' rebalance timeout.
+
+Pure: requests and times go in, steps come out.  (Kafka: GroupMetadataManager's classicGroup...)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+from kserver.config.broker import BrokerConfig
+from kserver.coordinator.deadlines import Deadlines
+from kserver.coordinator.shard import Ticket
+from kserver.errors import ErrorCode, KafkaError
+from kserver.group.events import GroupDeleted, GroupKept
+from kserver.group.group import (
+    COMES_AFTER,
+    COMPLETING_REBALANCE,
+    DEAD,
+    EMPTY,
+    PREPARING_REBALANCE,
+    STABLE,
+    ClassicGroup,
+    Group,
+)
+from kserver.group.member import Member
+from kserver.group.requests import (
+    NO_MEMBER,
+    Described,
+    DescribedMember,
+    DescribeGroup,
+    Heartbeat,
+    Joined,
+    JoinGroup,
+    LeaveGroup,
+    LeavingMember,
+    Synced,
+    SyncGroup,
+)
+from kserver.group.step import Step
+from kserver.metrics.meters import GroupMeters
+from kserver.model import NO_TIMESTAMP
+
+SESSION, JOIN, SYNC = "session", "join", "sync"
+"""What a deadline is for: that a member is heard of, that all join, that all sync."""
+Deadline = tuple[str, str, str]
+"""What for, the group, and the member where it is one's own."""
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
+"""How long one who was never answered may wait to join: it cannot send heartbeats, and may be gone
+without a sign."""
+
+
+class ClassicGroups:
+    def __init__(
+        self,
+        groups: MutableMapping[str, Group],
+        deadlines: Deadlines[Deadline],
+        config: Callable[[], BrokerConfig],
+        new_id: Callable[[], str],
+        meters: GroupMeters,
+    ) -> None:
+        self._groups = groups
+        self._deadlines = deadlines
+        self._config = config
+        self._new_id = new_id
+        self._meters = meters
+
+    def get(self, group_id: str) -> ClassicGroup | None:
+        group = self._groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else None
+
+    # Joining
+
+    def join(self, request: JoinGroup, ticket: Ticket, step: Step) -> None:
+        config = self._config()
+        low, high = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+        group = self.get(request.group_id)
+        if not request.group_id:
+            error = ErrorCode.invalid_group_id
+        elif not low <= request.session_ms <= high:
+            error = ErrorCode.invalid_session_timeout
+        elif group is None and request.member_id != NO_MEMBER:
+            error = ErrorCode.unknown_member_id
+        else:
+            group = group or ClassicGroup(request.group_id, step.now.wall_ms)
+            error = self._admit(group, request, ticket, step)
+            if group.members or group.pending:
+                self._groups[group.id] = group
+        if error is not ErrorCode.none:
+            step.answer(ticket, Joined(request.member_id, error))
+
+    def _admit(
+        self, group: ClassicGroup, request: JoinGroup, ticket: Ticket, step: Step
+    ) -> ErrorCode:
+        """NONE when it was let in, answered or not."""
+        if not self._has_room(group, request.member_id):
+            group.remove(request.member_id)
+            self._deadlines.drop((SESSION, group.id, request.member_id))
+            self._complete_if_joined(group, step)
+            step.answer(ticket, Joined(NO_MEMBER, ErrorCode.group_max_size_reached))
+            return ErrorCode.none
+        if not group.supports(request.protocol_type, request.protocols):
+            return ErrorCode.inconsistent_group_protocol
+        if request.member_id == NO_MEMBER:
+            self._join_new(group, request, ticket, step)
+            return ErrorCode.none
+        if request.member_id in group.pending and request.instance_id is None:
+            self._add(group, request.member_id, request, ticket, step)
+            return ErrorCode.none
+        try:
+            member = group.check_member(request.member_id, request.instance_id)
+        except KafkaError as error:
+            return error.code
+        self._join_again(group, member, request, ticket, step)
+        return ErrorCode.none
+
+    def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
+        """While they are gathered those count that have come: the last ones are left out where
+        there are more than there may be."""
+        limit = self._config().group_max_size
+        member = group.members.get(member_id)
+        if group.state is PREPARING_REBALANCE:
+            waits = member is not None and member.join_ticket is not None
+            return waits or group.joining < limit
+        return group.state is EMPTY or member is not None or len(group.members) < limit
+
+    def _join_new(
+        self, group: ClassicGroup, request: JoinGroup, ticket: Ticket, step: Step
+    ) -> None:
+        instance_id = request.instance_id
+        new_id = f"{request.client_id if instance_id is None else instance_id}-{self._new_id()}"
+        if instance_id is not None and instance_id in group.static:
+            self._replace(group, instance_id, new_id, request, ticket, step)
+        elif instance_id is None and request.must_know_id:
+            group.pending[new_id] = None
+            self._await_session(group, new_id, request.session_ms, step)
+            step.answer(ticket, Joined(new_id, ErrorCode.member_id_required))
+        else:
+            self._add(group, new_id, request, ticket, step)
+
+    def _join_again(
+        self, group: ClassicGroup, member: Member, request: JoinGroup, ticket: Ticket, step: Step
+    ) -> None:
+        is_leader = group.is_leader(member.id)
+        is_same = member.protocols == request.protocols
+        if (group.state is STABLE and not is_leader and is_same) or (
+            group.state is COMPLETING_REBALANCE and is_same
+        ):
+            # Its answer was lost, or it looks whether there is a new generation.
+            shown = is_leader and group.state is COMPLETING_REBALANCE
+            step.answer(ticket, _joined(group, member.id, shows_members=shown))
+            return
+        # The leader of a stable group comes again to have the topics assigned anew.
+        group.update(member, request.protocols, request.rebalance_ms, request.session_ms)
+        self._await_others(group, member, ticket, step)
+
+    def _add(
+        self, group: ClassicGroup, member_id: str, request: JoinGroup, ticket: Ticket, step: Step
+    ) -> None:
+        member = Member(
+            member_id,
+            request.instance_id,
+            request.client_id,
+            request.client_host,
+            request.rebalance_ms,
+            request.session_ms,
+            request.protocols,
+        )
+        member.is_new = True
+        if group.state is PREPARING_REBALANCE and group.is_first_rebalance:
+            group.has_grown = True
+        group.add(member, request.protocol_type)
+        self._await_session(group, member_id, NEW_MEMBER_JOIN_TIMEOUT_MS, step)
+        self._await_others(group, member, ticket, step)
+
+    def _await_others(
+        self, group: ClassicGroup, member: Member, ticket: Ticket, step: Step
+    ) -> None:
+        step.answer(group.take_join_ticket(member), _came_again(member))
+        group.await_join(member, ticket)
+        self.rebalance(group, step)
+
+    def _replace(
+        self,
+        group: ClassicGroup,
+        instance_id: str,
+        new_id: str,
+        request: JoinGroup,
+        ticket: Ticket,
+        step: Step,
+    ) -> None:
+        """A static member was started again: it goes on where it was, without a rebalance where
+        nothing comes of what it brings."""
+        leader_before = group.leader
+        old = group.members[group.static[instance_id]]
+        step.answer(group.take_join_ticket(old), Joined(old.id, ErrorCode.fenced_instance_id))
+        _answer_sync(old, KafkaError(ErrorCode.fenced_instance_id), step)
+        self._deadlines.drop((SESSION, group.id, old.id))
+        member = group.replace(instance_id, new_id)
+        group.update(member, request.protocols, request.rebalance_ms, request.session_ms)
+        self._await_session(group, new_id, member.session_ms, step)
+        if group.state is not STABLE or group.select_protocol() != group.protocol:
+            self._await_others(group, member, ticket, step)
+            return
+        step.events.append(group.kept())
+        if request.may_skip_assignment:
+            is_leader = group.is_leader(new_id)
+            joined = _joined(group, new_id, shows_members=is_leader)
+            step.answer(ticket, joined._replace(skips_assignment=is_leader))
+        else:
+            # It would assign if it knew that it leads, and the others would not be asked.
+            step.answer(ticket, _joined(group, new_id)._replace(leader=leader_before or ""))
+
+    # The rebalance
+
+    def rebalance(self, group: ClassicGroup, step: Step) -> None:
+        if group.state in COMES_AFTER[PREPARING_REBALANCE]:
+            self._prepare(group, step)
+        else:
+            self._complete_if_joined(group, step)
+
+    def _prepare(self, group: ClassicGroup, step: Step) -> None:
+        if group.state is COMPLETING_REBALANCE:
+            for member in group.members.values():
+                member.assignment = b""
+                if _answer_sync(member, KafkaError(ErrorCode.rebalance_in_progress), step):
+                    self._await_session(group, member.id, member.session_ms, step)
+        group.unsynced = {}
+        self._deadlines.drop((SYNC, group.id, ""))
+        group.enter(PREPARING_REBALANCE, step.now.wall_ms)
+        if group.is_first_rebalance:
+            delay_ms = self._config().group_initial_rebalance_delay_ms
+            group.delay_ms = delay_ms
+            group.more_delay_ms = max(group.rebalance_ms - delay_ms, 0)
+            self._deadlines.set((JOIN, group.id, ""), step.now.ms + delay_ms)
+        elif group.all_joined:
+            self._complete(group, step)
+        else:
+            self._deadlines.set((JOIN, group.id, ""), step.now.ms + group.rebalance_ms)
+
+    def _complete_if_joined(self, group: ClassicGroup, step: Step) -> None:
+        if group.state is PREPARING_REBALANCE and not group.is_first_rebalance and group.all_joined:
+            self._complete(group, step)
+
+    def _complete(self, group: ClassicGroup, step: Step) -> None:
+        """Go on with those that have joined."""
+        self._deadlines.drop((JOIN, group.id, ""))
+        for member in list(group.members.values()):
+            if member.join_ticket is None and member.instance_id is None:
+                group.remove(member.id)
+                self._deadlines.drop((SESSION, group.id, member.id))
+        if not group.elect_leader() and group.members:
+            # Static members that are not there: they have as long as their sessions last.
+            self._deadlines.set((JOIN, group.id, ""), step.now.ms + group.rebalance_ms)
+            return
+        group.begin_generation(step.now.wall_ms)
+        if group.state is EMPTY:
+            step.events.append(group.kept())
+            return
+        for member in group.members.values():
+            shown = group.is_leader(member.id)
+            step.answer(
+                group.take_join_ticket(member), _joined(group, member.id, shows_members=shown)
+            )
+            member.is_new = False
+            group.unsynced[member.id] = None
+            self._await_session(group, member.id, member.session_ms, step)
+        self._deadlines.set((SYNC, group.id, ""), step.now.ms + group.rebalance_ms)
+
+    # Syncing
+
+    def sync(self, request: SyncGroup, ticket: Ticket, step: Step) -> None:
+        group, member = self._member(request.group_id, request.member_id, request.instance_id)
+        group.check_generation(request.generation)
+        if _differs(request.protocol_type, group.protocol_type) or _differs(
+            request.protocol, group.protocol
+        ):
+            raise KafkaError(ErrorCode.inconsistent_group_protocol)
+        if group.state is PREPARING_REBALANCE:
+            raise KafkaError(ErrorCode.rebalance_in_progress)
+        group.unsynced.pop(member.id, None)
+        if not group.unsynced:
+            self._deadlines.drop((SYNC, group.id, ""))
+        if group.state is STABLE:
+            step.answer(ticket, _synced(group, member.assignment))
+            return
+        _answer_sync(member, KafkaError(ErrorCode.rebalance_in_progress), step)  # asked again
+        member.sync_ticket = ticket
+        if group.is_leader(member.id):
+            self._meters.rebalances += 1
+            step.events.append(group.kept(step.now.wall_ms, request.assignments))
+            for one in group.members.values():
+                assignment = request.assignments.get(one.id, b"")
+                if _answer_sync(one, _synced(group, assignment), step):
+                    self._await_session(group, one.id, one.session_ms, step)
+
+    # Sessions
+
+    def heartbeat(self, request: Heartbeat, ticket: Ticket, step: Step) -> None:
+        group, member = self._member(request.group_id, request.member_id, request.instance_id)
+        group.check_generation(request.generation)
+        self._await_session(group, member.id, member.session_ms, step)
+        is_asked_to_join = group.state is PREPARING_REBALANCE
+        step.answer(
+            ticket, KafkaError(ErrorCode.rebalance_in_progress) if is_asked_to_join else None
+        )
+
+    def committed(self, group: ClassicGroup, member_id: str, step: Step) -> None:
+        """A member that commits is there."""
+        member = group.members.get(member_id)
+        if member is not None and group.state in (STABLE, PREPARING_REBALANCE):
+            self._await_session(group, member_id, member.session_ms, step)
+
+    def leave(self, request: LeaveGroup, ticket: Ticket, step: Step) -> None:
+        if not request.group_id:
+            raise KafkaError(ErrorCode.invalid_group_id)
+        group = self.get(request.group_id)
+        if group is None:
+            step.answer(ticket, [ErrorCode.unknown_member_id for _ in request.members])
+            return
+        size = len(group.members)
+        step.answer(ticket, [self._let_go(group, leaving, step) for leaving in request.members])
+        if len(group.members) < size:
+            self.rebalance(group, step)
+        else:
+            self._complete_if_joined(group, step)
+
+    def _let_go(self, group: ClassicGroup, leaving: LeavingMember, step: Step) -> ErrorCode:
+        """Also an administrator's wish, who names a static member by its instance id alone."""
+        member_id, instance_id = leaving
+        if member_id == NO_MEMBER and instance_id is not None:
+            member_id = group.static.get(instance_id, NO_MEMBER)
+        if member_id not in group.pending:
+            try:
+                group.check_member(member_id, instance_id)
+            except KafkaError as error:
+                return error.code
+        self._remove(group, member_id, step)
+        return ErrorCode.none
+
+    def _remove(self, group: ClassicGroup, member_id: str, step: Step) -> None:
+        """Who is there after all learns that it has to begin anew."""
+        self._deadlines.drop((SESSION, group.id, member_id))
+        member = group.members.get(member_id)
+        if member is not None:
+            gone = Joined(NO_MEMBER, ErrorCode.unknown_member_id)
+            step.answer(group.take_join_ticket(member), gone)
+            _answer_sync(member, KafkaError(ErrorCode.unknown_member_id), step)
+        group.remove(member_id)
+
+    def _member(
+        self, group_id: str, member_id: str, instance_id: str | None
+    ) -> tuple[ClassicGroup, Member]:
+        if not group_id:
+            raise KafkaError(ErrorCode.invalid_group_id)
+        group = self.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.unknown_member_id)
+        return group, group.check_member(member_id, instance_id)
+
+    def _await_session(
+        self, group: ClassicGroup, member_id: str, session_ms: int, step: Step
+    ) -> None:
+        self._deadlines.set((SESSION, group.id, member_id), step.now.ms + session_ms)
+
+    # Deadlines
+
+    def expire(self, deadline: Deadline, step: Step) -> None:
+        kind, group_id, member_id = deadline
+        group = self.get(group_id)
+        if group is None:
+            return
+        if kind == SESSION:
+            self._session_expired(group, member_id, step)
+        elif kind == SYNC:
+            self._sync_expired(group, step)
+        elif group.state is not PREPARING_REBALANCE:
+            pass  # what came due at the same time has completed it
+        elif group.is_first_rebalance and group.has_grown and group.more_delay_ms:
+            group.has_grown = False
+            delay_ms = min(self._config().group_initial_rebalance_delay_ms, group.more_delay_ms)
+            group.more_delay_ms = max(group.more_delay_ms - group.delay_ms, 0)
+            group.delay_ms = delay_ms
+            self._deadlines.set(deadline, step.now.ms + delay_ms)
+        else:
+            self._complete(group, step)
+
+    def _session_expired(self, group: ClassicGroup, member_id: str, step: Step) -> None:
+        member = group.members.get(member_id)
+        if member is not None and member.is_waiting:
+            return  # its session begins again when it is answered
+        was_there = member is not None or member_id in group.pending
+        self._remove(group, member_id, step)
+        if member is not None and group.state in (STABLE, COMPLETING_REBALANCE):
+            self._prepare(group, step)
+        elif was_there and group.state is PREPARING_REBALANCE and group.all_joined:
+            self._complete(group, step)
+
+    def _sync_expired(self, group: ClassicGroup, step: Step) -> None:
+        if not group.unsynced:
+            return  # what came due at the same time has begun another rebalance
+        for member_id in list(group.unsynced):
+            self._remove(group, member_id, step)
+        self._prepare(group, step)
+
+    # All at once
+
+    def loaded(self, group: ClassicGroup, step: Step) -> None:
+        """Its members' sessions begin; there may be more of them than are allowed by now."""
+        for member in group.members.values():
+            self._await_session(group, member.id, member.session_ms, step)
+        if len(group.members) > self._config().group_max_size:
+            self._prepare(group, step)
+
+    def describe(self, request: DescribeGroup) -> Described:
+        """Raises KafkaError."""
+        group = self.get(request.group_id)
+        if group is None:
+            is_other = request.group_id in self._groups
+            why = "is not a classic group" if is_other else "not found"
+            raise KafkaError(ErrorCode.group_id_not_found, f"Group {request.group_id} {why}.")
+        protocol = (group.protocol or "") if group.state is STABLE else ""
+        members = [
+            DescribedMember(
+                member.id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.metadata(protocol) if protocol else b"",
+                member.assignment,
+            )
+            for member in group.members.values()
+        ]
+        return Described(group.state_name, group.protocol_type or "", protocol, members)
+
+    # What is kept
+
+    def keep(self, event: GroupKept) -> None:
+        group = self.get(event.group_id)
+        if group is None:
+            # Also in the place of one of another type, of which nothing is left by then.
+            group = self._groups[event.group_id] = ClassicGroup(event.group_id)
+        group.keep(event)
+
+    def delete(self, event: GroupDeleted) -> None:
+        group = self.get(event.group_id)
+        if group is not None:
+            del self._groups[group.id]
+            group.enter(DEAD, NO_TIMESTAMP)
+
+
+def _joined(group: ClassicGroup, member_id: str, *, shows_members: bool = False) -> Joined:
+    return Joined(
+        member_id,
+        ErrorCode.none,
+        group.generation,
+        group.protocol_type,
+        group.protocol,
+        group.leader or "",
+        False,
+        group.joined_members() if shows_members else (),
+    )
+
+
+def _came_again(member: Member) -> Joined:
+    """For the request that it sent before: nobody waits for that answer."""
+    return Joined(member.id, ErrorCode.rebalance_in_progress)
+
+
+def _synced(group: ClassicGroup, assignment: bytes) -> Synced:
+    return Synced(group.protocol_type, group.protocol, assignment)
+
+
+def _answer_sync(member: Member, answer: Any, step: Step) -> bool:
+    """Whether it waited."""
+    ticket, member.sync_ticket = member.sync_ticket, None
+    step.answer(ticket, answer)
+    return ticket is not None
+
+
+def _differs(given: str | None, known: str | None) -> bool:
+    return given is not None and known is not None and given != known

@@ -1,0 +1,540 @@
+"""Consumer groups (KIP-848) at work: how heartbeats, deadlines and topics move them.
+
+    1  what the member says of itself is taken over
+    2  the group's epoch grows if that changed what is subscribed to, or the topics have changed
+    3  with it targets are computed anew, no more often than `group.consumer.assignment.interval.ms`
+    4  the member takes a step towards its target, and is told what it owns now
+
+A member that leaves, or is silent for its session, or does not give back what it is to lose within
+its rebalance timeout, is taken out of the group: its partitions are free.
+
+All is decided on a draft: events are replayed on a copy of the group as they are made, so each
+follows from those before; the group itself has them once they are written.
+
+Pure: requests and times go in, steps come out.  (Kafka: GroupMetadataManager.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
+from dataclasses import replace
+from typing import NamedTuple
+from uuid import UUID
+
+from kserver.config.broker import BrokerConfig
+from kserver.config.group import GroupConfig
+from kserver.coordinator.deadlines import Deadlines
+from kserver.coordinator.shard import Now, Ticket
+from kserver.errors import ErrorCode, KafkaError
+from kserver.group.assignor import ASSIGNORS, Subscriber
+from kserver.group.classic import JOIN, SESSION, SYNC, Deadline
+from kserver.group.consumer_events import (
+    JOINING_EPOCH,
+    LEFT_EPOCH,
+    NOTHING_OWNED,
+    STATIC_LEFT_EPOCH,
+    ConsumerEvent,
+    Current,
+    GroupEpoch,
+    MemberChange,
+    MemberState,
+    Partitions,
+    PatternTopics,
+    Subscription,
+    Target,
+    TargetEpoch,
+    TopicsRecord,
+)
+from kserver.group.consumer_group import ConsumerGroup, ConsumerMember, hash_of
+from kserver.group.consumer_requests import (
+    UNCHANGED_MS,
+    ConsumerHeard,
+    ConsumerHeartbeat,
+    DescribeConsumerGroup,
+    DescribedConsumer,
+    DescribedConsumers,
+)
+from kserver.group.group import Group
+from kserver.group.reconciliation import Goal, next_assignment
+from kserver.group.step import Step
+from kserver.group.topic_patterns import check_pattern, matching
+from kserver.metadata import ClusterMetadata, TopicInfo
+
+REVOKE = "revoke"
+"""What a deadline is for: that a member gives back what it is to lose."""
+DEADLINES = (SESSION, REVOKE, JOIN, SYNC)
+"""Of a member; the last two of one that speaks the classic protocol."""
+
+NO_IMAGE = ClusterMetadata("")
+
+
+class Draft:
+    """A group with what is about to become of it."""
+
+    def __init__(self, group: ConsumerGroup, step: Step) -> None:
+        self.group = group
+        self.step = step
+        self.is_over = False
+        """It is to be a classic group."""
+        self.is_changed = False
+
+    def add(self, event: ConsumerEvent) -> None:
+        if not self.is_changed:
+            self.group = self.group.copy()
+            self.is_changed = True
+        self.group.replay(event)
+        self.step.events.append(event)
+
+    def add_all(self, events: Iterable[ConsumerEvent]) -> None:
+        for event in events:
+            self.add(event)
+
+
+class Made(NamedTuple):
+    """A group's configuration, and what it was made of."""
+
+    broker: BrokerConfig
+    overrides: Mapping[str, str] | None
+    config: GroupConfig
+
+
+class ConsumerGroups:
+    def __init__(
+        self,
+        groups: MutableMapping[str, Group],
+        deadlines: Deadlines[Deadline],
+        config: Callable[[], BrokerConfig],
+        new_id: Callable[[], str],
+    ) -> None:
+        self._groups = groups
+        self._deadlines = deadlines
+        self._config = config
+        self._new_id = new_id
+        self._image = NO_IMAGE
+        self._images = 0
+        """How many there were: an old one is not to be held on to by a group."""
+        self._seen: dict[str, int] = {}
+        """Which of them a group's hash and patterns are from."""
+        self._made: dict[str, Made] = {}
+        self._step: Step | None = None
+        self._drafts: dict[str, Draft] = {}
+        """Of this step: one deadline sees what came of those before it."""
+
+    def get(self, group_id: str) -> ConsumerGroup | None:
+        group = self._groups.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
+
+    def existing(self, group_id: str) -> ConsumerGroup:
+        """Raises GROUP_ID_NOT_FOUND."""
+        group = self._groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
+        if not isinstance(group, ConsumerGroup):
+            text = f"Group {group_id} is not a consumer group."
+            raise KafkaError(ErrorCode.group_id_not_found, text)
+        return group
+
+    def draft(self, group: ConsumerGroup, step: Step) -> Draft:
+        if self._step is not step:
+            self._step, self._drafts = step, {}
+        if group.id not in self._drafts:
+            self._drafts[group.id] = Draft(group, step)
+        return self._drafts[group.id]
+
+    def drafted(self, group_id: str, step: Step) -> Draft | None:
+        return self._drafts.get(group_id) if self._step is step else None
+
+    # What is kept
+
+    def replay(self, event: ConsumerEvent) -> None:
+        group = self.get(event.group_id)
+        is_end = isinstance(event, GroupEpoch) and event.epoch is None
+        if group is None:
+            if is_tombstone(event):
+                return
+            group = self._groups[event.group_id] = ConsumerGroup(event.group_id)
+        group.replay(event)
+        if is_end:
+            del self._groups[group.id]
+            self._seen.pop(group.id, None)
+            self._made.pop(group.id, None)
+
+    def loaded(self, group: ConsumerGroup, step: Step) -> None:
+        """Its members' sessions begin anew."""
+        for member in group.members.values():
+            self.await_session(group.id, member, step.now)
+            if member.at.state is MemberState.UNREVOKED_PARTITIONS:
+                self._await(REVOKE, member, group.id, step.now)
+
+    def image_changed(self, image: ClusterMetadata) -> None:
+        """Each group looks at its topics with the next heartbeat of one of its members."""
+        self._image = image
+        self._images += 1
+
+    # Heartbeats
+
+    def heartbeat(
+        self,
+        request: ConsumerHeartbeat,
+        ticket: Ticket,
+        step: Step,
+        upgraded: Callable[[str, Step], ConsumerGroup] | None = None,
+    ) -> None:
+        """`upgraded` makes a consumer group of a classic one that a member comes to."""
+        self._check(request)
+        if request.epoch in (LEFT_EPOCH, STATIC_LEFT_EPOCH):
+            self._leave(request, ticket, step)
+            return
+        is_joining = request.epoch == JOINING_EPOCH
+        group = self._groups.get(request.group_id)
+        if group is None and is_joining:
+            draft = self.draft(ConsumerGroup(request.group_id), step)
+        elif is_joining and upgraded is not None and not isinstance(group, ConsumerGroup):
+            draft = self.draft(upgraded(request.group_id, step), step)
+        else:
+            draft = self.draft(self.existing(request.group_id), step)
+        member_id = request.member_id or self._new_id()
+        self.check_room(draft.group, member_id)
+        before = self._admitted(draft, request, member_id)
+        changed = self.subscribe(draft, before, _said(before.subscription, request))
+        self.move(draft, member_id, changed, request.owned)
+        after = draft.group.members[member_id]
+        self._await_revocation(draft.group.id, before, after, step.now)
+        self.await_session(draft.group.id, after, step.now)
+        is_told = (
+            request.is_full
+            or after.at.assigned.keys() != before.at.assigned.keys()
+            or request.epoch != before.at.epoch  # its last answer was lost
+        )
+        assigned = frozenset(after.at.assigned) if is_told else None
+        interval_ms = self._group_config(draft.group.id).consumer_heartbeat_interval_ms
+        step.answer(ticket, ConsumerHeard(member_id, after.at.epoch, interval_ms, assigned))
+
+    def _check(self, request: ConsumerHeartbeat) -> None:
+        """Raises INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, INVALID_REGULAR_EXPRESSION."""
+        comes_with_id = request.makes_member_id or request.epoch != JOINING_EPOCH
+        if comes_with_id and not request.member_id.strip():
+            raise _invalid("MemberId can't be empty.")
+        for name, value in (
+            ("GroupId", request.group_id),
+            ("InstanceId", request.instance_id),
+            ("RackId", request.rack_id),
+        ):
+            if value is not None and not value.strip():
+                raise _invalid(f"{name} can't be empty.")
+        if request.epoch == JOINING_EPOCH:
+            if request.rebalance_ms == UNCHANGED_MS:
+                raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+            if request.owned is None or request.owned:
+                raise _invalid("TopicPartitions must be empty when (re-)joining.")
+            if request.topics is None and request.pattern is None:
+                raise _invalid(
+                    "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when "
+                    "(re-)joining."
+                )
+        elif request.epoch == STATIC_LEFT_EPOCH:
+            if request.instance_id is None:
+                raise _invalid("InstanceId can't be null.")
+        elif request.epoch < STATIC_LEFT_EPOCH:
+            raise _invalid("MemberEpoch is invalid.")
+        known = self._config().group_consumer_assignors
+        if request.assignor is not None and request.assignor not in known:
+            raise KafkaError(
+                ErrorCode.unsupported_assignor,
+                f"ServerAssignor {request.assignor} is not supported. Supported assignors: "
+                f"{', '.join(known)}.",
+            )
+        if request.pattern:
+            check_pattern(request.pattern)
+
+    def check_room(self, group: ConsumerGroup, member_id: str) -> None:
+        """Raises GROUP_MAX_SIZE_REACHED."""
+        limit = self._config().group_consumer_max_size
+        if member_id not in group.members and len(group.members) >= limit:
+            raise KafkaError(
+                ErrorCode.group_max_size_reached,
+                f"The consumer group has reached its maximum capacity of {limit} members.",
+            )
+
+    def _admitted(self, draft: Draft, request: ConsumerHeartbeat, member_id: str) -> ConsumerMember:
+        """The member as it was; a new one has not been added yet."""
+        group, instance_id = draft.group, request.instance_id
+        if request.epoch != JOINING_EPOCH:
+            member = group.named_member(member_id, instance_id)
+            _check_epoch(member, request)
+            return member
+        before = None if instance_id is None else group.static_member(instance_id)
+        if before is None or before.id == member_id:
+            return group.member_or_new(member_id)
+        if not before.is_classic and before.at.epoch != STATIC_LEFT_EPOCH:
+            raise KafkaError(
+                ErrorCode.unreleased_instance_id,
+                f"Static member {member_id} with instance id {instance_id} cannot join the group "
+                f"because the instance id is owned by {before.id} member.",
+            )
+        return self.replace_static(draft, before, member_id)
+
+    def replace_static(
+        self, draft: Draft, before: ConsumerMember, member_id: str
+    ) -> ConsumerMember:
+        """A static member is back under another id: it goes on where it was."""
+        group_id, target = draft.group.id, draft.group.target(before.id)
+        draft.add_all(_gone(group_id, before.id))
+        at = replace(before.at, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
+        draft.add(MemberChange(group_id, member_id, before.subscription))
+        draft.add(Target(group_id, member_id, target))
+        draft.add(Current(group_id, member_id, at))
+        self._forget_deadlines(group_id, before.id)
+        return draft.group.members[member_id]
+
+    # The four steps
+
+    def subscribe(self, draft: Draft, before: ConsumerMember, said: Subscription) -> bool:
+        """Step 1: what the member says of itself, and whether it changes what is subscribed to."""
+        old, group_id = before.subscription, draft.group.id
+        is_new = before.id not in draft.group.members
+        if said != old or is_new:
+            draft.add(MemberChange(group_id, before.id, said))
+            self._drop_unused_patterns(draft)
+        return is_new or (said.topics, said.pattern or "") != (old.topics, old.pattern or "")
+
+    def move(
+        self, draft: Draft, member_id: str, is_changed: bool, owned: Partitions | None
+    ) -> None:
+        """Steps 2 to 4; `owned` is what the member says it has, if it does."""
+        group_id = draft.group.id
+        if is_changed or self._seen.get(group_id) != self._images:
+            self._look_at_topics(draft, is_changed)
+        self._assign(draft)
+        group = draft.group
+        member = group.members[member_id]
+        topics = None
+        if group.epoch > group.target_epoch:
+            topics = self._topic_ids(group.subscribed_topics(member.subscription))
+        goal = Goal(group.target_epoch, group.target(member_id), topics)
+        at = next_assignment(member.at, goal, owned, lambda p: group.is_free(p, member_id))
+        if at != member.at:
+            draft.add(Current(group_id, member_id, at))
+        self._seen[group_id] = self._images
+
+    def _look_at_topics(self, draft: Draft, is_changed: bool) -> None:
+        """Step 2."""
+        topics = self._image.topics
+        for pattern in sorted(draft.group.subscribed_patterns()):
+            found = matching(pattern, topics)
+            if found != draft.group.patterns.get(pattern):
+                at_ms = draft.step.now.wall_ms
+                draft.add(PatternTopics(draft.group.id, pattern, found, at_ms))
+        group = draft.group
+        metadata_hash = hash_of(group.all_subscribed_topics(), topics)
+        if is_changed or metadata_hash != group.metadata_hash:
+            self._grow_epoch(draft, metadata_hash)
+
+    def _grow_epoch(self, draft: Draft, metadata_hash: int) -> None:
+        group = draft.group
+        if group.has_topics_record:
+            draft.add(TopicsRecord(group.id, False))
+        draft.add(GroupEpoch(group.id, group.epoch + 1, metadata_hash))
+
+    def _assign(self, draft: Draft) -> None:
+        """Step 3."""
+        group, wall_ms = draft.group, draft.step.now.wall_ms
+        if group.epoch <= group.target_epoch:
+            return
+        since_ms = wall_ms - group.target_at_ms
+        if 0 <= since_ms < self._group_config(group.id).consumer_assignment_interval_ms:
+            return  # with some heartbeat after that
+        topics = self._image.topics
+        subscribers = {
+            member.id: Subscriber(
+                self._topic_ids(group.subscribed_topics(member.subscription)),
+                group.target(member.id),
+                member.subscription.instance_id,
+            )
+            for member in group.members.values()
+        }
+        wanted = frozenset[UUID]().union(*(one.topics for one in subscribers.values()))
+        counts = {info.id: len(info.partitions) for info in topics.values() if info.id in wanted}
+        name = group.assignor(self.default_assignor)
+        for member_id, target in ASSIGNORS[name](subscribers, counts).items():
+            if target != group.targets.get(member_id):
+                draft.add(Target(group.id, member_id, target))
+        draft.add(TargetEpoch(group.id, group.epoch, wall_ms))
+
+    @property
+    def default_assignor(self) -> str:
+        return self._config().group_consumer_assignors[0]
+
+    def _topic_ids(self, names: Iterable[str]) -> frozenset[UUID]:
+        """Of those that exist."""
+        topics = self._image.topics
+        return frozenset(topics[name].id for name in names if name in topics)
+
+    def topic(self, name: str) -> TopicInfo | None:
+        return self._image.topics.get(name)
+
+    def topic_name(self, topic_id: UUID) -> str | None:
+        return self._image.topic_names.get(topic_id)
+
+    # Leaving
+
+    def _leave(self, request: ConsumerHeartbeat, ticket: Ticket, step: Step) -> None:
+        draft = self.draft(self.existing(request.group_id), step)
+        member = draft.group.named_member(request.member_id, request.instance_id)
+        if request.epoch == STATIC_LEFT_EPOCH:
+            # Nobody else is given what it has until its session is over.
+            at = replace(
+                member.at,
+                epoch=STATIC_LEFT_EPOCH,
+                state=MemberState.STABLE,
+                revoking=NOTHING_OWNED,
+            )
+            draft.add(Current(draft.group.id, member.id, at))
+            self._deadlines.drop((REVOKE, draft.group.id, member.id))
+        else:
+            self.remove(draft, [member.id])
+        step.answer(ticket, ConsumerHeard(request.member_id, request.epoch))
+
+    def remove(self, draft: Draft, member_ids: Collection[str]) -> None:
+        group_id = draft.group.id
+        for member_id in member_ids:
+            draft.add_all(_gone(group_id, member_id))
+            self._forget_deadlines(group_id, member_id)
+        self._drop_unused_patterns(draft)
+        topics = draft.group.all_subscribed_topics()
+        self._grow_epoch(draft, hash_of(topics, self._image.topics))
+
+    def _drop_unused_patterns(self, draft: Draft) -> None:
+        for pattern in sorted(draft.group.patterns.keys() - draft.group.subscribed_patterns()):
+            draft.add(PatternTopics(draft.group.id, pattern, None))
+
+    # Deadlines
+
+    def expired(self, deadline: Deadline, step: Step) -> tuple[Draft, str] | None:
+        """The member that is to go; None when there is none any more."""
+        kind, group_id, member_id = deadline
+        group = self.get(group_id)
+        if group is None or kind not in DEADLINES:
+            return None
+        draft = self.draft(group, step)
+        member = draft.group.members.get(member_id)
+        if draft.is_over or member is None:
+            return None
+        if kind == REVOKE and member.at.state is not MemberState.UNREVOKED_PARTITIONS:
+            return None
+        return draft, member_id
+
+    def await_session(self, group_id: str, member: ConsumerMember, now: Now) -> None:
+        classic = member.subscription.classic
+        session_ms = (
+            self._group_config(group_id).consumer_session_timeout_ms
+            if classic is None
+            else classic.session_timeout_ms
+        )
+        self._deadlines.set((SESSION, group_id, member.id), now.ms + session_ms)
+
+    def _await_revocation(
+        self, group_id: str, before: ConsumerMember, after: ConsumerMember, now: Now
+    ) -> None:
+        if after.at.state is not MemberState.UNREVOKED_PARTITIONS:
+            self._deadlines.drop((REVOKE, group_id, after.id))
+        elif after.at != before.at:
+            self._await(REVOKE, after, group_id, now)
+
+    def _await(self, kind: str, member: ConsumerMember, group_id: str, now: Now) -> None:
+        at_ms = now.ms + max(member.subscription.rebalance_timeout_ms, 0)
+        self._deadlines.set((kind, group_id, member.id), at_ms)
+
+    def _forget_deadlines(self, group_id: str, member_id: str) -> None:
+        for kind in DEADLINES:
+            self._deadlines.drop((kind, group_id, member_id))
+
+    def _group_config(self, group_id: str) -> GroupConfig:
+        config, overrides = self._config(), self._image.group_configs.get(group_id)
+        made = self._made.get(group_id)
+        if made is None or made.broker is not config or made.overrides is not overrides:
+            merged = GroupConfig.stored(overrides or {}, config)
+            made = self._made[group_id] = Made(config, overrides, merged)
+        return made.config
+
+    # What it is
+
+    def describe(self, request: DescribeConsumerGroup, ticket: Ticket, step: Step) -> None:
+        group = self.existing(request.group_id)
+        members = [
+            DescribedConsumer(
+                member.id,
+                member.subscription,
+                member.at.epoch,
+                frozenset(member.at.assigned),
+                group.target(member.id),
+            )
+            for member in group.members.values()
+        ]
+        assignor = group.assignor(self.default_assignor)
+        step.answer(
+            ticket,
+            DescribedConsumers(
+                group.state.value, group.epoch, group.target_epoch, assignor, members
+            ),
+        )
+
+
+def is_tombstone(event: ConsumerEvent) -> bool:
+    match event:
+        case GroupEpoch(epoch=value) | TargetEpoch(epoch=value):
+            return value is None
+        case TopicsRecord(is_there=is_there):
+            return not is_there
+        case MemberChange(subscription=value) | Target(partitions=value):
+            return value is None
+        case Current(assignment=value) | PatternTopics(topics=value):
+            return value is None
+
+
+def _gone(group_id: str, member_id: str) -> Iterable[ConsumerEvent]:
+    """In Kafka's order: the subscription, which is the member, goes last."""
+    yield Current(group_id, member_id, None)
+    yield Target(group_id, member_id, None)
+    yield MemberChange(group_id, member_id, None)
+
+
+def _said(old: Subscription, request: ConsumerHeartbeat) -> Subscription:
+    """The subscription with what the request changes of it."""
+    topics, rebalance_ms = request.topics, request.rebalance_ms
+    return replace(
+        old,
+        instance_id=old.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=old.rack_id if request.rack_id is None else request.rack_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        topics=old.topics if topics is None else tuple(sorted(set(topics))),
+        pattern=old.pattern if request.pattern is None else request.pattern,
+        rebalance_timeout_ms=(
+            old.rebalance_timeout_ms if rebalance_ms == UNCHANGED_MS else rebalance_ms
+        ),
+        assignor=old.assignor if request.assignor is None else request.assignor,
+        classic=None,
+    )
+
+
+def _check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> None:
+    """Raises FENCED_MEMBER_EPOCH.  One epoch back is let in by who has nothing that was taken from
+    it since: the answer with the new epoch was lost."""
+    known = member.at.epoch
+    if request.epoch == known:
+        return
+    is_behind = request.epoch == member.at.previous_epoch
+    has_no_more = request.owned is not None and request.owned <= member.at.assigned.keys()
+    if request.epoch > known or not (is_behind and has_no_more):
+        compared = "greater" if request.epoch > known else "smaller"
+        raise KafkaError(
+            ErrorCode.fenced_member_epoch,
+            f"The consumer group member has a {compared} member epoch ({request.epoch}) than the "
+            f"one known by the group coordinator ({known}). The member must abandon all its "
+            "partitions and rejoin.",
+        )
+
+
+def _invalid(text: str) -> KafkaError:
+    return KafkaError(ErrorCode.invalid_request, text)

@@ -1,0 +1,389 @@
+"""ConsumerGroup: what is kept of one group of KIP-848, and what follows from it.
+
+    a group is     when
+    EMPTY          it has no members
+    ASSIGNING      its members or topics have changed, and the targets are older than that
+    RECONCILING    some member has not reached its target
+    STABLE         all have
+    DEAD           it does not exist
+
+The group's epoch grows with each change of members, subscriptions or topics; the targets are those
+of `target_epoch`, and each member is on its way to them (reconciliation.py).
+
+Pure: events go in (`replay`); what others ask comes out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import partial
+from hashlib import blake2b
+from uuid import UUID
+
+from kserver.errors import ErrorCode, KafkaError
+from kserver.group.consumer_events import (
+    GONE,
+    Assignment,
+    ConsumerEvent,
+    Current,
+    GroupEpoch,
+    MemberChange,
+    MemberState,
+    Partitions,
+    PatternTopics,
+    Subscription,
+    Target,
+    TargetEpoch,
+    TopicIdPartition,
+    TopicsRecord,
+)
+from kserver.group.group import CONSUMER, CommitCheck
+from kserver.group.records import CONSUMERS
+from kserver.metadata import TopicInfo
+
+NO_TARGET: Partitions = frozenset()
+FIRST_EPOCH = 1
+"""Of a group that has no members yet, and of its targets: no member is told 0, which is to join."""
+
+
+class GroupState(Enum):
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMember:
+    id: str
+    subscription: Subscription = field(default_factory=Subscription)
+    at: Assignment = field(default_factory=Assignment)
+
+    @property
+    def is_classic(self) -> bool:
+        return self.subscription.classic is not None
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        return self.at.state is MemberState.STABLE and self.at.epoch == epoch
+
+
+class ConsumerGroup:
+    type = CONSUMER
+    protocol_type = CONSUMERS
+
+    def __init__(self, group_id: str) -> None:
+        self.id = group_id
+        self.epoch = FIRST_EPOCH
+        self.metadata_hash = 0
+        """What the epoch knows of the topics; another one makes another epoch."""
+        self.target_epoch = FIRST_EPOCH
+        self.target_at_ms = 0
+        """Since 1970; 0 when there was none."""
+        self.members: dict[str, ConsumerMember] = {}
+        self.targets: dict[str, Partitions] = {}
+        self.owners: dict[TopicIdPartition, str] = {}
+        """Who was told to own a partition, and has not yet given it back."""
+        self.instances: dict[str, str] = {}
+        """Static members' ids, by instance id."""
+        self.patterns: dict[str, frozenset[str]] = {}
+        """Topics that a pattern matched, by the pattern."""
+        self.has_topics_record = False
+
+    def copy(self) -> ConsumerGroup:
+        """To try events on, before they are written."""
+        draft = ConsumerGroup(self.id)
+        draft.epoch, draft.metadata_hash = self.epoch, self.metadata_hash
+        draft.target_epoch, draft.target_at_ms = self.target_epoch, self.target_at_ms
+        draft.members = self.members.copy()
+        draft.targets = self.targets.copy()
+        draft.owners = self.owners.copy()
+        draft.instances = self.instances.copy()
+        draft.patterns = self.patterns.copy()
+        draft.has_topics_record = self.has_topics_record
+        return draft
+
+    def kept(self) -> tuple[object, ...]:
+        """All that events made, to compare."""
+        return (
+            self.epoch,
+            self.metadata_hash,
+            self.target_epoch,
+            self.target_at_ms,
+            self.members,
+            self.targets,
+            self.owners,
+            self.instances,
+            self.patterns,
+            self.has_topics_record,
+        )
+
+    # Changes
+
+    def replay(self, event: ConsumerEvent) -> None:
+        match event:
+            case GroupEpoch(epoch=epoch, metadata_hash=metadata_hash):
+                self.epoch = FIRST_EPOCH if epoch is None else epoch
+                self.metadata_hash = metadata_hash
+            case TopicsRecord(is_there=is_there):
+                self.has_topics_record = is_there
+            case MemberChange(member_id=member_id, subscription=None):
+                self._remove(member_id)
+            case MemberChange(member_id=member_id, subscription=Subscription() as subscription):
+                self._set(replace(self.member_or_new(member_id), subscription=subscription))
+            case TargetEpoch(epoch=epoch, at_ms=at_ms):
+                self.target_epoch = FIRST_EPOCH if epoch is None else epoch
+                self.target_at_ms = at_ms
+            case Target(member_id=member_id, partitions=None):
+                self.targets.pop(member_id, None)
+            case Target(member_id=member_id, partitions=frozenset() as partitions):
+                self.targets[member_id] = partitions
+            case Current(member_id=member_id, assignment=assignment):
+                # Of a member that is gone the subscription's tombstone comes last.
+                if assignment is not None or member_id in self.members:
+                    self._set(replace(self.member_or_new(member_id), at=assignment or GONE))
+            case PatternTopics(pattern=pattern, topics=None):
+                self.patterns.pop(pattern, None)
+            case PatternTopics(pattern=pattern, topics=frozenset() as topics):
+                self.patterns[pattern] = topics
+
+    def _set(self, member: ConsumerMember) -> None:
+        self._release(member.id)
+        self.members[member.id] = member
+        for partition in (*member.at.assigned, *member.at.revoking):
+            self.owners[partition] = member.id
+        if member.subscription.instance_id is not None:
+            self.instances[member.subscription.instance_id] = member.id
+
+    def _remove(self, member_id: str) -> None:
+        self._release(member_id)
+        self.members.pop(member_id, None)
+
+    def _release(self, member_id: str) -> None:
+        """What the member has is nobody's; another may have it already."""
+        member = self.members.get(member_id)
+        if member is None:
+            return
+        for partition in (*member.at.assigned, *member.at.revoking):
+            if self.owners.get(partition) == member_id:
+                del self.owners[partition]
+        instance_id = member.subscription.instance_id
+        if instance_id is not None and self.instances.get(instance_id) == member_id:
+            del self.instances[instance_id]
+
+    def deleted(self) -> Iterable[ConsumerEvent]:
+        """The events that delete it, in Kafka's order."""
+        for member_id in self.members:
+            yield Current(self.id, member_id, None)
+        for member_id in self.members:
+            yield Target(self.id, member_id, None)
+        yield TargetEpoch(self.id, None)
+        for member_id in self.members:
+            yield MemberChange(self.id, member_id, None)
+        for pattern in self.patterns:
+            yield PatternTopics(self.id, pattern, None)
+        if self.has_topics_record:
+            yield TopicsRecord(self.id, False)
+        yield GroupEpoch(self.id, None)
+
+    # Questions
+
+    @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return topic in self.all_subscribed_topics()
+
+    @property
+    def state(self) -> GroupState:
+        if not self.members:
+            return GroupState.EMPTY
+        if self.epoch > self.target_epoch:
+            return GroupState.ASSIGNING
+        if all(m.is_reconciled_to(self.target_epoch) for m in self.members.values()):
+            return GroupState.STABLE
+        return GroupState.RECONCILING
+
+    def member(self, member_id: str) -> ConsumerMember:
+        """Raises UNKNOWN_MEMBER_ID."""
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(
+                ErrorCode.unknown_member_id,
+                f"Member {member_id} is not a member of group {self.id}.",
+            )
+        return member
+
+    def member_or_new(self, member_id: str) -> ConsumerMember:
+        return self.members.get(member_id) or ConsumerMember(member_id)
+
+    def static_member(self, instance_id: str) -> ConsumerMember | None:
+        member_id = self.instances.get(instance_id)
+        return None if member_id is None else self.members[member_id]
+
+    def named_member(self, member_id: str, instance_id: str | None) -> ConsumerMember:
+        """Who sent this.  Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        if instance_id is None:
+            return self.member(member_id)
+        member = self.static_member(instance_id)
+        if member is None:
+            raise KafkaError(ErrorCode.unknown_member_id, f"Instance id {instance_id} is unknown.")
+        if member.id != member_id:
+            raise KafkaError(
+                ErrorCode.fenced_instance_id,
+                f"Static member {member_id} with instance id {instance_id} was fenced by member "
+                f"{member.id}.",
+            )
+        return member
+
+    def target(self, member_id: str) -> Partitions:
+        return self.targets.get(member_id, NO_TARGET)
+
+    def is_free(self, partition: TopicIdPartition, member_id: str) -> bool:
+        """Whether nobody but this member has it."""
+        return self.owners.get(partition, member_id) == member_id
+
+    def subscribed_topics(self, subscription: Subscription) -> frozenset[str]:
+        """By name and by pattern; they need not exist."""
+        matched = self.patterns.get(subscription.pattern or "", frozenset())
+        return matched.union(subscription.topics)
+
+    def all_subscribed_topics(self) -> frozenset[str]:
+        return frozenset[str]().union(
+            *(self.subscribed_topics(member.subscription) for member in self.members.values())
+        )
+
+    def subscribed_patterns(self) -> set[str]:
+        return {m.subscription.pattern for m in self.members.values() if m.subscription.pattern}
+
+    def assignor(self, default: str) -> str:
+        """The one that most members ask for."""
+        asked = Counter(
+            member.subscription.assignor
+            for member in self.members.values()
+            if member.subscription.assignor is not None
+        )
+        return max(asked, key=lambda name: (asked[name], name)) if asked else default
+
+    # Classic members
+
+    def supports_protocols(self, names: Iterable[str]) -> bool:
+        """Whether one of these is supported by all classic members."""
+        known = [
+            {name for name, _ in member.subscription.classic.protocols}
+            for member in self.members.values()
+            if member.subscription.classic is not None
+        ]
+        return any(all(name in protocols for protocols in known) for name in names)
+
+    # Offsets
+
+    def check_commit(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        *,
+        transactional: bool,
+        knows_stale_member_epoch: bool = True,
+    ) -> CommitCheck | None:
+        """`generation` is the member's epoch.  Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH,
+        ILLEGAL_GENERATION, UNSUPPORTED_VERSION."""
+        if generation < 0 and not self.members:
+            return None  # who commits takes no part in groups
+        is_nobody = generation < 0 and not member_id and instance_id is None
+        if transactional and is_nobody:
+            return None  # transactional commits of old clients do not say who commits
+        member = self.member(member_id)
+        if not (transactional or member.is_classic or knows_stale_member_epoch):
+            raise KafkaError(
+                ErrorCode.unsupported_version,
+                "OffsetCommit version 9 or above must be used by members using the consumer group "
+                "protocol",
+            )
+        if generation == member.at.epoch:
+            return None
+        if generation > member.at.epoch:
+            text = f"Received epoch {generation} is newer than the member's {member.at.epoch}."
+            raise KafkaError(_stale(member), text)
+        return partial(_check_older, member, generation)
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION."""
+        if member_id is None and member_epoch < 0:
+            return
+        member = self.member(member_id or "")
+        if member_epoch != member.at.epoch:
+            text = f"Received epoch {member_epoch} is not the member's {member.at.epoch}."
+            raise KafkaError(_stale(member), text)
+
+    def check_offset_delete(self) -> None:
+        """Of topics that nobody subscribes to, at any time."""
+
+    def check_delete(self) -> None:
+        if self.members:
+            raise KafkaError(ErrorCode.non_empty_group)
+
+    def retention_began_ms(self, committed_ms: int) -> int | None:
+        """Of topics that nobody subscribes to."""
+        return committed_ms
+
+    def check(self) -> None:
+        """What holds between any two requests."""
+        owned: Counter[TopicIdPartition] = Counter()
+        for member in self.members.values():
+            at = member.at
+            assert not at.assigned.keys() & at.revoking.keys(), member
+            assert at.epoch <= self.target_epoch, member
+            assert (at.state is MemberState.UNREVOKED_PARTITIONS) == bool(at.revoking) or (
+                at.epoch < 0
+            ), member
+            owned.update((*at.assigned, *at.revoking))
+            for partition in (*at.assigned, *at.revoking):
+                assert self.owners[partition] == member.id, partition
+        assert owned.keys() == self.owners.keys()
+        assert all(times == 1 for times in owned.values()), "two owners of one partition"
+        targets = Counter(p for target in self.targets.values() for p in target)
+        assert all(times == 1 for times in targets.values()), "two targets of one partition"
+        assert self.targets.keys() <= self.members.keys()
+        assert self.target_epoch <= self.epoch
+        instances = {
+            m.subscription.instance_id: m.id
+            for m in self.members.values()
+            if m.subscription.instance_id is not None
+        }
+        assert instances == self.instances
+        assert self.subscribed_patterns() >= self.patterns.keys()
+
+
+def hash_of(topics: Iterable[str], known: Mapping[str, TopicInfo]) -> int:
+    """Of all that an assignment depends on: which of these topics exist, and their partitions;
+    0 for none.  Each broker makes it alike, Apache's makes another."""
+    found = sorted(topic for topic in topics if topic in known)
+    if not found:
+        return 0
+    digest = blake2b(digest_size=8)
+    for topic in found:
+        info = known[topic]
+        digest.update(b"%b%d %b\0" % (info.id.bytes, len(info.partitions), topic.encode()))
+    return int.from_bytes(digest.digest(), signed=True)
+
+
+def _stale(member: ConsumerMember) -> ErrorCode:
+    return ErrorCode.illegal_generation if member.is_classic else ErrorCode.stale_member_epoch
+
+
+def _check_older(member: ConsumerMember, epoch: int, topic_id: UUID, partition: int) -> ErrorCode:
+    """A member that has not heard of its new epoch yet may commit what it has had since the one it
+    knows (KIP-1251): nobody else can have had it in between."""
+    one = TopicIdPartition(topic_id, partition)
+    given = member.at.assigned.get(one, member.at.revoking.get(one))
+    return _stale(member) if given is None or epoch < given else ErrorCode.none

@@ -1,0 +1,478 @@
+"""From the classic protocol to the consumer protocol and back, while the group goes on (KIP-848).
+
+    up      a member that speaks ConsumerGroupHeartbeat comes to a classic group of consumers
+    mixed   classic members of a consumer group go on with JoinGroup, SyncGroup and Heartbeat: each
+            has its epoch for a generation, and is told to join again when it is to move on
+    down    the last member that speaks ConsumerGroupHeartbeat is gone, and others are there
+
+`group.consumer.migration.policy` says which way is open.  A group without members becomes what its
+first one needs, at any time.
+
+    a classic member's    is
+    JoinGroup             a heartbeat with all it owns: it takes a step towards its target
+    SyncGroup             to be told what it owns now
+    Heartbeat             REBALANCE_IN_PROGRESS when there is a step to take
+
+Pure: requests and times go in, steps come out.  (Kafka: GroupMetadataManager's
+classicGroup...ToConsumerGroup, convertToConsumerGroup and convertToClassicGroup.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from kserver.config.broker import BrokerConfig
+from kserver.coordinator.deadlines import Deadlines
+from kserver.coordinator.shard import Ticket
+from kserver.errors import ErrorCode, KafkaError, ProtocolError
+from kserver.group.classic import JOIN, SYNC, ClassicGroups, Deadline
+from kserver.group.consumer import ConsumerGroups, Draft
+from kserver.group.consumer_events import (
+    Assignment,
+    ClassicProtocol,
+    Current,
+    GroupEpoch,
+    MemberChange,
+    MemberState,
+    Partitions,
+    Subscription,
+    Target,
+    TargetEpoch,
+    TopicIdPartition,
+    by_topic,
+)
+from kserver.group.consumer_group import ConsumerGroup, ConsumerMember
+from kserver.group.consumer_requests import ConsumerHeartbeat
+from kserver.group.events import GroupKept, MemberKept
+from kserver.group.group import ClassicGroup
+from kserver.group.member import Member
+from kserver.group.records import CONSUMERS, MEMBER_PROTOCOL
+from kserver.group.requests import (
+    NO_MEMBER,
+    Heartbeat,
+    Joined,
+    JoinGroup,
+    LeaveGroup,
+    LeavingMember,
+    Synced,
+    SyncGroup,
+)
+from kserver.group.step import Step
+from kserver.wire.schema import Schema, Values
+
+DOWN = "down"
+"""What a deadline is for: a group that was a consumer group begins to rebalance as a classic one,
+once it is one."""
+
+_SUBSCRIPTION = MEMBER_PROTOCOL["ConsumerProtocolSubscription"]
+_ASSIGNMENT = MEMBER_PROTOCOL["ConsumerProtocolAssignment"]
+
+
+class Migration:
+    def __init__(
+        self,
+        consumers: ConsumerGroups,
+        classic: ClassicGroups,
+        deadlines: Deadlines[Deadline],
+        config: Callable[[], BrokerConfig],
+        new_id: Callable[[], str],
+    ) -> None:
+        self._consumers = consumers
+        self._classic = classic
+        self._deadlines = deadlines
+        self._config = config
+        self._new_id = new_id
+
+    def _allows(self, way: str) -> bool:
+        return self._config().group_consumer_migration_policy in (way, "bidirectional")
+
+    # Up
+
+    def heartbeat(self, request: ConsumerHeartbeat, ticket: Ticket, step: Step) -> None:
+        classic = self._classic.get(request.group_id)
+        self._consumers.heartbeat(request, ticket, step, self._upgraded)
+        if classic is not None:
+            self._end_waits(classic, step)
+        self._go_down(request.group_id, step)
+
+    def _upgraded(self, group_id: str, step: Step) -> ConsumerGroup:
+        """Raises GROUP_ID_NOT_FOUND: there is no consumer group of that name."""
+        classic = self._classic.get(group_id)
+        assert classic is not None
+        group = ConsumerGroup(group_id)
+        if classic.is_empty:
+            step.keep(classic.deleted())
+            return group
+        self._check_upgrade(classic)
+        try:
+            members = [
+                self._upgraded_member(member, classic) for member in classic.members.values()
+            ]
+        except ProtocolError as error:
+            text = f"the embedded consumer protocol is malformed: {error}."
+            raise _cannot_upgrade(classic, text) from error
+        step.keep(classic.deleted())
+        events: list[Any] = [MemberChange(group_id, m.id, m.subscription) for m in members]
+        events.append(GroupEpoch(group_id, classic.generation))
+        events += [Target(group_id, m.id, frozenset(m.at.assigned)) for m in members]
+        events.append(TargetEpoch(group_id, classic.generation))
+        events += [Current(group_id, m.id, m.at) for m in members]
+        for event in events:
+            group.replay(event)
+        step.keep(events)
+        for member in members:
+            self._consumers.await_session(group_id, member, step.now)
+        return group
+
+    def _check_upgrade(self, classic: ClassicGroup) -> None:
+        if not self._allows("upgrade"):
+            raise _cannot_upgrade(classic, "online upgrade is disabled.")
+        if not classic.has_consumers:
+            text = "the group does not use the consumer embedded protocol."
+            raise _cannot_upgrade(classic, text)
+        if len(classic.members) > self._config().group_consumer_max_size:
+            text = "the group size exceeds the consumer group maximum size."
+            raise _cannot_upgrade(classic, text)
+
+    def _upgraded_member(self, member: Member, classic: ClassicGroup) -> ConsumerMember:
+        """It is where its group's last assignment has put it.  Raises ProtocolError."""
+        name = classic.protocol or member.protocols[0][0]
+        subscription = _decoded(_SUBSCRIPTION, member.metadata(name))
+        assigned: Partitions = frozenset()
+        if member.assignment:
+            assignment = _decoded(_ASSIGNMENT, member.assignment)
+            if assignment["userData"]:
+                text = (
+                    "an unsupported custom assignor is in use. Please refer to the documentation "
+                    "or switch to a default assignor before re-attempting the upgrade."
+                )
+                raise _cannot_upgrade(classic, text)
+            assigned = self._ids(assignment["assignedPartitions"])
+        epoch = classic.generation
+        return ConsumerMember(
+            member.id,
+            Subscription(
+                instance_id=member.instance_id,
+                rack_id=subscription["rackId"],
+                client_id=member.client_id,
+                client_host=member.client_host,
+                topics=tuple(sorted(set(subscription["topics"]))),
+                rebalance_timeout_ms=member.rebalance_ms,
+                classic=ClassicProtocol(member.session_ms, member.protocols),
+            ),
+            Assignment(
+                epoch,
+                epoch,
+                MemberState.STABLE,
+                MappingProxyType(dict.fromkeys(sorted(assigned), epoch)),
+            ),
+        )
+
+    def _end_waits(self, classic: ClassicGroup, step: Step) -> None:
+        """Who waits is told to come again, and finds another kind of group."""
+        error = KafkaError(ErrorCode.rebalance_in_progress)
+        for member in classic.members.values():
+            joined = Joined(member.id, ErrorCode.rebalance_in_progress)
+            step.answer(classic.take_join_ticket(member), joined)
+            step.answer(member.sync_ticket, error)
+            member.sync_ticket = None
+        for kind in (JOIN, SYNC):
+            self._deadlines.drop((kind, classic.id, ""))
+
+    # Classic members of a consumer group
+
+    def join(self, request: JoinGroup, ticket: Ticket, step: Step) -> None:
+        group = self._consumers.get(request.group_id)
+        if group is None or group.is_empty:
+            self._classic.join(request, ticket, step)
+            if group is not None and self._classic.get(group.id) is not None:
+                # The member was let in, and made it a classic group.
+                step.events[:0] = group.deleted()
+            return
+        try:
+            self._join(group, request, ticket, step)
+            self._go_down(group.id, step)
+        except KafkaError as error:
+            step.events.clear()
+            step.answer(ticket, Joined(request.member_id, error.code))
+
+    def _join(self, group: ConsumerGroup, request: JoinGroup, ticket: Ticket, step: Step) -> None:
+        low = self._config().group_min_session_timeout_ms
+        high = self._config().group_max_session_timeout_ms
+        if not low <= request.session_ms <= high:
+            raise KafkaError(ErrorCode.invalid_session_timeout)
+        if self._config().group_consumer_migration_policy == "disabled":
+            raise KafkaError(ErrorCode.inconsistent_group_protocol)
+        is_unknown = request.member_id == NO_MEMBER
+        member_id = self._new_id() if is_unknown else request.member_id
+        self._consumers.check_room(group, member_id)
+        names = [name for name, _ in request.protocols]
+        if request.protocol_type != CONSUMERS or not group.supports_protocols(names):
+            raise KafkaError(ErrorCode.inconsistent_group_protocol)
+        try:
+            said = _decoded(_SUBSCRIPTION, request.protocols[0][1])
+        except ProtocolError as error:
+            raise KafkaError(ErrorCode.inconsistent_group_protocol, str(error)) from error
+        if is_unknown and request.instance_id is None and request.must_know_id:
+            step.answer(ticket, Joined(member_id, ErrorCode.member_id_required))
+            return
+        draft = self._consumers.draft(group, step)
+        before = self._admitted(draft, member_id, is_unknown, request.instance_id)
+        if before is None:
+            step.answer(ticket, Joined(NO_MEMBER, ErrorCode.rebalance_in_progress))
+            return
+        subscription = replace(
+            before.subscription,
+            instance_id=request.instance_id or before.subscription.instance_id,
+            rack_id=said["rackId"] or before.subscription.rack_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            topics=tuple(sorted(set(said["topics"]))),
+            pattern=None,
+            rebalance_timeout_ms=request.rebalance_ms,
+            assignor=None,
+            classic=ClassicProtocol(request.session_ms, request.protocols),
+        )
+        changed = self._consumers.subscribe(draft, before, subscription)
+        owned = self._ids(said["ownedPartitions"])
+        self._consumers.move(draft, member_id, changed, owned)
+        member = draft.group.members[member_id]
+        self._deadlines.drop((JOIN, group.id, member_id))
+        self._consumers.await_session(group.id, member, step.now)
+        self._deadlines.set((SYNC, group.id, member_id), step.now.ms + request.rebalance_ms)
+        step.answer(
+            ticket,
+            Joined(
+                member_id,
+                generation=member.at.epoch,
+                protocol_type=CONSUMERS,
+                protocol=request.protocols[0][0],
+            ),
+        )
+
+    def _admitted(
+        self, draft: Draft, member_id: str, is_unknown: bool, instance_id: str | None
+    ) -> ConsumerMember | None:
+        """The member as it was; None when the group becomes a classic one by this.  Raises
+        KafkaError."""
+        if instance_id is None:
+            return draft.group.member_or_new(member_id)
+        if not is_unknown:
+            return draft.group.named_member(member_id, instance_id)
+        before = draft.group.static_member(instance_id)
+        if before is None:
+            return draft.group.member_or_new(member_id)
+        others = [one for one in draft.group.members.values() if one is not before]
+        if not before.is_classic and all(one.is_classic for one in others):
+            # The last one that spoke the other protocol: the group goes down, and is joined then.
+            self._consumers.remove(draft, [before.id])
+            return None
+        return self._consumers.replace_static(draft, before, member_id)
+
+    def sync(self, request: SyncGroup, ticket: Ticket, step: Step) -> None:
+        group = self._consumers.get(request.group_id)
+        if group is None:
+            self._classic.sync(request, ticket, step)
+            return
+        member = _classic_member(group, request.member_id, request.instance_id)
+        _check_generation(member, request.generation)
+        classic = member.subscription.classic
+        assert classic is not None
+        protocol, metadata = classic.protocols[0]
+        if request.protocol_type not in (None, CONSUMERS) or request.protocol not in (
+            None,
+            protocol,
+        ):
+            raise KafkaError(ErrorCode.inconsistent_group_protocol)
+        is_revoking = member.at.state is MemberState.UNREVOKED_PARTITIONS
+        if group.target_epoch > member.at.epoch and not is_revoking:
+            self._await_join(group, member, step)
+            raise KafkaError(ErrorCode.rebalance_in_progress)
+        self._deadlines.drop((SYNC, group.id, member.id))
+        self._consumers.await_session(group.id, member, step.now)
+        assignment = self._assignment(member.at.assigned, metadata)
+        step.answer(ticket, Synced(request.protocol_type, request.protocol, assignment))
+
+    def heartbeat_of_classic(self, request: Heartbeat, ticket: Ticket, step: Step) -> None:
+        group = self._consumers.get(request.group_id)
+        if group is None:
+            self._classic.heartbeat(request, ticket, step)
+            return
+        member = _classic_member(group, request.member_id, request.instance_id)
+        _check_generation(member, request.generation)
+        self._consumers.await_session(group.id, member, step.now)
+        waits = member.at.state is MemberState.UNRELEASED_PARTITIONS and not all(
+            group.is_free(one, member.id)
+            for one in group.target(member.id) - member.at.assigned.keys()
+        )
+        if member.at.epoch < group.epoch or not (waits or member.at.state is MemberState.STABLE):
+            self._await_join(group, member, step)
+            step.answer(ticket, KafkaError(ErrorCode.rebalance_in_progress))
+        else:
+            step.answer(ticket, None)
+
+    def _await_join(self, group: ConsumerGroup, member: ConsumerMember, step: Step) -> None:
+        deadline = (JOIN, group.id, member.id)
+        if deadline not in self._deadlines:
+            at_ms = step.now.ms + max(member.subscription.rebalance_timeout_ms, 0)
+            self._deadlines.set(deadline, at_ms)
+
+    def leave(self, request: LeaveGroup, ticket: Ticket, step: Step) -> None:
+        group = self._consumers.get(request.group_id)
+        if group is None:
+            self._classic.leave(request, ticket, step)
+            return
+        draft = self._consumers.draft(group, step)
+        codes: list[ErrorCode] = []
+        leaving: dict[str, None] = {}
+        for one in request.members:
+            try:
+                leaving[_leaving(group, one).id] = None
+                codes.append(ErrorCode.none)
+            except KafkaError as error:
+                codes.append(error.code)
+        if leaving:
+            self._consumers.remove(draft, leaving)
+            self._go_down(group.id, step)
+        step.answer(ticket, codes)
+
+    def _ids(self, topics: Sequence[Values]) -> Partitions:
+        """Of those that exist."""
+        found = [(self._consumers.topic(one["topic"]), one["partitions"]) for one in topics]
+        return frozenset(
+            TopicIdPartition(topic.id, number)
+            for topic, numbers in found
+            if topic is not None
+            for number in numbers
+        )
+
+    def _assignment(self, assigned: Any, metadata: bytes) -> bytes:
+        """In the version in which the member has subscribed."""
+        version = min(_version(metadata), _ASSIGNMENT.last)
+        names = {
+            topic_id: name
+            for topic_id in {one.topic_id for one in assigned}
+            if (name := self._consumers.topic_name(topic_id)) is not None
+        }
+        topics = [
+            {"topic": names[topic_id], "partitions": numbers}
+            for topic_id, numbers in by_topic(assigned).items()
+            if topic_id in names
+        ]
+        return version.to_bytes(2) + _ASSIGNMENT.encode(version, {"assignedPartitions": topics})
+
+    # Down
+
+    def expire(self, deadline: Deadline, step: Step) -> None:
+        kind, group_id, _ = deadline
+        if kind == DOWN:
+            classic = self._classic.get(group_id)
+            if classic is not None:
+                self._classic.loaded(classic, step)
+                self._classic.rebalance(classic, step)
+            return
+        if self._consumers.get(group_id) is None:
+            self._classic.expire(deadline, step)
+            return
+        expired = self._consumers.expired(deadline, step)
+        if expired is not None:
+            draft, member_id = expired
+            self._consumers.remove(draft, [member_id])
+            self._go_down(group_id, step)
+
+    def _go_down(self, group_id: str, step: Step) -> None:
+        """What has only classic members becomes a classic group."""
+        draft = self._consumers.drafted(group_id, step)
+        if draft is None or not draft.is_changed or draft.is_over:
+            return
+        group = draft.group
+        are_classic = group.members and all(one.is_classic for one in group.members.values())
+        has_room = len(group.members) <= self._config().group_max_size
+        if not (are_classic and has_room and self._allows("downgrade")):
+            return
+        draft.is_over = True
+        kept = self._kept(group, step.now.wall_ms)
+        step.keep(group.deleted())
+        step.events.append(kept)
+        for member_id in group.members:
+            for kind in (JOIN, SYNC):
+                self._deadlines.drop((kind, group_id, member_id))
+        self._deadlines.set((DOWN, group_id, ""), step.now.ms)
+
+    def _kept(self, group: ConsumerGroup, now_ms: int) -> GroupKept:
+        """The classic group, with what its members have now."""
+        protocols = {
+            member.id: member.subscription.classic.protocols
+            for member in group.members.values()
+            if member.subscription.classic is not None
+        }
+        first = next(iter(protocols.values()))
+        protocol = next(
+            name for name, _ in first if all(name in dict(those) for those in protocols.values())
+        )
+        members = tuple(
+            self._member_kept(member, dict(protocols[member.id])[protocol])
+            for member in group.members.values()
+        )
+        return GroupKept(group.id, CONSUMERS, group.epoch, protocol, members[0].id, now_ms, members)
+
+    def _member_kept(self, member: ConsumerMember, metadata: bytes) -> MemberKept:
+        said = member.subscription
+        assert said.classic is not None
+        return MemberKept(
+            member.id,
+            said.instance_id,
+            said.client_id,
+            said.client_host,
+            said.rebalance_timeout_ms,
+            said.classic.session_timeout_ms,
+            metadata,
+            self._assignment(member.at.assigned, metadata),
+        )
+
+
+def _classic_member(
+    group: ConsumerGroup, member_id: str, instance_id: str | None
+) -> ConsumerMember:
+    """Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+    member = group.named_member(member_id, instance_id)
+    if not member.is_classic:
+        text = f"Member {member_id} does not use the classic protocol."
+        raise KafkaError(ErrorCode.unknown_member_id, text)
+    return member
+
+
+def _leaving(group: ConsumerGroup, one: LeavingMember) -> ConsumerMember:
+    """Also by its instance id alone: an administrator's wish.  Raises KafkaError."""
+    member_id = one.member_id
+    if member_id == NO_MEMBER and one.instance_id is not None:
+        member_id = group.instances.get(one.instance_id, NO_MEMBER)
+    return _classic_member(group, member_id, one.instance_id)
+
+
+def _check_generation(member: ConsumerMember, generation: int) -> None:
+    if generation != member.at.epoch:
+        raise KafkaError(
+            ErrorCode.illegal_generation,
+            f"The request generation id {generation} is not equal to the member epoch "
+            f"{member.at.epoch} of member {member.id}.",
+        )
+
+
+def _version(data: bytes) -> int:
+    return int.from_bytes(data[:2])
+
+
+def _decoded(schema: Schema, data: bytes) -> Values:
+    """Versions that are not known yet begin as the last that is.  Raises ProtocolError."""
+    if len(data) < 2:
+        raise ProtocolError(f"{schema.name} is cut short")
+    return schema.decode(min(_version(data), schema.last), memoryview(data)[2:])
+
+
+def _cannot_upgrade(classic: ClassicGroup, why: str) -> KafkaError:
+    text = f"Cannot upgrade classic group {classic.id} to consumer group because {why}"
+    return KafkaError(ErrorCode.group_id_not_found, text)

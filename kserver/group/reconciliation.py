@@ -1,0 +1,123 @@
+"""The way of one member from what it owns to its target (KIP-848).
+
+    state                   it waits for                      then
+    STABLE                  a newer target                    gives back what it is to lose, if any
+    UNREVOKED_PARTITIONS    the member to give that back      takes what is free of its target
+    UNRELEASED_PARTITIONS   others to give back the rest      takes it, piece by piece
+
+A member stays in its epoch until it has given back what it is to lose; then it is in the target's,
+whether or not all of it is free yet.  So a partition has one owner at any time: it is free only
+once no member has it, assigned or to be given back.
+
+(Kafka: CurrentAssignmentBuilder.)
+
+Pure: values only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import MappingProxyType
+from typing import NamedTuple
+from uuid import UUID
+
+from kserver.errors import ErrorCode, KafkaError
+from kserver.group.consumer_events import (
+    NOTHING_OWNED,
+    Assignment,
+    Epochs,
+    MemberState,
+    Partitions,
+    TopicIdPartition,
+)
+
+
+class Goal(NamedTuple):
+    epoch: int
+    """Of the target."""
+    target: Partitions
+    topics: frozenset[UUID] | None = None
+    """The member's own, when its subscription has changed: the target may be older than that."""
+
+
+def next_assignment(
+    now: Assignment,
+    goal: Goal,
+    owned: Partitions | None,
+    is_free: Callable[[TopicIdPartition], bool],
+) -> Assignment:
+    """One step, or the same.  `owned` is what the member says it has; None: it did not say.
+    `is_free`: whether no other member has it.  Raises FENCED_MEMBER_EPOCH."""
+    match now.state:
+        case MemberState.STABLE:
+            if now.epoch != goal.epoch:
+                return _toward(now, goal, owned, is_free)
+            return _without_unsubscribed(now, goal, owned)
+        case MemberState.UNREVOKED_PARTITIONS:
+            if _has_any(owned, now.revoking):
+                return _without_unsubscribed(now, goal, owned)
+            return _toward(now, goal, owned, is_free)
+        case MemberState.UNRELEASED_PARTITIONS:
+            return _toward(now, goal, owned, is_free)
+        case MemberState.UNKNOWN:
+            # A newer broker wrote a state that this one does not know.
+            if owned is None or owned:
+                raise KafkaError(
+                    ErrorCode.fenced_member_epoch,
+                    "The consumer group member is in a unknown state. "
+                    "The member must abandon all its partitions and rejoin.",
+                )
+            return _toward(now, goal, owned, is_free)
+
+
+def _toward(
+    now: Assignment,
+    goal: Goal,
+    owned: Partitions | None,
+    is_free: Callable[[TopicIdPartition], bool],
+) -> Assignment:
+    target = goal.target
+    if goal.topics is not None:
+        target = frozenset(one for one in target if one.topic_id in goal.topics)
+    kept = {one: epoch for one, epoch in now.assigned.items() if one in target}
+    lost = {one: epoch for one, epoch in now.assigned.items() if one not in target}
+    if lost and _has_any(owned, lost):
+        return _moved(now, now.epoch, MemberState.UNREVOKED_PARTITIONS, kept, lost)
+    missing = target - kept.keys()
+    free = sorted(one for one in missing if is_free(one))
+    state = MemberState.STABLE if len(free) == len(missing) else MemberState.UNRELEASED_PARTITIONS
+    return _moved(now, goal.epoch, state, kept | dict.fromkeys(free, goal.epoch), NOTHING_OWNED)
+
+
+def _without_unsubscribed(now: Assignment, goal: Goal, owned: Partitions | None) -> Assignment:
+    """The target is older than the subscription: what is of no topic of it goes at once."""
+    if goal.topics is None:
+        return now
+    lost = {one: epoch for one, epoch in now.assigned.items() if one.topic_id not in goal.topics}
+    if not lost:
+        return now
+    kept = {one: epoch for one, epoch in now.assigned.items() if one not in lost}
+    revoking = {**now.revoking, **lost}
+    if _has_any(owned, revoking):
+        return _moved(now, now.epoch, MemberState.UNREVOKED_PARTITIONS, kept, revoking)
+    return _moved(now, now.epoch, now.state, kept, now.revoking)
+
+
+def _has_any(owned: Partitions | None, partitions: Epochs) -> bool:
+    """Whether the member may still have any of these."""
+    return owned is None or not owned.isdisjoint(partitions)
+
+
+def _moved(
+    now: Assignment, epoch: int, state: MemberState, assigned: Epochs, revoking: Epochs
+) -> Assignment:
+    previous = now.previous_epoch if epoch == now.epoch else now.epoch
+    return replace(
+        now,
+        epoch=epoch,
+        previous_epoch=previous,
+        state=state,
+        assigned=MappingProxyType(dict(assigned)),
+        revoking=MappingProxyType(dict(revoking)),
+    )

@@ -1,0 +1,248 @@
+"""GroupShard: the groups of one partition of __consumer_offsets.
+
+What is asked goes to those who know: classic groups at work (`classic.py`), consumer groups
+(`consumer.py`), those that have members of both protocols (`migration.py`) and committed offsets
+(`offsets.py`); what is kept comes back to them by replay.
+
+Pure: requests, events and times go in; Outcomes come out.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from kserver.config.broker import BrokerConfig
+from kserver.coordinator.deadlines import Deadlines
+from kserver.coordinator.shard import Now, Outcome, Ticket
+from kserver.errors import ErrorCode, KafkaError
+from kserver.group import consumer_events, events, requests
+from kserver.group.classic import ClassicGroups, Deadline
+from kserver.group.consumer import ConsumerGroups
+from kserver.group.consumer_group import ConsumerGroup
+from kserver.group.consumer_requests import ConsumerHeartbeat, DescribeConsumerGroup
+from kserver.group.group import ClassicGroup, Group
+from kserver.group.migration import Migration
+from kserver.group.offsets import Offsets
+from kserver.group.records import RECORDS
+from kserver.group.step import Step
+from kserver.metadata import ClusterMetadata
+from kserver.metrics.meters import GroupMeters
+from kserver.model import NO_PRODUCER_ID, ProducerId
+from kserver.wire.schema import UnknownKind
+
+Handler = Callable[[Any, Ticket, Step], None]
+Replay = Callable[[Any, ProducerId], None]
+
+DECODERS = {**events.DECODERS, **consumer_events.DECODERS}
+
+RETENTION: Deadline = ("retention", "", "")
+"""When expired offsets are looked for."""
+TOPICS: Deadline = ("topics", "", "")
+"""When more offsets of deleted topics are to be deleted."""
+MAX_DELETED = 1000
+"""Offsets and groups that are deleted in one step: their tombstones are one batch, and have to fit
+into it."""
+MAX_DELETED_BYTES = 1 << 18
+"""The same, of their keys: names may be long."""
+
+
+class GroupShard:
+    def __init__(
+        self,
+        config: Callable[[], BrokerConfig],
+        new_id: Callable[[], str],
+        meters: GroupMeters | None = None,
+    ) -> None:
+        """`new_id` is what makes a member's id unlike every other."""
+        self._config = config
+        self._meters = meters = meters or GroupMeters()
+        self._image: ClusterMetadata | None = None
+        self._deadlines: Deadlines[Deadline] = Deadlines()
+        self.groups: dict[str, Group] = {}
+        """Of any type, by id; each knows its own."""
+        self.offsets = Offsets(self.groups, config, meters)
+        self._classic = ClassicGroups(self.groups, self._deadlines, config, new_id, meters)
+        self._consumers = ConsumerGroups(self.groups, self._deadlines, config, new_id)
+        self._migration = Migration(self._consumers, self._classic, self._deadlines, config, new_id)
+        self._handlers: dict[type, Handler] = {
+            requests.JoinGroup: self._migration.join,
+            requests.SyncGroup: self._migration.sync,
+            requests.Heartbeat: self._migration.heartbeat_of_classic,
+            requests.LeaveGroup: self._migration.leave,
+            ConsumerHeartbeat: self._migration.heartbeat,
+            DescribeConsumerGroup: self._consumers.describe,
+            requests.DescribeGroup: self._describe,
+            requests.ListGroups: self._list,
+            requests.DeleteGroup: self._delete,
+            requests.CommitOffsets: self._commit,
+            requests.CommitTransactionalOffsets: self.offsets.commit_in_transaction,
+            requests.FetchOffsets: self._fetch,
+            requests.DeleteOffsets: self.offsets.delete,
+        }
+        self._replays: dict[type, Replay] = {
+            events.GroupKept: lambda event, _: self._classic.keep(event),
+            events.GroupDeleted: lambda event, _: self._classic.delete(event),
+            events.OffsetCommitted: self._keep_offset,
+            events.OffsetDeleted: lambda event, _: self.offsets.forget(event),
+        }
+        for kind in consumer_events.EVENTS:
+            self._replays[kind] = lambda event, _: self._consumers.replay(event)
+
+    # Decisions
+
+    def handle(self, request: Any, ticket: Ticket, now: Now) -> Outcome:
+        step = Step(now)
+        self._handlers[type(request)](request, ticket, step)
+        return step.outcome()
+
+    def _commit(self, request: requests.CommitOffsets, ticket: Ticket, step: Step) -> None:
+        self.offsets.commit(request, ticket, step)
+        group = self.groups.get(request.group_id)
+        if isinstance(group, ClassicGroup):
+            self._classic.committed(group, request.member_id, step)
+
+    def _fetch(self, request: requests.FetchOffsets, ticket: Ticket, step: Step) -> None:
+        step.answer(ticket, self.offsets.fetch(request))
+
+    def _describe(self, request: requests.DescribeGroup, ticket: Ticket, step: Step) -> None:
+        step.answer(ticket, self._classic.describe(request))
+
+    def _list(self, request: requests.ListGroups, ticket: Ticket, step: Step) -> None:
+        listed = [
+            requests.ListedGroup(group.id, group.protocol_type or "", group.state_name, group.type)
+            for group in self.groups.values()
+            if (not request.states or group.state_name.lower() in request.states)
+            and (not request.types or group.type in request.types)
+        ]
+        step.answer(ticket, listed)
+
+    def _delete(self, request: requests.DeleteGroup, ticket: Ticket, step: Step) -> None:
+        group = self.groups.get(request.group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.group_id_not_found)
+        group.check_delete()
+        step.keep(self.offsets.all_deleted(group.id))
+        step.keep(group.deleted())
+        step.answer(ticket, None)
+
+    # Time
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        return self._deadlines.next_ms
+
+    def expire(self, now: Now) -> Outcome:
+        step = Step(now)
+        for deadline in self._deadlines.passed(now.ms):
+            if deadline in self._deadlines:
+                continue  # what came due before it has set it anew
+            if deadline == RETENTION:
+                self._expire_offsets(step)
+            elif deadline == TOPICS:
+                self._delete_offsets_of_deleted_topics(step)
+            else:
+                self._migration.expire(deadline, step)
+        return step.outcome()
+
+    def _expire_offsets(self, step: Step) -> None:
+        before = len(step.events)
+        is_all = self._fit(self._expired(step.now), step)
+        expired = (e for e in step.events[before:] if isinstance(e, events.OffsetDeleted))
+        self._meters.offsets_expired += sum(1 for _ in expired)
+        again_ms = self._config().offsets_retention_check_interval_ms if is_all else 0
+        self._deadlines.set(RETENTION, step.now.ms + again_ms)
+
+    def _expired(self, now: Now) -> Iterator[Any]:
+        """The events that delete what is past its retention, and groups of which nothing is left
+        then."""
+        for group in self.groups.values():
+            expired, is_all = self.offsets.expired(group, now.wall_ms)
+            yield from expired
+            if is_all and group.is_empty:
+                yield from group.deleted()
+
+    def _delete_offsets_of_deleted_topics(self, step: Step) -> None:
+        assert self._image is not None
+        if not self._fit(self.offsets.of_deleted_topics(self._image.topics), step):
+            self._deadlines.set(TOPICS, step.now.ms)
+
+    def _fit(self, deleted: Iterable[Any], step: Step) -> bool:
+        """Whether all of them were taken into this step."""
+        size = 0
+        for event in deleted:
+            key, _ = event.encode()
+            size += len(key)
+            if len(step.events) >= MAX_DELETED or size > MAX_DELETED_BYTES:
+                return False
+            step.events.append(event)
+        return True
+
+    # What is around it
+
+    def loaded(self, now: Now) -> Outcome:
+        step = Step(now)
+        for group_id in sorted(self.offsets.group_ids - self.groups.keys()):
+            # A group that was on its way from one protocol to the other: its offsets stay.
+            self.groups[group_id] = ClassicGroup(group_id)
+        for group in list(self.groups.values()):
+            if isinstance(group, ClassicGroup):
+                self._classic.loaded(group, step)
+            elif isinstance(group, ConsumerGroup):
+                self._consumers.loaded(group, step)
+        interval_ms = self._config().offsets_retention_check_interval_ms
+        self._deadlines.set(RETENTION, now.ms + interval_ms)
+        return step.outcome()
+
+    def image_changed(self, image: ClusterMetadata, now: Now) -> Outcome:
+        self._image = image
+        self._consumers.image_changed(image)
+        step = Step(now)
+        self._delete_offsets_of_deleted_topics(step)
+        return step.outcome()
+
+    # What is kept
+
+    def replay(self, event: Any, producer_id: ProducerId = NO_PRODUCER_ID) -> None:
+        self._replays[type(event)](event, producer_id)
+
+    def replay_end(self, producer_id: ProducerId, committed: bool) -> None:
+        self.offsets.end(producer_id, committed=committed)
+
+    def _keep_offset(self, event: events.OffsetCommitted, producer_id: ProducerId) -> None:
+        if event.group_id not in self.groups:
+            # Who commits need not be a member of anything.
+            self.groups[event.group_id] = ClassicGroup(event.group_id)
+        self.offsets.keep(event, producer_id)
+
+    def encode(self, event: Any) -> tuple[bytes, bytes | None]:
+        """Raises MESSAGE_TOO_LARGE: some names that clients send no record can hold."""
+        try:
+            record: tuple[bytes, bytes | None] = event.encode()
+        except struct.error:
+            text = "A name is longer than the 32767 bytes that a record can hold."
+            raise KafkaError(ErrorCode.message_too_large, text) from None
+        return record
+
+    def decode(self, key: bytes, value: bytes | None) -> Any | None:
+        commit = events.read_commit(key, value)
+        if commit is not None:
+            return commit
+        try:
+            kind, fields = RECORDS.decode_key(key)
+        except UnknownKind:
+            return None
+        decode = DECODERS.get(kind)
+        if decode is None:
+            return None
+        return decode(fields, None if value is None else RECORDS.decode_value(kind, value)[1])
+
+    def check(self) -> None:
+        """The invariants; for tests."""
+        self.offsets.check()
+        self._deadlines.check()
+        for id, group in self.groups.items():
+            assert id == group.id
+            if isinstance(group, ClassicGroup | ConsumerGroup):
+                group.check()

@@ -1,0 +1,45 @@
+"""Subscriptions by pattern: regular expressions of RE2, matched against whole names of topics.
+
+RE2 (Kafka: re2j) takes time linear in the name: Python's own would let any member stop the broker
+with a pattern that backtracks.  It is loaded when the first pattern comes.
+
+Pure: values only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kserver.errors import ErrorCode, KafkaError
+
+MAX_PATTERN_BYTES = 1 << 20
+"""What a compiled pattern may take; more is refused."""
+
+
+def check_pattern(pattern: str) -> None:
+    """Raises INVALID_REGULAR_EXPRESSION."""
+    _compiled(pattern)
+
+
+def matching(pattern: str, topics: Iterable[str]) -> frozenset[str]:
+    """Raises INVALID_REGULAR_EXPRESSION."""
+    matches = _compiled(pattern).fullmatch
+    return frozenset(topic for topic in topics if matches(topic))
+
+
+def _compiled(pattern: str) -> Any:
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = MAX_PATTERN_BYTES
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        (why,) = error.args
+        why = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+        raise KafkaError(
+            ErrorCode.invalid_regular_expression,
+            f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {why}.",
+        ) from None

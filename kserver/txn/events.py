@@ -1,0 +1,110 @@
+"""What changes of transactional ids, and the record of each in __transaction_state.
+
+Version 0 of the value, which older brokers read, lacks what came with KIP-890; it is written below
+transaction version 1, as long as there is nothing to lose.
+
+Pure: values and bytes only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from kserver.errors import ProtocolError
+from kserver.model import NO_PRODUCER_ID, TopicPartition
+from kserver.txn.records import RECORDS, TRANSACTION
+from kserver.txn.transaction import PREPARED, State, Transaction
+from kserver.wire.schema import UnknownKind
+
+FLEXIBLE_VALUES = 1
+"""The transaction version from which on the value has version 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """This is what is kept of the transactional id."""
+
+    transaction: Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    transactional_id: str
+
+
+Event: TypeAlias = Changed | Forgotten
+
+
+def encode(event: Event, transaction_version: int) -> tuple[bytes, bytes | None]:
+    """Key and value; `transaction_version` is the cluster's."""
+    if isinstance(event, Forgotten):
+        return _key(event.transactional_id), None
+    one = event.transaction
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(one.partitions):
+        by_topic.setdefault(topic, []).append(partition)
+    topics = [{"topic": name, "partitionIds": ids} for name, ids in by_topic.items()]
+    values: dict[str, Any] = {
+        "producerId": one.producer_id,
+        "previousProducerId": one.previous_id,
+        "nextProducerId": one.next_id,
+        "producerEpoch": one.epoch,
+        "transactionTimeoutMs": one.timeout_ms,
+        "transactionStatus": one.state.value,
+        "transactionPartitions": None if one.state is State.EMPTY else topics,
+        "transactionLastUpdateTimestampMs": one.updated_ms,
+        "transactionStartTimestampMs": one.started_ms,
+        "clientTransactionVersion": one.version,
+    }
+    is_told = one.version or one.previous_id != NO_PRODUCER_ID or one.next_id != NO_PRODUCER_ID
+    version = 1 if is_told or transaction_version >= FLEXIBLE_VALUES else 0
+    return _key(one.id), RECORDS.encode_value(TRANSACTION, version, values)
+
+
+def decode(key: bytes, value: bytes | None) -> Event | None:
+    """None for a kind of record that is not known.  Raises ProtocolError."""
+    try:
+        _, named = RECORDS.decode_key(key)
+    except UnknownKind:
+        return None
+    transactional_id = named["transactionalId"]
+    if value is None:
+        return Forgotten(transactional_id)
+    _, found = RECORDS.decode_value(TRANSACTION, value)
+    try:
+        state = State(found["transactionStatus"])
+    except ValueError:
+        raise ProtocolError(
+            f"{transactional_id}: {found['transactionStatus']} is no state"
+        ) from None
+    return Changed(
+        Transaction(
+            transactional_id,
+            found["producerId"],
+            found["producerEpoch"],
+            found["transactionTimeoutMs"],
+            found["transactionLastUpdateTimestampMs"],
+            state,
+            frozenset(
+                TopicPartition(topic["topic"], partition)
+                for topic in found["transactionPartitions"] or ()
+                for partition in topic["partitionIds"]
+            ),
+            found["transactionStartTimestampMs"],
+            # Kafka also writes it where it is the same, or long past.
+            _previous(found, state),
+            found["nextProducerId"],
+            found["clientTransactionVersion"],
+        )
+    )
+
+
+def _previous(found: dict[str, Any], state: State) -> int:
+    previous: int = found["previousProducerId"]
+    is_told = state not in PREPARED and state is not State.ONGOING and found["producerEpoch"] == 0
+    return previous if is_told and previous != found["producerId"] else NO_PRODUCER_ID
+
+
+def _key(transactional_id: str) -> bytes:
+    return RECORDS.encode_key(TRANSACTION, {"transactionalId": transactional_id})

@@ -1,0 +1,340 @@
+"""The ends of transactions, written into every partition that took part.
+
+    MarkerLog       one marker into one partition that this broker leads: committed, then told;
+                    a partition of __consumer_offsets is also told to its groups' coordinator
+    MarkerSender    the markers of one transaction to all its partitions, wherever they are led,
+                    again and again until each is there; then MarkersWritten to the coordinator
+
+    a partition answers                                    what becomes of it
+    NONE, UNSUPPORTED_FOR_MESSAGE_FORMAT                   done
+    INVALID_PRODUCER_EPOCH: it knows a later epoch         done: nothing of this one is open there
+    TRANSACTION_COORDINATOR_FENCED: another coordinates    given up, all of the transaction
+    anything else                                          tried again
+    (its topic was deleted)                                done
+
+A transactional id has one errand at a time, the last that was given: an earlier one of a
+coordinator that was loaded anew must not report for it.  (Kafka: TransactionMarkerChannelManager.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+from kserver.coordinator.runtime import CoordinatorRuntime
+from kserver.errors import ErrorCode, KafkaError, ProtocolError, StorageError
+from kserver.log.validator import Origin
+from kserver.metadata import MetadataCache
+from kserver.model import (
+    CONSUMER_OFFSETS,
+    NO_BROKER,
+    TRANSACTION_STATE,
+    BrokerId,
+    LeaderEpoch,
+    TopicPartition,
+)
+from kserver.peer import Peer, PeerOptions
+from kserver.replica.manager import ReplicaManager
+from kserver.replica.partition import Partition
+from kserver.replica.purgatory import Purgatory
+from kserver.txn.requests import MarkersWritten
+from kserver.txn.shard import WriteMarkers
+from kserver.txn.transaction import EPOCH_BUMPS, Identity
+from kserver.txn.verification import Verification
+from kserver.wire.batch import encode_batch, end_transaction_marker
+from kserver.wire.versions import request
+from kserver.world.clock import Clock
+
+log = logging.getLogger(__name__)
+
+WRITE_TXN_MARKERS = 27
+ALL_IN_SYNC = -1
+RETRY_S = 0.1
+"""Before a partition that could not take its marker is asked again."""
+DONE = frozenset(
+    {
+        ErrorCode.none,
+        ErrorCode.unsupported_for_message_format,
+        ErrorCode.invalid_producer_epoch,
+    }
+)
+
+Told: TypeAlias = Callable[[ErrorCode], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """The end of one producer's transaction."""
+
+    producer: Identity
+    commit: bool
+    coordinator_epoch: LeaderEpoch
+    version: int = 0
+    """Of transactions: from 2 on no transaction under this epoch has begun yet."""
+
+
+class MarkerLog:
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        replicas: ReplicaManager,
+        purgatory: Purgatory,
+        groups: CoordinatorRuntime[Any],
+        verification: Verification,
+        timeout_ms: Callable[[], int],
+    ) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._replicas = replicas
+        self._purgatory = purgatory
+        self._groups = groups
+        self._verification = verification
+        self._timeout_ms = timeout_ms
+
+    def write(self, marker: Marker, key: TopicPartition, told: Told) -> None:
+        """`told` is called once it is committed, or with the reason why not: maybe at once."""
+        try:
+            partition = self._replicas.get(*key)
+            self._append(marker, partition)
+        except KafkaError as error:
+            told(error.code)
+            return
+        except StorageError:
+            told(ErrorCode.kafka_storage_error)
+            return
+        producer_id = marker.producer.producer_id
+        self._verification.ended(key, producer_id)
+        if key.topic == CONSUMER_OFFSETS:
+            self._groups.transaction_ended(key.partition, producer_id, marker.commit)
+        if partition.log.config.flush_before_ack:
+            self._replicas.flush_soon(partition)
+        self._purgatory.check(key)
+        self._tell_once_committed(partition, told)
+
+    def _append(self, marker: Marker, partition: Partition) -> None:
+        producer_id, epoch = marker.producer
+        known = partition.log.producers.producers.get(producer_id)
+        if (
+            marker.version >= EPOCH_BUMPS
+            and known is not None
+            and known.transaction_start >= 0
+            and known.epoch >= epoch
+        ):
+            # It was sent again, and late: it is not the end of what is open now.
+            raise KafkaError(ErrorCode.invalid_producer_epoch)
+        now_ms = self._clock.now_ms()
+        batch = encode_batch(
+            [(now_ms, *end_transaction_marker(marker.commit, marker.coordinator_epoch), ())],
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            transactional=True,
+            control=True,
+        )
+        partition.append_as_leader(
+            memoryview(bytearray(batch)), ALL_IN_SYNC, now_ms, origin=Origin.coordinator
+        )
+
+    def _tell_once_committed(self, partition: Partition, told: Told) -> None:
+        end = partition.log.log_end_offset
+
+        def ready() -> bool:
+            if self._replicas.partitions.get(partition.topic_partition) is not partition:
+                told(ErrorCode.unknown_topic_or_partition)
+            elif partition.log.high_watermark >= end:
+                told(ErrorCode.none)
+            elif partition.log.failure is not None:
+                told(ErrorCode.kafka_storage_error)
+            else:
+                return False
+            return True
+
+        if not ready():
+            deadline_s = self._loop.time() + self._timeout_ms() / 1000
+            expired = partial(told, ErrorCode.request_timed_out)
+            self._purgatory.wait([partition.topic_partition], ready, deadline_s, expired)
+
+
+class Errand:
+    """The markers of one transaction, on their way."""
+
+    __slots__ = ("coordinator", "coordinator_epoch", "left", "wanted")
+
+    def __init__(self, wanted: WriteMarkers, coordinator: Partition) -> None:
+        self.wanted = wanted
+        self.coordinator = coordinator
+        self.coordinator_epoch = coordinator.epoch
+        self.left = set(wanted.partitions)
+
+    @property
+    def marker(self) -> Marker:
+        wanted = self.wanted
+        return Marker(wanted.producer, wanted.commit, self.coordinator_epoch, wanted.version)
+
+
+Outgoing: TypeAlias = dict[tuple[Errand, TopicPartition], None]
+
+
+class MarkerSender:
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        metadata: MetadataCache,
+        replicas: ReplicaManager,
+        marker_log: MarkerLog,
+        transactions: CoordinatorRuntime[Any],
+    ) -> None:
+        self._broker_id = broker_id
+        self._loop = loop
+        self._metadata = metadata
+        self._replicas = replicas
+        self._log = marker_log
+        self._transactions = transactions
+        self._errands: dict[str, Errand] = {}
+        self._outgoing: dict[BrokerId, Outgoing] = {}
+        self._has_outgoing = asyncio.Event()
+
+    def send(self, wanted: WriteMarkers) -> None:
+        """Returns at once; what this broker leads itself is then written."""
+        index = self._transactions.partition_of(wanted.transactional_id)
+        coordinator = self._replicas.partitions[TRANSACTION_STATE, index]
+        errand = self._errands[wanted.transactional_id] = Errand(wanted, coordinator)
+        for key in sorted(wanted.partitions):
+            self._send(errand, key)
+        if not wanted.partitions:
+            self._finish(errand)
+
+    def _is_current(self, errand: Errand) -> bool:
+        coordinator = errand.coordinator
+        return (
+            self._errands.get(errand.wanted.transactional_id) is errand
+            and self._replicas.partitions.get(coordinator.topic_partition) is coordinator
+            and coordinator.is_leader
+            and coordinator.epoch == errand.coordinator_epoch
+        )
+
+    def _send(self, errand: Errand, key: TopicPartition) -> None:
+        if not self._is_current(errand):
+            self._give_up(errand)
+            return
+        topic = self._metadata.current.topics.get(key.topic)
+        if topic is None or key.partition >= len(topic.partitions):
+            self._answered(errand, key, ErrorCode.none)
+            return
+        leader = topic.partitions[key.partition].leader
+        if leader == self._broker_id:
+            self._log.write(errand.marker, key, partial(self._answered, errand, key))
+        elif leader == NO_BROKER:
+            self._answered(errand, key, ErrorCode.leader_not_available)
+        else:
+            self._outgoing.setdefault(leader, {})[errand, key] = None
+            self._has_outgoing.set()
+
+    def _answered(self, errand: Errand, key: TopicPartition, code: ErrorCode) -> None:
+        if code in DONE:
+            errand.left.discard(key)
+            if not errand.left:
+                end = self._finish if self._is_current(errand) else self._give_up
+                end(errand)
+        elif code is ErrorCode.transaction_coordinator_fenced:
+            log.warning("%s is coordinated elsewhere: %s", errand.wanted.transactional_id, key)
+            self._give_up(errand)
+        else:
+            self._loop.call_later(RETRY_S, self._send, errand, key)
+
+    def _give_up(self, errand: Errand) -> None:
+        """Whoever coordinates it from now on sends them again."""
+        if self._errands.get(errand.wanted.transactional_id) is errand:
+            del self._errands[errand.wanted.transactional_id]
+
+    def _finish(self, errand: Errand) -> None:
+        wanted = errand.wanted
+        del self._errands[wanted.transactional_id]
+        done = MarkersWritten(wanted.transactional_id, wanted.producer)
+        try:
+            answer = self._transactions.ask(wanted.transactional_id, done)
+        except KafkaError as error:
+            log.info("%s: %s", wanted.transactional_id, error)
+        else:
+            # When it fails the shard is loaded again, and has its markers sent once more.
+            answer.add_done_callback(lambda future: future.cancelled() or future.exception())
+
+    # To other brokers
+
+    async def run(self) -> None:
+        serving: set[BrokerId] = set()
+
+        async def serve(broker: BrokerId) -> None:
+            while outgoing := self._outgoing.pop(broker, None):
+                for (errand, key), code in (await self._ask(broker, outgoing)).items():
+                    self._answered(errand, key, code)
+            serving.discard(broker)
+
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._has_outgoing.wait()
+                self._has_outgoing.clear()
+                for broker in self._outgoing.keys() - serving:
+                    serving.add(broker)
+                    group.create_task(serve(broker))
+
+    async def _ask(
+        self, broker: BrokerId, outgoing: Outgoing
+    ) -> dict[tuple[Errand, TopicPartition], ErrorCode]:
+        """All that go to one broker, in one request."""
+        failed = dict.fromkeys(outgoing, ErrorCode.network_exception)
+        known = self._metadata.current.brokers.get(broker)
+        if known is None or not known.endpoints:
+            return failed
+        endpoint = next(iter(known.endpoints.values()))
+        try:
+            peer = await Peer.connect(endpoint.host, endpoint.port, PeerOptions("transactions"))
+            try:
+                answer = await peer.call(_request(peer.version(WRITE_TXN_MARKERS), outgoing))
+            finally:
+                peer.close()
+        except (OSError, ProtocolError, KafkaError) as error:
+            log.info("markers to broker %d are sent again: %s", broker, error)
+            return failed
+        codes = {
+            (marker.producer_id, TopicPartition(topic.name, one.partition_index)): one.error_code
+            for marker in answer.markers
+            for topic in marker.topics
+            for one in topic.partitions
+        }
+        return {
+            (errand, key): codes.get(
+                (errand.wanted.producer.producer_id, key), ErrorCode.unknown_server_error
+            )
+            for errand, key in outgoing
+        }
+
+
+def _request(version: int, outgoing: Collection[tuple[Errand, TopicPartition]]) -> Any:
+    new = request(WRITE_TXN_MARKERS, version)
+    by_errand: dict[Errand, dict[str, list[int]]] = {}
+    for errand, key in outgoing:
+        by_errand.setdefault(errand, {}).setdefault(key.topic, []).append(key.partition)
+    return new(
+        markers=[
+            new.markers(
+                producer_id=errand.wanted.producer.producer_id,
+                producer_epoch=errand.wanted.producer.epoch,
+                transaction_result=errand.wanted.commit,
+                coordinator_epoch=errand.coordinator_epoch,
+                transaction_version=errand.wanted.version,
+                topics=[
+                    new.markers.topics(name=name, partition_indexes=tuple(indexes))
+                    for name, indexes in topics.items()
+                ],
+            )
+            for errand, topics in by_errand.items()
+        ]
+    )

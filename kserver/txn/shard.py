@@ -1,0 +1,339 @@
+"""TransactionShard: the transactional ids of one partition of __transaction_state.
+
+    request, or what happened            becomes                          effect
+    InitProducerId                       Empty
+      while a transaction is ongoing     PrepareAbort, its epoch raised   WriteMarkers
+    AddPartitions                        Ongoing
+    EndTransaction                       PrepareCommit or PrepareAbort    WriteMarkers
+    MarkersWritten                       CompleteCommit or CompleteAbort
+    longer ongoing than its timeout      PrepareAbort, its epoch raised   WriteMarkers
+    unused for as long as is configured  forgotten
+    loaded in a Prepare state                                             WriteMarkers
+
+While markers are being written every request but a repeated EndTransaction is refused with
+CONCURRENT_TRANSACTIONS, which clients retry.
+
+Pure: requests, events and times go in; Outcomes come out.  Kafka: TransactionCoordinator,
+TransactionStateManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from kserver.config.broker import BrokerConfig
+from kserver.coordinator.shard import NOTHING, Now, Outcome, Ticket
+from kserver.errors import ErrorCode, KafkaError
+from kserver.metadata import ClusterMetadata
+from kserver.model import NO_PRODUCER_ID, ProducerId, TopicPartition
+from kserver.txn import events
+from kserver.txn.events import Changed, Event, Forgotten
+from kserver.txn.requests import (
+    WANTS_ID,
+    AddPartitions,
+    EndTransaction,
+    InitProducerId,
+    MarkersWritten,
+    VerifyPartitions,
+)
+from kserver.txn.transaction import (
+    EPOCH_BUMPS,
+    LAST_EPOCH,
+    PREPARED,
+    RESTING,
+    Identity,
+    State,
+    Transaction,
+    fenced,
+)
+
+MOST_AT_ONCE = 200
+"""Transactional ids that one pass of time changes: they are written as one batch."""
+MOST_BYTES_AT_ONCE = 1 << 18
+"""Of their records, unless one alone has more."""
+
+E = TypeVar("E", bound=Event)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMarkers:
+    """An effect: to each of these partitions, and MarkersWritten once that is done."""
+
+    transactional_id: str
+    producer: Identity
+    commit: bool
+    partitions: frozenset[TopicPartition]
+    version: int
+    """Of transactions: from 2 on the epoch is one that no producer was given before."""
+
+
+class TransactionShard:
+    def __init__(self, config: Callable[[], BrokerConfig]) -> None:
+        self._config = config
+        self.transactions: dict[str, Transaction] = {}
+        """By transactional id."""
+        self._ongoing: dict[str, None] = {}
+        """The ids whose transaction may time out."""
+        self._version = 0
+        """Of transactions, as it is finalized in the cluster."""
+        self.next_deadline_ms: int | None = None
+        self._next_abort_ms: int | None = None
+        self._next_removal_ms: int | None = None
+
+    # Requests
+
+    def handle(self, request: Any, ticket: Ticket, now: Now) -> Outcome:
+        match request:
+            case AddPartitions():
+                outcome = self._add(request, ticket, now)
+            case VerifyPartitions():
+                outcome = self._verify(request, ticket)
+            case EndTransaction():
+                outcome = self._end(request, ticket, now)
+            case MarkersWritten():
+                outcome = self._complete(request, ticket, now)
+            case InitProducerId():
+                outcome = self._init(request, ticket, now)
+            case _:
+                raise KafkaError(ErrorCode.invalid_request)
+        if outcome.events:
+            self._set_deadlines(now, ongoing=True, kept=True)
+        return outcome
+
+    def _init(self, request: InitProducerId, ticket: Ticket, now: Now) -> Outcome:
+        if not 0 < request.timeout_ms <= self._config().transaction_max_timeout_ms:
+            raise KafkaError(
+                ErrorCode.invalid_transaction_timeout,
+                f"{request.timeout_ms} ms is not within 1 and transaction.max.timeout.ms",
+            )
+        found = self.transactions.get(request.transactional_id)
+        if found is None:
+            if request.new_id == NO_PRODUCER_ID:
+                return Outcome(answers=[(ticket, WANTS_ID)])
+            new = Transaction(
+                request.transactional_id, request.new_id, 0, request.timeout_ms, now.wall_ms
+            )
+            return _changed(new, ticket, new.identity)
+        if found.state in PREPARED:
+            raise _concurrent()
+        wants_id = found.wants_new_id(request.expected)
+        if found.state is State.ONGOING:
+            # The client asks again, and by then another epoch is its own.
+            aborted = found.fenced(self._version, now.wall_ms)
+            return Outcome([Changed(aborted)], [(ticket, _concurrent())], [_markers(aborted)])
+        if wants_id and request.new_id == NO_PRODUCER_ID:
+            return Outcome(answers=[(ticket, WANTS_ID)])
+        new = found.initialized(request.timeout_ms, request.expected, request.new_id, now.wall_ms)
+        return _changed(new, ticket, new.identity)
+
+    def _add(self, request: AddPartitions, ticket: Ticket, now: Now) -> Outcome:
+        found = self._owned(request.transactional_id, request.producer)
+        if found.state is State.ONGOING and request.partitions <= found.partitions:
+            return Outcome(answers=[(ticket, None)])
+        new = found.with_partitions(request.partitions, request.version, now.wall_ms)
+        return _changed(new, ticket, None)
+
+    def _verify(self, request: VerifyPartitions, ticket: Ticket) -> Outcome:
+        found = self._owned(request.transactional_id, request.producer)
+        codes = {
+            partition: ErrorCode.none
+            if partition in found.partitions
+            else ErrorCode.transaction_abortable
+            for partition in request.partitions
+        }
+        return Outcome(answers=[(ticket, codes)])
+
+    def _owned(self, transactional_id: str, producer: Identity) -> Transaction:
+        """The transaction, which the producer may go on with."""
+        found = self._found(transactional_id)
+        if producer.producer_id != found.producer_id:
+            raise _unknown(transactional_id, producer)
+        _check_epoch(found, producer)
+        if found.state in PREPARED:
+            raise _concurrent()
+        return found
+
+    def _found(self, transactional_id: str) -> Transaction:
+        found = self.transactions.get(transactional_id)
+        if found is None:
+            text = f"transactional id {transactional_id} is not known"
+            raise KafkaError(ErrorCode.invalid_producer_id_mapping, text)
+        return found
+
+    def _end(self, request: EndTransaction, ticket: Ticket, now: Now) -> Outcome:
+        found = self._found(request.transactional_id)
+        bumps = request.version >= EPOCH_BUMPS
+        if _is_ended_by(found, request):
+            if found.is_commit is not request.commit:
+                raise _not_in_state(found, request)
+            if found.state in PREPARED:
+                raise _concurrent()
+            return Outcome(answers=[(ticket, found.identity)])
+        if request.producer.producer_id != found.producer_id:
+            raise _unknown(request.transactional_id, request.producer)
+        _check_epoch(found, request.producer)
+        if found.state in PREPARED:
+            raise _concurrent()
+        if found.state in RESTING and (request.commit or not bumps):
+            raise _not_in_state(found, request)
+        if bumps and found.is_used_up and request.new_id == NO_PRODUCER_ID:
+            return Outcome(answers=[(ticket, WANTS_ID)])
+        new = found.ended(
+            commit=request.commit,
+            version=request.version,
+            new_id=request.new_id,
+            now_ms=now.wall_ms,
+        )
+        # With a new producer id the producer goes on under that one.
+        given = Identity(new.next_id, 0) if new.next_id != NO_PRODUCER_ID else new.identity
+        return Outcome([Changed(new)], [(ticket, given)], [_markers(new)])
+
+    def _complete(self, request: MarkersWritten, ticket: Ticket, now: Now) -> Outcome:
+        found = self.transactions.get(request.transactional_id)
+        if found is None or found.state not in PREPARED or found.identity != request.producer:
+            return Outcome(answers=[(ticket, None)])  # told twice
+        return _changed(found.completed(now.wall_ms), ticket, None)
+
+    # Time
+
+    def expire(self, now: Now) -> Outcome:
+        changes: list[Event] = []
+        effects: list[WriteMarkers] = []
+        if self._next_abort_ms is not None and self._next_abort_ms <= now.ms:
+            aborted, is_all = self._fit(
+                Changed(one.fenced(self._version, now.wall_ms))
+                for one in map(self.transactions.__getitem__, self._ongoing)
+                if one.has_timed_out(now.wall_ms)
+            )
+            changes += aborted
+            effects += [_markers(change.transaction) for change in aborted]
+            self._next_abort_ms = None if is_all else now.ms
+        is_removal_due = self._next_removal_ms is not None and self._next_removal_ms <= now.ms
+        if is_removal_due and not changes:
+            unused_ms = now.wall_ms - self._config().transactional_id_expiration_ms
+            gone, is_all = self._fit(
+                Forgotten(one.dead().id)
+                for one in self.transactions.values()
+                if one.state in RESTING and one.updated_ms <= unused_ms
+            )
+            changes += gone
+            self._next_removal_ms = None if is_all else now.ms
+        self._set_deadlines(now, ongoing=bool(self._ongoing), kept=bool(self.transactions))
+        return Outcome(changes, effects=effects)
+
+    def _fit(self, wanted: Iterable[E]) -> tuple[list[E], bool]:
+        """As many as one batch holds, and whether these are all."""
+        taken: list[E] = []
+        size = 0
+        for event in wanted:
+            key, value = self.encode(event)
+            size += len(key) + len(value or b"")
+            if taken and (len(taken) == MOST_AT_ONCE or size > MOST_BYTES_AT_ONCE):
+                return taken, False
+            taken.append(event)
+        return taken, True
+
+    def _set_deadlines(self, now: Now, *, ongoing: bool, kept: bool) -> None:
+        """Each pass comes an interval after the one before, as long as there may be work for it."""
+        config = self._config()
+        if ongoing and self._next_abort_ms is None:
+            interval_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
+            self._next_abort_ms = now.ms + interval_ms
+        if kept and self._next_removal_ms is None:
+            interval_ms = config.transaction_remove_expired_transaction_cleanup_interval_ms
+            self._next_removal_ms = now.ms + interval_ms
+        passes = [at for at in (self._next_abort_ms, self._next_removal_ms) if at is not None]
+        self.next_deadline_ms = min(passes, default=None)
+
+    def loaded(self, now: Now) -> Outcome:
+        """What was decided is carried out."""
+        self._set_deadlines(now, ongoing=bool(self._ongoing), kept=bool(self.transactions))
+        prepared = [one for one in self.transactions.values() if one.state in PREPARED]
+        return Outcome(effects=[_markers(one) for one in prepared])
+
+    def image_changed(self, image: ClusterMetadata, now: Now) -> Outcome:
+        self._version = image.features.transaction_version
+        return NOTHING
+
+    # What is kept
+
+    def replay(self, event: Event, producer_id: ProducerId = NO_PRODUCER_ID) -> None:
+        match event:
+            case Forgotten(transactional_id):
+                self.transactions.pop(transactional_id, None)
+                self._ongoing.pop(transactional_id, None)
+            case Changed(transaction):
+                self.transactions[transaction.id] = transaction
+                if transaction.state is State.ONGOING:
+                    self._ongoing[transaction.id] = None
+                else:
+                    self._ongoing.pop(transaction.id, None)
+
+    def replay_end(self, producer_id: ProducerId, committed: bool) -> None:
+        """Whoever writes a marker here, as any client may, ends nothing by it."""
+
+    def encode(self, event: Event) -> tuple[bytes, bytes | None]:
+        return events.encode(event, self._version)
+
+    def decode(self, key: bytes, value: bytes | None) -> Event | None:
+        return events.decode(key, value)
+
+    def check(self) -> None:
+        """The invariants."""
+        for transactional_id, one in self.transactions.items():
+            assert one.id == transactional_id
+            one.check()
+        ongoing = {one.id for one in self.transactions.values() if one.state is State.ONGOING}
+        assert self._ongoing.keys() == ongoing
+
+
+def _is_ended_by(found: Transaction, request: EndTransaction) -> bool:
+    """Whether what is there came of this very request, or one like it that was answered."""
+    if found.state in (State.EMPTY, State.ONGOING):
+        return False
+    if request.version < EPOCH_BUMPS:
+        return request.producer == found.identity
+    # The same epoch would be that of the next transaction.
+    named = request.producer
+    if named.producer_id == found.producer_id:
+        return named.epoch == found.epoch - 1
+    return named.producer_id == found.previous_id and named.epoch == LAST_EPOCH
+
+
+def _check_epoch(found: Transaction, named: Identity) -> None:
+    """PRODUCER_FENCED, also for the epoch that the coordinator itself fences with: no other comes
+    after it."""
+    if named.epoch != found.epoch or named.epoch > LAST_EPOCH:
+        raise fenced(found, named)
+
+
+def _changed(new: Transaction, ticket: Ticket, answer: Any) -> Outcome:
+    return Outcome([Changed(new)], [(ticket, answer)])
+
+
+def _markers(prepared: Transaction) -> WriteMarkers:
+    return WriteMarkers(
+        prepared.id,
+        prepared.identity,
+        prepared.is_commit,
+        prepared.partitions,
+        prepared.version,
+    )
+
+
+def _concurrent() -> KafkaError:
+    text = "the transaction before is still being ended"
+    return KafkaError(ErrorCode.concurrent_transactions, text)
+
+
+def _unknown(transactional_id: str, producer: Identity) -> KafkaError:
+    text = f"producer {producer.producer_id} is not that of transactional id {transactional_id}"
+    return KafkaError(ErrorCode.invalid_producer_id_mapping, text)
+
+
+def _not_in_state(found: Transaction, request: EndTransaction) -> KafkaError:
+    what = "commit" if request.commit else "abort"
+    text = f"transactional id {found.id} is in state {found.state}: there is nothing to {what}"
+    return KafkaError(ErrorCode.invalid_txn_state, text)

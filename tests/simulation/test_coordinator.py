@@ -1,0 +1,538 @@
+"""The coordinators' runtime on an unchanged broker, with a shard that only counts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from kserver.coordinator.runtime import CoordinatorRuntime
+from kserver.coordinator.shard import NOTHING, Now, Outcome, Ticket
+from kserver.errors import ErrorCode, KafkaError
+from kserver.metadata import ClusterMetadata
+from kserver.model import NO_PRODUCER_ID, ProducerId
+from tests.simulation.test_broker import create
+from tests.simulation.test_topics import delete
+from tests.support.loop import SimLoop, host, simulate
+from tests.support.simulated import DATA, SimulatedBroker
+
+SEEDS = range(8)
+TOPIC = "counts"
+KEYS = ["a", "b", "c"]
+SETTINGS: dict[str, object] = {"log.index.size.max.bytes": 4096}
+FLUSHED: dict[str, object] = {"log.flush.before.ack": "true"}
+TIMEOUT_MS = 5000
+
+
+@dataclass(frozen=True)
+class Add:
+    key: str
+    number: int = 1
+    note: str = ""
+    """What makes its record large."""
+
+
+@dataclass(frozen=True)
+class Read:
+    key: str
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Answered once `for_ms` have passed since the last one who waited for this key came."""
+
+    key: str
+    for_ms: int
+
+
+@dataclass(frozen=True)
+class Forget:
+    """Whoever waits for this key is answered at once."""
+
+    key: str
+
+
+@dataclass(frozen=True)
+class Again:
+    """Answered once it counts; that it does has the effect that it is added once more."""
+
+    key: str
+    times: int
+
+
+@dataclass(frozen=True)
+class Added:
+    key: str
+    total: int
+    note: str = ""
+
+
+class Counter:
+    """Adds up, by key."""
+
+    def __init__(self) -> None:
+        self.totals: dict[str, int] = {}
+        self.images: list[ClusterMetadata] = []
+        self.times_loaded = 0
+        self.expired_at_ms: list[int] = []
+        self.next_deadline_ms: int | None = None
+        self._waiting: list[Ticket] = []
+
+    def handle(self, request: Any, ticket: Ticket, now: Now) -> Outcome:
+        total = self.totals.get(request.key, 0)
+        match request:
+            case Add(number=0):
+                raise KafkaError(ErrorCode.invalid_request)
+            case Add():
+                total += request.number
+                return Outcome([Added(request.key, total, request.note)], [(ticket, total)])
+            case Again(times=times):
+                effects = [Again(request.key, times - 1)] if times > 1 else []
+                return Outcome([Added(request.key, total + 1)], [(ticket, total + 1)], effects)
+            case Read():
+                return Outcome(answers=[(ticket, total)])
+            case Forget():
+                self.next_deadline_ms = None
+                waited, self._waiting = self._waiting, []
+                return Outcome(answers=[(ticket, "forgotten") for ticket in [*waited, ticket]])
+        self._waiting.append(ticket)
+        self.next_deadline_ms = now.ms + request.for_ms
+        return NOTHING
+
+    def expire(self, now: Now) -> Outcome:
+        if self.next_deadline_ms is None or now.ms < self.next_deadline_ms:
+            return NOTHING
+        self.next_deadline_ms = None
+        self.expired_at_ms.append(now.ms)
+        waited, self._waiting = self._waiting, []
+        return Outcome(answers=[(ticket, "waited") for ticket in waited])
+
+    def loaded(self, now: Now) -> Outcome:
+        self.times_loaded += 1
+        return NOTHING
+
+    def image_changed(self, image: ClusterMetadata, now: Now) -> Outcome:
+        self.images.append(image)
+        return NOTHING
+
+    def replay(self, event: Any, producer_id: ProducerId = NO_PRODUCER_ID) -> None:
+        self.totals[event.key] = event.total
+
+    def replay_end(self, producer_id: ProducerId, committed: bool) -> None:
+        pass
+
+    def encode(self, event: Any) -> tuple[bytes, bytes | None]:
+        return event.key.encode(), f"{event.total} {event.note}".encode()
+
+    def decode(self, key: bytes, value: bytes | None) -> Any | None:
+        assert value is not None
+        total, _, note = value.decode().partition(" ")
+        return Added(key.decode(), int(total), note)
+
+
+class Host:
+    """A broker, and on it one coordinator more."""
+
+    runtime: CoordinatorRuntime[Counter]
+
+    def __init__(self, loop: SimLoop, settings: dict[str, object] | None = None) -> None:
+        self.loop = loop
+        self.broker = SimulatedBroker(loop, SETTINGS | (settings or {}))
+        self.timeout_ms = TIMEOUT_MS
+        self.made: list[Counter] = []
+        self.kind = Counter
+        self._loading: asyncio.Task[None] | None = None
+
+    async def start(self, **topic: object) -> None:
+        await self.broker.start()
+        if not self.made:
+            peer = await self.broker.connect()
+            await create(peer, TOPIC, 1, **topic)
+            peer.close()
+        self.runtime = CoordinatorRuntime(
+            TOPIC,
+            self._make,
+            loop=self.loop,
+            clock=self.broker.clock,
+            metadata=self.parts.metadata,
+            replicas=self.parts.replicas,
+            purgatory=self.parts.purgatory,
+            timeout_ms=lambda: self.timeout_ms,
+            perform=lambda effect: self.runtime.ask(effect.key, effect),
+        )
+        self.runtime.apply(self.parts.metadata.current)
+        with host(self.broker.name):
+            self._loading = self.loop.create_task(self.runtime.run())
+
+    @property
+    def parts(self) -> Any:
+        assert self.broker.broker is not None
+        return self.broker.broker._parts
+
+    @property
+    def partition(self) -> Any:
+        return self.parts.replicas.get(TOPIC, 0)
+
+    def _make(self, _: int) -> Counter:
+        self.made.append(self.kind())
+        return self.made[-1]
+
+    def code(self, request: Any) -> ErrorCode | None:
+        """How it is refused at once."""
+        try:
+            self.runtime.ask(request.key, request)
+        except KafkaError as error:
+            return error.code
+        return None
+
+    async def ask(self, request: Any) -> Any:
+        """As a client would: again until it is answered."""
+        while True:
+            with contextlib.suppress(KafkaError):
+                return await self.runtime.ask(request.key, request)
+            await asyncio.sleep(0.01)
+
+    async def end(self, how: str) -> None:
+        assert self._loading is not None
+        if how == "stop":
+            self.runtime.close()
+        self._loading.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._loading
+        match how:
+            case "stop":
+                await self.broker.stop()
+            case "kill":
+                await self.broker.kill()
+            case "power cut":
+                await self.broker.cut_power(self.loop.random.choice([0.0, None]))
+
+
+async def refusal(future: asyncio.Future[Any]) -> ErrorCode:
+    with pytest.raises(KafkaError) as refused:
+        await future
+    return refused.value.code
+
+
+async def loading(loop: SimLoop) -> None:
+    """What was kept is there again; whoever asks too early is told to ask again."""
+    here = Host(loop, {"log.index.interval.bytes": 100})
+    await here.start(segment_bytes=300)
+    totals = dict.fromkeys(KEYS, 0)
+    for _ in range(40):
+        key = loop.random.choice(KEYS)
+        totals[key] += 1
+        assert await here.ask(Add(key)) == totals[key]
+    await here.end(loop.random.choice(["stop", "kill"]))
+    here.broker.disk.cold_chance = loop.random.choice([0.0, 0.5, 0.9])
+    await here.start()
+    assert here.code(Read("a")) is ErrorCode.coordinator_load_in_progress
+    with pytest.raises(KafkaError) as refused:
+        list(here.runtime.shards())
+    assert refused.value.code is ErrorCode.coordinator_load_in_progress
+    for key in KEYS:
+        assert await here.ask(Read(key)) == totals[key]
+    (shard,) = here.runtime.shards()
+    assert (shard.totals, shard.times_loaded) == ({k: n for k, n in totals.items() if n}, 1)
+    assert shard.images, "it was not told of the topics"
+    await here.end("stop")
+    assert not here.broker.bugs
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_shard_is_loaded_by_replay_and_refuses_until_then(seed):
+    simulate(loading, seed)
+
+
+async def elsewhere(loop: SimLoop) -> None:
+    here = Host(loop)
+    await here.start()
+    assert await here.ask(Add("a")) == 1
+    waiting = here.runtime.ask("a", Wait("a", 60_000))
+    peer = await here.broker.connect()
+    assert await delete(peer, TOPIC) is ErrorCode.none
+    here.runtime.apply(here.parts.metadata.current)
+    assert await refusal(waiting) is ErrorCode.not_coordinator
+    assert here.code(Read("a")) is ErrorCode.coordinator_not_available
+    await create(peer, TOPIC, 1)
+    assert here.code(Read("a")) is ErrorCode.not_coordinator
+    here.runtime.apply(here.parts.metadata.current)
+    assert await here.runtime.ask("a", Read("a")) == 0, "what was deleted counts again"
+    await here.end("stop")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_led_here_no_more_is_asked_elsewhere(seed):
+    simulate(elsewhere, seed)
+
+
+async def full(loop: SimLoop) -> None:
+    """Nothing that was refused counts, and everything works again once there is room."""
+    here = Host(loop, FLUSHED if loop.random.random() < 0.5 else None)
+    await here.start()
+    assert await here.ask(Add("a")) == 1
+    waiting = here.runtime.ask("a", Wait("a", 60_000))
+    fault = here.broker.disk.fail("write_at", errno.ENOSPC, path=f"*/{TOPIC}-0/*")
+    failed = here.runtime.ask("a", Add("a"))
+    assert await refusal(failed) is ErrorCode.not_coordinator
+    assert await refusal(waiting) is ErrorCode.not_coordinator
+    assert len(here.made) == 2, "the shard was not loaded again"
+    assert here.code(Read("a")) is ErrorCode.coordinator_load_in_progress
+    assert await here.ask(Read("a")) == 1
+    assert await refusal(here.runtime.ask("a", Add("a"))) is ErrorCode.not_coordinator
+    fault.clear()
+    assert await here.ask(Add("a")) == 2
+    await here.end("kill")
+    await here.start()
+    assert await here.ask(Read("a")) == 2
+    await here.end("stop")
+    assert not here.broker.bugs
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_full_disk_refuses_what_cannot_be_kept_and_takes_it_again_when_there_is_room(seed):
+    simulate(full, seed)
+
+
+class Noting(Counter):
+    """Writes down that there is another image."""
+
+    def image_changed(self, image: ClusterMetadata, now: Now) -> Outcome:
+        return Outcome([Added("images", self.totals.get("images", 0) + 1)])
+
+
+async def full_from_the_start(loop: SimLoop) -> None:
+    here = Host(loop)
+    here.kind = Noting
+    await here.start()
+    before = await here.ask(Read("images"))
+    fault = here.broker.disk.fail("write_at", errno.ENOSPC, path=f"*/{TOPIC}-0/*")
+    here.runtime.apply(here.parts.metadata.current)
+    await asyncio.sleep(10)
+    assert 5 < len(here.made) < 15
+    fault.clear()
+    assert await here.ask(Read("images")) == before + 1
+    await here.end("stop")
+    assert not here.broker.bugs
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_cannot_be_written_once_it_is_loaded_is_tried_again_now_and_then(seed):
+    simulate(full_from_the_start, seed)
+
+
+async def fails(loop: SimLoop, operation: str, settings: dict[str, object]) -> None:
+    """Whoever waits on a disk that fails is sent away, and nobody is let in from then on."""
+    # All that is created first goes to the first directory: the broker outlives it by the others.
+    here = Host(loop, {"log.dirs": f"{DATA},/more,/much"} | settings)
+    await here.start()
+    assert await here.ask(Add("a")) == 1
+    waiting = here.runtime.ask("a", Wait("a", 60_000))
+    place = here.partition.log.directory
+    here.broker.disk.fail(operation, errno.EIO, path=f"{place}/*")
+    began_s = loop.time()
+    failed = here.runtime.ask("a", Add("a"))
+    assert await refusal(failed) is ErrorCode.not_coordinator
+    assert await refusal(waiting) is ErrorCode.not_coordinator
+    assert loop.time() - began_s < 1
+    assert here.code(Read("a")) is ErrorCode.not_coordinator
+    await asyncio.sleep(10)
+    assert here.code(Add("a")) is ErrorCode.not_coordinator
+    await here.end("stop")
+    assert not here.broker.bugs
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("operation", "settings"), [("write_at", {}), ("write_at", FLUSHED), ("sync", FLUSHED)]
+)
+def test_a_disk_that_fails_sends_everybody_away(operation, settings, seed):
+    simulate(lambda loop: fails(loop, operation, settings), seed)
+
+
+async def too_large(loop: SimLoop) -> None:
+    """It is refused for what it is: nothing is loaded again."""
+    here = Host(loop)
+    await here.start(max_message_bytes=500)
+    assert await here.ask(Add("a")) == 1
+    waiting = here.runtime.ask("a", Wait("a", 1000))
+    refused = here.runtime.ask("a", Add("a", note="x" * 1000))
+    assert await refusal(refused) is ErrorCode.message_too_large
+    assert here.code(Add("a", 0)) is ErrorCode.invalid_request
+    assert await here.runtime.ask("a", Add("a")) == 2
+    assert await waiting == "waited"
+    assert len(here.made) == 1
+    await here.end("stop")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_too_large_is_refused_and_changes_nothing(seed):
+    simulate(too_large, seed)
+
+
+async def power_cuts(loop: SimLoop) -> None:
+    """What was answered is there after any power cut, and what was shown as well."""
+    here = Host(loop, FLUSHED)
+    await here.start(segment_bytes=300)
+    shown = dict.fromkeys(KEYS, 0)
+    asked = dict.fromkeys(KEYS, 0)
+
+    async def client(key: str) -> None:
+        while True:
+            adds = loop.random.random() < 0.7
+            asked[key] += adds
+            with contextlib.suppress(KafkaError):
+                answer = here.runtime.ask(key, Add(key) if adds else Read(key))
+                shown[key] = max(shown[key], await answer)
+            await asyncio.sleep(loop.random.expovariate(1000))
+
+    for _ in range(5):
+        clients = [loop.create_task(client(key)) for key in KEYS * 2]
+        await asyncio.sleep(loop.random.expovariate(20))
+        await here.end("power cut")
+        for task in clients:
+            task.cancel()
+        await asyncio.wait(clients)
+        await here.start()
+        for key in KEYS:
+            found = await here.ask(Read(key))
+            assert shown[key] <= found <= asked[key], (key, shown, found, asked)
+    await here.end("stop")
+    assert not here.broker.bugs
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_that_was_answered_is_lost_by_a_power_cut(seed):
+    simulate(power_cuts, seed)
+
+
+async def answers_wait(loop: SimLoop) -> None:
+    """An answer to who only reads waits for what it tells of to be on disk."""
+    here = Host(loop, FLUSHED)
+    await here.start()
+    adding = here.runtime.ask("a", Add("a"))
+    reading = here.runtime.ask("a", Read("a"))
+    end = here.partition.log.log_end_offset
+    assert not adding.done()
+    assert not reading.done()
+    assert here.partition.log.high_watermark < end
+    assert await reading == 1
+    assert here.partition.log.recovery_point >= end
+    assert await adding == 1
+    await here.end("stop")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_answer_waits_for_all_that_was_written_before_it(seed):
+    simulate(answers_wait, seed)
+
+
+async def slow(loop: SimLoop) -> None:
+    """Who does not wait that long is told so; it counts all the same, and nothing is reloaded."""
+    here = Host(loop, FLUSHED)
+    await here.start()
+    here.timeout_ms = 0
+    adding = here.runtime.ask("a", Add("a"))
+    assert await refusal(adding) is ErrorCode.coordinator_not_available
+    here.timeout_ms = TIMEOUT_MS
+    assert await here.runtime.ask("a", Add("a")) == 2
+    assert len(here.made) == 1
+    await here.end("stop")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_write_that_takes_too_long_is_answered_so_and_counts(seed):
+    simulate(slow, seed)
+
+
+async def effects(loop: SimLoop, settings: dict[str, object]) -> None:
+    """They may write to the same partition, and have effects of their own."""
+    here = Host(loop, settings)
+    await here.start()
+    asked = [here.runtime.ask("a", Again("a", 50)) for _ in range(50)]
+    assert await asyncio.gather(*asked) == list(range(1, 51))
+    while await here.runtime.ask("a", Read("a")) < 50 * 50:
+        await asyncio.sleep(0.1)
+    await here.end("stop")
+    assert not here.broker.bugs
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("settings", [{}, FLUSHED], ids=["", "flushed"])
+def test_an_effect_may_write_to_the_partition_that_it_comes_of(settings, seed):
+    simulate(lambda loop: effects(loop, settings), seed)
+
+
+async def closed(loop: SimLoop) -> None:
+    here = Host(loop, FLUSHED)
+    await here.start()
+    tickets = [
+        here.runtime.ask("a", request)
+        for request in (Wait("a", 60_000), Add("a"), Read("a"), Wait("b", 60_000))
+    ]
+    here.runtime.close()
+    for ticket in tickets:
+        assert ticket.done()
+        assert await refusal(ticket) is ErrorCode.not_coordinator
+    assert here.code(Read("a")) is ErrorCode.not_coordinator
+    here.runtime.apply(here.parts.metadata.current)
+    assert here.code(Read("a")) is ErrorCode.not_coordinator
+    await here.end("stop")
+    assert not here.broker.bugs
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_closing_answers_everybody_and_lets_nobody_in(seed):
+    simulate(closed, seed)
+
+
+async def put_off(loop: SimLoop) -> None:
+    """A deadline that is put off comes once, when its last time has come."""
+    here = Host(loop)
+    await here.start()
+    tickets = []
+    for _ in range(20):
+        tickets.append(here.runtime.ask("a", Wait("a", 1000)))
+        at_ms = int(loop.time() * 1000) + 1000
+        await asyncio.sleep(loop.random.uniform(0, 0.9))
+    assert not any(ticket.done() for ticket in tickets)
+    assert await asyncio.gather(*tickets) == ["waited"] * 20
+    (shard,) = here.made
+    assert shard.expired_at_ms == [at_ms]
+    nearer = here.runtime.ask("a", Wait("a", 60_000)), here.runtime.ask("a", Wait("a", 100))
+    began_s = loop.time()
+    await asyncio.gather(*nearer)
+    assert loop.time() - began_s == pytest.approx(0.1, abs=0.002)
+    forgotten = here.runtime.ask("a", Wait("a", 100))
+    assert await here.runtime.ask("a", Forget("a")) == await forgotten == "forgotten"
+    await asyncio.sleep(1)
+    assert len(shard.expired_at_ms) == 2, "a deadline that was dropped came"
+    dropped = here.runtime.ask("a", Wait("a", 100))
+    here.runtime.close()
+    assert await refusal(dropped) is ErrorCode.not_coordinator
+    await asyncio.sleep(1)
+    assert len(shard.expired_at_ms) == 2, "the timer of a shard that was dropped went off"
+    await here.end("stop")
+    assert not here.broker.bugs
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_deadline_that_is_put_off_comes_once_and_in_time(seed):
+    simulate(put_off, seed)
+
+
+async def gone_client(loop: SimLoop) -> None:
+    here = Host(loop, FLUSHED)
+    await here.start()
+    here.runtime.ask("a", Add("a")).cancel()
+    assert await here.runtime.ask("a", Read("a")) == 1
+    await here.end("stop")
+    assert not here.broker.bugs
+
+
+def test_what_a_client_asked_that_has_gone_counts_all_the_same():
+    simulate(gone_client, 1)

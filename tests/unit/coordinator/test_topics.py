@@ -1,0 +1,44 @@
+import pytest
+
+from kserver.config.broker import BrokerConfig, Given
+from kserver.coordinator.topics import LONGEST_KEY_BYTES, partition_of, wanted_topic
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import CONSUMER_OFFSETS, TRANSACTION_STATE
+
+
+@pytest.mark.parametrize(
+    ("key", "code"),
+    # As Java's String.hashCode has them.
+    [
+        ("", 0),
+        ("a", 97),
+        ("group", 98629247),
+        ("console-consumer-12345", 158455506),
+        ("Grüße", 69215351),
+        ("\U0001f600", 1772899),
+        ("polygenelubricants", -(1 << 31)),
+    ],
+)
+def test_a_key_belongs_to_the_partition_that_java_gives_it(key, code):
+    amount = 0 if code == -(1 << 31) else abs(code)
+    for partitions in (1, 7, 50):
+        assert partition_of(key, partitions) == amount % partitions
+
+
+def test_a_key_that_no_record_can_hold_belongs_nowhere():
+    assert partition_of("a" * LONGEST_KEY_BYTES, 50) in range(50)
+    for key in ("a" * (LONGEST_KEY_BYTES + 1), "ü" * (LONGEST_KEY_BYTES // 2 + 1)):
+        with pytest.raises(KafkaError) as refused:
+            partition_of(key, 50)
+        assert refused.value.code is ErrorCode.invalid_request
+
+
+def test_the_topics_are_compacted_and_never_have_more_replicas_than_there_are_brokers():
+    config = BrokerConfig.of(
+        [Given("offsets.topic.num.partitions", "7", "here"), Given("log.dirs", "/data", "here")]
+    )
+    offsets = wanted_topic(CONSUMER_OFFSETS, config, brokers=1)
+    assert (offsets.partitions, offsets.replication_factor) == (7, 1)
+    transactions = wanted_topic(TRANSACTION_STATE, config, brokers=1)
+    assert transactions.config["min.insync.replicas"] == "1"
+    assert offsets.config["cleanup.policy"] == transactions.config["cleanup.policy"] == "compact"
