@@ -10,7 +10,10 @@
     cluster                       brokers, leaders, connections; trying again until a deadline
     admin, offsets, quotas,       topics, configurations, offsets, quotas, brokers, their disks
       configs, topics, log_dirs,
-      scram
+      scram, record_times
+    groups, group_descriptions    admin.groups: groups and what they committed
+    transaction_admin, features   admin.transactions, admin.features
+    coordinators                  who leads a group or a transactional id, asked and asked again
     descriptions                  what is told and asked there
 
     producer                      send, try_send, flush
@@ -19,11 +22,24 @@
     lane                          one partition's batches: order, sequences, idempotence
     sender, outlet                batches to their leaders; timers, metadata, answers
     produce, verdict, identity    the request's bytes, what an error means, the producer id
+    transactions, transactor      what may follow what, and what refusals mean; who asks for it
+    handover                      ends transactions that producers elsewhere left open for it
 
-    consumer                      assign, poll, seek
+    consumer                      subscribe, assign, poll, seek, commit
     subscription                  what is read and how far
     fetcher, fetch_session        fetches ahead from every leader; resets and checks positions
     chunk                         an answer's bytes into records, aborted ones left out
+    group                         what a consumer with a group has: a membership, and commits
+    interest                      the topics that it has subscribed to
+    membership, member            its part in a classic group; states, and what answers mean
+    consumer_group,               its part in a group by KIP-848; likewise
+      consumer_member
+    assignors, sticky             who of a group reads what
+    group_protocol                what its members tell each other
+    commits                       how far the group has come
+    group_coordinator             the broker that leads the group
+    group_metadata                who a consumer is in its group
+    listener                      what is told of partitions that come and go
 
     blocking                      all of it for plain threads
 
@@ -41,8 +57,12 @@ if TYPE_CHECKING:
     from kcli.client.blocking import Blocking
     from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
     from kcli.client.consumer import Consumer, ConsumerRecord
-    from kcli.client.errors import ClientError
+    from kcli.client.errors import ClientError, TransactionFailed
+    from kcli.client.group_descriptions import CommittedOffset
+    from kcli.client.group_metadata import GroupMetadata
     from kcli.client.interceptors import ConsumerInterceptor, ProducerInterceptor
+    from kcli.client.interest import SubscriptionPattern
+    from kcli.client.listener import RebalanceListener
     from kcli.client.producer import Producer, RecordMetadata
     from kserver.errors import KafkaError
     from kserver.model import TopicPartition
@@ -52,17 +72,22 @@ __all__ = [
     "AdminConfig",
     "Blocking",
     "ClientError",
+    "CommittedOffset",
     "Consumer",
     "ConsumerConfig",
     "ConsumerInterceptor",
     "ConsumerRecord",
+    "GroupMetadata",
     "KafkaError",
     "NewTopic",
     "Producer",
     "ProducerConfig",
     "ProducerInterceptor",
+    "RebalanceListener",
     "RecordMetadata",
+    "SubscriptionPattern",
     "TopicPartition",
+    "TransactionFailed",
 ]
 
 _HOMES = {
@@ -70,17 +95,22 @@ _HOMES = {
     "AdminConfig": "kcli.client.config",
     "Blocking": "kcli.client.blocking",
     "ClientError": "kcli.client.errors",
+    "CommittedOffset": "kcli.client.group_descriptions",
     "Consumer": "kcli.client.consumer",
     "ConsumerConfig": "kcli.client.config",
     "ConsumerInterceptor": "kcli.client.interceptors",
     "ConsumerRecord": "kcli.client.consumer",
+    "GroupMetadata": "kcli.client.group_metadata",
     "KafkaError": "kserver.errors",
     "NewTopic": "kcli.client.admin",
     "Producer": "kcli.client.producer",
     "ProducerConfig": "kcli.client.config",
     "ProducerInterceptor": "kcli.client.interceptors",
+    "RebalanceListener": "kcli.client.listener",
     "RecordMetadata": "kcli.client.producer",
+    "SubscriptionPattern": "kcli.client.interest",
     "TopicPartition": "kserver.model",
+    "TransactionFailed": "kcli.client.errors",
 }
 
 

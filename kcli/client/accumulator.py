@@ -15,12 +15,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from random import Random
+from typing import cast
 
 from kcli.client.lane import SEQUENCE_MASK, Batch, Lane, OnDelivery, Rules
 from kcli.client.partitioner import partition_for_key
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, TopicPartition
-from kserver.wire.batch import HEADER_SIZE, Headers
+from kserver.wire.batch import HEADER_SIZE, EncodedRecords, Headers, NewRecord
 
 # A record beside its key, value and headers: seven varints, as long as they commonly are.
 RECORD_OVERHEAD = 12
@@ -196,6 +197,33 @@ class Accumulator:
             taken += count
         return taken
 
+    def offer_encoded(self, partition: TopicPartition, records: EncodedRecords) -> bool:
+        """Take a batch in as it is, behind what its lane has; False as for `offer`.
+
+        Of many records made at once by other means than steps of Python: a fifth of `offer`'s time.
+        """
+        lane = self._lane(partition.topic, None, partition.partition)
+        if lane is None:
+            return False
+        size = len(records.body)
+        self._expect_possible(size)
+        if lane.open is not None:
+            self._close(lane)
+            self._on_full(lane)
+        batch = self._begin(lane, HEADER_SIZE + size)
+        if batch is None:
+            return False
+        # Closed below: nothing will be appended.
+        batch.records = cast(list[NewRecord], records)
+        batch.size = HEADER_SIZE + size
+        self._close(lane)
+        self._on_full(lane)
+        return True
+
+    def choose(self, topic: str) -> int:
+        """A partition of a topic that is known, for records that may go to any."""
+        return self._choose(self._topics[topic].lanes).partition.partition
+
     def _stamp(self) -> int:
         """The time for this record and those that follow in the same turn and batch."""
         self.stamp_ms = self._now_ms()
@@ -250,13 +278,7 @@ class Accumulator:
 
         What has no room is closed on the way, and with that a sticky topic may move on.
         """
-        if HEADER_SIZE + size > self._limits.max_request_size:
-            raise KafkaError(
-                ErrorCode.message_too_large,
-                f"The message is {HEADER_SIZE + size} bytes when serialized which is larger than"
-                f" {self._limits.max_request_size}, which is the value of the max.request.size"
-                " configuration.",
-            )
+        self._expect_possible(size)
         while True:
             lane = self._lane(topic, key, partition)
             if lane is None:
@@ -267,10 +289,20 @@ class Accumulator:
             self._close(lane)
             self._on_full(lane)
         if batch is None:
-            batch = self._begin(lane, size)
+            batch = self._begin(lane, max(self._batch_size, HEADER_SIZE + size))
         if batch is not None and self._topics[topic].sticky is lane:
             self._sticky[topic] = batch
         return batch
+
+    def _expect_possible(self, size: int) -> None:
+        """KafkaError where records of `size` fit into no request."""
+        if HEADER_SIZE + size > self._limits.max_request_size:
+            raise KafkaError(
+                ErrorCode.message_too_large,
+                f"The message is {HEADER_SIZE + size} bytes when serialized which is larger than"
+                f" {self._limits.max_request_size}, which is the value of the max.request.size"
+                " configuration.",
+            )
 
     @property
     def has_room(self) -> bool:
@@ -280,8 +312,7 @@ class Accumulator:
     def _fits(self, size: int) -> bool:
         return not self.used_bytes or self.used_bytes + size <= self._limits.buffer_memory
 
-    def _begin(self, lane: Lane, size: int) -> Batch | None:
-        reserved = max(self._batch_size, HEADER_SIZE + size)
+    def _begin(self, lane: Lane, reserved: int) -> Batch | None:
         if not self._fits(reserved):
             self._refused_bytes = reserved
             return None

@@ -14,12 +14,13 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from random import Random
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import UUID
 
-from kcli.client import configs, log_dirs, offsets, quotas, scram, topics
+from kcli.client import configs, coordinators, log_dirs, offsets, quotas, scram, topics
 from kcli.client.cluster import METADATA, Cluster, Node, To, node_of
 from kcli.client.config import AdminConfig
 from kcli.client.descriptions import (
@@ -45,12 +46,18 @@ from kcli.client.descriptions import (
 )
 from kcli.client.offsets import ListedOffset, left_out
 from kcli.client.quotas import QuotaComponent, QuotaEntity
+from kcli.client.record_times import record_times
 from kcli.client.scram import NewCredential, ScramMechanism
-from kcli.client.topics import more_partitions, new_topic
+from kcli.client.topics import created_topic, more_partitions, new_topic
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, Offset, TopicPartition
 from kserver.peer import Peer
 from kserver.wire import versions
+
+if TYPE_CHECKING:
+    from kcli.client.features import Features
+    from kcli.client.groups import Groups
+    from kcli.client.transaction_admin import TransactionAdmin
 
 __all__ = [
     "Admin",
@@ -78,7 +85,6 @@ __all__ = [
 T = TypeVar("T")
 K = TypeVar("K")
 
-FIND_COORDINATOR = 10
 CREATE_TOPICS = 19
 DELETE_TOPICS = 20
 CREATE_PARTITIONS = 37
@@ -91,8 +97,6 @@ METADATA_BY_ID = 12
 DELETE_BY_ID = 6
 # DescribeCluster tells of controllers from here on (KIP-919).
 DESCRIBE_CONTROLLERS = 1
-# FindCoordinator takes many keys from here on (KIP-699).
-MANY_COORDINATORS = 4
 
 _ASK_AGAIN = frozenset({ErrorCode.not_controller, ErrorCode.throttling_quota_exceeded})
 
@@ -122,6 +126,26 @@ class Admin:
 
     async def close(self) -> None:
         await self.cluster.close()
+
+    # What has much to say of its own is imported when it is asked for.
+
+    @cached_property
+    def groups(self) -> Groups:
+        from kcli.client.groups import Groups
+
+        return Groups(self.cluster, self._config)
+
+    @cached_property
+    def transactions(self) -> TransactionAdmin:
+        from kcli.client.transaction_admin import TransactionAdmin
+
+        return TransactionAdmin(self.cluster, self._config)
+
+    @cached_property
+    def features(self) -> Features:
+        from kcli.client.features import Features
+
+        return Features(self.cluster, self._config)
 
     # Topics
 
@@ -190,7 +214,7 @@ class Admin:
                     validate_only=validate_only,
                 )
             )
-            return {topic.name: _created(topic) for topic in answer.topics}
+            return {t.name: _refusal(t) or created_topic(t) for t in answer.topics}
 
         return await self._by_controller("createTopics", new_topics, ask)
 
@@ -277,6 +301,12 @@ class Admin:
     ) -> dict[TopicPartition, Offset | KafkaError]:
         """Delete the records before these offsets, -1 for all; where each log begins afterwards."""
         return await offsets.delete_records(self.cluster, before, self._deadline(), self._timeout)
+
+    async def record_times(
+        self, offsets: Mapping[TopicPartition, Offset]
+    ) -> dict[TopicPartition, int | KafkaError | None]:
+        """In ms since 1970, of the first record at or after each offset; None if not known."""
+        return await record_times(self.cluster, offsets, self._deadline())
 
     # Configurations
 
@@ -494,18 +524,9 @@ class Admin:
         a refusal.
         """
         wanted = list(dict.fromkeys(keys))
-
-        async def attempt() -> dict[str, Node | KafkaError]:
-            peer = await self.cluster.peer()
-            version = peer.version(FIND_COORDINATOR)
-            new = versions.request(FIND_COORDINATOR, version)
-            if version >= MANY_COORDINATORS:
-                answer = await peer.call(new(key_type=kind, coordinator_keys=wanted))
-                return {found.key: _coordinator(found) for found in answer.coordinators}
-            return {k: _coordinator(await peer.call(new(key=k, key_type=kind))) for k in wanted}
-
-        found = await self._retry("findCoordinator", attempt) if wanted else {}
-        return {key: found.get(key) or left_out() for key in wanted}
+        return await self._retry(
+            "findCoordinator", lambda: coordinators.find(self.cluster, wanted, kind)
+        )
 
     async def api_versions(self, node: Node | BrokerId) -> dict[int, tuple[int, int]]:
         """The lowest and highest version of each API key that one broker offers."""
@@ -573,18 +594,3 @@ def _refusal(item: Any) -> KafkaError | None:
     if item.error_code == ErrorCode.none:
         return None
     return KafkaError(item.error_code, getattr(item, "error_message", None) or "")
-
-
-def _coordinator(found: Any) -> Node | KafkaError:
-    return _refusal(found) or node_of(found.node_id, found.host, found.port, None)
-
-
-def _created(topic: Any) -> CreatedTopic | KafkaError:
-    told = getattr(topic, "configs", None)
-    return _refusal(topic) or CreatedTopic(
-        topic.name,
-        getattr(topic, "topic_id", None),
-        getattr(topic, "num_partitions", -1),
-        getattr(topic, "replication_factor", -1),
-        None if told is None else tuple(configs.entry_of(entry) for entry in told),
-    )

@@ -18,6 +18,9 @@ thread, so work on many records belongs into one `run`:
 
     producer.run(write)
 
+A RebalanceListener is called in the thread that waits for the call it belongs to, such as `poll`,
+and may use the consumer there.
+
 This is the one place of the client that knows threads.
 """
 
@@ -26,14 +29,23 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import inspect
+import queue
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, Generic, Self, TypeAlias, TypeVar
+
+from kcli.client.listener import RebalanceListener
+from kserver.model import TopicPartition
 
 T = TypeVar("T")
 C = TypeVar("C", bound=AbstractAsyncContextManager[Any])
+
+Errand: TypeAlias = Callable[[], None]
+_errands: ContextVar[queue.SimpleQueue[Errand | None]] = ContextVar("errands")
+"""What the thread that waits for the current call is to do meanwhile; None: the call has ended."""
 
 
 class Blocking(Generic[C]):
@@ -85,8 +97,11 @@ class Blocking(Generic[C]):
             return attribute
 
         def call(*values: Any, **named: Any) -> Any:
+            given = [_heard_there(value) for value in values]
+            given_by_name = {key: _heard_there(value) for key, value in named.items()}
+
             async def in_loop() -> Any:
-                result = attribute(*values, **named)
+                result = attribute(*given, **given_by_name)
                 if inspect.iscoroutine(result):
                     result = await result
                 return _for_threads(result) if isinstance(result, asyncio.Future) else result
@@ -101,8 +116,17 @@ class Blocking(Generic[C]):
         return self._client
 
     def _wait(self, work: Awaitable[T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(cast(Coroutine[Any, Any, T], work), self._loop)
+        errands: queue.SimpleQueue[Errand | None] = queue.SimpleQueue()
+
+        async def working() -> T:
+            _errands.set(errands)
+            return await work
+
+        future = asyncio.run_coroutine_threadsafe(working(), self._loop)
+        future.add_done_callback(lambda _: errands.put(None))
         try:
+            while (errand := errands.get()) is not None:
+                errand()
             return future.result()
         except BaseException:
             # Interrupted here: do not go on there.
@@ -129,3 +153,44 @@ def _for_threads(future: asyncio.Future[T]) -> concurrent.futures.Future[T]:
 
     future.add_done_callback(settle)
     return result
+
+
+def _heard_there(value: Any) -> Any:
+    """A listener as the loop is to call it."""
+    return _Elsewhere(value) if isinstance(value, RebalanceListener) else value
+
+
+class _Elsewhere(RebalanceListener):
+    """Calls a listener in the thread that waits, and waits for that."""
+
+    def __init__(self, listener: RebalanceListener) -> None:
+        self._listener = listener
+
+    async def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        await _done_there(self._listener.on_assigned, partitions)
+
+    async def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        await _done_there(self._listener.on_revoked, partitions)
+
+    async def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        await _done_there(self._listener.on_lost, partitions)
+
+
+async def _done_there(
+    listen: Callable[[Sequence[TopicPartition]], Awaitable[None] | None],
+    partitions: Sequence[TopicPartition],
+) -> None:
+    outcome: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+    def errand() -> None:
+        try:
+            if inspect.iscoroutine(heard := listen(partitions)):
+                heard.close()
+                raise TypeError("a listener of a Blocking consumer is no coroutine function")
+        except Exception as error:  # whatever it raises, poll does
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(None)
+
+    _errands.get().put(errand)
+    await asyncio.wrap_future(outcome)

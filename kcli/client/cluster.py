@@ -142,7 +142,8 @@ class Cluster:
         self._config = config
         self._chance = chance or random.Random()
         self._bootstrap = addresses_of(config.bootstrap_servers)
-        self._links: dict[Address, _Link] = {}
+        self._links: dict[tuple[Address, str], _Link] = {}
+        """By line: "" is the one that is shared."""
         self._lagging: dict[str, float] = {}
         """Since when answers have told less of a topic than was known."""
         self._options = PeerOptions(
@@ -226,8 +227,14 @@ class Cluster:
 
     # Connections
 
-    async def peer(self, to: BrokerId | To = To.ANY) -> Peer:
-        """An open connection.  OSError when that broker cannot be reached now."""
+    async def peer(
+        self, to: BrokerId | To = To.ANY, *, line: str = "", answer_ms: int | None = None
+    ) -> Peer:
+        """An open connection.  OSError when that broker cannot be reached now.
+
+        A broker answers what comes on one connection in order: what may wait for long has a `line`
+        of its own to one broker, on which answers may take `answer_ms`, not request.timeout.ms.
+        """
         if to is To.ANY:
             return await self._any_peer()
         if to is To.CONTROLLER:
@@ -237,7 +244,7 @@ class Cluster:
             await self.refresh(())
             if (node := self.nodes.get(to)) is None:
                 raise KafkaError(ErrorCode.broker_not_available, f"no broker has the id {to}")
-        return await self._connect((node.host, node.port))
+        return await self._connect((node.host, node.port), line, answer_ms)
 
     async def _peer_of_controller(self) -> Peer:
         if self.controller is None:
@@ -251,7 +258,11 @@ class Cluster:
         self.controller = None
 
     async def _any_peer(self) -> Peer:
-        open_peers = [link.peer for link in self._links.values() if link.peer and link.peer.is_open]
+        open_peers = [
+            link.peer
+            for (_, line), link in self._links.items()
+            if not line and link.peer and link.peer.is_open
+        ]
         if open_peers:
             return min(open_peers, key=lambda peer: peer.in_flight)
         known = [(node.host, node.port) for node in self.nodes.values()]
@@ -268,10 +279,12 @@ class Cluster:
             raise ConfigError("No resolvable bootstrap urls given in bootstrap.servers")
         raise errors[-1]
 
-    async def _connect(self, address: Address) -> Peer:
+    async def _connect(
+        self, address: Address, line: str = "", answer_ms: int | None = None
+    ) -> Peer:
         """One connection to an address, however many ask for it; not sooner than its backoff."""
         loop = asyncio.get_running_loop()
-        link = self._links.setdefault(address, _Link())
+        link = self._links.setdefault((address, line), _Link())
         while True:
             if link.peer is not None and link.peer.is_open:
                 return link.peer
@@ -282,7 +295,10 @@ class Cluster:
         try:
             if link.not_before > loop.time():
                 await asyncio.sleep(link.not_before - loop.time())
-            link.peer = await Peer.connect(*address, self._options_for(link.failures))
+            options = self._options_for(link.failures)
+            if answer_ms is not None:
+                options = dataclasses.replace(options, request_timeout_ms=answer_ms)
+            link.peer = await Peer.connect(*address, options)
             link.failures = 0
             return link.peer
         except (ValueError, OverflowError) as error:

@@ -44,6 +44,11 @@ GZIP_LEVEL = Check(
     lambda value: None if value == -1 or 1 <= value <= 9 else "Value must be in [1, 9] or -1",
 )
 
+NO_TWO_PHASES = Check(
+    "[false]",
+    lambda value: "two-phase commit (KIP-939) is not supported" if value else None,
+)
+
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class ClientConfig(SecurityConfig):
@@ -258,22 +263,20 @@ class ProducerConfig(ClientConfig):
     transaction_timeout_ms: int = setting(
         "transaction.timeout.ms",
         60000,
-        acts=Acts.TRANSACTIONS,
         doc="after this long the broker aborts a transaction",
     )
     transaction_two_phase_commit_enable: bool = setting(
         "transaction.two.phase.commit.enable",
         False,
-        acts=Acts.TRANSACTIONS,
-        doc="an outside coordinator decides on commits",
+        NO_TWO_PHASES,
+        doc="an outside coordinator decides on commits; only false",
     )
     transactional_id: str | None = setting(
         "transactional.id",
         None,
         NON_EMPTY,
         type=Type.STRING,
-        acts=Acts.TRANSACTIONS,
-        doc="enables transactions",
+        doc="enables transactions, by this name over restarts",
     )
     value_serializer: str | None = setting(
         "value.serializer", None, type=Type.CLASS, doc="turns values into bytes"
@@ -293,6 +296,8 @@ class ProducerConfig(ClientConfig):
         refusals = [text for text, holds in idempotent.items() if not holds]
         if refusals and values.get("enable_idempotence"):
             raise ConfigError(refusals[0])
+        if config.transactional_id is not None and (refusals or not config.enable_idempotence):
+            raise ConfigError("Cannot set a transactional.id without also enabling idempotence.")
         least_ms = config.linger_ms + config.request_timeout_ms
         if config.delivery_timeout_ms < least_ms and "delivery_timeout_ms" in values:
             raise ConfigError(
@@ -317,7 +322,7 @@ class ConsumerConfig(ClientConfig):
         "allow.auto.create.topics", True, doc="asking for a topic's metadata may create it"
     )
     auto_commit_interval_ms: int = setting(
-        "auto.commit.interval.ms", 5000, at_least(0), acts=Acts.GROUPS, doc="commit period"
+        "auto.commit.interval.ms", 5000, at_least(0), doc="commit period"
     )
     auto_offset_reset: str = setting(
         "auto.offset.reset",
@@ -326,17 +331,19 @@ class ConsumerConfig(ClientConfig):
         doc="where to start without a position: latest, earliest, by_duration:..., none",
     )
     check_crcs: bool = setting("check.crcs", True, doc="verify each batch's checksum")
-    client_rack: str = setting("client.rack", "", acts=Acts.REPLICATION, doc="rack to fetch from")
+    client_rack: str = setting(
+        "client.rack",
+        "",
+        acts=Acts.REPLICATION,
+        doc="rack to fetch from; the group is told of it already",
+    )
     default_api_timeout_ms: int = setting(
         "default.api.timeout.ms", 60000, at_least(0), doc="how long a call may take in all"
     )
-    enable_auto_commit: bool = setting(
-        "enable.auto.commit", True, acts=Acts.GROUPS, doc="background commits"
-    )
+    enable_auto_commit: bool = setting("enable.auto.commit", True, doc="background commits")
     exclude_internal_topics: bool = setting(
         "exclude.internal.topics",
         True,
-        acts=Acts.GROUPS,
         doc="hide internal topics from pattern subscriptions",
     )
     fetch_max_bytes: int = setting(
@@ -346,33 +353,28 @@ class ConsumerConfig(ClientConfig):
         "fetch.max.wait.ms", 500, at_least(0), doc="how long the broker waits for fetch.min.bytes"
     )
     fetch_min_bytes: int = setting("fetch.min.bytes", 1, at_least(0), doc="bytes worth an answer")
-    group_id: str | None = setting(
-        "group.id", None, type=Type.STRING, acts=Acts.GROUPS, doc="group"
-    )
+    group_id: str | None = setting("group.id", None, type=Type.STRING, doc="group")
     group_instance_id: str | None = setting(
         "group.instance.id",
         None,
         NON_EMPTY,
         type=Type.STRING,
-        acts=Acts.GROUPS,
         doc="static member id",
     )
     group_protocol: str = setting(
         "group.protocol",
         "classic",
         any_case_of("CONSUMER", "CLASSIC"),
-        acts=Acts.GROUPS,
         doc="classic, or consumer (KIP-848)",
     )
     group_remote_assignor: str | None = setting(
         "group.remote.assignor",
         None,
         type=Type.STRING,
-        acts=Acts.GROUPS,
         doc="server-side assignor",
     )
     heartbeat_interval_ms: int = setting(
-        "heartbeat.interval.ms", 3000, acts=Acts.GROUPS, doc="heartbeat period (classic)"
+        "heartbeat.interval.ms", 3000, doc="heartbeat period (classic)"
     )
     interceptor_classes: tuple[str, ...] = setting(
         "interceptor.classes", (), doc="see and change records on their way"
@@ -396,7 +398,6 @@ class ConsumerConfig(ClientConfig):
         "max.poll.interval.ms",
         300000,
         at_least(1),
-        acts=Acts.GROUPS,
         doc="longest gap between polls",
     )
     max_poll_records: int = setting("max.poll.records", 500, at_least(1), doc="records of one poll")
@@ -406,11 +407,10 @@ class ConsumerConfig(ClientConfig):
             "org.apache.kafka.clients.consumer.RangeAssignor",
             "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
         ),
-        acts=Acts.GROUPS,
         doc="client-side assignors (classic)",
     )
     session_timeout_ms: int = setting(
-        "session.timeout.ms", 45000, acts=Acts.GROUPS, doc="failure detection (classic)"
+        "session.timeout.ms", 45000, doc="failure detection (classic)"
     )
     share_acknowledgement_mode: str = setting(
         "share.acknowledgement.mode",
@@ -429,6 +429,39 @@ class ConsumerConfig(ClientConfig):
     value_deserializer: str | None = setting(
         "value.deserializer", None, type=Type.CLASS, doc="turns bytes into values"
     )
+
+    @classmethod
+    def _derived(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """As Java's ConsumerConfig.postProcessParsedConfig."""
+        config = cls(**values)
+        protocol = config.group_protocol.upper()
+        for key in _OF_ANOTHER_PROTOCOL[protocol]:
+            if values.get(key.replace(".", "_")) is not None:
+                raise ConfigError(f"{key} cannot be set when group.protocol={protocol}")
+        if config.heartbeat_interval_ms >= config.session_timeout_ms:
+            raise ConfigError(
+                "heartbeat.interval.ms must be set lower than session.timeout.ms:"
+                f" {config.heartbeat_interval_ms} is not lower than {config.session_timeout_ms}"
+            )
+        if config.group_id is not None and not config.group_id.strip():
+            raise ConfigError(
+                "The configured group.id should not be an empty string or whitespace."
+            )
+        if config.group_id is None and values.get("enable_auto_commit"):
+            raise ConfigError(
+                "enable.auto.commit cannot be set to true when default group id (null) is used."
+            )
+        return values
+
+
+_OF_ANOTHER_PROTOCOL = {
+    "CLASSIC": ("group.remote.assignor",),
+    "CONSUMER": (
+        "heartbeat.interval.ms",
+        "session.timeout.ms",
+        "partition.assignment.strategy",
+    ),
+}
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)

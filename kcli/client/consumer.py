@@ -1,14 +1,22 @@
-"""Consumer: reads assigned partitions, from positions that the reader may set.
+"""Consumer: reads topics together with the others of its group, or partitions of its own choice.
 
-    async with Consumer({"bootstrap.servers": "localhost:9092"}) as consumer:
-        consumer.assign([TopicPartition("greetings", 0)])
+    config = {"bootstrap.servers": "localhost:9092", "group.id": "readers"}
+    async with Consumer(config) as consumer:
+        consumer.subscribe(["greetings"])
+        while True:
+            for record in await consumer.poll(1000):
+                print(record.offset, record.value)
+
+        consumer.assign([TopicPartition("greetings", 0)])   # without a group, in place of subscribe
         await consumer.seek_to_beginning()
-        for record in await consumer.poll(1000):
-            print(record.offset, record.value)
 
-A partition without a position starts where auto.offset.reset says.  `poll` gives single records,
-`poll_batches` the same by batch, which spares one object for each record; it leaves out the
-deserializers and interceptors.  Groups, and with them subscriptions and commits, are not here.
+A partition starts where its group has come to, which `commit` tells, or enable.auto.commit does;
+one without such a position starts where auto.offset.reset says.  Partitions come and go within
+`poll` and nowhere else (`listener.py`), and a member of a group has to call it: every
+max.poll.interval.ms at least.
+
+`poll` gives single records, `poll_batches` the same by batch, which spares one object for each
+record; it leaves out the deserializers and interceptors.
 """
 
 from __future__ import annotations
@@ -19,7 +27,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 from kcli.client import offsets
 from kcli.client.chunk import FetchedBatch
@@ -27,7 +35,10 @@ from kcli.client.cluster import Cluster, PartitionMetadata
 from kcli.client.config import ConsumerConfig
 from kcli.client.errors import ClientError, TimedOut, Undeserializable
 from kcli.client.fetcher import Fetcher
+from kcli.client.group_descriptions import CommittedOffset
+from kcli.client.group_metadata import GroupMetadata
 from kcli.client.interceptors import ConsumerInterceptor, consumed
+from kcli.client.listener import RebalanceListener
 from kcli.client.named import named
 from kcli.client.offsets import EARLIEST, LATEST, ListedOffset
 from kcli.client.serialization import DESERIALIZERS, Deserializer, as_it_is
@@ -36,7 +47,20 @@ from kserver.errors import ConfigError, ErrorCode, KafkaError, ProtocolError
 from kserver.model import LeaderEpoch, Offset, TopicPartition
 from kserver.wire.batch import Record, TimestampType
 
+if TYPE_CHECKING:
+    from kcli.client.assignors import Assignor, Counts, Members, Plan
+    from kcli.client.group import Group
+    from kcli.client.interest import SubscriptionPattern
+
 __all__ = ["Consumer", "ConsumerInterceptor", "ConsumerRecord", "FetchedBatch", "Record"]
+
+
+EXCLUSIVE = "Subscription to topics, partitions and pattern are mutually exclusive"
+NO_GROUP = (
+    "To use the group management or offset commit APIs, you must provide a valid group.id in the "
+    "consumer configuration."
+)
+Offsets: TypeAlias = Mapping[TopicPartition, CommittedOffset | Offset]
 
 
 class ConsumerRecord(NamedTuple):
@@ -56,7 +80,7 @@ class ConsumerRecord(NamedTuple):
 class Consumer:
     """Between `start` and `close`, for one reader.  `now_ms` tells what by_duration counts from.
 
-    Deserializers that are given here go before those that settings name.
+    Deserializers and assignors that are given here go before those that settings name.
     """
 
     def __init__(
@@ -66,11 +90,13 @@ class Consumer:
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
+        assignors: Sequence[Assignor | Callable[[Counts, Members], Plan]] = (),
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         chance: random.Random | None = None,
     ) -> None:
         config = ConsumerConfig.taken(config)
-        self.cluster = Cluster(config, chance=chance, max_answer_bytes=_most_bytes(config))
+        self._chance = chance or random.Random()
+        self.cluster = Cluster(config, chance=self._chance, max_answer_bytes=_most_bytes(config))
         self._config = config
 
         def deserializer(key: str, name: str | None) -> Deserializer:
@@ -86,22 +112,60 @@ class Consumer:
             *(named("interceptor.classes", name, {}) for name in config.interceptor_classes),
             *interceptors,
         ]
+        self._assignors = self._strategies(assignors)
         self._now_ms = now_ms
         self._reset = _reset_of(config.auto_offset_reset)
         self._subscription = Subscription()
         self._reading: Assigned | None = None
         self._fetcher: Fetcher | None = None
+        self._group: Group | None = None
         self._task: asyncio.Task[None] | None = None
+
+    def _strategies(
+        self, given: Sequence[Assignor | Callable[[Counts, Members], Plan]]
+    ) -> list[Assignor]:
+        if self._config.group_id is None:
+            return []
+        # 10 ms that a consumer without a group need not spend; the group likewise.
+        from kcli.client.assignors import assignors_of
+
+        return assignors_of(given or self._config.partition_assignment_strategy)
 
     async def start(self) -> None:
         """Begin to fetch in the background what is assigned."""
-        self._fetcher = Fetcher(
-            self._config, self.cluster, self._subscription, default_reset=self._default_reset
+        if self._config.group_id is not None:
+            from kcli.client.group import Group
+
+            self._group = Group(
+                self._config,
+                self.cluster,
+                self._subscription,
+                self._assignors,
+                reassigned=self._reassigned,
+                wake=lambda: fetcher.arrived.set(),
+                chance=self._chance,
+            )
+        recall = None if self._group is None else self._group.commits.look_up
+        fetcher = self._fetcher = Fetcher(
+            self._config,
+            self.cluster,
+            self._subscription,
+            default_reset=self._default_reset,
+            recall=recall,
         )
         self._task = asyncio.create_task(self._fetcher.run())
         self._fetcher.changed()
 
     async def close(self) -> None:
+        """Of a group's member: commit what was read, if it does so itself, and leave."""
+        try:
+            if self._group is not None:
+                await self._group.close()
+        finally:
+            self._group = None
+            await self._stop()
+
+    async def _stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -128,9 +192,52 @@ class Consumer:
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these from now on; those that stay keep their positions."""
-        self._subscription.assign(partitions)
-        self._reading = None
-        self._changed()
+        if self._group is not None and self._group.is_subscribed:
+            raise ClientError(EXCLUSIVE)
+        self._subscription.assign(partitions, recall=self._group is not None)
+        self._reassigned()
+
+    @property
+    def subscription(self) -> tuple[str, ...]:
+        """The topics that are read with the group, those of a pattern as they are now."""
+        return () if self._group is None else self._group.topics()
+
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        *,
+        pattern: str | re.Pattern[str] | SubscriptionPattern | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Read these topics, or all whose whole name matches, in place of those before; `poll`
+        joins the group.
+        """
+        group = self._grouped()
+        names = (topics,) if isinstance(topics, str) else tuple(topics)
+        if bool(names) == (pattern is not None):
+            raise ClientError("Name topics or a pattern to subscribe to; to end it, unsubscribe")
+        if not group.is_subscribed and len(self._subscription):
+            raise ClientError(EXCLUSIVE)
+        if isinstance(pattern, str):
+            pattern = re.compile(pattern)
+        group.subscribe(names, pattern, listener)
+
+    async def unsubscribe(self) -> None:
+        """Leave the group, or read none of what was assigned; commits nothing."""
+        if self._group is not None:
+            await self._group.unsubscribe()
+        self._subscription.assign(())
+        self._reassigned()
+
+    def group_metadata(self) -> GroupMetadata:
+        """Who this member is, for a producer's `send_offsets_to_transaction`."""
+        return self._grouped().metadata()
+
+    def enforce_rebalance(self, reason: str = "") -> None:
+        """The next `poll` joins the group anew, as after a change that only an assignor knows of.
+        By KIP-848 the coordinator decides on that, and this does nothing.
+        """
+        self._grouped().request_rejoin(reason or "rebalance enforced by user")
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Give nothing of these until `resume`; their positions stay."""
@@ -184,6 +291,26 @@ class Consumer:
         committed = self._config.isolation_level == "read_committed"
         end = state.last_stable_offset if committed else state.high_watermark
         return None if end < 0 or state.position is None else max(0, end - state.position)
+
+    # How far the group has come
+
+    async def commit(self, offsets: Offsets | None = None) -> None:
+        """Tell the group the next offset to read of each partition; else what `poll` has given.
+
+        CommitFailed where the partitions are another's by now, RebalanceInProgress where they may
+        become so (poll first), TimedOut after default.api.timeout.ms, KafkaError.
+        """
+        await self._grouped().commit(_committable(offsets))
+
+    def commit_async(self, offsets: Offsets | None = None) -> asyncio.Task[None]:
+        """The same without waiting, and once: OSError or a retriable KafkaError may pass."""
+        return self._grouped().commit_async(_committable(offsets))
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, CommittedOffset | None]:
+        """None for a partition of which the group has committed nothing."""
+        return await self._grouped().commits.committed(tuple(partitions))
 
     # Reading
 
@@ -244,14 +371,27 @@ class Consumer:
         # A reader that always finds something would leave the sockets no time.
         await asyncio.sleep(0)
         deadline = self.cluster.deadline(timeout_ms)
+        group = self._group
+        if group is None:
+            return await self._next_batches(fetcher, None, most, deadline)
+        group.polling(True)
+        try:
+            return await self._next_batches(fetcher, group, most, deadline)
+        finally:
+            group.polling(False)
+
+    async def _next_batches(
+        self, fetcher: Fetcher, group: Group | None, most: int, deadline: float
+    ) -> list[FetchedBatch]:
         while True:
-            found = self._collect(fetcher, most)
-            if found:
-                return found
-            self._raise_error()
+            fetcher.arrived.clear()
+            if group is None or await group.poll():
+                if found := self._collect(fetcher, most):
+                    return found
+                self._raise_error()
             try:
                 async with asyncio.timeout_at(deadline):
-                    await self._arrival(fetcher)
+                    await fetcher.arrived.wait()
             except TimeoutError:
                 return []
 
@@ -364,6 +504,16 @@ class Consumer:
             raise ClientError(f"No current assignment for partition {partition}")
         return state
 
+    def _grouped(self) -> Group:
+        self._running()
+        if self._group is None:
+            raise KafkaError(ErrorCode.invalid_group_id, NO_GROUP)
+        return self._group
+
+    def _reassigned(self) -> None:
+        self._reading = None
+        self._changed()
+
     def _changed(self) -> None:
         if self._fetcher is not None:
             self._fetcher.changed()
@@ -376,6 +526,12 @@ class Consumer:
         if self._fetcher is None:
             raise ClientError("the consumer is not started, or was closed")
         return self._fetcher
+
+
+def _committable(offsets: Offsets | None) -> dict[TopicPartition, CommittedOffset] | None:
+    if offsets is None:
+        return None
+    return {p: CommittedOffset(o) if isinstance(o, int) else o for p, o in offsets.items()}
 
 
 def _records(batches: Iterable[FetchedBatch]) -> list[ConsumerRecord]:

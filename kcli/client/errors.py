@@ -7,6 +7,12 @@ Exception
 |   +-- NoOffset           a partition has no position and no rule gives it one
 |   +-- LogTruncated       the log lost records that the consumer had reached (KIP-320)
 |   +-- Undeserializable   a deserializer raised (KIP-334)
+|   +-- IllegalTransactionState   begin, commit and abort come in another order
+|   +-- TransactionFailed         abort it; where it is not abortable, close the producer
+|   |   +-- ProducerFenced        another has the transactional.id now
+|   +-- TransactionAborted        why a record was not sent
+|   +-- CommitFailed              the group has given the partitions to others
+|   +-- RebalanceInProgress       it may do so: poll, and commit what is still there
 +-- kserver.errors.KafkaError   a broker refused one item (a topic, a partition, a record)
 """
 
@@ -67,3 +73,37 @@ class Undeserializable(ClientError):
         self.partition = partition
         self.offset = offset
         super().__init__(f"the record at offset {offset} of {partition}: {cause}")
+
+
+class IllegalTransactionState(ClientError):
+    """A call that cannot be made now: nothing has changed."""
+
+
+class TransactionFailed(ClientError):
+    """`cause` ended the transaction.  `abortable`: after abort_transaction the producer goes on;
+    else it can only be closed.
+    """
+
+    def __init__(self, cause: Exception, *, abortable: bool) -> None:
+        remedy = "abort it" if abortable else "close the producer"
+        super().__init__(f"the transaction failed, {remedy}: {cause}")
+        self.cause = cause
+        self.abortable = abortable
+
+
+class ProducerFenced(TransactionFailed):
+    """Another producer was started with the same transactional.id, or a transaction took longer
+    than transaction.timeout.ms.
+    """
+
+
+class TransactionAborted(ClientError):
+    """The record was not sent, for its transaction is aborted."""
+
+
+class CommitFailed(ClientError):
+    """The group does not take the offsets: the partitions went to others."""
+
+
+class RebalanceInProgress(ClientError):
+    """The group shares its partitions out anew: poll, and then commit what is still owned."""

@@ -16,8 +16,8 @@ import asyncio
 import datetime
 import logging
 from collections import defaultdict
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from kcli.client.chunk import Aborted, Chunk
@@ -25,6 +25,7 @@ from kcli.client.cluster import Cluster
 from kcli.client.config import ConsumerConfig
 from kcli.client.errors import ClientError, LogTruncated, NoOffset
 from kcli.client.fetch_session import FetchSession, SessionRequest, Wanted
+from kcli.client.group_descriptions import CommittedOffset
 from kcli.client.offsets import (
     LATEST,
     READ_COMMITTED,
@@ -69,6 +70,11 @@ _ASK_AGAIN = frozenset(
     }
 )
 
+Recall: TypeAlias = Callable[
+    [Collection[TopicPartition]], Awaitable[Mapping[TopicPartition, CommittedOffset | None]]
+]
+"""What a group has committed: once, OSError or a retriable KafkaError where that failed."""
+
 _logger = logging.getLogger(__name__)
 
 
@@ -94,12 +100,14 @@ class Fetcher:
         subscription: Subscription,
         *,
         default_reset: Callable[[], int | None],
+        recall: Recall | None = None,
     ) -> None:
         self.arrived = asyncio.Event()
         self._config = config
         self._cluster = cluster
         self._subscription = subscription
         self._default_reset = default_reset
+        self._recall_committed = recall
         self._loop = asyncio.get_running_loop()
         self._sources: dict[BrokerId, _Source] = {}
         self._work = asyncio.Event()
@@ -136,6 +144,7 @@ class Fetcher:
             self._work.clear()
             tries += 1
             try:
+                await self._recall()
                 if await self._refresh() and await self._reset() and await self._check():
                     tries = 0
             except (OSError, KafkaError, ProtocolError, ClientError) as error:
@@ -174,12 +183,35 @@ class Fetcher:
                 state.leader_changed(known.leader_epoch)
         return complete
 
+    async def _recall(self) -> None:
+        """Go on where the group has come to, where that is to be asked for."""
+        states = {state.partition: state for state in self._subscription if state.recall}
+        if not states or self._recall_committed is None:
+            return
+        generations = {partition: state.generation for partition, state in states.items()}
+        try:
+            found = await self._recall_committed(list(states))
+        except KafkaError as error:
+            if error.code.retriable:
+                raise
+            for state in states.values():
+                self._fail(state, error)
+            return
+        for partition, state in states.items():
+            if state.generation != generations[partition]:
+                continue
+            state.recall = False
+            if (committed := found[partition]) is not None:
+                epoch = -1 if committed.leader_epoch is None else committed.leader_epoch
+                state.seek(committed.offset, epoch)
+        self.arrived.set()
+
     async def _reset(self) -> bool:
         """Give positions to those without one; whether all have one now."""
         missing: dict[TopicPartition, int] = {}
         undefined = []
         for state in self._subscription:
-            if state.position is not None or state.error is not None:
+            if state.position is not None or state.error is not None or state.recall:
                 continue
             spec = self._default_reset() if state.reset is None else state.reset
             if spec is None:
@@ -343,11 +375,12 @@ class Fetcher:
 
     async def _fetch(self, source: _Source, wanted: dict[TopicPartition, Wanted]) -> None:
         """One fetch and what comes of it; then the broker is left alone as long as it asks to."""
+        # As `wanted` is: while a connection is made, the positions may be set elsewhere.
+        generations = {p: self._subscription[p].generation for p in wanted}
         peer = await self._cluster.peer(source.node)
         by_name = any(w.topic_id is None for w in wanted.values())
         at_most = FETCH_BY_TOPIC_ID - 1 if by_name else 1 << 15
         version = peer.version(FETCH, at_most)
-        generations = {p: self._subscription[p].generation for p in wanted}
         request = source.session.build(wanted)
         new = versions.request(FETCH, version)
         answer = await peer.call(self._request(new, request))

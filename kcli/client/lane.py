@@ -26,15 +26,17 @@ Order and idempotence (KIP-98, KIP-360):
    for a first one; so a lane does not probe in an epoch where a batch was refused with others in
    flight behind it, and stops to when the connection or the leader changes.  Then 5 is left out:
    better twice than never.
-7. For the same reason everything waits for the first batch of an epoch: were it refused, a broker
-   that does not know the producer would take the second for the first.  (Java's clients write
-   these out of order.)
+7. In a transaction the coordinator alone gives epochs (KIP-360, KIP-890): a lane that would start
+   over is `lost`, and with it the transaction, until `restart`.
+8. For the same reason as 6 everything waits for the first batch of an epoch: were it refused, a
+   broker that does not know the producer would take the second for the first.  (Java's clients
+   write these out of order.)
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -71,7 +73,7 @@ class Delivered(NamedTuple):
     partition: int
     offset: Offset
     append_time: int
-    records: list[NewRecord]
+    records: Sequence[NewRecord]
     error: Exception | None
 
 
@@ -88,6 +90,9 @@ class Rules:
     max_in_flight: int = 5
     producer_id: ProducerId = NO_PRODUCER_ID
     producer_epoch: int = -1
+    transactional: bool = False
+    implicit: bool = False
+    """Producing to a partition takes it into the transaction (transaction.version 2)."""
 
 
 class Batch:
@@ -145,7 +150,7 @@ class Batch:
 class Lane:
     """`leader` is where its batches go, None while unknown; `not_before` holds it back after a
     failure; `due`: the open batch may be taken too; `queued`: the sender has it in a list of those
-    that may have something to send.
+    that may have something to send; `held`: its partition is not in the transaction so far.
     """
 
     __slots__ = (
@@ -156,6 +161,7 @@ class Lane:
         "broken",
         "due",
         "epoch",
+        "held",
         "in_flight",
         "leader",
         "not_before",
@@ -178,6 +184,7 @@ class Lane:
         self.producer_id: ProducerId = NO_PRODUCER_ID
         self.epoch = -1
         self.broken = False
+        self.held = rules.transactional
         self._rules = rules
         self._next_sequence = 0
         self._probing = False
@@ -197,7 +204,7 @@ class Lane:
 
     def sendable(self, now: float) -> Batch | None:
         """The batch to take next, None when none may go now."""
-        if self.not_before > now:
+        if self.held or self.not_before > now:
             return None
         if self.broken:
             # Not mended yet: something is in flight, or in doubt.
@@ -326,9 +333,25 @@ class Lane:
             return next((batch for batch in reversed(self.waiting) if batch.doubtful), None)
         return self.waiting[0] if self.waiting and self.waiting[0].doubtful else None
 
+    def _is_stuck(self) -> bool:
+        return self.broken and not self.in_flight and self._next_in_doubt() is None
+
+    @property
+    def lost(self) -> bool:
+        """Only a new epoch would help, and the transaction's end alone brings one."""
+        return self._rules.transactional and self._is_stuck()
+
+    def restart(self) -> None:
+        """There is a new producer id or epoch, and nothing here has a sequence of the old one."""
+        assert not self.in_flight
+        assert not self.waiting
+        self.broken = self._probing = self._gaps = False
+        self.producer_id = NO_PRODUCER_ID
+        self._next_sequence = 0
+
     def _mend(self) -> None:
         """A broken lane with nothing in flight and nothing in doubt starts over in a new epoch."""
-        if not self.broken or self.in_flight or self._next_in_doubt() is not None:
+        if self._rules.transactional or not self._is_stuck():
             return
         self.broken = self._probing = self._gaps = False
         self._next_sequence = 0

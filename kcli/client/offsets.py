@@ -58,7 +58,7 @@ async def list_offsets(
     """The offset that each spec stands for: LATEST, EARLIEST, ..., or a time in epoch ms, which
     stands for the first record that is not older.
     """
-    return await _of_leaders(
+    return await of_leaders(
         cluster,
         "listOffsets",
         specs,
@@ -71,7 +71,7 @@ async def delete_records(
     cluster: Cluster, offsets: Mapping[TopicPartition, Offset], deadline: float, timeout: timedelta
 ) -> dict[TopicPartition, Offset | KafkaError]:
     """Delete the records before these offsets (-1: all); where each log begins afterwards."""
-    return await _of_leaders(
+    return await of_leaders(
         cluster,
         "deleteRecords",
         offsets,
@@ -80,7 +80,7 @@ async def delete_records(
     )
 
 
-async def _of_leaders(
+async def of_leaders(
     cluster: Cluster,
     call: str,
     specs: Mapping[TopicPartition, int],

@@ -25,6 +25,7 @@ from kcli.client.produce import (
     read_answer,
     request_body,
 )
+from kcli.client.transactions import BEFORE_IMPLICIT
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import NO_PRODUCER_ID, BrokerId
 from kserver.peer import Peer
@@ -53,6 +54,7 @@ class Encoder:
             Compression.zstd: config.compression_zstd_level,
         }
         self._level = levels.get(self._codec)
+        self._transactional = config.transactional_id is not None
 
     def encode(self, batch: Batch) -> tuple[bytes, bytes]:
         """Header and records."""
@@ -66,6 +68,7 @@ class Encoder:
                 producer_id=lane.producer_id if sequenced else NO_PRODUCER_ID,
                 producer_epoch=lane.epoch if sequenced else -1,
                 base_sequence=batch.base_sequence,
+                transactional=self._transactional,
             )
         return batch.encoded
 
@@ -240,7 +243,11 @@ class Outlet:
             self._ask(peer, version, parts, asked)
 
     def _version(self, peer: Peer, batches: list[Batch]) -> int:
-        """The newest that both ends know, by name where the id of a topic is not known."""
+        """The newest that both ends know, by name where the id of a topic is not known; in a
+        transaction by the older protocol one that does not mean the newer.
+        """
+        if self._rules.transactional and not self._rules.implicit:
+            return peer.version(PRODUCE, BEFORE_IMPLICIT[PRODUCE])
         version = peer.version(PRODUCE)
         names = {batch.lane.partition.topic for batch in batches}
         if version >= BY_TOPIC_ID and None in map(self._topic_id, names):
@@ -253,7 +260,13 @@ class Outlet:
 
     def _ask(self, peer: Peer, version: int, parts: list[Part], asked: Asked) -> None:
         timeout_ms = self._config.request_timeout_ms
-        body = request_body(version, parts, acks=self._acks, timeout_ms=timeout_ms)
+        body = request_body(
+            version,
+            parts,
+            acks=self._acks,
+            timeout_ms=timeout_ms,
+            transactional_id=self._config.transactional_id,
+        )
         try:
             if self._acks == 0:
                 # Nothing is answered: what the socket took counts as delivered.

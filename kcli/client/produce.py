@@ -47,14 +47,23 @@ class Produced(NamedTuple):
     """Index and reason of the records for which the batch was refused (KIP-467)."""
 
 
-def request_body(version: int, parts: Sequence[Part], *, acks: int, timeout_ms: int) -> list[bytes]:
+def request_body(
+    version: int,
+    parts: Sequence[Part],
+    *,
+    acks: int,
+    timeout_ms: int,
+    transactional_id: str | None = None,
+) -> list[bytes]:
     """The pieces of a request's body, the batches' records among them uncopied."""
     topics: dict[str | UUID, list[Part]] = {}
     for part in parts:
         topics.setdefault(part.topic, []).append(part)
     flexible = version >= FIRST_FLEXIBLE
-    # No transactional id, then acks and timeout.
-    head = b"\0" if flexible else b"\xff\xff"
+    if transactional_id is None:
+        head = b"\0" if flexible else b"\xff\xff"
+    else:
+        head = _name(transactional_id, flexible)
     head += _HEAD.pack(acks, timeout_ms) + _length(len(topics), flexible)
     pieces: list[bytes] = []
     for topic, of_topic in topics.items():
@@ -81,7 +90,11 @@ def _length(count: int, flexible: bool) -> bytes:
 def _topic(topic: str | UUID, flexible: bool) -> bytes:
     if isinstance(topic, UUID):
         return topic.bytes
-    name = topic.encode()
+    return _name(topic, flexible)
+
+
+def _name(text: str, flexible: bool) -> bytes:
+    name = text.encode()
     size = varint.encode_unsigned(len(name) + 1) if flexible else struct.pack(">h", len(name))
     return size + name
 

@@ -18,32 +18,52 @@ Keys and values are bytes or None, unless serializers make them so; interceptors
 and a partitioner of one's own may choose where it goes:
 
     Producer(config, value_serializer=lambda order: json.dumps(order).encode())
+
+With a transactional.id what is sent between begin and commit is seen by readers of committed
+records as a whole or not at all, together with the offsets of what was read for it (KIP-98):
+
+    await producer.init_transactions()
+    async with producer.transaction():
+        await producer.send("orders", b"...")
+        await producer.send_offsets_to_transaction({partition: 42}, consumer.group_metadata())
+
+TransactionFailed ends a transaction: where it is `abortable`, abort_transaction makes way for the
+next one, and `transaction()` has done so; else the producer can only be closed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+import logging
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from kcli.client.cluster import Cluster
 from kcli.client.config import ProducerConfig
-from kcli.client.errors import ClientError
+from kcli.client.errors import ClientError, IllegalTransactionState
+from kcli.client.group_descriptions import CommittedOffset
+from kcli.client.group_metadata import GroupMetadata
 from kcli.client.intake import Intake, Plugins
 from kcli.client.interceptors import ProducerInterceptor, ProducerRecord
 from kcli.client.lane import Delivered, OnBatch, OnDelivery, RecordMetadata
 from kcli.client.partitioner import Partitioner
 from kcli.client.sender import Sender
 from kcli.client.serialization import Serializer
-from kserver.errors import ConfigError
-from kserver.wire.batch import Headers
+from kcli.client.transactions import HandedOver
+from kcli.client.transactor import Transactor
+from kserver.errors import KafkaError
+from kserver.model import Offset, TopicPartition
+from kserver.wire.batch import EncodedRecords, Headers
 
 __all__ = [
+    "CommittedOffset",
     "Delivered",
+    "GroupMetadata",
     "Offer",
     "OnBatch",
     "OnDelivery",
@@ -52,6 +72,9 @@ __all__ = [
     "ProducerRecord",
     "RecordMetadata",
 ]
+
+
+_logger = logging.getLogger(__name__)
 
 
 def wall_clock_ms() -> int:
@@ -91,11 +114,6 @@ class Producer:
         chance: random.Random | None = None,
     ) -> None:
         config = ProducerConfig.taken(config)
-        if config.transactional_id is not None:
-            raise ConfigError(
-                f"Invalid value {config.transactional_id} for configuration transactional.id:"
-                " transactions are not supported so far"
-            )
         self._config = config
         self._plugins = Plugins(
             config,
@@ -129,15 +147,20 @@ class Producer:
         self._task = asyncio.create_task(self._sender.run())
 
     async def close(self, timeout_ms: int | None = None) -> None:
-        """Send what waits, for at most `timeout_ms`; what is left then fails with ClientError."""
+        """Send what waits, for at most `timeout_ms`; what is left then fails with ClientError.
+
+        An open transaction is aborted; a commit that timed out is waited for once more.
+        """
         if self._sender is None or self._task is None:
             return
         sender, task, self._sender, self._task = self._sender, self._task, None, None
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                if sender.transactor is not None:
+                    await sender.transactor.end()
                 await sender.flush()
-        except TimeoutError:
-            pass
+        except (TimeoutError, ClientError, KafkaError) as error:
+            _logger.debug("closed before all was done: %s", error)
         finally:
             task.cancel()
             await asyncio.wait([task])
@@ -164,7 +187,8 @@ class Producer:
         never be sent.
         """
         sender = self._running()
-        return sender.accumulator.offer if self._intake is None else self._intake.offer
+        offer = sender.accumulator.offer if self._intake is None else self._intake.offer
+        return offer if sender.transactor is None else _in_transaction(sender.transactor, offer)
 
     def try_send_all(self, topic: str, values: Sequence[Any], timestamp: int | None = None) -> int:
         """As `try_send` for each of many values, without keys, in a tenth of its time.
@@ -172,12 +196,32 @@ class Producer:
         How many were taken, from the first on; `ready` waits for room for the rest.
         """
         sender = self._running()
+        if sender.transactor is not None:
+            sender.transactor.expect_open()
         if self._intake is None:
             return sender.accumulator.offer_all(topic, values, timestamp)
         for taken, value in enumerate(values):
             if not self._intake.offer(topic, value, timestamp=timestamp):
                 return taken
         return len(values)
+
+    def try_send_encoded(self, topic: str, partition: int, records: EncodedRecords) -> bool:
+        """As `try_send` for records that are a batch already, of at most batch.size bytes or but
+        one.  Interceptors, serializers and partitioners do not see them: `has_plugins`.
+        """
+        sender = self._running()
+        if sender.transactor is not None:
+            sender.transactor.expect_open()
+        return sender.accumulator.offer_encoded(TopicPartition(topic, partition), records)
+
+    @property
+    def has_plugins(self) -> bool:
+        """Whether records pass interceptors, serializers or a partitioner on their way in."""
+        return bool(self._plugins)
+
+    def choose_partition(self, topic: str) -> int:
+        """Of a topic that `partitions_for` has told of, one for records without a key."""
+        return self._running().accumulator.choose(topic)
 
     async def ready(self, topic: str) -> None:
         """Wait until `try_send` may succeed.  TimedOut after max.block.ms."""
@@ -204,9 +248,13 @@ class Producer:
         sender = self._running()
         outcome: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         on_delivery = functools.partial(_settle, outcome)
-        if self._intake is not None:
+        if sender.transactor is not None or self._intake is not None:
             record = ProducerRecord(topic, value, key, partition, timestamp, headers)
-            await self._send(sender, self._intake, record, on_delivery)
+            if sender.transactor is not None:
+                on_delivery = functools.partial(_settle_in_transaction, outcome)
+                await self._send_in_transaction(sender, sender.transactor, record, on_delivery)
+            elif self._intake is not None:
+                await self._send(sender, self._intake, record, on_delivery)
             return outcome
         deadline: float | None = None
         while not sender.accumulator.offer(
@@ -226,6 +274,25 @@ class Producer:
             with intake.interceptors.telling(record):
                 await sender.ready(record.topic, deadline)
 
+    async def _send_in_transaction(
+        self,
+        sender: Sender,
+        transactor: Transactor,
+        record: ProducerRecord,
+        on_delivery: OnDelivery,
+    ) -> None:
+        """A record that is refused here fails its transaction too: it was to be part of it."""
+        offer = self.try_send
+        deadline = self.cluster.deadline(self._config.max_block_ms)
+        try:
+            while not offer(*record, on_delivery):
+                await sender.ready(record.topic, deadline)
+        except IllegalTransactionState:
+            raise
+        except (ClientError, KafkaError) as error:
+            transactor.batch_failed(error)
+            raise
+
     async def flush(self) -> None:
         """Send what waits now; back when all of it is delivered or has failed."""
         await self._running().flush()
@@ -238,10 +305,84 @@ class Producer:
             await sender.ready(topic, deadline)
         return len(sender.accumulator.lanes(topic))
 
+    # Transactions
+
+    async def init_transactions(self) -> None:
+        """Once, before the first: take the transactional.id over from an earlier producer, whose
+        open transaction is aborted.
+
+        Like commit and abort TimedOut after max.block.ms: then call it again.  KafkaError where it
+        is refused but may be called again, as without the right to the id.
+        """
+        await self._transactor().initialize()
+
+    async def begin_transaction(self) -> None:
+        """What is sent from here on belongs together."""
+        self._transactor().begin()
+
+    async def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, Offset | CommittedOffset],
+        group: GroupMetadata | str,
+    ) -> None:
+        """Commit what a group has read, the next offset of each partition, with the transaction.
+
+        The cause of TransactionFailed is CommitFailed where the group gave the partitions to other
+        members.  A mere group.id stands for a group whose partitions nobody assigns.
+        """
+        notes = {
+            partition: offset if isinstance(offset, tuple) else CommittedOffset(offset)
+            for partition, offset in offsets.items()
+        }
+        member = GroupMetadata(group) if isinstance(group, str) else group
+        await self._transactor().send_offsets(notes, member)
+
+    async def commit_transaction(self) -> None:
+        """Deliver what was sent, and make it visible.  TransactionFailed when any of it failed."""
+        await self._transactor().commit()
+
+    async def abort_transaction(self) -> None:
+        """Nothing of what was sent since begin_transaction counts; what was not sent yet fails."""
+        await self._transactor().abort()
+
+    async def hand_over_transaction(self) -> HandedOver:
+        """Deliver what was sent, and leave it to an Heir (handover) to end the transaction, from
+        anywhere; this producer can only be closed.  TransactionFailed when any of it failed.
+        """
+        return await self._transactor().hand_over()
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """Begin; then commit, or abort where anything is raised, which is raised on."""
+        await self.begin_transaction()
+        try:
+            yield
+            await self.commit_transaction()
+        except BaseException:
+            if self._transactor().core.is_open:
+                await self.abort_transaction()
+            raise
+
+    def _transactor(self) -> Transactor:
+        transactor = self._running().transactor
+        if transactor is None:
+            raise IllegalTransactionState("this producer has no transactional.id")
+        return transactor
+
     def _running(self) -> Sender:
         if self._sender is None:
             raise ClientError("the producer is not started, or was closed")
         return self._sender
+
+
+def _in_transaction(transactor: Transactor, offer: Offer) -> Offer:
+    """Only while a transaction is open."""
+
+    def offer_in_transaction(*values: Any, **named: Any) -> bool:
+        transactor.expect_open()
+        return offer(*values, **named)
+
+    return offer_in_transaction
 
 
 def _settle(
@@ -255,3 +396,14 @@ def _settle(
         outcome.set_exception(error)
     elif metadata is not None:
         outcome.set_result(metadata)
+
+
+def _settle_in_transaction(
+    outcome: asyncio.Future[RecordMetadata],
+    error: Exception | None,
+    metadata: RecordMetadata | None,
+) -> None:
+    """The commit tells of every failure: nobody need look here."""
+    _settle(outcome, error, metadata)
+    if error is not None and not outcome.cancelled():
+        outcome.exception()

@@ -16,17 +16,18 @@ import contextlib
 import functools
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 
 from kcli.client.accumulator import Accumulator, Limits
 from kcli.client.cluster import Cluster
 from kcli.client.config import ProducerConfig
-from kcli.client.errors import ClientError, TimedOut
+from kcli.client.errors import ClientError, TimedOut, TransactionAborted
 from kcli.client.identity import fetch_producer_id
 from kcli.client.lane import Batch, Delivered, Lane, OnBatch, Rules
 from kcli.client.outlet import Encoder, Outlet
 from kcli.client.produce import Produced
+from kcli.client.transactor import CONCURRENT_PAUSE, Transactor
 from kcli.client.verdict import DOUBTFUL, NOT_LEADER, Verdict, judge
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import BrokerId, Offset
@@ -52,7 +53,11 @@ class Sender:
         self._on_batch = on_batch
         self._loop = asyncio.get_running_loop()
         self._linger = config.linger_ms / 1000
-        self._rules = Rules(config.enable_idempotence, config.max_in_flight_requests_per_connection)
+        self._rules = Rules(
+            config.enable_idempotence,
+            config.max_in_flight_requests_per_connection,
+            transactional=config.transactional_id is not None,
+        )
         self.accumulator = Accumulator(
             Limits(
                 batch_size=config.batch_size,
@@ -82,6 +87,9 @@ class Sender:
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._tasks: asyncio.TaskGroup | None = None
         self._fatal: Exception | None = None
+        self.transactor = (
+            Transactor(config, cluster, self._rules, self) if self._rules.transactional else None
+        )
 
     # For the producer
 
@@ -90,7 +98,9 @@ class Sender:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 tasks.create_task(self._keep_metadata())
-                if self._config.enable_idempotence:
+                if self.transactor is not None:
+                    tasks.create_task(self.transactor.run())
+                elif self._config.enable_idempotence:
                     self._id_needed.set()
                     tasks.create_task(self._keep_producer_id())
                 for outlet in self._outlets.values():
@@ -156,10 +166,27 @@ class Sender:
         the first that was given.
         """
         error = self._fatal = self._fatal or error
-        for batch in list(self.accumulator.incomplete):
-            self.accumulator.give_up(batch)
-            self._finish(batch, error, -1, -1)
+        self._give_up(list(self.accumulator.incomplete), error)
         self._wake_waiters()
+
+    def _give_up(self, batches: list[Batch], error: Exception) -> None:
+        for batch in batches:
+            # In a transaction the first that fails takes others with it.
+            if not batch.finished:
+                self.accumulator.give_up(batch)
+                self._finish(batch, error, -1, -1)
+
+    # For the transactor
+
+    def give_up_unsent(self, error: Exception) -> None:
+        """All that waits fails; what is in flight still gets its answer, but no further try."""
+        waiting = [b for b in self.accumulator.incomplete if b not in b.lane.in_flight]
+        self._give_up(waiting, error)
+
+    async def returned(self, lanes: Iterable[Lane]) -> None:
+        """Back when nothing of these lanes is in flight."""
+        while any(lane.in_flight for lane in lanes):
+            await self._change()
 
     # What the accumulator tells
 
@@ -167,6 +194,8 @@ class Sender:
         if self._fatal is not None:
             self._loop.call_soon(self.fail, self._fatal)
             return
+        if self.transactor is not None:
+            self.transactor.join(batch.lane)
         if self._linger == 0:
             batch.lane.due = True
             self.enqueue(batch.lane)
@@ -236,15 +265,19 @@ class Sender:
                 f"Expiring {len(batch.records)} record(s) for {batch.lane.partition}:{limit_ms} ms"
                 " has passed since batch creation"
             )
-            self.accumulator.give_up(batch)
-            self._finish(batch, error, -1, -1)
+            self._give_up([batch], error)
         self._set_expiry_timer()
 
     # What the outlets tell
 
     def settle(self, batch: Batch, produced: Produced) -> None:
         lane, error, was_finished = batch.lane, produced.error, batch.finished
-        verdict = judge(error, batch, retries=self._config.retries)
+        verdict = judge(
+            error,
+            batch,
+            retries=self._config.retries,
+            transactional=self.transactor is not None,
+        )
         if verdict is Verdict.DELIVERED:
             for known in lane.answered(batch, appended=True):
                 self._finish(known, None, -1, -1)
@@ -257,11 +290,15 @@ class Sender:
             self.accumulator.split(batch)
         elif verdict is Verdict.FAILED:
             self.fail_batch(batch, _refusal(produced))
+        elif self.transactor is not None and not self.transactor.core.is_sending:
+            self.fail_batch(batch, TransactionAborted("its transaction failed or is aborted"))
         else:
             self._retry(batch, verdict, error)
         if was_finished:
             self.accumulator.free(batch)
             self._wake_waiters()
+        if self.transactor is not None and lane.lost:
+            self.transactor.batch_failed(_refusal(produced))
         if lane.waiting or lane.due:
             self.enqueue(lane)
 
@@ -276,6 +313,8 @@ class Sender:
         if error in NOT_LEADER:
             self._stale.set()
         pause = self._cluster.backoff(batch.attempts + 1)
+        if error is ErrorCode.concurrent_transactions:
+            pause = min(pause, CONCURRENT_PAUSE)
         not_before = self._loop.time() + pause
         if verdict is Verdict.OUT_OF_ORDER:
             lane.out_of_order(batch, not_before)
@@ -315,6 +354,8 @@ class Sender:
             self._call(self._on_batch, delivered)
         for told in batch.on_finish:
             told()
+        if error is not None and self.transactor is not None:
+            self.transactor.batch_failed(error)
         if self._waiters:
             self._wake_waiters()
 

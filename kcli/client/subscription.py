@@ -6,6 +6,7 @@ Pure: no I/O, no clock, no await.
     fetch_offset   the next one to ask a broker for: ahead of it by what lies in chunks
     reset          a ListOffsets spec that shall give the position (a seek to an end, or by
                    auto.offset.reset); until then there is none
+    recall         whether the position shall be what the group has committed, if it has
     generation     rises when the position is set from outside, so that answers to fetches of
                    before are known and dropped
 """
@@ -35,6 +36,7 @@ class Assigned:
     unchecked: bool = False
     fetch_offset: Offset = -1
     reset: int | None = None
+    recall: bool = False
     generation: int = 0
     paused: bool = False
     not_before: float = 0.0
@@ -63,6 +65,7 @@ class Assigned:
         self.error = None
         self.not_before = 0.0
         self.unchecked = False
+        self.recall = False
 
     def arrived(self, chunk: Chunk) -> None:
         self.chunks.append(chunk)
@@ -95,6 +98,8 @@ class Subscription:
 
     def __init__(self) -> None:
         self._assigned: dict[TopicPartition, Assigned] = {}
+        self._last_generation = 0
+        """The highest of any so far: a partition that comes back is of yet another."""
 
     def __iter__(self) -> Iterator[Assigned]:
         return iter(self._assigned.values())
@@ -114,10 +119,17 @@ class Subscription:
     def topics(self) -> dict[str, None]:
         return dict.fromkeys(partition.topic for partition in self._assigned)
 
-    def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Exactly these from now on; those that stay keep their positions."""
+    def assign(self, partitions: Iterable[TopicPartition], *, recall: bool = False) -> None:
+        """Exactly these from now on; those that stay keep their positions, and of the others it may
+        be asked what their group has committed.
+        """
         before = self._assigned
+        for state in before.values():
+            self._last_generation = max(self._last_generation, state.generation)
+        generation = self._last_generation + 1
         self._assigned = {}
         for partition in partitions:
             kept = before.get(partition)
-            self._assigned[partition] = kept or Assigned(partition)
+            self._assigned[partition] = kept or Assigned(
+                partition, recall=recall, generation=generation
+            )

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from kcli.client import configs
 from kcli.client.descriptions import (
+    CreatedTopic,
     NewPartitions,
     NewTopic,
     PartitionDescription,
@@ -94,4 +96,16 @@ def more_partitions(new: Any, name: str, topic: NewPartitions) -> Any:
         assignments=None
         if manual is None
         else [new.topics.assignments(broker_ids=tuple(replicas)) for replicas in manual],
+    )
+
+
+def created_topic(topic: Any) -> CreatedTopic:
+    """As a broker tells that it was made, in the newest version with what it was made."""
+    told = getattr(topic, "configs", None)
+    return CreatedTopic(
+        topic.name,
+        getattr(topic, "topic_id", None),
+        getattr(topic, "num_partitions", -1),
+        getattr(topic, "replication_factor", -1),
+        None if told is None else tuple(configs.entry_of(entry) for entry in told),
     )

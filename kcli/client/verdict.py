@@ -5,7 +5,7 @@ Pure: values in, a decision out (Kafka: Sender.completeBatch and canRetry, Produ
     none, DUPLICATE_SEQUENCE_NUMBER              delivered: by this try, or by an earlier one
     MESSAGE_TOO_LARGE                            in two halves, while it has more than one record
     OUT_OF_ORDER_SEQUENCE_NUMBER                 again; in a new epoch if nothing older is out
-    UNKNOWN_PRODUCER_ID, INVALID_PRODUCER_EPOCH  again, in a new epoch
+    UNKNOWN_PRODUCER_ID, INVALID_PRODUCER_EPOCH  again, in a new epoch; in a transaction it fails
     any retriable code, a lost connection        again
     any other, or `retries` used up              its records fail
 """
@@ -52,7 +52,7 @@ class Verdict(enum.Enum):
     FAILED = enum.auto()
 
 
-def judge(error: ErrorCode, batch: Batch, *, retries: int) -> Verdict:
+def judge(error: ErrorCode, batch: Batch, *, retries: int, transactional: bool = False) -> Verdict:
     """`retries`: how often a batch may be tried again."""
     if error in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
         return Verdict.DELIVERED
@@ -63,6 +63,6 @@ def judge(error: ErrorCode, batch: Batch, *, retries: int) -> Verdict:
     if batch.base_sequence >= 0:
         if error == ErrorCode.out_of_order_sequence_number:
             return Verdict.OUT_OF_ORDER
-        if error in _PRODUCER_UNKNOWN:
+        if error in _PRODUCER_UNKNOWN and not transactional:
             return Verdict.NEW_EPOCH
     return Verdict.AGAIN if error.retriable else Verdict.FAILED

@@ -7,6 +7,10 @@ import threading
 import pytest
 
 from kcli.client.blocking import Blocking
+from kcli.client.listener import RebalanceListener
+from kserver.model import TopicPartition
+
+T0 = TopicPartition("t", 0)
 
 
 class Client:
@@ -99,3 +103,58 @@ def test_a_client_that_cannot_start_leaves_no_thread():
     with pytest.raises(ValueError, match="cannot start"), Blocking(Client, "c", fails=True):
         pass
     assert threading.active_count() == before
+
+
+class Moving(Client):
+    """Tells a listener of partitions within `poll`, and within closing."""
+
+    listener: RebalanceListener | None = None
+
+    def subscribe(self, topics: list[str], *, listener: RebalanceListener) -> None:
+        self.listener = listener
+
+    async def poll(self) -> int:
+        await self.listener.on_assigned([T0])
+        return 1
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.listener.on_lost([T0])
+
+
+class Noting(RebalanceListener):
+    def __init__(self, client) -> None:
+        self.client = client
+        self.heard: list[tuple[str, str, int]] = []
+
+    def on_assigned(self, partitions):
+        self.heard.append(("+", threading.current_thread().name, self.client.add(1, 2)))
+
+    def on_revoked(self, partitions):
+        self.heard.append(("-", threading.current_thread().name, 0))
+
+
+def test_a_listener_is_called_in_the_thread_that_waits_and_may_call_back():
+    me = threading.current_thread().name
+    with Blocking(Moving, "c") as client:
+        noting = Noting(client)
+        client.subscribe(["t"], listener=noting)
+        assert client.poll() == 1
+    assert noting.heard == [("+", me, 3), ("-", me, 0)]
+
+
+def test_what_a_listener_raises_is_raised_by_the_call_that_it_belongs_to():
+    class Failing(RebalanceListener):
+        def on_assigned(self, partitions):
+            raise ValueError("mine")
+
+    class Later(RebalanceListener):
+        async def on_assigned(self, partitions):
+            raise AssertionError("is not run")
+
+    with Blocking(Moving, "c") as client:
+        client.subscribe(["t"], listener=Failing())
+        with pytest.raises(ValueError, match="mine"):
+            client.poll()
+        client.subscribe(["t"], listener=Later())
+        with pytest.raises(TypeError, match="no coroutine function"):
+            client.poll()

@@ -350,3 +350,23 @@ def test_a_bootstrap_server_that_is_no_broker_is_passed_over():
         await cluster.close()
 
     simulate(main, 1)
+
+
+def test_what_may_wait_for_long_has_a_line_of_its_own():
+    """A broker answers one connection in order: nobody else's question waits there."""
+
+    async def main(loop: SimLoop) -> None:
+        broker = ScriptedBroker(loop)
+        broker.on(METADATA, metadata(broker))
+        await broker.start()
+        cluster = cluster_of(broker.address)
+        await cluster.refresh(())
+        shared = await cluster.peer(0)
+        apart = await cluster.peer(0, line="slow", answer_ms=1 << 20)
+        assert apart is not shared
+        assert await cluster.peer(0, line="slow") is apart
+        assert {await cluster.peer() for _ in range(20)} == {shared}
+        await cluster.close()
+        assert not apart.is_open
+
+    simulate(main, 1)

@@ -100,6 +100,18 @@ def test_idempotence_that_was_asked_for_refuses_what_contradicts_it(given):
         ProducerConfig.of(given | {"enable.idempotence": "true"})
 
 
+@pytest.mark.parametrize("given", [{"enable.idempotence": "false"}, {"acks": "1"}, {"retries": 0}])
+def test_transactions_need_idempotence_and_have_one_phase(given):
+    name = {"transactional.id": "x"}
+    assert ProducerConfig.of(name).enable_idempotence
+    with pytest.raises(ConfigError, match=r"Cannot set a transactional\.id without"):
+        ProducerConfig.of(name | given)
+    two = "transaction.two.phase.commit.enable"
+    assert ProducerConfig.of(name | {two: "false"}).transactional_id == "x"
+    with pytest.raises(ConfigError, match=f"{two}: two-phase commit .* is not supported"):
+        ProducerConfig.of(name | {two: "true"})
+
+
 def test_the_delivery_timeout_leaves_room_for_a_linger_and_a_request():
     config = ProducerConfig.of({"linger.ms": "100000", "request.timeout.ms": "50000"})
     assert config.delivery_timeout_ms == 150_000
@@ -122,3 +134,21 @@ def test_a_mapping_is_taken_for_a_configuration_and_its_warnings_are_logged(capl
     assert not caplog.text
     assert AdminConfig.taken({"retries": 3, "xyzzy": 1}).retries == 3
     assert "xyzzy is not a known setting" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"group.remote.assignor": "range"}, "cannot be set when group.protocol=CLASSIC"),
+        (
+            {"group.protocol": "consumer", "session.timeout.ms": "9"},
+            "session.timeout.ms cannot be set when group.protocol=CONSUMER",
+        ),
+        ({"heartbeat.interval.ms": "45000"}, "45000 is not lower than 45000"),
+        ({"group.id": " "}, "should not be an empty string"),
+        ({"enable.auto.commit": "true"}, r"when default group id \(null\) is used"),
+    ],
+)
+def test_what_cannot_go_together_in_a_group_is_refused(given, reason):
+    with pytest.raises(ConfigError, match=reason):
+        ConsumerConfig.of(given)

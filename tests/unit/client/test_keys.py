@@ -415,16 +415,34 @@ def test_interceptor_classes_are_made_and_asked():
 
 ELSEWHERE = {
     "acks": "test_producer.test_acks_are_asked_for_and_without_them_nothing_is_awaited",
+    "auto.commit.interval.ms": (
+        "test_commits.test_auto_commit_interval_ms_is_how_often_poll_commits"
+    ),
     "auto.offset.reset": "test_consumer.test_without_a_position_the_reset_says_where_to_start",
     "batch.size": "test_accumulator.test_records_gather_in_a_batch_until_it_is_full",
     "bootstrap.servers": "test_cluster.test_any_broker_is_one_that_answers",
     "buffer.memory": "test_producer.test_when_memory_is_full_sending_waits_and_everything_arrives",
     "compression.type": "test_producer.test_batches_are_compressed_as_configured",
     "delivery.timeout.ms": "test_sender.test_a_record_that_is_not_delivered_in_time_expires",
+    "enable.auto.commit": (
+        "test_commits.test_enable_auto_commit_commits_when_partitions_go_and_at_the_end"
+    ),
     "enable.idempotence": (
         "test_producer.test_without_idempotence_they_have_none_and_no_identity_is_fetched"
     ),
+    "exclude.internal.topics": (
+        "test_membership.test_a_pattern_is_what_matches_now_and_exclude_internal_topics_hides_some"
+    ),
     "fetch.max.wait.ms": "test_consumer.test_a_poll_without_records_ends_in_its_time",
+    "group.id": "test_membership.test_group_id_and_what_the_member_is_like_are_told",
+    "group.instance.id": (
+        "test_membership.test_group_instance_id_makes_a_member_that_does_not_leave"
+    ),
+    "group.protocol": "test_consumer_group.test_group_protocol_consumer_has_but_one_request",
+    "group.remote.assignor": (
+        "test_consumer_group.test_the_first_heartbeat_says_all_and_the_next_what_has_changed"
+    ),
+    "heartbeat.interval.ms": ("test_membership.test_heartbeat_interval_ms_is_kept_between_polls"),
     "isolation.level": (
         "test_consumer.test_read_committed_is_asked_for_and_its_end_is_the_stable_one"
     ),
@@ -434,11 +452,27 @@ ELSEWHERE = {
     "max.block.ms": (
         "test_producer.test_when_memory_stays_full_sending_is_given_up_after_max_block"
     ),
+    "max.poll.interval.ms": (
+        "test_membership.test_max_poll_interval_ms_without_a_poll_ends_the_membership"
+    ),
     "max.request.size": "test_sender.test_a_request_is_no_larger_than_max_request_size",
     "metadata.recovery.strategy": "test_cluster.test_without_that_strategy_they_are_not",
+    "partition.assignment.strategy": (
+        "test_membership.test_group_id_and_what_the_member_is_like_are_told"
+    ),
     "partitioner.class": "test_intake.test_round_robin_takes_one_partition_after_the_other",
     "partitioner.ignore.keys": "test_intake.test_keys_can_be_ignored",
     "retries": "test_sender.test_retries_have_a_limit_if_one_is_set",
+    "session.timeout.ms": ("test_membership.test_group_id_and_what_the_member_is_like_are_told"),
+    "transaction.timeout.ms": (
+        "test_transactor.test_a_transaction_takes_transaction_timeout_ms_along"
+    ),
+    "transaction.two.phase.commit.enable": (
+        "test_config.test_transactions_need_idempotence_and_have_one_phase"
+    ),
+    "transactional.id": (
+        "test_transactor.test_by_the_older_protocol_partitions_and_offsets_are_announced"
+    ),
     "value.deserializer": "test_deserializing.test_settings_name_them",
     "value.serializer": (
         "test_intake.test_a_serializer_that_is_given_goes_before_the_one_that_is_named"

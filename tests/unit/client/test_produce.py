@@ -34,19 +34,24 @@ parts_of_topics = st.dictionaries(
 
 
 @given(
-    st.sampled_from(VERSIONS), parts_of_topics, st.sampled_from([-1, 0, 1]), st.integers(0, 90_000)
+    st.sampled_from(VERSIONS),
+    parts_of_topics,
+    st.sampled_from([-1, 0, 1]),
+    st.integers(0, 90_000),
+    st.none() | st.text(min_size=1, max_size=200),
 )
-def test_the_bytes_are_those_of_kios_writer(version, topics, acks, timeout_ms):
+def test_the_bytes_are_those_of_kios_writer(version, topics, acks, timeout_ms, transactional_id):
     by_id = version >= BY_TOPIC_ID
     parts = [
         Part(IDS[name] if by_id else name, partition, batch[:9], batch[9:])
         for name, partitions in topics.items()
         for partition, batch in partitions.items()
     ]
-    body = b"".join(request_body(version, parts, acks=acks, timeout_ms=timeout_ms))
+    given = {"acks": acks, "timeout_ms": timeout_ms, "transactional_id": transactional_id}
+    body = b"".join(request_body(version, parts, **given))
     new = request(PRODUCE, version)
     entity = new(
-        transactional_id=None,
+        transactional_id=transactional_id,
         acks=acks,
         timeout=datetime.timedelta(milliseconds=timeout_ms),
         topic_data=[

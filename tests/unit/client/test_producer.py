@@ -7,13 +7,11 @@ import datetime
 
 import pytest
 
-from kcli.client.config import ProducerConfig
 from kcli.client.errors import ClientError, TimedOut
 from kcli.client.identity import INIT_PRODUCER_ID
 from kcli.client.lane import Delivered, RecordMetadata
 from kcli.client.produce import PRODUCE
-from kcli.client.producer import Producer
-from kserver.errors import ConfigError, ErrorCode, KafkaError
+from kserver.errors import ErrorCode, KafkaError
 from kserver.wire.compression import Compression
 from tests.support.producing import run
 from tests.support.scripted_broker import METADATA, metadata
@@ -290,9 +288,3 @@ def test_whole_batches_are_heard_of():
     assert (good.topic, good.partition, good.offset, good.error) == ("t", 0, 0, None)
     assert good.records == [(1234, b"k", b"%d" % n, ()) for n in range(3)]
     assert bad.error.code is ErrorCode.invalid_timestamp
-
-
-def test_transactions_are_refused_rather_than_left_out():
-    config = ProducerConfig.of({"bootstrap.servers": "a:1", "transactional.id": "x"})
-    with pytest.raises(ConfigError, match="transactions are not supported so far"):
-        Producer(config)

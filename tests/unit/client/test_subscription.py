@@ -89,3 +89,19 @@ def test_a_position_of_unknown_epoch_needs_no_check():
     state.leader_changed(3)
     state.leader_changed(4)
     assert not state.unchecked
+
+
+def test_a_partition_that_comes_back_is_not_taken_for_what_it_was():
+    subscription = Subscription()
+    subscription.assign([A])
+    subscription[A].seek(5)
+    before = subscription[A].generation
+    subscription.assign([])
+    subscription.assign([A])
+    subscription[A].seek(3)
+    assert subscription[A].generation > before, "an answer on its way would be believed"
+    once_more = subscription[A].generation
+    subscription.assign([])
+    subscription.assign([])
+    subscription.assign([A])
+    assert subscription[A].generation > once_more

@@ -1,0 +1,197 @@
+"""Commits: how far a group has come with each partition, told to its coordinator and asked of it.
+
+`commit` tries until default.api.timeout.ms, `attempt` once.  Who commits is told with it, and so a
+member that was left behind is fenced: CommitFailed where the partitions are others' by now,
+RebalanceInProgress where they may become so, and the next poll tells.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, Protocol, TypeVar
+
+from kcli.client.config import ConsumerConfig
+from kcli.client.errors import CommitFailed, RebalanceInProgress
+from kcli.client.group_coordinator import GroupCoordinator
+from kcli.client.group_descriptions import CommittedOffset
+from kcli.client.group_metadata import GroupMetadata
+from kcli.client.member import OFFSET_COMMIT, Identity, Means, Member
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import TopicPartition
+
+T = TypeVar("T")
+
+OFFSET_FETCH = 9
+# Later versions have topic ids in place of names.
+BY_NAME = 9
+# OffsetFetch takes many groups from here on (KIP-709), and who asks (KIP-848).
+MANY_GROUPS = 8
+
+LEFT_BEHIND = (
+    "Offset commit cannot be completed since the consumer is not part of an active group for "
+    "automatic partition assignment; it is likely that the consumer was kicked out of the group."
+)
+REBALANCING = (
+    "Offset commit cannot be completed since the consumer is undergoing a rebalance for auto "
+    "partition assignment. You can try completing the rebalance by calling poll() and then retry "
+    "the operation."
+)
+
+
+class Committer(Protocol):
+    """Whom commits are made for."""
+
+    def looking_up_as(self) -> GroupMetadata: ...
+
+    def committing_as(self) -> GroupMetadata:
+        """CommitFailed or RebalanceInProgress while it may not commit."""
+
+    def judge(self, code: ErrorCode, asked: GroupMetadata) -> Means:
+        """What a refusal means to who asked; KafkaError for what is fatal."""
+
+
+class NoMember:
+    """A consumer that assigns itself: only an empty group takes its offsets."""
+
+    def __init__(self, group_id: str) -> None:
+        self._group_id = group_id
+
+    def looking_up_as(self) -> GroupMetadata:
+        return GroupMetadata(self._group_id)
+
+    def committing_as(self) -> GroupMetadata:
+        return GroupMetadata(self._group_id)
+
+    def judge(self, code: ErrorCode, asked: GroupMetadata) -> Means:
+        return Member().answered(OFFSET_COMMIT, code, Identity())
+
+
+class Commits:
+    def __init__(self, config: ConsumerConfig, coordinator: GroupCoordinator) -> None:
+        self._config = config
+        self._coordinator = coordinator
+        self._cluster = coordinator.cluster
+        self.committer: Committer = NoMember(coordinator.group_id)
+
+    async def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """CommitFailed, RebalanceInProgress, KafkaError, TimedOut."""
+        await self._until_done("commitSync", lambda: self.attempt(offsets))
+
+    async def committed(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, CommittedOffset | None]:
+        """None where nothing is committed."""
+        return await self._until_done("committed", lambda: self.look_up(partitions))
+
+    async def _until_done(self, call: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        deadline = self._cluster.deadline(self._config.default_api_timeout_ms)
+        return await self._cluster.retry(call, deadline, attempt)
+
+    async def attempt(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """As `commit`, once: OSError, or a KafkaError that is retriable, may pass."""
+        if not offsets:
+            return
+        asked = self.committer.committing_as()
+
+        def build(new: Any, version: int) -> Any:
+            topics: dict[str, list[Any]] = defaultdict(list)
+            for (topic, partition), offset in offsets.items():
+                topics[topic].append(
+                    new.topics.partitions(
+                        partition_index=partition,
+                        committed_offset=offset.offset,
+                        committed_leader_epoch=(
+                            -1 if offset.leader_epoch is None else offset.leader_epoch
+                        ),
+                        committed_metadata=offset.metadata,
+                    )
+                )
+            return new(
+                group_id=asked.group_id,
+                # The field's name before KIP-848, and since.
+                generation_id=asked.generation_id,
+                generation_id_or_member_epoch=asked.generation_id,
+                member_id=asked.member_id,
+                group_instance_id=asked.group_instance_id,
+                topics=[new.topics(name=name, partitions=of) for name, of in topics.items()],
+            )
+
+        answer = await self._coordinator.call(OFFSET_COMMIT, build, at_most=BY_NAME)
+        for topic in answer.topics:
+            for p in topic.partitions:
+                if p.error_code != ErrorCode.none:
+                    self._refused(
+                        p.error_code, TopicPartition(topic.name, p.partition_index), asked
+                    )
+
+    def _refused(self, code: ErrorCode, partition: TopicPartition, asked: GroupMetadata) -> None:
+        what = f"committing an offset of {partition}"
+        try:
+            means = self.committer.judge(code, asked)
+        except KafkaError as error:
+            raise KafkaError(code, what) from error
+        match means:
+            case Means.AGAIN:
+                again = code if code.retriable else ErrorCode.coordinator_load_in_progress
+                raise KafkaError(again, f"{what}: {code.name}")
+            case Means.MOVED:
+                self._coordinator.lost(code.name)
+                raise KafkaError(ErrorCode.coordinator_not_available)
+            case Means.REJOIN:
+                raise RebalanceInProgress(REBALANCING)
+            case Means.PAST:
+                self.committer.committing_as()
+                raise CommitFailed(LEFT_BEHIND)
+            case Means.UNKNOWN | Means.STALE:
+                raise CommitFailed(LEFT_BEHIND)
+
+    async def look_up(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, CommittedOffset | None]:
+        """As `committed`, once.  Offsets of transactions that are not decided are waited for."""
+        if not partitions:
+            return {}
+        asked = self.committer.looking_up_as()
+
+        def build(new: Any, version: int) -> Any:
+            many = version >= MANY_GROUPS
+            kind = (new.groups if many else new).topics
+            topics: dict[str, list[int]] = defaultdict(list)
+            for topic, partition in partitions:
+                topics[topic].append(partition)
+            wanted = [kind(name=name, partition_indexes=of) for name, of in topics.items()]
+            if not many:
+                return new(group_id=asked.group_id, topics=wanted, require_stable=True)
+            group = new.groups(
+                group_id=asked.group_id,
+                member_id=asked.member_id or None,
+                member_epoch=asked.generation_id,
+                topics=wanted,
+            )
+            return new(groups=[group], require_stable=True)
+
+        answer = await self._coordinator.call(OFFSET_FETCH, build, at_most=BY_NAME)
+        group = answer.groups[0] if hasattr(answer, "groups") else answer
+        self._check(getattr(group, "error_code", ErrorCode.none), f"group {asked.group_id}")
+        found: dict[TopicPartition, CommittedOffset | None] = dict.fromkeys(partitions)
+        for topic in group.topics:
+            for p in topic.partitions:
+                partition = TopicPartition(topic.name, p.partition_index)
+                self._check(p.error_code, f"the committed offset of {partition}")
+                if p.committed_offset >= 0:
+                    epoch = getattr(p, "committed_leader_epoch", -1)
+                    found[partition] = CommittedOffset(
+                        p.committed_offset, None if epoch < 0 else epoch, p.metadata or ""
+                    )
+        return found
+
+    def _check(self, code: ErrorCode, what: str) -> None:
+        if code == ErrorCode.none:
+            return
+        if code in (ErrorCode.not_coordinator, ErrorCode.coordinator_not_available):
+            self._coordinator.lost(code.name)
+        if code in (ErrorCode.stale_member_epoch, ErrorCode.unknown_member_id):
+            # The next heartbeat tells; then the epoch is another.
+            raise KafkaError(ErrorCode.coordinator_load_in_progress, what)
+        raise KafkaError(code, what)

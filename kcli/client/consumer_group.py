@@ -1,0 +1,321 @@
+"""ConsumerMembership: a consumer's part in a group whose coordinator shares out (KIP-848).
+
+There is but one request, the heartbeat: it tells what the member wants and has, its answer what it
+should have, and how soon the next is due.  Partitions are given up and taken over within the
+reader's `poll`, as with the classic protocol (`membership.py`), and none but those that move.
+States and the meaning of answers: `consumer_member.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import datetime
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from kcli.client.commits import LEFT_BEHIND
+from kcli.client.config import ConsumerConfig
+from kcli.client.consumer_member import (
+    COMMIT_MEANINGS,
+    CONSUMER_GROUP_HEARTBEAT,
+    NOT_SUPPORTED,
+    ConsumerMember,
+    Described,
+    Owned,
+    State,
+)
+from kcli.client.errors import CommitFailed
+from kcli.client.group_coordinator import GroupCoordinator, is_passing
+from kcli.client.group_metadata import GroupMetadata
+from kcli.client.interest import Interest
+from kcli.client.member import Means
+from kcli.client.membership import LEAVE_WITHIN_S, Owner
+from kserver.errors import ErrorCode, KafkaError, ProtocolError
+from kserver.model import TopicPartition
+
+# The coordinator takes regular expressions from here on.
+WITH_REGEX = 1
+REGEX_NOT_SUPPORTED = (
+    "The cluster does not support resolution of SubscriptionPattern on the broker side."
+)
+
+Given: TypeAlias = dict[tuple[UUID, int], TopicPartition]
+
+_logger = logging.getLogger(__name__)
+
+
+class ConsumerMembership:
+    """`wake` is called when `poll` has something to do."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        coordinator: GroupCoordinator,
+        interest: Interest,
+        owner: Owner,
+        wake: Callable[[], object],
+        chance: Random,
+    ) -> None:
+        self._config = config
+        self._coordinator = coordinator
+        self._interest = interest
+        self._owner = owner
+        self._wake = wake
+        self._loop = asyncio.get_running_loop()
+        id = base64.urlsafe_b64encode(chance.randbytes(16)).decode().rstrip("=")
+        self._member = ConsumerMember(id, self._described())
+        self._given: Given = {}
+        self._news = asyncio.Event()
+        self._settling: asyncio.Task[None] | None = None
+        self._beating: asyncio.Task[None] | None = None
+        self._is_polling = False
+        self._polled_at = self._loop.time()
+        self._failure: KafkaError | None = None
+
+    def _described(self) -> Described:
+        config = self._config
+        return Described(
+            self._interest.topics(),
+            self._interest.regex,
+            config.group_instance_id,
+            config.client_rack or None,
+            config.group_remote_assignor,
+            config.max_poll_interval_ms,
+        )
+
+    # Who it is
+
+    def metadata(self) -> GroupMetadata:
+        member = self._member
+        return GroupMetadata(
+            self._coordinator.group_id,
+            member.epoch if member.is_member else -1,
+            member.member_id,
+            self._config.group_instance_id,
+        )
+
+    def looking_up_as(self) -> GroupMetadata:
+        """A member's epoch is checked; one that has none yet may ask as anybody."""
+        if not self._member.is_member:
+            return GroupMetadata(self._coordinator.group_id)
+        return self.metadata()
+
+    def committing_as(self) -> GroupMetadata:
+        if not self._member.is_member:
+            raise CommitFailed(LEFT_BEHIND)
+        return self.metadata()
+
+    def judge(self, code: ErrorCode, asked: GroupMetadata) -> Means:
+        means = COMMIT_MEANINGS.get(code, Means.FATAL)
+        if means is Means.FATAL:
+            raise KafkaError(code)
+        return means
+
+    # In the reader's poll
+
+    def polling(self, now: bool) -> None:
+        """Whether the reader waits in poll from now on: then it is not late."""
+        self._is_polling = now
+        self._polled_at = self._loop.time()
+
+    def request_rejoin(self, reason: str) -> None:
+        """The coordinator alone decides on that."""
+
+    async def poll(self) -> bool:
+        """Go on with what there is to do; whether what is owned may be read meanwhile.
+
+        KafkaError for what keeps it out of the group, and whatever a listener raises.
+        """
+        member = self._member
+        if self._failure is not None:
+            raise self._failure
+        if not self._interest.is_known:
+            return True
+        while True:
+            if member.state is State.LOST:
+                self._settling = None
+                self._given = {}
+                if owned := self._owner.owned():
+                    await self._owner.lose(owned)
+                member.lost_is_told()
+            member.subscribe(self._described())
+            if self._beating is None:
+                self._beating = self._loop.create_task(self._keep_beating())
+            if member.has_news:
+                self._news.set()
+            if member.state is not State.RECONCILING:
+                return True
+            by_id = self._interest.names_by_id()
+            target = {
+                (id, n): TopicPartition(by_id[id], n) for id, n in member.target if id in by_id
+            }
+            if target.keys() == member.owned:
+                # The rest is of topics whose names are not known yet.
+                self._interest.look()
+                return True
+            if not self._is_settled(target):
+                return False
+            await self._reconcile(target)
+
+    def _is_settled(self, target: Given) -> bool:
+        """Whether what was read is committed, as far as that can be."""
+        if self._settling is None:
+            if self._member.owned <= target.keys():
+                return True
+            self._settling = self._owner.settle()
+            if self._settling is None:
+                return True
+            self._settling.add_done_callback(lambda _: self._wake())
+        if not self._settling.done():
+            return False
+        self._settling = None
+        return True
+
+    async def _reconcile(self, target: Given) -> None:
+        """Of a topic that was deleted and made anew, the partitions are others."""
+        if revoked := [p for key, p in self._given.items() if key not in target]:
+            await self._owner.revoke(revoked)
+        if self._member.state is not State.RECONCILING:
+            return
+        self._given = target
+        self._member.reconciled(target)
+        self._news.set()
+        await self._owner.assign(sorted(target.values()))
+
+    # Beating
+
+    async def _keep_beating(self) -> None:
+        tries = 0
+        beat_at = self._loop.time()
+        while True:
+            late_at = self._polled_at + self._config.max_poll_interval_ms / 1000
+            if self._is_polling or self._member.state is State.LOST:
+                late_at = beat_at
+            now = self._loop.time()
+            if (wait := min(beat_at, late_at) - now) > 0:
+                self._news.clear()
+                try:
+                    async with asyncio.timeout(wait):
+                        await self._news.wait()
+                except TimeoutError:
+                    continue
+                if tries == 0:
+                    beat_at = self._loop.time()
+                continue
+            if self._member.state is State.LOST:
+                # The reader is to be told before it joins again.
+                self._news.clear()
+                await self._news.wait()
+                beat_at = self._loop.time()
+                continue
+            if not self._is_polling and now >= late_at:
+                _logger.warning(
+                    "consumer poll timeout has expired: the time between polls was longer than "
+                    "max.poll.interval.ms; the group is left"
+                )
+                await self._leave()
+                self._wake()
+                continue
+            try:
+                pause = await self._beat()
+                tries = 0
+            except (OSError, KafkaError, ProtocolError) as error:
+                self._member.unheard()
+                if isinstance(error, KafkaError) and not is_passing(error):
+                    self._failure = error
+                    self._wake()
+                    return
+                _logger.debug("heartbeat: %s", error)
+                tries += 1
+                pause = self._coordinator.cluster.backoff(tries)
+            beat_at = self._loop.time() + pause
+
+    async def _beat(self) -> float:
+        """Seconds until the next is due."""
+        member = self._member
+        said = member.heartbeat()
+        member.sent(said)
+        answer = await self._call(said)
+        match member.answered(answer.error_code, said, answer.error_message):
+            case Means.MOVED:
+                self._coordinator.lost(answer.error_code.name)
+                raise KafkaError(ErrorCode.coordinator_not_available)
+            case Means.AGAIN:
+                raise KafkaError(answer.error_code)
+            case Means.DONE:
+                assignment = answer.assignment and _owned(answer.assignment.topic_partitions)
+                member_id = answer.member_id or member.member_id
+                member.heard(said, answer.member_epoch, member_id, assignment)
+        if member.state in (State.RECONCILING, State.LOST):
+            self._wake()
+        if member.has_news:
+            return 0
+        interval: datetime.timedelta = answer.heartbeat_interval
+        return interval.total_seconds()
+
+    async def _call(self, said: dict[str, Any]) -> Any:
+        if not await self._coordinator.knows(CONSUMER_GROUP_HEARTBEAT):
+            raise KafkaError(ErrorCode.unsupported_version, NOT_SUPPORTED)
+        if said.get("regex") and not await self._coordinator.knows(
+            CONSUMER_GROUP_HEARTBEAT, WITH_REGEX
+        ):
+            raise KafkaError(ErrorCode.unsupported_version, REGEX_NOT_SUPPORTED)
+
+        def build(new: Any, version: int) -> Any:
+            owned = said.get("owned")
+            return new(
+                group_id=self._coordinator.group_id,
+                member_id=said["member_id"],
+                member_epoch=said["member_epoch"],
+                instance_id=said.get("instance_id"),
+                rack_id=said.get("rack_id"),
+                rebalance_timeout=datetime.timedelta(
+                    milliseconds=said.get("rebalance_timeout_ms", -1)
+                ),
+                subscribed_topic_names=said.get("topics"),
+                subscribed_topic_regex=said.get("regex"),
+                server_assignor=said.get("server_assignor"),
+                topic_partitions=None if owned is None else _by_topic(new, owned),
+            )
+
+        return await self._coordinator.call(CONSUMER_GROUP_HEARTBEAT, build)
+
+    # Leaving
+
+    async def close(self, reason: str) -> None:
+        """Leave the group; what it owned is no concern of this."""
+        tasks = [task for task in (self._beating, self._settling) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._beating = self._settling = None
+        await self._leave()
+
+    async def _leave(self) -> None:
+        member = self._member
+        was_member = member.is_member
+        said = member.leave()
+        member.lose()
+        if not was_member or self._coordinator.node is None:
+            return
+        try:
+            async with asyncio.timeout(LEAVE_WITHIN_S):
+                await self._call(said)
+        except (OSError, KafkaError, ProtocolError) as error:
+            _logger.info("leaving group %s: %s", self._coordinator.group_id, error)
+
+
+def _owned(topic_partitions: Iterable[Any]) -> Owned:
+    return frozenset((t.topic_id, n) for t in topic_partitions for n in t.partitions)
+
+
+def _by_topic(new: Any, owned: Owned) -> list[Any]:
+    topics: dict[UUID, list[int]] = defaultdict(list)
+    for id, n in sorted(owned):
+        topics[id].append(n)
+    return [new.topic_partitions(topic_id=id, partitions=of) for id, of in topics.items()]

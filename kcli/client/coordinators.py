@@ -1,0 +1,116 @@
+"""Coordinators: which broker leads each group or transactional id, asked and asked again.
+
+find              FindCoordinator (key 10), many at once where the broker can (KIP-699)
+of_coordinators   a question about each key, put to its coordinator
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, TypeVar
+
+from kcli.client.cluster import Cluster, Node, node_of
+from kcli.client.descriptions import CoordinatorType
+from kcli.client.offsets import left_out
+from kserver.errors import ErrorCode, KafkaError
+from kserver.peer import Peer
+from kserver.wire import versions
+
+T = TypeVar("T")
+
+FIND_COORDINATOR = 10
+# Takes many keys from here on.
+MANY_COORDINATORS = 4
+
+_MOVED = frozenset({ErrorCode.not_coordinator, ErrorCode.coordinator_not_available})
+
+
+async def find(
+    cluster: Cluster, keys: Collection[str], kind: CoordinatorType
+) -> dict[str, Node | KafkaError]:
+    """As any broker knows it now: one that is not available yet is a refusal."""
+    if not keys:
+        return {}
+    peer = await cluster.peer()
+    version = peer.version(FIND_COORDINATOR)
+    new = versions.request(FIND_COORDINATOR, version)
+    if version >= MANY_COORDINATORS:
+        answer = await peer.call(new(key_type=kind, coordinator_keys=list(keys)))
+        found = {one.key: _coordinator(one) for one in answer.coordinators}
+    else:
+        found = {k: _coordinator(await peer.call(new(key=k, key_type=kind))) for k in keys}
+    return {key: found.get(key) or left_out() for key in keys}
+
+
+async def of_coordinators(
+    cluster: Cluster,
+    call: str,
+    keys: Collection[str],
+    kind: CoordinatorType,
+    deadline: float,
+    ask: Callable[[Peer, Node, list[str]], Awaitable[dict[str, T | KafkaError]]],
+) -> dict[str, T | KafkaError]:
+    """What `ask` is told of each key by the key's coordinator.
+
+    A coordinator that moved, loads or is not there yet is tried until the deadline; what it said
+    last is then the refusal of its keys.
+    """
+    nodes: dict[str, Node] = {}
+    found: dict[str, T | KafkaError] = {}
+    refused: dict[str, KafkaError] = {}
+
+    async def attempt() -> None:
+        refused.clear()
+        pending = [key for key in keys if key not in found]
+        located = await find(cluster, [key for key in pending if key not in nodes], kind)
+        for key, where in located.items():
+            if isinstance(where, KafkaError):
+                settle(key, where)
+            else:
+                nodes[key] = where
+        by_node: dict[Node, list[str]] = defaultdict(list)
+        for key in pending:
+            if key in nodes:
+                by_node[nodes[key]].append(key)
+        asked = (ask_one(node, of) for node, of in by_node.items())
+        failures = await asyncio.gather(*asked, return_exceptions=True)
+        if errors := [error for error in (*failures, *refused.values()) if error is not None]:
+            raise errors[0]
+
+    async def ask_one(node: Node, of: list[str]) -> None:
+        try:
+            answer = await ask(await cluster.peer(node.id), node, of)
+        except KafkaError as error:
+            if error.code == ErrorCode.broker_not_available:
+                # It has gone, or come, and not every broker has heard of it.
+                error = KafkaError(ErrorCode.coordinator_not_available, error.message)
+            answer = dict.fromkeys(of, error)
+        except OSError:
+            for key in of:
+                del nodes[key]
+            raise
+        for key in of:
+            settle(key, answer.get(key, left_out()))
+
+    def settle(key: str, result: T | KafkaError) -> None:
+        if not isinstance(result, KafkaError) or not result.code.retriable:
+            found[key] = result
+            return
+        refused[key] = result
+        if result.code in _MOVED:
+            nodes.pop(key, None)
+
+    if keys:
+        try:
+            await cluster.retry(call, deadline, attempt)
+        except KafkaError as error:
+            return {key: found.get(key, refused.get(key, error)) for key in keys}
+    return {key: found[key] for key in keys}
+
+
+def _coordinator(found: Any) -> Node | KafkaError:
+    if found.error_code != ErrorCode.none:
+        return KafkaError(found.error_code, getattr(found, "error_message", None) or "")
+    return node_of(found.node_id, found.host, found.port, None)

@@ -1,0 +1,126 @@
+"""Features of the cluster and their levels (KIP-584): `admin.features`.
+
+describe    ApiVersions (key 18), of any broker or of one
+update      UpdateFeatures (57), by the controller
+"""
+
+from __future__ import annotations
+
+import datetime
+import enum
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from kcli.client.cluster import Cluster, To
+from kcli.client.config import AdminConfig
+from kcli.client.offsets import left_out
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import BrokerId
+from kserver.wire import versions
+
+API_VERSIONS = 18
+UPDATE_FEATURES = 57
+# UpdateFeatures knows kinds of updates and can be tried from here on.
+KINDS = 1
+# And from here on it tells of all updates as one.
+AS_ONE = 2
+
+
+class UpgradeType(enum.IntEnum):
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+    """Also where metadata is lost."""
+
+
+class FeatureUpdate(NamedTuple):
+    """A level of 0 disables the feature."""
+
+    level: int
+    type: UpgradeType = UpgradeType.UPGRADE
+
+
+class FeatureMetadata(NamedTuple):
+    """`supported`: lowest and highest level that the broker knows; `finalized`: the level that the
+    cluster is at, and `epoch` its changes so far, None where the broker does not say.
+    """
+
+    supported: dict[str, tuple[int, int]]
+    finalized: dict[str, int]
+    epoch: int | None
+
+
+class Features:
+    def __init__(self, cluster: Cluster, config: AdminConfig) -> None:
+        self._cluster = cluster
+        self._config = config
+
+    async def describe(self, broker: BrokerId | None = None) -> FeatureMetadata:
+        async def attempt() -> FeatureMetadata:
+            peer = await self._cluster.peer(To.ANY if broker is None else broker)
+            new = versions.request(API_VERSIONS, peer.version(API_VERSIONS))
+            answer = await peer.call(new(client_software_name="k", client_software_version="1"))
+            if answer.error_code != ErrorCode.none:
+                raise KafkaError(answer.error_code)
+            epoch = getattr(answer, "finalized_features_epoch", -1)
+            return FeatureMetadata(
+                {f.name: (f.min_version, f.max_version) for f in _of(answer, "supported_features")},
+                {f.name: f.max_version_level for f in _of(answer, "finalized_features")},
+                epoch if epoch >= 0 else None,
+            )
+
+        return await self._cluster.retry("describeFeatures", self._deadline(), attempt)
+
+    async def update(
+        self, updates: Mapping[str, FeatureUpdate], *, validate_only: bool = False
+    ) -> dict[str, KafkaError | None]:
+        """By feature.  A broker that takes all or none refuses each with the same error."""
+        timeout = datetime.timedelta(milliseconds=self._config.request_timeout_ms)
+
+        async def attempt() -> dict[str, KafkaError | None]:
+            whom = To.ANY if self._config.bootstrap_controllers else To.CONTROLLER
+            peer = await self._cluster.peer(whom)
+            version = peer.version(UPDATE_FEATURES)
+            if validate_only and version < KINDS:
+                raise KafkaError(
+                    ErrorCode.unsupported_version, f"{peer} cannot try an update of features"
+                )
+            new = versions.request(UPDATE_FEATURES, version)
+            answer = await peer.call(
+                new(
+                    timeout=timeout,
+                    feature_updates=[
+                        new.feature_updates(
+                            feature=name,
+                            max_version_level=level,
+                            allow_downgrade=kind is not UpgradeType.UPGRADE,
+                            upgrade_type=kind,
+                        )
+                        for name, (level, kind) in updates.items()
+                    ],
+                    validate_only=validate_only,
+                )
+            )
+            refusal = _refusal(answer)
+            if refusal is not None and refusal.code is ErrorCode.not_controller:
+                self._cluster.forget_controller()
+                raise refusal
+            if refusal is not None or version >= AS_ONE:
+                return dict.fromkeys(updates, refusal)
+            told = {result.feature: _refusal(result) for result in answer.results}
+            return {name: told.get(name, left_out()) for name in updates}
+
+        return await self._cluster.retry("updateFeatures", self._deadline(), attempt)
+
+    def _deadline(self) -> float:
+        return self._cluster.deadline(self._config.default_api_timeout_ms)
+
+
+def _of(answer: Any, field: str) -> Any:
+    return getattr(answer, field, ())
+
+
+def _refusal(item: Any) -> KafkaError | None:
+    if item.error_code == ErrorCode.none:
+        return None
+    return KafkaError(item.error_code, item.error_message or "")

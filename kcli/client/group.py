@@ -1,0 +1,322 @@
+"""Group: what a consumer with a group.id has beyond one without: a membership, and commits.
+
+Which partitions are read is said by `assign`, and then a group is but a name under which offsets
+are committed; or by `subscribe`, and then its members share them out, by one of two protocols
+(group.protocol): `membership.py` or `consumer_group.py`.  What both need of the consumer is here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from random import Random
+from typing import Protocol
+
+from kcli.client.assignors import Assignor
+from kcli.client.cluster import Cluster
+from kcli.client.commits import Commits, Committer, NoMember
+from kcli.client.config import ConsumerConfig
+from kcli.client.errors import ClientError
+from kcli.client.group_coordinator import GroupCoordinator, is_passing
+from kcli.client.group_descriptions import CommittedOffset
+from kcli.client.group_metadata import GroupMetadata
+from kcli.client.interest import Interest, SubscriptionPattern
+from kcli.client.listener import RebalanceListener
+from kcli.client.membership import GRACE_MS, Membership
+from kcli.client.subscription import Subscription
+from kserver.errors import KafkaError, ProtocolError
+from kserver.model import TopicPartition
+
+CLOSED = "the consumer is being closed"
+UNSUBSCRIBED = "the consumer unsubscribed from all topics"
+CLOSE_WITHIN_S = 30.0
+
+_logger = logging.getLogger(__name__)
+
+
+class Member(Committer, Protocol):
+    """A part in a group, by either protocol."""
+
+    def metadata(self) -> GroupMetadata: ...
+
+    def polling(self, now: bool) -> None: ...
+
+    def request_rejoin(self, reason: str) -> None: ...
+
+    async def poll(self) -> bool: ...
+
+    async def close(self, reason: str) -> None: ...
+
+
+class Group:
+    """`reassigned` is called when other partitions are read, `wake` when `poll` has work."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        subscription: Subscription,
+        assignors: Sequence[Assignor],
+        *,
+        reassigned: Callable[[], object],
+        wake: Callable[[], object],
+        chance: Random,
+    ) -> None:
+        assert config.group_id is not None
+        self._config = config
+        self._subscription = subscription
+        self._reassigned = reassigned
+        self._wake = wake
+        self._chance = chance
+        self._loop = asyncio.get_running_loop()
+        self._coordinator = GroupCoordinator(
+            cluster, config.group_id, config.max_poll_interval_ms + GRACE_MS
+        )
+        self._assignors = assignors
+        self.commits = Commits(config, self._coordinator)
+        self._interest = Interest(config, cluster, wake)
+        self._watching: asyncio.Task[None] | None = None
+        self._member: Member | None = None
+        self._listener = RebalanceListener()
+        self._committing: set[asyncio.Task[None]] = set()
+        self._commits_itself = config.enable_auto_commit
+        self._autocommit: asyncio.Task[None] | None = None
+        self._autocommit_at = float("inf")
+        self._autocommit_in(config.auto_commit_interval_ms)
+
+    # What is subscribed to
+
+    @property
+    def is_subscribed(self) -> bool:
+        return self._member is not None
+
+    def topics(self) -> tuple[str, ...]:
+        return self._interest.topics() if self.is_subscribed else ()
+
+    def subscribe(
+        self,
+        names: Iterable[str],
+        pattern: re.Pattern[str] | SubscriptionPattern | None,
+        listener: RebalanceListener | None,
+    ) -> None:
+        if isinstance(pattern, SubscriptionPattern) and not self._by_coordinator:
+            raise ClientError(
+                "Subscribing to a SubscriptionPattern is not supported when using the CLASSIC "
+                "protocol: group.protocol=consumer does"
+            )
+        self._listener = listener or RebalanceListener()
+        self._interest.subscribe(names, pattern)
+        if self._watching is None:
+            self._watching = self._loop.create_task(self._interest.run())
+        if self._member is None:
+            self._member = self._new_member()
+            self.commits.committer = self._member
+        self._wake()
+
+    @property
+    def _by_coordinator(self) -> bool:
+        """Whether the coordinator shares out (KIP-848)."""
+        return self._config.group_protocol.lower() == "consumer"
+
+    def _new_member(self) -> Member:
+        if self._by_coordinator:
+            from kcli.client.consumer_group import ConsumerMembership
+
+            return ConsumerMembership(
+                self._config, self._coordinator, self._interest, self, self._wake, self._chance
+            )
+        return Membership(
+            self._config, self._coordinator, self._assignors, self._interest, self, self._wake
+        )
+
+    async def unsubscribe(self, reason: str = UNSUBSCRIBED) -> None:
+        """Give all back and leave; whatever the listener raises, when that is done."""
+        member = self._member
+        if member is None:
+            return
+        try:
+            await self._give_up_all(member)
+        finally:
+            self._member = None
+            self.commits.committer = NoMember(self._coordinator.group_id)
+            if self._watching is not None:
+                self._watching.cancel()
+                await asyncio.wait([self._watching])
+                self._watching = None
+            await member.close(reason)
+
+    async def _give_up_all(self, member: Member) -> None:
+        if not (owned := self.owned()):
+            return
+        try:
+            member.committing_as()
+        except ClientError:
+            await self.lose(owned)
+        else:
+            await self.revoke(owned)
+
+    def metadata(self) -> GroupMetadata:
+        return (
+            self.commits.committer.committing_as()
+            if self._member is None
+            else self._member.metadata()
+        )
+
+    def request_rejoin(self, reason: str) -> None:
+        if self._member is not None:
+            self._member.request_rejoin(reason)
+            self._wake()
+
+    # In the reader's poll
+
+    def polling(self, now: bool) -> None:
+        if self._member is not None:
+            self._member.polling(now)
+
+    async def poll(self) -> bool:
+        """Whether what is owned may be read now."""
+        if self._member is not None and not await self._member.poll():
+            return False
+        if self._commits_itself and self._loop.time() >= self._autocommit_at:
+            self._begin_autocommit()
+        return True
+
+    async def close(self) -> None:
+        """Commit what was read, and leave."""
+        try:
+            async with asyncio.timeout(CLOSE_WITHIN_S):
+                if (settling := self.settle()) is not None:
+                    await asyncio.wait([settling])
+                if self._committing:
+                    await asyncio.wait(self._committing)
+        except TimeoutError:
+            _logger.warning("offsets could not be committed in time")
+        try:
+            await self.unsubscribe(CLOSED)
+        finally:
+            for task in self._committing:
+                task.cancel()
+            await self._coordinator.close()
+
+    # What happens to partitions
+
+    def owned(self) -> tuple[TopicPartition, ...]:
+        return self._subscription.partitions()
+
+    async def assign(self, partitions: Sequence[TopicPartition]) -> None:
+        before = set(self.owned())
+        self._subscription.assign(partitions, recall=True)
+        self._reassigned()
+        self._autocommit_in(self._config.auto_commit_interval_ms)
+        _logger.info("assigned %s", partitions)
+        await _told(self._listener.on_assigned, [p for p in partitions if p not in before])
+
+    async def revoke(self, partitions: Collection[TopicPartition]) -> None:
+        _logger.info("revoking %s", partitions)
+        try:
+            await _told(self._listener.on_revoked, sorted(partitions))
+        finally:
+            self._drop(partitions)
+
+    async def lose(self, partitions: Collection[TopicPartition]) -> None:
+        _logger.warning("lost %s", partitions)
+        try:
+            await _told(self._listener.on_lost, sorted(partitions))
+        finally:
+            self._drop(partitions)
+
+    def _drop(self, partitions: Collection[TopicPartition]) -> None:
+        dropped = set(partitions)
+        self._subscription.assign([p for p in self.owned() if p not in dropped], recall=True)
+        self._reassigned()
+
+    # Commits
+
+    def consumed(self) -> dict[TopicPartition, CommittedOffset]:
+        """How far each partition was read."""
+        return {
+            state.partition: CommittedOffset(
+                state.position, None if state.epoch < 0 else state.epoch
+            )
+            for state in self._subscription
+            if state.position is not None
+        }
+
+    async def commit(self, offsets: Mapping[TopicPartition, CommittedOffset] | None) -> None:
+        await self._earlier_ones()
+        await self.commits.commit(self.consumed() if offsets is None else offsets)
+
+    def commit_async(
+        self, offsets: Mapping[TopicPartition, CommittedOffset] | None
+    ) -> asyncio.Task[None]:
+        task = self._in_background(
+            self.commits.attempt(self.consumed() if offsets is None else offsets)
+        )
+        task.add_done_callback(_log_failure)
+        return task
+
+    async def _earlier_ones(self) -> None:
+        """What was begun before is not to overtake."""
+        if self._committing:
+            await asyncio.wait(self._committing)
+
+    def _in_background(self, work: Awaitable[None]) -> asyncio.Task[None]:
+        async def working() -> None:
+            await work
+
+        task = self._loop.create_task(working())
+        self._committing.add(task)
+        task.add_done_callback(self._committing.discard)
+        return task
+
+    def settle(self) -> asyncio.Task[None] | None:
+        """The task ends in time whatever happens, and raises nothing."""
+        offsets = self.consumed()
+        if not self._commits_itself or not offsets:
+            return None
+        return self._in_background(self._settled(offsets))
+
+    async def _settled(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        try:
+            await self.commits.commit(offsets)
+        except (KafkaError, ProtocolError, ClientError) as error:
+            _logger.warning("offsets were not committed: %s", error)
+
+    def _begin_autocommit(self) -> None:
+        if self._autocommit is not None and not self._autocommit.done():
+            return
+        if offsets := self.consumed():
+            self._autocommit = self._in_background(self._autocommitted(offsets))
+        self._autocommit_in(self._config.auto_commit_interval_ms)
+
+    def _autocommit_in(self, ms: float) -> None:
+        """Within a poll, which is woken for it, or the next one after."""
+        if self._commits_itself:
+            self._autocommit_at = self._loop.time() + ms / 1000
+            self._loop.call_at(self._autocommit_at, self._wake)
+
+    async def _autocommitted(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        try:
+            await self.commits.attempt(offsets)
+        except (OSError, KafkaError, ProtocolError, ClientError) as error:
+            _logger.info("offsets were not committed now: %s", error)
+            if is_passing(error):
+                self._autocommit_in(self._config.retry_backoff_ms)
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    """Whoever commits in the background may not look at what became of it."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _logger.warning("offsets were not committed: %s", error)
+
+
+async def _told(
+    listen: Callable[[Sequence[TopicPartition]], Awaitable[None] | None],
+    partitions: Sequence[TopicPartition],
+) -> None:
+    heard = listen(partitions)
+    if inspect.isawaitable(heard):
+        await heard

@@ -1,0 +1,73 @@
+"""What is told of groups: listings, members, committed offsets.
+
+Pure: values.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kcli.client.cluster import Node
+from kserver.model import LeaderEpoch, Offset, TopicPartition
+
+CLASSIC = "Classic"
+CONSUMER = "Consumer"
+"""The types of groups of consumers: whose members agree among themselves, and KIP-848's."""
+
+
+class GroupListing(NamedTuple):
+    """`type` (Classic, Consumer, Share, Streams) and `state` are None where the broker does not
+    tell.  `protocol_type` says what the members are: "consumer", "connect", or "" for a group that
+    has only committed offsets.
+    """
+
+    group: str
+    protocol_type: str
+    state: str | None
+    type: str | None
+
+
+class GroupMember(NamedTuple):
+    """`host` is as the broker has it, such as `/127.0.0.1`.
+
+    Of a group by KIP-848 also: the epoch that the member is in, what it shall have, and whether it
+    speaks the new protocol (KIP-1099).
+    """
+
+    id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assignment: tuple[TopicPartition, ...]
+    epoch: int | None = None
+    target: tuple[TopicPartition, ...] | None = None
+    is_upgraded: bool | None = None
+
+
+class GroupDescription(NamedTuple):
+    """`assignor` is "" while there is none; the epochs are those of a group by KIP-848."""
+
+    group: str
+    type: str
+    protocol_type: str
+    state: str
+    assignor: str
+    coordinator: Node
+    members: tuple[GroupMember, ...]
+    epoch: int | None = None
+    target_epoch: int | None = None
+
+
+class CommittedOffset(NamedTuple):
+    """`leader_epoch` is that of the record before it, None where it was not committed."""
+
+    offset: Offset
+    leader_epoch: LeaderEpoch | None = None
+    metadata: str = ""
+
+
+class MemberToRemove(NamedTuple):
+    """A static member by `instance_id`, any other by its id."""
+
+    id: str = ""
+    instance_id: str | None = None

@@ -1,0 +1,459 @@
+"""Groups: listed, described and changed through their coordinators; `admin.groups`.
+
+    async with Admin({"bootstrap.servers": "localhost:9092"}) as admin:
+        for group in await admin.groups.listings():
+            print(group.group, group.state)
+
+As with the rest of Admin, a call takes at most default.api.timeout.ms, and its result holds for
+each item either what was asked or the KafkaError that refused it.  Behind `Blocking`, go through
+`run(lambda admin: admin.groups.listings())`.
+
+    listings         ListGroups (key 16), of every broker
+    describe         ConsumerGroupDescribe (69), or DescribeGroups (15) for classic groups
+    offsets, commit  OffsetFetch (9), OffsetCommit (8)
+    delete           DeleteGroups (42)
+    delete_offsets   OffsetDelete (47)
+    remove_members   LeaveGroup (13)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import Any, TypeVar
+
+from kcli.client.cluster import Cluster, Node
+from kcli.client.config import AdminConfig
+from kcli.client.coordinators import of_coordinators
+from kcli.client.descriptions import CoordinatorType
+from kcli.client.group_descriptions import (
+    CLASSIC,
+    CONSUMER,
+    CommittedOffset,
+    GroupDescription,
+    GroupListing,
+    GroupMember,
+    MemberToRemove,
+)
+from kcli.client.group_protocol import PROTOCOL_TYPE, read_assignment
+from kcli.client.offsets import left_out
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import BrokerId, TopicPartition
+from kserver.peer import Peer
+from kserver.wire import versions
+
+T = TypeVar("T")
+
+OFFSET_COMMIT = 8
+OFFSET_FETCH = 9
+LEAVE_GROUP = 13
+DESCRIBE_GROUPS = 15
+LIST_GROUPS = 16
+DELETE_GROUPS = 42
+OFFSET_DELETE = 47
+CONSUMER_GROUP_DESCRIBE = 69
+
+# ListGroups takes states (KIP-518) and types (KIP-848) from here on.
+BY_STATE = 4
+BY_TYPE = 5
+# OffsetFetch takes null for all partitions from here on, and many groups (KIP-709).
+ALL_PARTITIONS = 2
+MANY_GROUPS = 8
+# The last versions of OffsetCommit and OffsetFetch that name topics and not their ids.
+BY_NAME = 9
+# LeaveGroup takes many members from here on (KIP-345).
+MANY_MEMBERS = 3
+
+_NOT_BY_KIP_848 = frozenset({ErrorCode.group_id_not_found, ErrorCode.unsupported_version})
+_PASSING = frozenset(
+    {
+        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.coordinator_not_available,
+        ErrorCode.not_coordinator,
+        ErrorCode.unstable_offset_commit,
+    }
+)
+_GROUPS_OF_CONSUMERS = frozenset({"", PROTOCOL_TYPE})
+_MEMBER_TYPES = {0: False, 1: True}
+_REASON = "member was removed by an admin"
+
+Partitions = Collection[TopicPartition]
+
+
+class Groups:
+    def __init__(self, cluster: Cluster, config: AdminConfig) -> None:
+        self._cluster = cluster
+        self._config = config
+
+    async def listings(
+        self, states: Collection[str] = (), types: Collection[str] = ()
+    ) -> list[GroupListing]:
+        """Of all brokers, in the order in which they tell; of these states and types, or all.
+
+        KafkaError where a broker is too old to choose by them, or refuses.
+        """
+
+        async def attempt() -> list[GroupListing]:
+            # The coordinator of some groups may have gone since: look who is there each time.
+            await self._cluster.refresh(())
+            answers = await asyncio.gather(
+                *(self._list(broker, states, types) for broker in sorted(self._cluster.nodes)),
+                return_exceptions=True,
+            )
+            listed: dict[str, GroupListing] = {}
+            for answer in answers:
+                if isinstance(answer, BaseException):
+                    raise answer
+                listed |= {group.group: group for group in answer}
+            return [*listed.values()]
+
+        return await self._cluster.retry("listGroups", self._deadline(), attempt)
+
+    async def _list(
+        self, broker: BrokerId, states: Collection[str], types: Collection[str]
+    ) -> list[GroupListing]:
+        peer = await self._cluster.peer(broker)
+        version = peer.version(LIST_GROUPS)
+        if (states and version < BY_STATE) or (types and version < BY_TYPE):
+            choice = "state" if version < BY_STATE else "type"
+            raise KafkaError(
+                ErrorCode.unsupported_version, f"{peer} cannot choose groups by {choice}"
+            )
+        new = versions.request(LIST_GROUPS, version)
+        answer = await peer.call(new(states_filter=tuple(states), types_filter=tuple(types)))
+        if answer.error_code != ErrorCode.none:
+            raise KafkaError(answer.error_code)
+        return [
+            GroupListing(
+                group.group_id,
+                group.protocol_type,
+                getattr(group, "group_state", None) or None,
+                (getattr(group, "group_type", None) or "").capitalize() or None,
+            )
+            for group in answer.groups
+        ]
+
+    async def describe(self, groups: Iterable[str]) -> dict[str, GroupDescription | KafkaError]:
+        """Of groups that are not of consumers the assignments are left out, which only they can
+        read.  Brokers older than 4.0 say of a group that does not exist that it is Dead.
+        """
+
+        async def ask(
+            peer: Peer, coordinator: Node, names: list[str]
+        ) -> dict[str, GroupDescription | KafkaError]:
+            found: dict[str, GroupDescription | KafkaError] = {}
+            if CONSUMER_GROUP_DESCRIBE in peer.versions:
+                new = versions.request(
+                    CONSUMER_GROUP_DESCRIBE, peer.version(CONSUMER_GROUP_DESCRIBE)
+                )
+                answer = await peer.call(new(group_ids=tuple(names)))
+                found = {
+                    group.group_id: _refusal(group) or _described(group, coordinator)
+                    for group in answer.groups
+                    if group.error_code not in _NOT_BY_KIP_848
+                }
+            if classic := tuple(name for name in names if name not in found):
+                new = versions.request(DESCRIBE_GROUPS, peer.version(DESCRIBE_GROUPS))
+                answer = await peer.call(new(groups=classic))
+                for group in answer.groups:
+                    found[group.group_id] = _refusal(group) or _classic(group, coordinator)
+            return found
+
+        return await self._of_groups("describeConsumerGroups", groups, ask)
+
+    async def offsets(
+        self,
+        groups: Iterable[str] | Mapping[str, Partitions | None],
+        *,
+        require_stable: bool = False,
+    ) -> dict[str, dict[TopicPartition, CommittedOffset | KafkaError] | KafkaError]:
+        """What each group committed: of all partitions, or of those that a mapping names; what was
+        never committed is left out.  `require_stable` waits for open transactions (KIP-447).
+        """
+        wanted = groups if isinstance(groups, Mapping) else dict.fromkeys(groups)
+
+        async def ask(
+            peer: Peer, coordinator: Node, names: list[str]
+        ) -> dict[str, dict[TopicPartition, CommittedOffset | KafkaError] | KafkaError]:
+            version = peer.version(OFFSET_FETCH, BY_NAME)
+            new = versions.request(OFFSET_FETCH, version)
+            if version < ALL_PARTITIONS and any(wanted[name] is None for name in names):
+                raise KafkaError(
+                    ErrorCode.unsupported_version, f"{peer} tells offsets of named partitions only"
+                )
+            if version < MANY_GROUPS:
+                return {
+                    name: _committed(
+                        await peer.call(
+                            new(
+                                group_id=name,
+                                topics=_partition_indexes(new.topics, wanted[name]),
+                                require_stable=require_stable,
+                            )
+                        )
+                    )
+                    for name in names
+                }
+            asked = [
+                new.groups(
+                    group_id=name, topics=_partition_indexes(new.groups.topics, wanted[name])
+                )
+                for name in names
+            ]
+            answer = await peer.call(new(groups=asked, require_stable=require_stable))
+            return {group.group_id: _committed(group) for group in answer.groups}
+
+        return await self._of_groups("listConsumerGroupOffsets", wanted, ask)
+
+    async def commit(
+        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """In the place of its members: UNKNOWN_MEMBER_ID while it has any."""
+
+        async def ask(
+            peer: Peer, coordinator: Node, names: list[str]
+        ) -> dict[str, dict[TopicPartition, KafkaError | None] | KafkaError]:
+            new = versions.request(OFFSET_COMMIT, peer.version(OFFSET_COMMIT, BY_NAME))
+            topics: dict[str, list[Any]] = defaultdict(list)
+            for (topic, partition), committed in offsets.items():
+                topics[topic].append(
+                    new.topics.partitions(
+                        partition_index=partition,
+                        committed_offset=committed.offset,
+                        committed_leader_epoch=(
+                            -1 if committed.leader_epoch is None else committed.leader_epoch
+                        ),
+                        committed_metadata=committed.metadata,
+                    )
+                )
+            asked = [new.topics(name=name, partitions=of) for name, of in topics.items()]
+            return {group: _of_partitions(await peer.call(new(group_id=group, topics=asked)))}
+
+        if not offsets:
+            return {}
+        told = (await self._of_groups("alterConsumerGroupOffsets", [group], ask))[group]
+        if isinstance(told, KafkaError):
+            return dict.fromkeys(offsets, told)
+        return {partition: told.get(partition, left_out()) for partition in offsets}
+
+    async def delete(self, groups: Iterable[str]) -> dict[str, KafkaError | None]:
+        """NON_EMPTY_GROUP for one that has members."""
+
+        async def ask(
+            peer: Peer, coordinator: Node, names: list[str]
+        ) -> dict[str, KafkaError | None]:
+            new = versions.request(DELETE_GROUPS, peer.version(DELETE_GROUPS))
+            answer = await peer.call(new(groups_names=tuple(names)))
+            return {one.group_id: _refusal(one) for one in answer.results}
+
+        return await self._of_groups("deleteConsumerGroups", groups, ask)
+
+    async def delete_offsets(
+        self, group: str, partitions: Partitions
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Raises what concerns the whole group, such as GROUP_ID_NOT_FOUND; a partition whose topic
+        the group's members read is refused with GROUP_SUBSCRIBED_TO_TOPIC (KIP-496).
+        """
+
+        async def ask(
+            peer: Peer, coordinator: Node, names: list[str]
+        ) -> dict[str, dict[TopicPartition, KafkaError | None] | KafkaError]:
+            new = versions.request(OFFSET_DELETE, peer.version(OFFSET_DELETE))
+            asked = [
+                new.topics(
+                    name=topic,
+                    partitions=[new.topics.partitions(partition_index=number) for number in of],
+                )
+                for topic, of in _by_topic(partitions).items()
+            ]
+            answer = await peer.call(new(group_id=group, topics=asked))
+            return {group: _refusal(answer) or _of_partitions(answer)}
+
+        told = (await self._of_groups("deleteConsumerGroupOffsets", [group], ask))[group]
+        if isinstance(told, KafkaError):
+            raise told
+        return {partition: told.get(partition, left_out()) for partition in partitions}
+
+    async def remove_members(
+        self, group: str, members: Collection[MemberToRemove] | None = None
+    ) -> dict[MemberToRemove, KafkaError | None]:
+        """Of a classic group: these, or all there are.  Raises what concerns the whole group."""
+        if members is None:
+            description = (await self.describe([group]))[group]
+            if isinstance(description, KafkaError):
+                raise description
+            members = [
+                MemberToRemove(instance_id=member.instance_id)
+                if member.instance_id is not None
+                else MemberToRemove(member.id)
+                for member in description.members
+            ]
+        wanted = tuple(dict.fromkeys(members))
+
+        async def ask(
+            peer: Peer, coordinator: Node, names: list[str]
+        ) -> dict[str, dict[MemberToRemove, KafkaError | None] | KafkaError]:
+            version = peer.version(LEAVE_GROUP)
+            new = versions.request(LEAVE_GROUP, version)
+            if version < MANY_MEMBERS:
+                return {group: await _removed_singly(peer, new, group, wanted)}
+            asked = [
+                new.members(member_id=one.id, group_instance_id=one.instance_id, reason=_REASON)
+                for one in wanted
+            ]
+            answer = await peer.call(new(group_id=group, members=asked))
+            if (refusal := _refusal(answer)) is not None:
+                return {group: refusal}
+            told = {(one.group_instance_id or one.member_id): one for one in answer.members}
+            return {
+                group: {
+                    one: _refusal(told[key]) if key in told else left_out()
+                    for one in wanted
+                    for key in [one.instance_id or one.id]
+                }
+            }
+
+        if not wanted:
+            return {}
+        removed = (await self._of_groups("leaveGroup", [group], ask))[group]
+        if isinstance(removed, KafkaError):
+            raise removed
+        return removed
+
+    def _deadline(self) -> float:
+        return self._cluster.deadline(self._config.default_api_timeout_ms)
+
+    async def _of_groups(
+        self,
+        call: str,
+        groups: Iterable[str],
+        ask: Callable[[Peer, Node, list[str]], Awaitable[dict[str, T | KafkaError]]],
+    ) -> dict[str, T | KafkaError]:
+        names = list(dict.fromkeys(groups))
+        return await of_coordinators(
+            self._cluster, call, names, CoordinatorType.GROUP, self._deadline(), ask
+        )
+
+
+def _refusal(item: Any) -> KafkaError | None:
+    if item.error_code == ErrorCode.none:
+        return None
+    return KafkaError(item.error_code, getattr(item, "error_message", None) or "")
+
+
+def _described(group: Any, coordinator: Node) -> GroupDescription:
+    return GroupDescription(
+        group.group_id,
+        CONSUMER,
+        PROTOCOL_TYPE,
+        group.group_state,
+        group.assignor_name,
+        coordinator,
+        tuple(
+            GroupMember(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                _assigned(member.assignment),
+                member.member_epoch,
+                _assigned(member.target_assignment),
+                _MEMBER_TYPES.get(getattr(member, "member_type", -1)),
+            )
+            for member in group.members
+        ),
+        group.group_epoch,
+        group.assignment_epoch,
+    )
+
+
+def _assigned(assignment: Any) -> tuple[TopicPartition, ...]:
+    return tuple(
+        TopicPartition(topic.topic_name, partition)
+        for topic in assignment.topic_partitions
+        for partition in topic.partitions
+    )
+
+
+def _classic(group: Any, coordinator: Node) -> GroupDescription:
+    """ProtocolError where a group of consumers was given what they could not read."""
+    is_ours = group.protocol_type in _GROUPS_OF_CONSUMERS
+    return GroupDescription(
+        group.group_id,
+        CLASSIC,
+        group.protocol_type,
+        group.group_state,
+        group.protocol_data,
+        coordinator,
+        tuple(
+            GroupMember(
+                member.member_id,
+                getattr(member, "group_instance_id", None),
+                member.client_id,
+                member.client_host,
+                read_assignment(given) if is_ours and (given := member.member_assignment) else (),
+            )
+            for member in group.members
+        ),
+    )
+
+
+def _by_topic(partitions: Partitions) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = defaultdict(list)
+    for topic, partition in partitions:
+        topics[topic].append(partition)
+    return topics
+
+
+def _partition_indexes(topic: Any, partitions: Partitions | None) -> list[Any] | None:
+    """For OffsetFetch; None stands for all."""
+    if partitions is None:
+        return None
+    of_topics = _by_topic(partitions).items()
+    return [topic(name=name, partition_indexes=tuple(of)) for name, of in of_topics]
+
+
+def _committed(
+    group: Any,
+) -> dict[TopicPartition, CommittedOffset | KafkaError] | KafkaError:
+    """One group's part of an OffsetFetch answer; a refusal that may pass is that of all."""
+    if getattr(group, "error_code", ErrorCode.none) != ErrorCode.none:
+        return KafkaError(group.error_code)
+    found: dict[TopicPartition, CommittedOffset | KafkaError] = {}
+    for topic in group.topics:
+        for one in topic.partitions:
+            partition = TopicPartition(topic.name, one.partition_index)
+            epoch = getattr(one, "committed_leader_epoch", -1)
+            if one.error_code != ErrorCode.none:
+                found[partition] = KafkaError(one.error_code)
+            elif one.committed_offset >= 0:
+                found[partition] = CommittedOffset(
+                    one.committed_offset, None if epoch < 0 else epoch, one.metadata or ""
+                )
+    return _passing(found.values()) or found
+
+
+def _of_partitions(answer: Any) -> dict[TopicPartition, KafkaError | None] | KafkaError:
+    """Refusals by partition; one that may pass is that of all."""
+    found = {
+        TopicPartition(topic.name, one.partition_index): _refusal(one)
+        for topic in answer.topics
+        for one in topic.partitions
+    }
+    return _passing(found.values()) or found
+
+
+def _passing(results: Iterable[object]) -> KafkaError | None:
+    """A refusal after which the request is to be sent again."""
+    errors = (one for one in results if isinstance(one, KafkaError))
+    return next((error for error in errors if error.code in _PASSING), None)
+
+
+async def _removed_singly(
+    peer: Peer, new: versions.Shape, group: str, members: Iterable[MemberToRemove]
+) -> dict[MemberToRemove, KafkaError | None]:
+    """As brokers before 2.4 want it, which know no static members."""
+    return {
+        one: _refusal(await peer.call(new(group_id=group, member_id=one.id))) for one in members
+    }

@@ -1,0 +1,87 @@
+"""Handover: ends transactions that producers elsewhere left open for it.
+
+    handed = await producer.hand_over_transaction()      # there, and the producer may be closed
+    async with Heir(config) as heir:                     # here, with what `handed` says
+        await heir.commit(handed)
+
+So one place decides on what many have written, such as the driver of a job on what its tasks wrote.
+Who initializes the transactional.id before that aborts the transaction, and it cannot be ended here
+any more: ProducerFenced.  To end one again in the same way, after no answer came, changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+from kcli.client.cluster import Cluster
+from kcli.client.config import ProducerConfig
+from kcli.client.group_descriptions import CommittedOffset
+from kcli.client.group_metadata import GroupMetadata
+from kcli.client.lane import Lane, Rules
+from kcli.client.transactions import HandedOver
+from kcli.client.transactor import Transactor
+from kserver.model import TopicPartition
+
+Offsets = Mapping[TopicPartition, CommittedOffset]
+
+
+class Heir:
+    """Open while the `async with` lasts.  Every call takes at most max.block.ms."""
+
+    def __init__(self, client: Mapping[str, str]) -> None:
+        self._client = client
+        self._cluster = Cluster(ProducerConfig.taken(client))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._cluster.close()
+
+    async def commit(
+        self, handed: HandedOver, offsets: Offsets | None = None, group: str = ""
+    ) -> None:
+        """With these offsets of a group, if there are any."""
+        async with self._taken_over(handed) as transactor:
+            if offsets:
+                await transactor.send_offsets(offsets, GroupMetadata(group))
+            await transactor.commit()
+
+    async def abort(self, handed: HandedOver) -> None:
+        async with self._taken_over(handed) as transactor:
+            await transactor.abort()
+
+    @contextlib.asynccontextmanager
+    async def _taken_over(self, handed: HandedOver) -> AsyncIterator[Transactor]:
+        config = ProducerConfig.of({**self._client, "transactional.id": handed.transactional_id})
+        transactor = Transactor(config, self._cluster, Rules(transactional=True), _NoBatches())
+        transactor.take_over(handed)
+        task = asyncio.create_task(transactor.run())
+        try:
+            yield transactor
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+class _NoBatches:
+    """All were delivered before."""
+
+    async def flush(self) -> None: ...
+
+    async def returned(self, lanes: Iterable[Lane]) -> None: ...
+
+    def give_up_unsent(self, error: Exception) -> None: ...
+
+    def fail(self, error: Exception) -> None: ...
+
+    def enqueue(self, lane: Lane) -> None: ...

@@ -1,0 +1,157 @@
+"""Interest: the topics that a consumer has subscribed to, and what the cluster has of them now.
+
+Names are given, or found by a pattern among all topics.  Metadata is asked for again every
+metadata.max.age.ms, and sooner while a topic that was named is not there; a group's leader also
+watches what the other members want.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from uuid import UUID
+
+from kcli.client.cluster import Cluster, TopicMetadata
+from kcli.client.config import ConsumerConfig
+from kserver.errors import ErrorCode, KafkaError, ProtocolError
+
+_logger = logging.getLogger(__name__)
+
+_REFUSALS = {
+    ErrorCode.invalid_topic_exception: "Invalid topics: [{}]",
+    ErrorCode.topic_authorization_failed: "Not authorized to access topics: [{}]",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionPattern:
+    """What topics' names match as the coordinator sees it, a regular expression of RE2's (KIP-848);
+    a text or `re.Pattern` in its place is matched here.
+    """
+
+    regex: str
+
+
+class Interest:
+    """`wake` is called when something may have changed."""
+
+    def __init__(
+        self, config: ConsumerConfig, cluster: Cluster, wake: Callable[[], object]
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._wake = wake
+        self.regex = ""
+        """What the coordinator is to match."""
+        self._names: tuple[str, ...] = ()
+        self._pattern: re.Pattern[str] | None = None
+        self._others: frozenset[str] = frozenset()
+        self._refused: dict[str, KafkaError] = {}
+        self._look = asyncio.Event()
+        self._is_known = False
+        self._seen: dict[str, TopicMetadata] | None = None
+        self._matches: tuple[str, ...] = ()
+
+    def subscribe(
+        self, names: Iterable[str], pattern: re.Pattern[str] | SubscriptionPattern | None
+    ) -> None:
+        self.regex = pattern.regex if isinstance(pattern, SubscriptionPattern) else ""
+        self._names = tuple(sorted(set(names)))
+        self._pattern = pattern if isinstance(pattern, re.Pattern) else None
+        self._seen = None
+        self._others = frozenset()
+        self._refused = {}
+        self._is_known = self._pattern is None
+        self._look.set()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it can be said which topics they are: for a pattern once all were listed."""
+        return self._is_known
+
+    def topics(self) -> tuple[str, ...]:
+        """KafkaError for one that was named and may not be read, or cannot be a topic."""
+        if self._pattern is None:
+            for name in self._names:
+                if name in self._refused:
+                    raise self._refused[name]
+            return self._names
+        topics = self._cluster.topics
+        if topics is not self._seen:
+            self._seen = topics
+            hide_internal = self._config.exclude_internal_topics
+            found = (
+                name
+                for name, topic in topics.items()
+                if self._pattern.fullmatch(name) and not (hide_internal and topic.is_internal)
+            )
+            self._matches = tuple(sorted(found))
+        return self._matches
+
+    def counts(self, names: Iterable[str]) -> dict[str, int]:
+        """How many partitions each topic has that is known to exist."""
+        topics = self._cluster.topics
+        return {name: len(topics[name].partitions) for name in names if name in topics}
+
+    def names_by_id(self) -> dict[UUID, str]:
+        return {topic.id: name for name, topic in self._cluster.topics.items() if topic.id}
+
+    def look(self) -> None:
+        """Ask for metadata now."""
+        self._look.set()
+
+    async def watch(self, names: Collection[str]) -> None:
+        """From now on these too; they are known when this returns, those that exist."""
+        self._others = frozenset(names)
+        if any(name not in self._cluster.topics for name in self._all()):
+            await self._refresh()
+
+    def unwatch(self) -> None:
+        self._others = frozenset()
+
+    async def run(self) -> None:
+        tries = 0
+        while True:
+            self._look.clear()
+            try:
+                if self._asks_for_all or self._names or self._others:
+                    await self._refresh()
+                tries = tries + 1 if self._is_incomplete() else 0
+            except (OSError, KafkaError, ProtocolError) as error:
+                _logger.debug("no metadata: %s", error)
+                tries += 1
+            pause = self._cluster.backoff(tries) if tries else self._max_age
+            try:
+                async with asyncio.timeout(pause):
+                    await self._look.wait()
+            except TimeoutError:
+                pass
+
+    @property
+    def _max_age(self) -> float:
+        return self._config.metadata_max_age_ms / 1000
+
+    def _all(self) -> set[str]:
+        return {*self._names, *self._others}
+
+    @property
+    def _asks_for_all(self) -> bool:
+        return self._pattern is not None or bool(self.regex)
+
+    def _is_incomplete(self) -> bool:
+        return any(name not in self._cluster.topics for name in self._names)
+
+    async def _refresh(self) -> None:
+        names = None if self._asks_for_all else sorted(self._all())
+        create = self._config.allow_auto_create_topics
+        refused = await self._cluster.refresh(names, create=create and names is not None)
+        self._refused = {
+            name: KafkaError(error.code, _REFUSALS.get(error.code, "topic {}").format(name))
+            for name, error in refused.items()
+            if not error.code.retriable
+        }
+        self._is_known = True
+        self._wake()

@@ -1,0 +1,108 @@
+"""When records were written: of one record in each partition, read where its leader keeps it.
+
+The protocol tells the offset of a time (ListOffsets) and not the time of an offset: so the batch
+that holds it is fetched.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from kcli.client.chunk import Chunk
+from kcli.client.cluster import Cluster
+from kcli.client.offsets import READ_UNCOMMITTED, of_leaders
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import BrokerId, Offset, TopicPartition
+from kserver.wire import versions
+
+FETCH = 1
+# The last version that names topics and not their ids.
+BY_NAME = 12
+# Most batches are no larger.  Of one that is, nothing comes while another partition's does.
+BATCH_BYTES = 64 << 10
+ANSWER_BYTES = 16 << 20
+NO_SESSION_EPOCH = -1
+
+
+async def record_times(
+    cluster: Cluster, offsets: Mapping[TopicPartition, Offset], deadline: float
+) -> dict[TopicPartition, int | KafkaError | None]:
+    """In ms since 1970, of the first record at or after each offset; None where there is none, or
+    where it has no time.
+    """
+    return await of_leaders(
+        cluster,
+        "fetch",
+        offsets,
+        deadline,
+        lambda leader, of: _of_leader(cluster, leader, of),
+    )
+
+
+async def _of_leader(
+    cluster: Cluster, leader: BrokerId, offsets: Mapping[TopicPartition, Offset]
+) -> dict[TopicPartition, int | KafkaError | None]:
+    found: dict[TopicPartition, int | KafkaError | None] = {}
+    pending = dict(offsets)
+    while pending:
+        told = await _fetch(cluster, leader, pending)
+        if not told:
+            break
+        found |= told
+        for partition in told:
+            pending.pop(partition, None)
+    return found | dict.fromkeys(pending)
+
+
+async def _fetch(
+    cluster: Cluster, leader: BrokerId, offsets: Mapping[TopicPartition, Offset]
+) -> dict[TopicPartition, int | KafkaError | None]:
+    """Of those that the broker tells something of."""
+    peer = await cluster.peer(leader)
+    new = versions.request(FETCH, peer.version(FETCH, BY_NAME))
+    topics: dict[str, list[Any]] = defaultdict(list)
+    for (name, number), offset in offsets.items():
+        topics[name].append(
+            new.topics.partitions(
+                partition=number,
+                current_leader_epoch=-1,
+                fetch_offset=offset,
+                partition_max_bytes=BATCH_BYTES,
+            )
+        )
+    answer = await peer.call(
+        new(
+            replica_id=-1,
+            max_wait=datetime.timedelta(0),
+            min_bytes=0,
+            max_bytes=ANSWER_BYTES,
+            isolation_level=READ_UNCOMMITTED,
+            session_epoch=NO_SESSION_EPOCH,
+            topics=[new.topics(topic=name, partitions=of) for name, of in topics.items()],
+        )
+    )
+    if (code := getattr(answer, "error_code", ErrorCode.none)) != ErrorCode.none:
+        raise KafkaError(code)
+    found: dict[TopicPartition, int | KafkaError | None] = {}
+    for topic in answer.responses:
+        for one in topic.partitions:
+            partition = TopicPartition(topic.topic, one.partition_index)
+            if partition not in offsets:
+                continue
+            if one.error_code == ErrorCode.offset_out_of_range:
+                found[partition] = None
+            elif one.error_code != ErrorCode.none:
+                found[partition] = KafkaError(one.error_code)
+            elif one.records:
+                found[partition] = _first_time(partition, offsets[partition], one.records)
+    return found
+
+
+def _first_time(partition: TopicPartition, offset: Offset, data: bytes) -> int | None:
+    batch = Chunk(partition, offset, data).take(1)
+    if batch is None or batch.rows[0][1] < 0:
+        return None
+    return batch.rows[0][1]

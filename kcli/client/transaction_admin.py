@@ -1,0 +1,469 @@
+"""Transactions as their coordinators and partitions tell of them; `admin.transactions`.
+
+    async with Admin({"bootstrap.servers": "localhost:9092"}) as admin:
+        for listed in await admin.transactions.listings():
+            print(listed.transactional_id, listed.state)
+
+As with the rest of Admin, a call takes at most default.api.timeout.ms, and where it concerns
+several items each has its result or its KafkaError.  Behind `Blocking`, go through
+`run(lambda admin: admin.transactions.listings())`.
+
+    listings         ListTransactions (key 66), of every broker
+    describe         DescribeTransactions (65)
+    producers        DescribeProducers (61), of each partition's leader or of one replica
+    abort            WriteTxnMarkers (27)
+    fence            InitProducerId (22)
+    find_hanging     what only `abort` would end (KIP-664)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import struct
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kcli.client.cluster import Cluster, Node
+from kcli.client.config import AdminConfig
+from kcli.client.coordinators import of_coordinators
+from kcli.client.descriptions import CoordinatorType
+from kcli.client.offsets import left_out, of_leaders
+from kserver.errors import ErrorCode, KafkaError, ProtocolError
+from kserver.model import BrokerId, Offset, ProducerId, TopicPartition
+from kserver.peer import Peer
+from kserver.wire import varint, versions
+
+INIT_PRODUCER_ID = 22
+WRITE_TXN_MARKERS = 27
+DESCRIBE_PRODUCERS = 61
+DESCRIBE_TRANSACTIONS = 65
+LIST_TRANSACTIONS = 66
+
+# ListTransactions takes a duration (KIP-994) and a pattern (KIP-1152) from here on.
+BY_DURATION = 1
+BY_PATTERN = 2
+PARTITIONS_AT_ONCE = 500
+NO_TAGS = b"\0"
+
+STATES = (
+    "Ongoing",
+    "PrepareAbort",
+    "PrepareCommit",
+    "CompleteAbort",
+    "CompleteCommit",
+    "Empty",
+    "PrepareEpochFence",
+)
+UNKNOWN = "Unknown"
+
+
+class TransactionListing(NamedTuple):
+    """`state` is one of STATES, or UNKNOWN."""
+
+    transactional_id: str
+    coordinator: BrokerId
+    producer_id: ProducerId
+    state: str
+
+
+class TransactionDescription(NamedTuple):
+    """`started_at` is the epoch's ms, None while no transaction is open."""
+
+    coordinator: BrokerId
+    state: str
+    producer_id: ProducerId
+    producer_epoch: int
+    timeout_ms: int
+    started_at: int | None
+    partitions: tuple[TopicPartition, ...]
+
+
+class ProducerState(NamedTuple):
+    """What a partition remembers of a producer.  `coordinator_epoch` is None before its first
+    marker, `transaction_start` the first offset of the open transaction, if any.
+    """
+
+    producer_id: ProducerId
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int | None
+    transaction_start: Offset | None
+
+
+class OpenTransaction(NamedTuple):
+    """One to abort in one partition."""
+
+    partition: TopicPartition
+    producer_id: ProducerId
+    producer_epoch: int
+    coordinator_epoch: int
+
+    def __str__(self) -> str:
+        return (
+            f"AbortTransactionSpec(topicPartition={self.partition}, producerId={self.producer_id},"
+            f" producerEpoch={self.producer_epoch}, coordinatorEpoch={self.coordinator_epoch})"
+        )
+
+
+class ProducerIdentity(NamedTuple):
+    producer_id: ProducerId
+    producer_epoch: int
+
+
+class TransactionAdmin:
+    def __init__(self, cluster: Cluster, config: AdminConfig) -> None:
+        self._cluster = cluster
+        self._config = config
+
+    async def listings(
+        self,
+        *,
+        states: Collection[str] = (),
+        producer_ids: Collection[ProducerId] = (),
+        longer_than_ms: int = -1,
+        pattern: str | None = None,
+    ) -> list[TransactionListing]:
+        """Of all brokers, by their ids; of these states and producers, open for longer than so
+        long, and with an id that matches `pattern` (an expression of RE2) whole.
+
+        KafkaError where a broker is too old to choose by time or pattern.
+        """
+        wanted = {
+            "state_filters": tuple(states),
+            "producer_id_filters": tuple(producer_ids),
+            "duration_filter": longer_than_ms,
+            "transactional_id_pattern": pattern,
+        }
+        least = BY_PATTERN if pattern is not None else BY_DURATION if longer_than_ms >= 0 else 0
+
+        async def attempt() -> list[TransactionListing]:
+            # The coordinator of some may have gone since: look who is there each time.
+            await self._cluster.refresh(())
+            brokers = sorted(self._cluster.nodes)
+            answers = await asyncio.gather(
+                *(self._list(broker, wanted, least) for broker in brokers), return_exceptions=True
+            )
+            listed: list[TransactionListing] = []
+            for answer in answers:
+                if isinstance(answer, BaseException):
+                    raise answer
+                listed += answer
+            return listed
+
+        return await self._cluster.retry("listTransactions", self._deadline(), attempt)
+
+    async def _list(
+        self, broker: BrokerId, wanted: Mapping[str, Any], least: int
+    ) -> list[TransactionListing]:
+        peer = await self._cluster.peer(broker)
+        version = peer.version(LIST_TRANSACTIONS)
+        if version < least:
+            what = "pattern" if least == BY_PATTERN else "duration"
+            raise KafkaError(
+                ErrorCode.unsupported_version, f"{peer} cannot choose transactions by {what}"
+            )
+        answer = await peer.call(versions.request(LIST_TRANSACTIONS, version)(**wanted))
+        if answer.error_code != ErrorCode.none:
+            raise KafkaError(answer.error_code)
+        return [
+            TransactionListing(
+                found.transactional_id, broker, found.producer_id, _state(found.transaction_state)
+            )
+            for found in answer.transaction_states
+        ]
+
+    async def describe(
+        self, transactional_ids: Iterable[str]
+    ) -> dict[str, TransactionDescription | KafkaError]:
+        async def ask(
+            peer: Peer, coordinator: Node, names: list[str]
+        ) -> dict[str, TransactionDescription | KafkaError]:
+            peer.version(DESCRIBE_TRANSACTIONS, 0)
+            frame = await peer.send(DESCRIBE_TRANSACTIONS, 0, [_asked(names)])
+            return _descriptions(frame, coordinator.id)
+
+        names = list(dict.fromkeys(transactional_ids))
+        return await of_coordinators(
+            self._cluster,
+            "describeTransactions",
+            names,
+            CoordinatorType.TRANSACTION,
+            self._deadline(),
+            ask,
+        )
+
+    async def producers(
+        self, partitions: Iterable[TopicPartition], broker: BrokerId | None = None
+    ) -> dict[TopicPartition, list[ProducerState] | KafkaError]:
+        """Of each partition's leader, or of the replica on one `broker`."""
+        wanted = dict.fromkeys(partitions, 0)
+        if not wanted:
+            return {}
+        if broker is None:
+            return await of_leaders(
+                self._cluster, "describeProducers", wanted, self._deadline(), self._producers
+            )
+        chosen = broker
+        told = await self._cluster.retry(
+            "describeProducers", self._deadline(), lambda: self._producers(chosen, wanted)
+        )
+        return {partition: told.get(partition, left_out()) for partition in wanted}
+
+    async def _producers(
+        self, broker: BrokerId, wanted: Mapping[TopicPartition, object]
+    ) -> dict[TopicPartition, list[ProducerState] | KafkaError]:
+        peer = await self._cluster.peer(broker)
+        new = versions.request(DESCRIBE_PRODUCERS, peer.version(DESCRIBE_PRODUCERS))
+        topics: dict[str, list[int]] = defaultdict(list)
+        for topic, partition in wanted:
+            topics[topic].append(partition)
+        answer = await peer.call(
+            new(
+                topics=[
+                    new.topics(name=name, partition_indexes=tuple(indexes))
+                    for name, indexes in topics.items()
+                ]
+            )
+        )
+        return {
+            TopicPartition(topic.name, p.partition_index): _refusal(p)
+            or [_producer(found) for found in p.active_producers]
+            for topic in answer.topics
+            for p in topic.partitions
+        }
+
+    async def abort(self, transaction: OpenTransaction) -> None:
+        """Write the marker that ends it in its partition.  KafkaError when that is refused.
+
+        For one whose coordinator knows nothing of it: any other is left half aborted.
+        """
+
+        async def ask(
+            leader: BrokerId, wanted: Mapping[TopicPartition, int]
+        ) -> dict[TopicPartition, KafkaError | None]:
+            peer = await self._cluster.peer(leader)
+            new = versions.request(WRITE_TXN_MARKERS, peer.version(WRITE_TXN_MARKERS))
+            (topic, partition), *_ = wanted
+            marker = new.markers(
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.producer_epoch,
+                coordinator_epoch=transaction.coordinator_epoch,
+                transaction_result=False,
+                topics=[new.markers.topics(name=topic, partition_indexes=(partition,))],
+            )
+            answer = await peer.call(new(markers=[marker]))
+            return {
+                TopicPartition(told.name, p.partition_index): _refusal(p)
+                for one in answer.markers
+                for told in one.topics
+                for p in told.partitions
+            }
+
+        wanted = {transaction.partition: 0}
+        told = await of_leaders(self._cluster, "abortTransaction", wanted, self._deadline(), ask)
+        refusal = told[transaction.partition]
+        if refusal is not None:
+            raise refusal
+
+    async def fence(
+        self, transactional_ids: Iterable[str]
+    ) -> dict[str, ProducerIdentity | KafkaError]:
+        """Take these over: what is open is aborted, and who had them can only be closed."""
+        timeout = datetime.timedelta(milliseconds=self._config.request_timeout_ms)
+
+        async def ask(
+            peer: Peer, coordinator: Node, names: list[str]
+        ) -> dict[str, ProducerIdentity | KafkaError]:
+            new = versions.request(INIT_PRODUCER_ID, peer.version(INIT_PRODUCER_ID))
+            told: dict[str, ProducerIdentity | KafkaError] = {}
+            for name in names:
+                answer = await peer.call(
+                    new(
+                        transactional_id=name,
+                        transaction_timeout=timeout,
+                        producer_id=-1,
+                        producer_epoch=-1,
+                    )
+                )
+                told[name] = _refusal(answer) or ProducerIdentity(
+                    answer.producer_id, answer.producer_epoch
+                )
+            return told
+
+        names = list(dict.fromkeys(transactional_ids))
+        return await of_coordinators(
+            self._cluster,
+            "fenceProducer",
+            names,
+            CoordinatorType.TRANSACTION,
+            self._deadline(),
+            ask,
+        )
+
+    async def find_hanging(
+        self,
+        partitions: Sequence[TopicPartition],
+        *,
+        last_before_ms: int,
+        broker: BrokerId | None = None,
+    ) -> list[tuple[TopicPartition, ProducerState]]:
+        """Transactions without a record since `last_before_ms` (of the epoch), of which no
+        coordinator knows: their producer has no transactional.id any more, or another transaction.
+        """
+        open_ones: list[tuple[TopicPartition, ProducerState]] = []
+        for first in range(0, len(partitions), PARTITIONS_AT_ONCE):
+            batch = partitions[first : first + PARTITIONS_AT_ONCE]
+            for partition, states in (await self.producers(batch, broker)).items():
+                if isinstance(states, KafkaError):
+                    raise states
+                open_ones += (
+                    (partition, state)
+                    for state in states
+                    if state.transaction_start is not None and state.last_timestamp < last_before_ms
+                )
+        if not open_ones:
+            return []
+        ids = {state.producer_id for _, state in open_ones}
+        listed = await self.listings(producer_ids=sorted(ids))
+        names = {one.producer_id: one.transactional_id for one in listed}
+        known: dict[ProducerId, Collection[TopicPartition]] = {}
+        described = await self.describe(names.values())
+        for producer_id, name in names.items():
+            found = described[name]
+            if not isinstance(found, KafkaError):
+                known[producer_id] = found.partitions
+            elif found.code is not ErrorCode.transactional_id_not_found:
+                raise found
+        return [
+            (partition, state)
+            for partition, state in open_ones
+            if partition not in known.get(state.producer_id, ())
+        ]
+
+    def _deadline(self) -> float:
+        return self._cluster.deadline(self._config.default_api_timeout_ms)
+
+
+def _refusal(item: Any) -> KafkaError | None:
+    if item.error_code == ErrorCode.none:
+        return None
+    return KafkaError(item.error_code, getattr(item, "error_message", None) or "")
+
+
+def _state(name: str) -> str:
+    return name if name in STATES else UNKNOWN
+
+
+# DescribeTransactions v0 by hand: kio refuses answers with the start -1 of what is not open.
+
+
+def _asked(names: Sequence[str]) -> bytes:
+    texts = [name.encode() for name in names]
+    pieces = [varint.encode_unsigned(len(texts) + 1)]
+    for text in texts:
+        pieces += (varint.encode_unsigned(len(text) + 1), text)
+    return b"".join((*pieces, NO_TAGS))
+
+
+def _descriptions(
+    frame: memoryview, coordinator: BrokerId
+) -> dict[str, TransactionDescription | KafkaError]:
+    try:
+        return dict(_states(_Reader(frame), coordinator))
+    except (struct.error, IndexError, ValueError) as error:
+        raise ProtocolError(
+            f"an answer to DescribeTransactions that ends early: {error}"
+        ) from error
+
+
+def _states(
+    reader: _Reader, coordinator: BrokerId
+) -> Iterator[tuple[str, TransactionDescription | KafkaError]]:
+    reader.plain(">i")  # the correlation id
+    reader.tags()
+    reader.plain(">i")  # how long the answer was held back
+    for _ in range(reader.length()):
+        (code,) = reader.plain(">h")
+        name, state = reader.text(), reader.text()
+        timeout_ms, started_at, producer_id, epoch = reader.plain(">iqqh")
+        partitions = []
+        for _ in range(reader.length()):
+            topic = reader.text()
+            partitions += [
+                TopicPartition(topic, *reader.plain(">i")) for _ in range(reader.length())
+            ]
+            reader.tags()
+        reader.tags()
+        if code:
+            yield name, _refused(ErrorCode(code), name)
+            continue
+        yield (
+            name,
+            TransactionDescription(
+                coordinator,
+                _state(state),
+                producer_id,
+                epoch,
+                timeout_ms,
+                started_at if started_at >= 0 else None,
+                tuple(partitions),
+            ),
+        )
+    reader.tags()
+
+
+def _refused(code: ErrorCode, name: str) -> KafkaError:
+    if code is not ErrorCode.transactional_id_not_found:
+        return KafkaError(code)
+    # In the words of Kafka's client.
+    return KafkaError(
+        code,
+        f"DescribeTransactions request for transactionalId `{name}` failed because the ID could"
+        " not be found",
+    )
+
+
+class _Reader:
+    """What comes next of a flexible answer."""
+
+    def __init__(self, frame: memoryview) -> None:
+        self._frame = frame
+        self._at = 0
+
+    def plain(self, format: str) -> tuple[Any, ...]:
+        values = struct.unpack_from(format, self._frame, self._at)
+        self._at += struct.calcsize(format)
+        return values
+
+    def length(self) -> int:
+        """Of an array; none is longer than its bytes."""
+        count, self._at = varint.decode_unsigned(self._frame, self._at)
+        if count > len(self._frame):
+            raise ValueError(f"{count} items in {len(self._frame)} bytes")
+        return max(0, count - 1)
+
+    def text(self) -> str:
+        size, at = varint.decode_unsigned(self._frame, self._at)
+        self._at = at + max(0, size - 1)
+        return str(self._frame[at : self._at], "utf-8")
+
+    def tags(self) -> None:
+        count, self._at = varint.decode_unsigned(self._frame, self._at)
+        for _ in range(count):
+            _, at = varint.decode_unsigned(self._frame, self._at)
+            size, at = varint.decode_unsigned(self._frame, at)
+            self._at = at + size
+
+
+def _producer(found: Any) -> ProducerState:
+    return ProducerState(
+        found.producer_id,
+        found.producer_epoch,
+        found.last_sequence,
+        found.last_timestamp,
+        found.coordinator_epoch if found.coordinator_epoch >= 0 else None,
+        found.current_txn_start_offset if found.current_txn_start_offset >= 0 else None,
+    )

@@ -1,0 +1,335 @@
+"""What a transactional producer may do when, and what each refusal means to its transaction.
+
+Pure: states, tables and decisions; `transactor.py` asks the brokers.
+
+    UNINITIALIZED -> INITIALIZING -> READY -> IN_TRANSACTION -> COMMITTING -> READY
+                                                    |   |            |
+                                                    |   +-> ABORTABLE_ERROR <-+
+                                                    |            |
+                                                    +------------+-> ABORTING -> READY
+    any -> FATAL_ERROR
+
+    IN_TRANSACTION -> HANDED_OVER            another ends it, from wherever that is
+    UNINITIALIZED  -> IN_TRANSACTION         which has taken it over
+
+ABORTABLE_ERROR leaves only abort_transaction, FATAL_ERROR and HANDED_OVER only close.  Kafka:
+TransactionManager, which has no such handing over.
+
+How a transaction is told to the brokers (KIP-890):
+
+    transaction.version 0, 1    AddPartitionsToTxn before the first record for a partition,
+                                AddOffsetsToTxn before the offsets of a group; after errors a new
+                                epoch through InitProducerId (KIP-360)
+    transaction.version 2       Produce and TxnOffsetCommit say it themselves; each EndTxn answers
+                                with the epoch for the next transaction
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kcli.client.errors import (
+    CommitFailed,
+    IllegalTransactionState,
+    ProducerFenced,
+    TransactionFailed,
+)
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import ProducerId
+
+FIND_COORDINATOR = 10
+INIT_PRODUCER_ID = 22
+ADD_PARTITIONS_TO_TXN = 24
+ADD_OFFSETS_TO_TXN = 25
+END_TXN = 26
+TXN_OFFSET_COMMIT = 28
+
+# The first transaction.version whose brokers take a partition in as it is produced to.
+IMPLICIT = 2
+# The newest versions of these that do not mean transaction.version 2; AddPartitionsToTxn's later
+# ones are for brokers.
+BEFORE_IMPLICIT = {0: 11, END_TXN: 4, TXN_OFFSET_COMMIT: 4}
+LAST_OF_CLIENTS = 3
+# InitProducerId takes a former id and epoch from here on (KIP-360).
+BUMPING = 3
+
+
+class State(enum.Enum):
+    UNINITIALIZED = enum.auto()
+    INITIALIZING = enum.auto()
+    READY = enum.auto()
+    IN_TRANSACTION = enum.auto()
+    COMMITTING_TRANSACTION = enum.auto()
+    ABORTING_TRANSACTION = enum.auto()
+    ABORTABLE_ERROR = enum.auto()
+    HANDED_OVER = enum.auto()
+    FATAL_ERROR = enum.auto()
+
+
+BEFORE: dict[State, frozenset[State]] = {
+    # Initializing was refused in a way that may change.
+    State.UNINITIALIZED: frozenset({State.INITIALIZING}),
+    State.INITIALIZING: frozenset({State.UNINITIALIZED}),
+    State.READY: frozenset(
+        {State.INITIALIZING, State.COMMITTING_TRANSACTION, State.ABORTING_TRANSACTION}
+    ),
+    State.IN_TRANSACTION: frozenset({State.READY}),
+    State.COMMITTING_TRANSACTION: frozenset({State.IN_TRANSACTION}),
+    State.ABORTING_TRANSACTION: frozenset({State.IN_TRANSACTION, State.ABORTABLE_ERROR}),
+    State.ABORTABLE_ERROR: frozenset({State.IN_TRANSACTION, State.COMMITTING_TRANSACTION}),
+    State.HANDED_OVER: frozenset({State.IN_TRANSACTION}),
+    State.FATAL_ERROR: frozenset(State),
+}
+"""The states from which each may follow."""
+
+
+class Means(enum.IntEnum):
+    """In order: of an answer with many codes the last of these counts."""
+
+    DONE = enum.auto()
+    AGAIN = enum.auto()
+    MOVED = enum.auto()
+    """Again, at another coordinator."""
+    ABORT = enum.auto()
+    BUMP = enum.auto()
+    """Abort, and then a new epoch; where the coordinator has none to give, fatal."""
+    NOT_A_MEMBER = enum.auto()
+    """Abort: the group has given the partitions to others."""
+    FENCED = enum.auto()
+    FATAL = enum.auto()
+
+
+_COORDINATOR = {
+    ErrorCode.none: Means.DONE,
+    ErrorCode.coordinator_not_available: Means.MOVED,
+    ErrorCode.not_coordinator: Means.MOVED,
+    # Coordinators of older brokers know but one word for both.
+    ErrorCode.invalid_producer_epoch: Means.FENCED,
+    ErrorCode.producer_fenced: Means.FENCED,
+    ErrorCode.transaction_abortable: Means.ABORT,
+}
+_OF_TRANSACTION = _COORDINATOR | {ErrorCode.unknown_producer_id: Means.BUMP}
+
+MEANINGS: dict[int, dict[ErrorCode, Means]] = {
+    FIND_COORDINATOR: {
+        ErrorCode.none: Means.DONE,
+        # Metadata does not have it so far.
+        ErrorCode.broker_not_available: Means.MOVED,
+        ErrorCode.group_authorization_failed: Means.ABORT,
+        ErrorCode.transaction_abortable: Means.ABORT,
+    },
+    INIT_PRODUCER_ID: _COORDINATOR
+    | {
+        ErrorCode.transactional_id_authorization_failed: Means.ABORT,
+        ErrorCode.cluster_authorization_failed: Means.ABORT,
+    },
+    ADD_PARTITIONS_TO_TXN: _OF_TRANSACTION
+    | {
+        ErrorCode.transactional_id_authorization_failed: Means.FATAL,
+        ErrorCode.invalid_txn_state: Means.FATAL,
+        ErrorCode.invalid_producer_id_mapping: Means.FATAL,
+    },
+    ADD_OFFSETS_TO_TXN: _OF_TRANSACTION | {ErrorCode.group_authorization_failed: Means.ABORT},
+    END_TXN: _OF_TRANSACTION,
+    TXN_OFFSET_COMMIT: _COORDINATOR
+    | {
+        ErrorCode.request_timed_out: Means.MOVED,
+        ErrorCode.group_authorization_failed: Means.ABORT,
+        ErrorCode.fenced_instance_id: Means.ABORT,
+        ErrorCode.unknown_member_id: Means.NOT_A_MEMBER,
+        ErrorCode.illegal_generation: Means.NOT_A_MEMBER,
+    },
+}
+"""By API what a code means; one that is not here means AGAIN where it is retriable, else FATAL, but
+for AddPartitionsToTxn ABORT: the partition is at fault.
+"""
+
+# What a partition's leader says of a batch, and no abort can heal.
+_FATAL_OF_BATCH = frozenset(
+    {
+        ErrorCode.cluster_authorization_failed,
+        ErrorCode.transactional_id_authorization_failed,
+        ErrorCode.producer_fenced,
+        ErrorCode.unsupported_version,
+        ErrorCode.invalid_producer_id_mapping,
+    }
+)
+
+
+def meaning(api: int, code: ErrorCode) -> Means:
+    found = MEANINGS[api].get(code)
+    if found is not None:
+        return found
+    if code.retriable:
+        return Means.AGAIN
+    return Means.ABORT if api == ADD_PARTITIONS_TO_TXN else Means.FATAL
+
+
+def decisive(api: int, codes: Iterable[ErrorCode]) -> ErrorCode:
+    """Of the codes of one answer the one that counts."""
+
+    def weight(code: ErrorCode) -> tuple[Means, bool]:
+        # Not attempted: for the sake of another partition, whose code says more.
+        return meaning(api, code), code is not ErrorCode.operation_not_attempted
+
+    return max(codes, key=weight, default=ErrorCode.none)
+
+
+class HandedOver(NamedTuple):
+    """An open transaction, all of whose records are delivered, and by whose protocol it was told.
+
+    `started`: there is something to end.
+    """
+
+    transactional_id: str
+    producer_id: ProducerId
+    producer_epoch: int
+    version: int
+    started: bool
+
+
+@dataclass(slots=True)
+class Transactions:
+    """One producer's transactions.  `version` is the cluster's transaction.version as of the last
+    answer; `started`: the coordinator has, or may have, something to end.
+    """
+
+    transactional_id: str
+    state: State = State.UNINITIALIZED
+    error: Exception | None = None
+    """Why it is in an error state."""
+    version: int = 0
+    features_epoch: int = -1
+    can_bump: bool = False
+    bump_needed: bool = False
+    started: bool = False
+
+    @property
+    def implicit(self) -> bool:
+        return self.version >= IMPLICIT
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is something to commit or abort."""
+        return self.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether what waits may still go out."""
+        return self.state in (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION)
+
+    def check(self) -> None:
+        """TransactionFailed in an error state."""
+        if self.error is not None:
+            raise self.failure()
+
+    def failure(self) -> TransactionFailed:
+        assert self.error is not None
+        if self.state is State.ABORTABLE_ERROR:
+            return TransactionFailed(self.error, abortable=True)
+        if isinstance(self.error, KafkaError) and self.error.code is ErrorCode.producer_fenced:
+            return ProducerFenced(self.error, abortable=False)
+        return TransactionFailed(self.error, abortable=False)
+
+    # Steps
+
+    def enter(self, target: State, call: str) -> None:
+        """A caller's step.  IllegalTransactionState where it cannot be taken now, and
+        TransactionFailed in an error state.
+        """
+        if not (target is State.ABORTING_TRANSACTION and self.state is State.ABORTABLE_ERROR):
+            self.check()
+        if self.state not in BEFORE[target]:
+            raise IllegalTransactionState(
+                f"TransactionalId {self.transactional_id}: {call} cannot be called in state"
+                f" {self.state.name}"
+            )
+        self.state = target
+        self.error = None
+
+    def expect_open(self, call: str) -> None:
+        """IllegalTransactionState outside of a transaction, TransactionFailed after an error."""
+        self.check()
+        if self.state is not State.IN_TRANSACTION:
+            raise IllegalTransactionState(
+                f"TransactionalId {self.transactional_id}: {call} needs a transaction that was"
+                f" begun (state {self.state.name})"
+            )
+
+    def take_over(self, handed: HandedOver) -> None:
+        """In place of initializing: a transaction is open, and began elsewhere."""
+        assert self.state is State.UNINITIALIZED, self.state
+        assert self.transactional_id == handed.transactional_id
+        self.state = State.IN_TRANSACTION
+        self.version, self.started = handed.version, handed.started
+
+    def completed(self) -> None:
+        """Initialized, committed or aborted."""
+        assert self.state in BEFORE[State.READY], self.state
+        self.state = State.READY
+        self.started = False
+        self.bump_needed = False
+
+    # Errors
+
+    def refused(self, error: Exception, means: Means) -> None:
+        """A request of the transaction's own was refused for good."""
+        match means:
+            case Means.FENCED:
+                self.fail(KafkaError(ErrorCode.producer_fenced, _FENCED))
+            case Means.NOT_A_MEMBER:
+                self.abortable(
+                    CommitFailed(f"the offsets are not this member's to commit: {error}")
+                )
+            case Means.BUMP if self.can_bump and not self.implicit:
+                self.bump_needed = True
+                self.abortable(error)
+            case Means.ABORT:
+                self.abortable(error)
+            case _:
+                self.fail(error)
+
+    def batch_failed(self, error: Exception) -> None:
+        """A record of the transaction will not be delivered."""
+        code = error.code if isinstance(error, KafkaError) else None
+        if code in _FATAL_OF_BATCH:
+            self.fail(error)
+            return
+        if self.is_sending:
+            self.abortable(error)
+
+    def abortable(self, error: Exception) -> None:
+        """Only an abort may follow; when one is on its way already, it failed for good."""
+        if self.state is State.INITIALIZING:
+            self.state = State.UNINITIALIZED
+        elif self.is_sending:
+            self.state = State.ABORTABLE_ERROR
+            self.error = error
+        elif self.state is State.ABORTING_TRANSACTION:
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """Nothing may follow."""
+        if self.state is not State.FATAL_ERROR:
+            self.state = State.FATAL_ERROR
+            self.error = error
+
+    # The cluster's features
+
+    def learn(self, version: int, features_epoch: int) -> None:
+        """What a broker says of transaction.version; features of an older epoch change nothing.
+
+        To be called between transactions: with the newer protocol each begins in a new epoch.
+        """
+        if features_epoch < self.features_epoch:
+            return
+        was_implicit, self.version = self.implicit, version
+        self.features_epoch = features_epoch
+        if self.implicit and not was_implicit and self.state is not State.INITIALIZING:
+            self.bump_needed = True
+
+
+_FENCED = "There is a newer producer with the same transactionalId which fences the current one."

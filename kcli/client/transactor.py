@@ -1,0 +1,524 @@
+"""Transactor: asks the coordinators for what a producer's transactions need.
+
+What is allowed and what an answer means is said in `transactions.py`; here are the requests, tried
+again until they are answered, and the order between them and the batches:
+
+    commit    all batches delivered                        -> EndTxn
+    abort     what waits fails, what is in flight returns  -> EndTxn -> InitProducerId after errors
+
+One request is out at a time, but that AddPartitionsToTxn goes beside a commit that waits for its
+batches.  A call that was given up after max.block.ms goes on; the same call again waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
+from typing import Any, NoReturn, Protocol, TypeAlias
+
+from kcli.client.cluster import Cluster
+from kcli.client.config import ProducerConfig
+from kcli.client.coordinators import find
+from kcli.client.descriptions import CoordinatorType
+from kcli.client.errors import ClientError, IllegalTransactionState, TimedOut, TransactionAborted
+from kcli.client.group_descriptions import CommittedOffset
+from kcli.client.group_metadata import GroupMetadata
+from kcli.client.lane import Lane, Rules
+from kcli.client.transactions import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    BEFORE_IMPLICIT,
+    BUMPING,
+    END_TXN,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    LAST_OF_CLIENTS,
+    TXN_OFFSET_COMMIT,
+    HandedOver,
+    Means,
+    State,
+    Transactions,
+    decisive,
+    meaning,
+)
+from kserver.errors import ErrorCode, KafkaError, ProtocolError
+from kserver.model import NO_PRODUCER_ID, BrokerId, ProducerId, TopicPartition
+from kserver.peer import Peer
+from kserver.wire import versions
+from kserver.wire.codec import api_name
+
+TRANSACTION_VERSION = "transaction.version"
+ANY_VERSION = 1 << 15
+INITIALIZE = "init_transactions"
+CLOSED = "the producer was closed"
+# Seconds: what the transaction before still needs to end is mostly less.
+CONCURRENT_PAUSE = 0.02
+
+Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+
+_logger = logging.getLogger(__name__)
+
+
+class Batches(Protocol):
+    """What a transactor asks of the sender."""
+
+    async def flush(self) -> None: ...
+
+    async def returned(self, lanes: Iterable[Lane]) -> None:
+        """Back when nothing of these is in flight."""
+
+    def give_up_unsent(self, error: Exception) -> None:
+        """What is not in flight fails."""
+
+    def fail(self, error: Exception) -> None: ...
+
+    def enqueue(self, lane: Lane) -> None: ...
+
+
+class Transactor:
+    def __init__(
+        self, config: ProducerConfig, cluster: Cluster, rules: Rules, batches: Batches
+    ) -> None:
+        assert config.transactional_id is not None
+        self.core = Transactions(config.transactional_id)
+        self._config = config
+        self._cluster = cluster
+        self._rules = rules
+        self._batches = batches
+        self._loop = asyncio.get_running_loop()
+        self._coordinators: dict[tuple[CoordinatorType, str], BrokerId] = {}
+        self._features = (0, -1)
+        """transaction.version and the features' epoch, as the coordinator told them last."""
+        self._members: dict[Lane, None] = {}
+        """The lanes that take part in the transaction."""
+        self._written: dict[Lane, None] = {}
+        """Those with sequences under this producer id and epoch."""
+        self._new: dict[Lane, None] = {}
+        """Those that the coordinator has yet to be told of."""
+        self._wake = asyncio.Event()
+        self._adding: asyncio.Future[None] | None = None
+        self._queue: asyncio.Queue[tuple[Work, asyncio.Future[None]]] = asyncio.Queue()
+        self._pending: tuple[str, asyncio.Future[None]] | None = None
+
+    async def run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._keep_adding())
+                while True:
+                    await self._work(*await self._queue.get())
+        finally:
+            while not self._queue.empty():
+                _, outcome = self._queue.get_nowait()
+                outcome.set_exception(ClientError(CLOSED))
+
+    async def _work(self, work: Work, outcome: asyncio.Future[None]) -> None:
+        try:
+            await work()
+        except (ClientError, KafkaError) as error:
+            outcome.set_exception(error)
+        except asyncio.CancelledError:
+            outcome.set_exception(ClientError(CLOSED))
+            raise
+        else:
+            outcome.set_result(None)
+
+    # For the producer
+
+    async def initialize(self) -> None:
+        call = INITIALIZE
+        if not self._resumes(call):
+            self.core.enter(State.INITIALIZING, call)
+            self._pending = (call, self._begin(self._initialize))
+        await self._outcome()
+
+    def begin(self) -> None:
+        self._resumes("begin_transaction")
+        self.core.enter(State.IN_TRANSACTION, "begin_transaction")
+
+    async def commit(self) -> None:
+        call = "commit_transaction"
+        if not self._resumes(call):
+            self.core.enter(State.COMMITTING_TRANSACTION, call)
+            self._pending = (call, self._begin(self._commit))
+        await self._outcome()
+
+    async def abort(self) -> None:
+        call = "abort_transaction"
+        if not self._resumes(call):
+            self.core.enter(State.ABORTING_TRANSACTION, call)
+            self._new.clear()
+            self._batches.give_up_unsent(TransactionAborted("the transaction is aborted"))
+            self._pending = (call, self._begin(self._abort))
+        await self._outcome()
+
+    async def hand_over(self) -> HandedOver:
+        """All batches delivered, as for a commit; who has the result may end the transaction."""
+        call = "hand_over_transaction"
+        self._resumes(call)
+        self.core.expect_open(call)
+        await self._batches.flush()
+        self.core.enter(State.HANDED_OVER, call)
+        identity = self._rules.producer_id, self._rules.producer_epoch
+        return HandedOver(
+            self.core.transactional_id, *identity, self.core.version, self.core.started
+        )
+
+    def take_over(self, handed: HandedOver) -> None:
+        """In place of `initialize`: what another handed over is this one's to end."""
+        self.core.take_over(handed)
+        self._rules.producer_id = handed.producer_id
+        self._rules.producer_epoch = handed.producer_epoch
+        self._rules.implicit = self.core.implicit
+
+    async def send_offsets(
+        self, offsets: Mapping[TopicPartition, CommittedOffset], group: GroupMetadata
+    ) -> None:
+        call = "send_offsets_to_transaction"
+        self._resumes(call)
+        self.core.expect_open(call)
+        if offsets:
+            work = partial(self._send_offsets, dict(offsets), group)
+            await self._wait(call, self._begin(work))
+
+    async def end(self) -> None:
+        """Before the producer is closed: abort what is open, wait for what is about to end."""
+        if self.core.is_open:
+            await self.abort()
+        elif self._pending is not None and self._pending[0] != INITIALIZE:
+            await self._outcome()
+
+    def expect_open(self) -> None:
+        """Before a record is taken in."""
+        self._resumes("send")
+        self.core.expect_open("send")
+
+    # For the sender
+
+    def join(self, lane: Lane) -> None:
+        """The lane has a batch."""
+        if lane in self._members:
+            return
+        self._members[lane] = None
+        if self.core.implicit:
+            self.core.started = True
+            lane.held = False
+        else:
+            self._new[lane] = None
+            self._wake.set()
+
+    def batch_failed(self, error: Exception) -> None:
+        before = self.core.state
+        self.core.batch_failed(error)
+        if self.core.state is not before:
+            self._tell()
+
+    # One call after the other
+
+    def _resumes(self, call: str) -> bool:
+        """Whether this call was made before and its outcome not waited for."""
+        if self._pending is None:
+            return False
+        pending = self._pending[0]
+        if pending != call:
+            raise IllegalTransactionState(
+                f"{call} cannot be called: {pending} timed out before and must be called again"
+            )
+        return True
+
+    def _begin(self, work: Work) -> asyncio.Future[None]:
+        outcome: asyncio.Future[None] = self._loop.create_future()
+        # A caller that gave up may never look.
+        outcome.add_done_callback(lambda outcome: outcome.exception())
+        self._queue.put_nowait((work, outcome))
+        return outcome
+
+    async def _outcome(self) -> None:
+        assert self._pending is not None
+        call, outcome = self._pending
+        try:
+            await self._wait(call, outcome)
+        finally:
+            if outcome.done():
+                self._pending = None
+
+    async def _wait(self, call: str, outcome: asyncio.Future[None]) -> None:
+        limit_ms = self._config.max_block_ms
+        await asyncio.wait([outcome], timeout=limit_ms / 1000)
+        if not outcome.done():
+            raise TimedOut(f"Timeout expired after {limit_ms}ms while awaiting {call}")
+        outcome.result()
+
+    # What the calls do
+
+    async def _initialize(self) -> None:
+        """A new producer id, or with one a new epoch of it."""
+        timeout = datetime.timedelta(milliseconds=self._config.transaction_timeout_ms)
+        rules = self._rules
+        answer = await self._ask(
+            INIT_PRODUCER_ID,
+            lambda new: new(
+                transactional_id=self.core.transactional_id,
+                transaction_timeout=timeout,
+                producer_id=rules.producer_id,
+                producer_epoch=rules.producer_epoch,
+            ),
+            lambda answer: [answer.error_code],
+        )
+        self._identify(answer.producer_id, answer.producer_epoch)
+        if self.core.state is State.INITIALIZING:
+            self._complete()
+
+    async def _commit(self) -> None:
+        await self._batches.flush()
+        self.core.check()
+        await self._end(committed=True)
+
+    async def _abort(self) -> None:
+        if self._adding is not None:
+            await asyncio.wait([self._adding])
+        await self._batches.returned(self._members)
+        await self._end(committed=False)
+
+    async def _end(self, *, committed: bool) -> None:
+        core = self.core
+        if core.started:
+            answer = await self._ask(
+                END_TXN,
+                lambda new: new(
+                    transactional_id=core.transactional_id,
+                    producer_id=self._rules.producer_id,
+                    producer_epoch=self._rules.producer_epoch,
+                    committed=committed,
+                ),
+                lambda answer: [answer.error_code],
+            )
+            if core.implicit and answer.producer_id != NO_PRODUCER_ID:
+                self._identify(answer.producer_id, answer.producer_epoch)
+        if any(lane.broken for lane in self._members):
+            core.bump_needed = True
+        core.learn(*self._features)
+        if core.bump_needed:
+            if not core.can_bump:
+                core.fail(_no_new_epoch())
+                self._tell()
+                raise core.failure()
+            await self._initialize()
+        self._complete()
+
+    def _identify(self, producer_id: ProducerId, epoch: int) -> None:
+        self._rules.producer_id, self._rules.producer_epoch = producer_id, epoch
+        for lane in (*self._written, *self._members):
+            lane.restart()
+        self._written.clear()
+
+    def _complete(self) -> None:
+        core = self.core
+        core.learn(*self._features)
+        core.completed()
+        self._rules.implicit = core.implicit
+        for lane in self._members:
+            lane.held = True
+        self._written |= self._members
+        self._members.clear()
+        self._new.clear()
+
+    async def _send_offsets(
+        self, offsets: dict[TopicPartition, CommittedOffset], group: GroupMetadata
+    ) -> None:
+        core = self.core
+        core.expect_open("send_offsets_to_transaction")
+        if not core.implicit:
+            await self._ask(
+                ADD_OFFSETS_TO_TXN,
+                lambda new: new(group_id=group.group_id, **self._identity()),
+                lambda answer: [answer.error_code],
+            )
+        core.started = True
+
+        def commit(new: Any) -> Any:
+            topics: dict[str, list[Any]] = {}
+            for (topic, partition), (offset, epoch, metadata) in offsets.items():
+                topics.setdefault(topic, []).append(
+                    new.topics.partitions(
+                        partition_index=partition,
+                        committed_offset=offset,
+                        committed_leader_epoch=-1 if epoch is None else epoch,
+                        committed_metadata=metadata,
+                    )
+                )
+            return new(
+                group_id=group.group_id,
+                generation_id=group.generation_id,
+                member_id=group.member_id,
+                group_instance_id=group.group_instance_id,
+                topics=[new.topics(name=name, partitions=of) for name, of in topics.items()],
+                **self._identity(),
+            )
+
+        def codes(answer: Any) -> list[ErrorCode]:
+            told = [
+                (TopicPartition(topic.name, p.partition_index), p.error_code)
+                for topic in answer.topics
+                for p in topic.partitions
+            ]
+            for partition, code in told:
+                if code is ErrorCode.none:
+                    offsets.pop(partition, None)
+            return [code for _, code in told]
+
+        await self._ask(TXN_OFFSET_COMMIT, commit, codes, group=group.group_id)
+
+    async def _keep_adding(self) -> None:
+        """Tell the coordinator of partitions before the first record goes there."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._new:
+                self._adding = self._loop.create_future()
+                try:
+                    await self._add()
+                except (ClientError, KafkaError) as error:
+                    _logger.debug("no partitions added: %s", error)
+                finally:
+                    self._adding.set_result(None)
+                    self._adding = None
+
+    async def _add(self) -> None:
+        lanes = list(self._new)
+        self._new.clear()
+        topics: dict[str, list[int]] = {}
+        for lane in lanes:
+            topics.setdefault(lane.partition.topic, []).append(lane.partition.partition)
+
+        def add(new: Any) -> Any:
+            asked = new.v3_and_below_topics
+            return new(
+                v3_and_below_transactional_id=self.core.transactional_id,
+                v3_and_below_producer_id=self._rules.producer_id,
+                v3_and_below_producer_epoch=self._rules.producer_epoch,
+                v3_and_below_topics=[asked(name=n, partitions=of) for n, of in topics.items()],
+            )
+
+        def codes(answer: Any) -> list[ErrorCode]:
+            return [
+                p.partition_error_code
+                for topic in answer.results_by_topic_v3_and_below
+                for p in topic.results_by_partition
+            ]
+
+        await self._ask(ADD_PARTITIONS_TO_TXN, add, codes)
+        self.core.started = True
+        for lane in lanes:
+            lane.held = False
+            self._batches.enqueue(lane)
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "transactional_id": self.core.transactional_id,
+            "producer_id": self._rules.producer_id,
+            "producer_epoch": self._rules.producer_epoch,
+        }
+
+    # Asking
+
+    async def _ask(
+        self,
+        api: int,
+        build: Callable[[Any], Any],
+        codes: Callable[[Any], Iterable[ErrorCode]],
+        *,
+        group: str | None = None,
+    ) -> Any:
+        """Ask the coordinator until it has done it.  Refused for good: TransactionFailed, or
+        KafkaError where the call may be made again.
+
+        What belongs to a transaction that is aborted meanwhile is given up, but for a request whose
+        answer was lost: what came of it decides whether there is something to end.
+        """
+        tries = 0
+        while True:
+            lost, pause = False, self._cluster.backoff(tries + 1)
+            try:
+                peer = await self._coordinator(group)
+                new = versions.request(api, peer.version(api, self._limit(api)))
+                answer = await peer.call(build(new))
+                code = decisive(api, codes(answer))
+                means = meaning(api, code)
+            except (OSError, ProtocolError) as error:
+                _logger.debug("%s was not answered: %s", api_name(api), error)
+                lost, means = True, Means.MOVED
+            except KafkaError as error:
+                code, means = error.code, meaning(FIND_COORDINATOR, error.code)
+            if means is Means.DONE:
+                return answer
+            if means is Means.MOVED:
+                self._coordinators.pop(self._key(group), None)
+            elif means is not Means.AGAIN:
+                self._refuse(KafkaError(code, f"{api_name(api)} was refused"), means)
+            elif code is ErrorCode.concurrent_transactions:
+                pause = min(pause, CONCURRENT_PAUSE)
+            if not lost and api in _OF_OPEN and not self.core.is_sending:
+                raise TransactionAborted("the transaction is aborted")
+            tries += 1
+            await asyncio.sleep(pause)
+
+    def _refuse(self, error: KafkaError, means: Means) -> NoReturn:
+        core = self.core
+        core.refused(error, means)
+        self._tell()
+        if core.error is not None:
+            raise core.failure()
+        raise error
+
+    def _tell(self) -> None:
+        """The batches follow the transaction into its error."""
+        match self.core.state:
+            case State.ABORTABLE_ERROR:
+                self._new.clear()
+                cause = f"its transaction failed: {self.core.error}"
+                self._batches.give_up_unsent(TransactionAborted(cause))
+            case State.FATAL_ERROR:
+                self._batches.fail(self.core.failure())
+
+    def _limit(self, api: int) -> int:
+        """The newest version to use."""
+        if api == ADD_PARTITIONS_TO_TXN:
+            return LAST_OF_CLIENTS
+        return ANY_VERSION if self.core.implicit else BEFORE_IMPLICIT.get(api, ANY_VERSION)
+
+    # Coordinators
+
+    def _key(self, group: str | None) -> tuple[CoordinatorType, str]:
+        if group is None:
+            return CoordinatorType.TRANSACTION, self.core.transactional_id
+        return CoordinatorType.GROUP, group
+
+    async def _coordinator(self, group: str | None) -> Peer:
+        """That of the transactional id, or of a group.  KafkaError where none is told."""
+        key = self._key(group)
+        if key not in self._coordinators:
+            kind, name = key
+            found = (await find(self._cluster, [name], kind))[name]
+            if isinstance(found, KafkaError):
+                raise found
+            self._coordinators[key] = found.id
+        peer = await self._cluster.peer(self._coordinators[key])
+        if group is None:
+            self.core.can_bump = peer.versions.get(INIT_PRODUCER_ID, (0, 0))[1] >= BUMPING
+            self._features = (peer.features.get(TRANSACTION_VERSION, 0), peer.features_epoch)
+        return peer
+
+
+# What only makes sense while the transaction may still be committed.
+_OF_OPEN = frozenset({ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT})
+
+
+def _no_new_epoch() -> KafkaError:
+    return KafkaError(
+        ErrorCode.unsupported_version,
+        "the coordinator gives no new epochs (Kafka 2.5), and batches without an answer may still"
+        " arrive",
+    )

@@ -1,0 +1,142 @@
+"""A member's states by KIP-848, whatever is answered in whatever order."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from kcli.client.consumer_member import MEANINGS, ConsumerMember, Described, State
+from kcli.client.member import Means
+from kserver.errors import ErrorCode, KafkaError
+
+OK = ErrorCode.none
+T = UUID(int=1)
+ABOUT = Described(topics=("t",), instance_id="i", rebalance_timeout_ms=5)
+
+
+def owned(*numbers: int):
+    return frozenset((T, n) for n in numbers)
+
+
+def member(*numbers: int) -> ConsumerMember:
+    """One that has these."""
+    one = ConsumerMember("m", ABOUT)
+    said = one.heartbeat()
+    one.heard(said, 1, "m", owned(*numbers))
+    one.reconciled(owned(*numbers))
+    said = one.heartbeat()
+    one.sent(said)
+    one.heard(said, 1, "m", None)
+    return one
+
+
+def test_what_is_said_is_what_has_changed():
+    one = ConsumerMember("m", ABOUT)
+    assert one.heartbeat() == {
+        "member_id": "m",
+        "member_epoch": 0,
+        "instance_id": "i",
+        "rack_id": None,
+        "rebalance_timeout_ms": 5,
+        "server_assignor": None,
+        "topics": ("t",),
+        "owned": owned(),
+    }
+    one.heard(one.heartbeat(), 1, "m", owned(0))
+    assert one.heartbeat() == {"member_id": "m", "member_epoch": 1}
+    assert one.state is State.RECONCILING
+    one.reconciled(owned(0))
+    assert one.has_news
+    assert one.heartbeat() == {"member_id": "m", "member_epoch": 1, "owned": owned(0)}
+    one.unheard()
+    assert one.heartbeat()["topics"] == ("t",)
+
+
+def test_an_acknowledgement_is_over_when_it_is_on_its_way():
+    one = member(0)
+    assert (one.state, one.has_news) == (State.STABLE, False)
+    one.heard(one.heartbeat(), 2, "m", owned(0, 1))
+    one.reconciled(owned(0, 1))
+    said = one.heartbeat()
+    one.heard(one.heartbeat(), 3, "m", owned(1))
+    assert one.state is State.ACKNOWLEDGING, "the reader's turn is after it is told"
+    said = one.heartbeat()
+    one.sent(said)
+    assert one.state is State.RECONCILING
+
+
+def test_a_subscription_that_changes_is_told_at_once():
+    one = member(0)
+    one.subscribe(Described(topics=("t", "u")))
+    assert one.has_news
+    assert one.heartbeat()["topics"] == ("t", "u")
+    one.subscribe(Described(regex="u.*"))
+    assert (one.heartbeat()["topics"], one.heartbeat()["regex"]) == ((), "u.*")
+
+
+@pytest.mark.parametrize(("code", "means"), MEANINGS.items())
+def test_what_each_answer_means(code, means):
+    one = member(0)
+    assert one.answered(code, one.heartbeat(), None) is means
+    lost = means is Means.UNKNOWN
+    assert (one.state is State.LOST, one.epoch) == (lost, 0 if lost else 1)
+    assert one.answered(ErrorCode.unknown_member_id, {"member_epoch": 7}, None) is Means.PAST
+
+
+def test_what_cannot_be_mended_is_raised_with_the_coordinators_words():
+    with pytest.raises(KafkaError, match="no more room"):
+        member().answered(ErrorCode.group_max_size_reached, {"member_epoch": 1}, "no more room")
+
+
+def test_a_static_member_leaves_for_a_while():
+    assert member().leave() == {"member_id": "m", "member_epoch": -2, "instance_id": "i"}
+    assert ConsumerMember("m", Described()).leave()["member_epoch"] == -1
+
+
+class Life(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.member = ConsumerMember("m", ABOUT)
+        self.said = self.member.heartbeat()
+        self.epoch = 0
+
+    @precondition(lambda self: self.member.state is not State.LOST)
+    @rule()
+    def beat(self):
+        self.said = self.member.heartbeat()
+        self.member.sent(self.said)
+
+    @rule(code=st.sampled_from(sorted(MEANINGS)), wanted=st.none() | st.sets(st.integers(0, 3)))
+    def answer(self, code, wanted):
+        asked_as = self.said["member_epoch"]
+        means = self.member.answered(code, self.said, None)
+        assert (means is Means.PAST) or asked_as == self.said["member_epoch"]
+        if means is Means.DONE and self.member.state is not State.LOST:
+            self.epoch += 1
+            found = None if wanted is None else owned(*wanted)
+            self.member.heard(self.said, self.epoch, "m", found)
+            self.said = self.member.heartbeat()
+
+    @precondition(lambda self: self.member.state is State.RECONCILING)
+    @rule(unknown=st.sets(st.integers(0, 3)))
+    def reconcile(self, unknown):
+        """As far as the names of topics are known."""
+        self.member.reconciled(self.member.target - owned(*unknown))
+
+    @precondition(lambda self: self.member.state is State.LOST)
+    @rule()
+    def tell(self):
+        self.member.lost_is_told()
+        self.said = self.member.heartbeat()
+
+    @invariant()
+    def what_always_holds(self):
+        self.member.check()
+
+
+Life.TestCase.settings = settings(max_examples=40, stateful_step_count=30)
+TestLife = Life.TestCase

@@ -1,0 +1,178 @@
+"""A member's states, and what it makes of every answer."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from kcli.client.member import (
+    BEFORE,
+    HEARTBEAT,
+    JOIN_GROUP,
+    MEANINGS,
+    OFFSET_COMMIT,
+    SYNC_GROUP,
+    Identity,
+    Means,
+    Member,
+    State,
+)
+from kserver.errors import ErrorCode, KafkaError
+
+OK = ErrorCode.none
+FIRST = Identity(1, "m")
+
+
+def stable(instance_id: str | None = None) -> Member:
+    member = Member(instance_id)
+    member.prepare()
+    member.joined(*FIRST)
+    member.synced()
+    return member
+
+
+def test_a_member_joins_and_is_told_of_the_next_rebalance():
+    member = Member()
+    assert member.rejoin == ""
+    member.prepare()
+    assert member.answered(JOIN_GROUP, ErrorCode.member_id_required, Identity()) is Means.NEW_ID
+    member.given_id("m")
+    assert member.identity == Identity(-1, "m")
+    assert member.answered(JOIN_GROUP, OK, member.identity) is Means.DONE
+    member.joined(1, "m")
+    assert member.beats
+    assert member.answered(SYNC_GROUP, OK, FIRST) is Means.DONE
+    member.synced()
+    assert (member.state, member.rejoin) == (State.STABLE, None)
+    assert member.answered(HEARTBEAT, ErrorCode.rebalance_in_progress, FIRST) is Means.REJOIN
+    assert (member.state, member.rejoin) == (State.STABLE, "group is already rebalancing")
+    assert not member.is_lost
+
+
+APIS = (JOIN_GROUP, SYNC_GROUP, HEARTBEAT, OFFSET_COMMIT)
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize(
+    ("code", "means", "identity"),
+    [
+        (ErrorCode.coordinator_load_in_progress, Means.AGAIN, FIRST),
+        (ErrorCode.coordinator_not_available, Means.MOVED, FIRST),
+        (ErrorCode.not_coordinator, Means.MOVED, FIRST),
+        (ErrorCode.unknown_member_id, Means.UNKNOWN, Identity()),
+        (ErrorCode.illegal_generation, Means.STALE, Identity(-1, "m")),
+        (ErrorCode.rebalance_in_progress, Means.REJOIN, FIRST),
+    ],
+)
+def test_what_each_answer_means(api, code, means, identity):
+    member = stable()
+    assert member.answered(api, code, FIRST) is means
+    assert member.identity == identity
+    assert member.is_lost is (identity != FIRST)
+    assert (member.rejoin is not None) is (means in {Means.UNKNOWN, Means.STALE, Means.REJOIN})
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.fenced_instance_id,
+        ErrorCode.group_max_size_reached,
+        ErrorCode.inconsistent_group_protocol,
+        ErrorCode.group_authorization_failed,
+        ErrorCode.invalid_session_timeout,
+        ErrorCode.unsupported_version,
+    ],
+)
+def test_what_cannot_be_mended_is_raised(api, code):
+    with pytest.raises(KafkaError) as caught:
+        stable().answered(api, code, FIRST)
+    assert caught.value.code is code
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.unknown_member_id,
+        ErrorCode.illegal_generation,
+        ErrorCode.fenced_instance_id,
+        ErrorCode.rebalance_in_progress,
+    ],
+)
+def test_what_is_said_of_an_older_generation_is_dropped(code):
+    member = stable()
+    member.prepare()
+    member.joined(2, "m")
+    member.synced()
+    assert member.answered(HEARTBEAT, code, FIRST) is Means.PAST
+    assert member.identity == (2, "m")
+    assert (member.state, member.rejoin, member.is_lost) == (State.STABLE, None, False)
+
+
+def test_a_heartbeat_while_the_leader_shares_out_asks_for_no_further_rebalance():
+    member = Member()
+    member.prepare()
+    member.joined(1, "m")
+    member.answered(HEARTBEAT, ErrorCode.rebalance_in_progress, FIRST)
+    member.synced()
+    assert member.rejoin is None
+
+
+def test_a_state_follows_only_where_the_table_says():
+    for state in (State.COMPLETING, State.STABLE):
+        assert State.UNJOINED not in BEFORE[state]
+    with pytest.raises(AssertionError):
+        Member().synced()
+
+
+class Life(RuleBasedStateMachine):
+    """Whatever is answered in whatever order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.member = Member()
+        self.generation = 0
+        self.asked: Identity = self.member.identity
+
+    @rule()
+    def ask(self):
+        self.asked = self.member.identity
+
+    @precondition(lambda self: self.member.rejoin is not None)
+    @rule()
+    def prepare(self):
+        self.member.prepare()
+
+    @precondition(lambda self: self.member.state is State.PREPARING)
+    @rule()
+    def join(self):
+        self.generation += 1
+        self.member.joined(self.generation, "m")
+
+    @precondition(lambda self: self.member.state is State.COMPLETING)
+    @rule()
+    def sync(self):
+        self.member.synced()
+
+    @rule(
+        api_and_code=st.sampled_from(
+            [(api, code) for api in APIS for code in sorted(MEANINGS[api])]
+        )
+    )
+    def answer(self, api_and_code):
+        api, code = api_and_code
+        before = self.member.identity
+        means = self.member.answered(api, code, self.asked)
+        if means in (Means.UNKNOWN, Means.STALE):
+            assert self.asked == before
+            assert self.member.is_lost or before.generation == -1
+
+    @invariant()
+    def what_always_holds(self):
+        self.member.check()
+
+
+Life.TestCase.settings = settings(max_examples=40, stateful_step_count=30)
+TestLife = Life.TestCase

@@ -1,0 +1,458 @@
+"""A member of a classic group, against a coordinator that answers as each test wants."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import re
+
+import pytest
+
+from kcli.client.assignors import Own
+from kcli.client.errors import ClientError, RebalanceInProgress
+from kcli.client.group_metadata import GroupMetadata
+from kcli.client.group_protocol import (
+    Subscription,
+    read_subscription,
+    write_assignment,
+    write_subscription,
+)
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import TopicPartition
+from kserver.wire.versions import reply_to, request
+from tests.support import consuming
+from tests.support.consuming import T0, T1, metadata, read
+from tests.support.coordinating import (
+    BEAT,
+    FIND,
+    GIVEN_ID,
+    JOIN,
+    LEAVE,
+    SYNC,
+    heard_all,
+    joined,
+    poll_on,
+    run,
+)
+from tests.support.scripted_broker import METADATA
+
+COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}
+
+
+def test_a_member_joins_reads_from_where_the_group_is_and_leaves():
+    async def scenario(consumer, coordinator, heard):
+        await joined(consumer)
+        assert heard.events == [("+", 0, 1)]
+        for log in coordinator.logs.values():
+            log.append(5)
+        assert len(await read(consumer, 10)) == 10
+        assert consumer.subscription == ("t",)
+        assert consumer.group_metadata() == GroupMetadata("g", 1, GIVEN_ID)
+        await consumer.unsubscribe()
+        assert heard.events == [("+", 0, 1), ("-", 0, 1)]
+        (left,) = coordinator.asked(LEAVE)
+        assert [m.member_id for m in left.members] == [GIVEN_ID]
+        assert consumer.assignment == ()
+
+    run(scenario)
+
+
+def test_group_id_and_what_the_member_is_like_are_told():
+    """group.id, session.timeout.ms, max.poll.interval.ms, partition.assignment.strategy."""
+
+    async def scenario(consumer, coordinator, heard):
+        await joined(consumer)
+        first, second = coordinator.asked(JOIN)
+        assert (first.member_id, second.member_id) == ("", GIVEN_ID)
+        assert second.group_id == "g"
+        assert second.session_timeout.total_seconds() == 7
+        assert second.rebalance_timeout.total_seconds() == 9
+        assert [p.name for p in second.protocols] == ["sticky", "range"]
+        told = read_subscription(second.protocols[0].metadata)
+        assert told == Subscription(("t",), rack="r1")
+
+    run(
+        scenario,
+        session_timeout_ms="7000",
+        max_poll_interval_ms="9000",
+        partition_assignment_strategy="sticky,org.apache.kafka.clients.consumer.RangeAssignor",
+        client_rack="r1",
+    )
+
+
+def test_heartbeat_interval_ms_is_kept_between_polls():
+    async def scenario(consumer, coordinator, heard):
+        await joined(consumer)
+        await asyncio.sleep(10)
+        assert 18 <= len(coordinator.asked(BEAT)) <= 20
+
+    run(scenario, heartbeat_interval_ms="500")
+
+
+def test_a_rebalance_takes_everything_first_and_gives_anew():
+    async def scenario(consumer, coordinator, heard):
+        await joined(consumer)
+        coordinator.is_rebalancing = True
+        assert await heard_all(consumer, heard, 3) == [("+", 0, 1), ("-", 0, 1), ("+", 0, 1)]
+        assert coordinator.joined[-1] == "group is already rebalancing"
+        assert consumer.group_metadata().generation_id == 2
+
+    run(scenario)
+
+
+def another_member():
+    """As the leader is told of it."""
+    reply = reply_to(request(JOIN, 9)())
+    return reply.members(member_id="z", metadata=write_subscription(Subscription(("t",))))
+
+
+def test_a_cooperative_member_gives_up_only_what_moves_and_reads_on():
+    async def scenario(consumer, coordinator, heard):
+        await joined(consumer)
+        coordinator.extra_members = [another_member()]
+        coordinator.is_rebalancing = True
+        # It gives up one of two, and joins again without it.
+        events = await heard_all(consumer, heard, 4)
+        assert events[0] == ("+", 0, 1)
+        kind, moved = events[1]
+        assert kind == "-"
+        assert events[2:4] == [("+",), ("+",)]
+        assert consumer.assignment == (TopicPartition("t", 1 - moved),)
+        assert coordinator.joined[-1] == "need to revoke partitions and re-join"
+        told = read_subscription(coordinator.asked(JOIN)[-1].protocols[0].metadata)
+        assert told.owned == consumer.assignment
+        assert told.generation == 2
+
+    run(scenario, **COOPERATIVE)
+
+
+def test_what_is_kept_is_read_while_the_others_are_waited_for():
+    async def scenario(consumer, coordinator, heard):
+        await joined(consumer)
+        gate = asyncio.Event()
+        join = coordinator.join
+
+        async def late(request):
+            await gate.wait()
+            return join(request)
+
+        coordinator.broker.on(JOIN, late)
+        coordinator.is_rebalancing = True
+        async with asyncio.timeout(30):
+            while len(coordinator.asked(JOIN)) < 3:
+                await consumer.poll(100)
+        coordinator.logs[T0].append(3)
+        assert len(await read(consumer, 3)) == 3
+        with pytest.raises(RebalanceInProgress):
+            await consumer.commit()
+        gate.set()
+        await heard_all(consumer, heard, 2)
+        await consumer.commit()
+
+    run(scenario, **COOPERATIVE)
+
+
+@pytest.mark.parametrize(
+    ("code", "member_id"),
+    [(ErrorCode.unknown_member_id, ""), (ErrorCode.illegal_generation, GIVEN_ID)],
+)
+def test_a_member_that_is_none_any_more_has_lost_what_it_had(code, member_id):
+    async def scenario(consumer, coordinator, heard):
+        await joined(consumer)
+        before = len(coordinator.asked(JOIN))
+        coordinator.refuse(BEAT, code)
+        assert await heard_all(consumer, heard, 3) == [("+", 0, 1), ("lost", 0, 1), ("+", 0, 1)]
+        assert coordinator.asked(JOIN)[before].member_id == member_id
+
+    run(scenario)
+
+
+def test_between_polls_nothing_changes_under_the_reader():
+    async def scenario(consumer, coordinator, heard):
+        await joined(consumer)
+        coordinator.refuse(BEAT, ErrorCode.unknown_member_id)
+        await asyncio.sleep(10)
+        assert consumer.assignment == (T0, T1)
+        assert len(heard.events) == 1
+        await heard_all(consumer, heard, 3)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("api", [JOIN, SYNC])
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.coordinator_not_available,
+        ErrorCode.not_coordinator,
+        ErrorCode.unknown_member_id,
+        ErrorCode.rebalance_in_progress,
+    ],
+)
+def test_what_passes_does_not_keep_it_out_of_the_group(api, code):
+    async def scenario(consumer, coordinator, heard):
+        coordinator.refuse(api, code)
+        await joined(consumer)
+        moved = code in (ErrorCode.coordinator_not_available, ErrorCode.not_coordinator)
+        assert len(coordinator.asked(FIND)) == 1 + moved
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("api", [JOIN, SYNC, BEAT])
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.group_authorization_failed,
+        ErrorCode.fenced_instance_id,
+        ErrorCode.group_max_size_reached,
+        ErrorCode.inconsistent_group_protocol,
+    ],
+)
+def test_what_keeps_it_out_of_the_group_is_raised_by_poll(api, code):
+    async def scenario(consumer, coordinator, heard):
+        coordinator.refuse(api, code)
+        with pytest.raises(KafkaError) as caught:
+            await poll_on(consumer)
+        assert caught.value.code is code
+
+    run(scenario)
+
+
+def test_a_coordinator_whose_connection_breaks_is_found_again():
+    async def scenario(consumer, coordinator, heard):
+        await joined(consumer)
+        coordinator.broker.drop()
+        await asyncio.sleep(5)
+        await consumer.commit({T0: 3})
+        assert coordinator.committed[T0].committed_offset == 3
+        assert len(heard.events) == 1
+
+    run(scenario)
+
+
+# Late readers
+
+
+def test_max_poll_interval_ms_without_a_poll_ends_the_membership():
+    async def scenario(consumer, coordinator, heard):
+        await joined(consumer)
+        await asyncio.sleep(1.9)
+        await consumer.poll(0)
+        assert coordinator.asked(LEAVE) == []
+        await asyncio.sleep(2.1)
+        (left,) = coordinator.asked(LEAVE)
+        assert left.members[0].reason == "consumer poll timeout has expired."
+        assert await heard_all(consumer, heard, 3) == [("+", 0, 1), ("lost", 0, 1), ("+", 0, 1)]
+
+    run(scenario, max_poll_interval_ms="2000", heartbeat_interval_ms="500")
+
+
+def test_a_reader_that_waits_in_poll_is_not_late():
+    async def scenario(consumer, coordinator, heard):
+        await joined(consumer)
+        await consumer.poll(10_000)
+        assert coordinator.asked(LEAVE) == []
+
+    run(scenario, max_poll_interval_ms="2000", heartbeat_interval_ms="500")
+
+
+# Static members
+
+
+def test_group_instance_id_makes_a_member_that_does_not_leave():
+    async def scenario(consumer, coordinator, heard):
+        await joined(consumer)
+        assert coordinator.asked(JOIN)[0].group_instance_id == "i"
+        assert coordinator.asked(SYNC)[0].group_instance_id == "i"
+        assert consumer.group_metadata().group_instance_id == "i"
+        await consumer.unsubscribe()
+        assert coordinator.asked(LEAVE) == []
+
+    run(scenario, group_instance_id="i")
+
+
+def test_a_static_leader_that_comes_back_shares_out_nothing_and_still_watches():
+    async def scenario(consumer, coordinator, heard):
+        join = coordinator.join
+
+        def again(request):
+            return dataclasses.replace(join(request), skip_assignment=True)
+
+        coordinator.broker.on(JOIN, again)
+        coordinator.broker.on(
+            SYNC,
+            lambda request: reply_to(request)(
+                protocol_type="consumer",
+                protocol_name=request.protocol_name,
+                assignment=write_assignment([T1]),
+            ),
+        )
+        await joined(consumer)
+        assert consumer.assignment == (T1,)
+        assert coordinator.asked(SYNC)[0].assignments == ()
+
+    run(scenario, group_instance_id="i")
+
+
+# What is subscribed to
+
+
+def grow(coordinator, *topics: tuple[str, int]) -> None:
+    """What the cluster has from now on; only of "t" the partitions can be read."""
+    told = [
+        (name, ErrorCode.none, *[(0 if name == "t" else -1, 1)] * count) for name, count in topics
+    ]
+    tell = metadata(coordinator.broker, topics=told)
+
+    def answer(asked):
+        found = tell(asked)
+        topics = [dataclasses.replace(t, is_internal=t.name[:2] == "__") for t in found.topics]
+        return dataclasses.replace(found, topics=tuple(topics))
+
+    coordinator.broker.on(METADATA, answer)
+
+
+def test_the_leader_notices_partitions_that_are_added():
+    async def scenario(consumer, coordinator, heard):
+        await joined(consumer)
+        grow(coordinator, ("t", 3))
+        assert (await heard_all(consumer, heard, 3))[-1] == ("+", 0, 1, 2)
+        assert coordinator.joined[-1] == "cached metadata has changed"
+
+    run(scenario, metadata_max_age_ms="1000")
+
+
+@pytest.mark.parametrize("hidden", ["true", "false"])
+def test_a_pattern_is_what_matches_now_and_exclude_internal_topics_hides_some(hidden):
+    async def scenario(consumer, coordinator, heard):
+        await consumer.unsubscribe()
+        consumer.subscribe(pattern=re.compile("t+|__consumer_offsets"), listener=heard)
+        grow(coordinator, ("t", 1), ("other", 1), ("__consumer_offsets", 1))
+        await joined(consumer)
+        internal = () if hidden == "true" else ("__consumer_offsets",)
+        assert consumer.subscription == (*internal, "t")
+        grow(coordinator, ("t", 1), ("tt", 1))
+        async with asyncio.timeout(30):
+            while "tt" not in {p.topic for p in consumer.assignment}:
+                await consumer.poll(100)
+        assert consumer.subscription == ("t", "tt")
+
+    run(scenario, metadata_max_age_ms="1000", exclude_internal_topics=hidden)
+
+
+def test_another_subscription_takes_the_place_of_the_one_before():
+    async def scenario(consumer, coordinator, heard):
+        await joined(consumer)
+        grow(coordinator, ("t", 2), ("u", 1))
+        consumer.subscribe(["u"], listener=heard)
+        assert (await heard_all(consumer, heard, 3))[1:] == [("-", 0, 1), ("+", 0)]
+        assert coordinator.joined[-1] == "subscription has changed"
+        assert consumer.assignment == (TopicPartition("u", 0),)
+
+    run(scenario)
+
+
+def test_a_topic_that_may_not_be_read_is_told_by_poll():
+    async def scenario(consumer, coordinator, heard):
+        refused = [("t", ErrorCode.topic_authorization_failed)]
+        coordinator.broker.on(METADATA, metadata(coordinator.broker, topics=refused))
+        with pytest.raises(KafkaError, match=r"Not authorized to access topics: \[t\]") as caught:
+            await poll_on(consumer)
+        assert caught.value.code is ErrorCode.topic_authorization_failed
+
+    run(scenario)
+
+
+def test_topics_and_partitions_exclude_each_other():
+    async def scenario(consumer, coordinator, heard):
+        with pytest.raises(ClientError, match="mutually exclusive"):
+            consumer.assign([T0])
+        await consumer.unsubscribe()
+        consumer.assign([T0])
+        with pytest.raises(ClientError, match="mutually exclusive"):
+            consumer.subscribe(["t"])
+        await consumer.unsubscribe()
+        with pytest.raises(ClientError, match="Name topics or a pattern"):
+            consumer.subscribe([])
+
+    run(scenario)
+
+
+def test_without_a_group_there_is_nothing_to_subscribe_with():
+    async def scenario(consumer, server):
+        for call in (lambda: consumer.subscribe(["t"]), consumer.group_metadata):
+            with pytest.raises(KafkaError, match=r"valid group\.id") as caught:
+                call()
+            assert caught.value.code is ErrorCode.invalid_group_id
+        with pytest.raises(KafkaError, match=r"valid group\.id"):
+            await consumer.commit()
+
+    consuming.run(scenario)
+
+
+def test_enforce_rebalance_makes_the_group_share_out_anew():
+    async def scenario(consumer, coordinator, heard):
+        await joined(consumer)
+        consumer.enforce_rebalance("more memory")
+        await heard_all(consumer, heard, 3)
+        assert coordinator.joined[-1] == "more memory"
+
+    run(scenario)
+
+
+def test_an_own_strategy_shares_out():
+    def to_nobody_but_one(counts, members):
+        return {min(members): [T1]}
+
+    async def scenario(consumer, coordinator, heard):
+        await joined(consumer)
+        assert consumer.assignment == (T1,)
+        assert coordinator.asked(JOIN)[0].protocols[0].name == "to_nobody_but_one"
+
+    run(scenario, assignors=[Own(to_nobody_but_one)])
+
+
+# Listeners
+
+
+def test_a_listener_may_seek_and_commit_and_its_error_is_polls():
+    async def scenario(consumer, coordinator, heard):
+        coordinator.logs[T0].append(5)
+
+        async def seek(partitions):
+            await consumer.seek(T0, 3)
+
+        async def fail(partitions):
+            await consumer.commit({T0: 4})
+            raise ValueError("mine")
+
+        heard.on_assigned, heard.on_revoked = seek, fail
+        assert [r.offset for r in await read(consumer, 2)] == [3, 4]
+        coordinator.is_rebalancing = True
+        with pytest.raises(ValueError, match="mine"):
+            await poll_on(consumer)
+        assert coordinator.committed[T0].committed_offset == 4
+        assert consumer.assignment == ()
+        heard.on_revoked = lambda partitions: None
+        await joined(consumer)
+
+    run(scenario, enable_auto_commit="false")
+
+
+def test_a_topic_that_may_be_read_by_now_is_read():
+    async def scenario(consumer, coordinator, heard):
+        refused = [("t", ErrorCode.topic_authorization_failed)]
+        coordinator.broker.on(METADATA, metadata(coordinator.broker, topics=refused))
+        with pytest.raises(KafkaError, match=r"Not authorized to access topics: \[t\]"):
+            await poll_on(consumer)
+        coordinator.lead()
+        async with asyncio.timeout(30):
+            while not heard.events:
+                with contextlib.suppress(KafkaError):
+                    await consumer.poll(100)
+        await heard_all(consumer, heard, 1)
+
+    run(scenario)

@@ -1,0 +1,187 @@
+"""The states of a producer's transactions, and what refusals mean to them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kcli.client.errors import (
+    CommitFailed,
+    IllegalTransactionState,
+    ProducerFenced,
+    TransactionFailed,
+)
+from kcli.client.transactions import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    BEFORE,
+    END_TXN,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    MEANINGS,
+    TXN_OFFSET_COMMIT,
+    Means,
+    State,
+    Transactions,
+    decisive,
+    meaning,
+)
+from kserver.errors import ErrorCode, KafkaError
+
+ENTERED = (
+    State.INITIALIZING,
+    State.IN_TRANSACTION,
+    State.COMMITTING_TRANSACTION,
+    State.ABORTING_TRANSACTION,
+)
+"""The states that a caller's step leads to."""
+
+
+def in_state(state: State, **rest) -> Transactions:
+    failed = state in (State.ABORTABLE_ERROR, State.FATAL_ERROR)
+    return Transactions("x", state, KafkaError(ErrorCode.none) if failed else None, **rest)
+
+
+@pytest.mark.parametrize("target", ENTERED)
+@pytest.mark.parametrize("state", State)
+def test_a_step_is_taken_where_the_table_allows_it_and_changes_nothing_elsewhere(state, target):
+    core = in_state(state)
+    if state in BEFORE[target]:
+        core.enter(target, "call")
+        assert (core.state, core.error) == (target, None)
+    else:
+        expected = IllegalTransactionState if core.error is None else TransactionFailed
+        with pytest.raises(expected):
+            core.enter(target, "call")
+        assert core.state is state
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("enter"), st.sampled_from(ENTERED)),
+        st.tuples(
+            st.just("refused"),
+            st.tuples(st.sampled_from(sorted(MEANINGS)), st.sampled_from(list(ErrorCode))),
+        ),
+        st.tuples(st.just("batch"), st.sampled_from(list(ErrorCode))),
+        st.tuples(st.just("completed"), st.none()),
+        st.tuples(st.just("learn"), st.tuples(st.integers(0, 2), st.integers(0, 3))),
+    ),
+    max_size=40,
+)
+
+
+@given(steps, st.booleans())
+def test_there_is_an_error_in_the_error_states_and_in_no_other(steps, can_bump):
+    core = Transactions("x", can_bump=can_bump)
+    for kind, what in steps:
+        before = core.state
+        match kind:
+            case "enter":
+                try:
+                    core.enter(what, "call")
+                except (IllegalTransactionState, TransactionFailed):
+                    assert core.state is before
+            case "refused":
+                api, code = what
+                if (means := meaning(api, code)) > Means.MOVED:
+                    core.refused(KafkaError(code), means)
+            case "batch":
+                core.batch_failed(KafkaError(what))
+            case "completed":
+                if before in BEFORE[State.READY]:
+                    core.completed()
+            case "learn":
+                core.learn(*what)
+        assert (core.error is not None) == (
+            core.state in (State.ABORTABLE_ERROR, State.FATAL_ERROR)
+        )
+        assert core.state is before or before in BEFORE[core.state]
+        if before is State.FATAL_ERROR:
+            assert core.state is before
+
+
+@pytest.mark.parametrize(
+    ("api", "code", "means"),
+    [
+        (FIND_COORDINATOR, ErrorCode.coordinator_not_available, Means.AGAIN),
+        (FIND_COORDINATOR, ErrorCode.transactional_id_authorization_failed, Means.FATAL),
+        (INIT_PRODUCER_ID, ErrorCode.concurrent_transactions, Means.AGAIN),
+        (INIT_PRODUCER_ID, ErrorCode.invalid_transaction_timeout, Means.FATAL),
+        (ADD_PARTITIONS_TO_TXN, ErrorCode.not_coordinator, Means.MOVED),
+        (ADD_PARTITIONS_TO_TXN, ErrorCode.unknown_topic_or_partition, Means.AGAIN),
+        (ADD_PARTITIONS_TO_TXN, ErrorCode.invalid_topic_exception, Means.ABORT),
+        (ADD_PARTITIONS_TO_TXN, ErrorCode.invalid_producer_id_mapping, Means.FATAL),
+        (ADD_OFFSETS_TO_TXN, ErrorCode.invalid_producer_epoch, Means.FENCED),
+        (ADD_OFFSETS_TO_TXN, ErrorCode.unknown_producer_id, Means.BUMP),
+        (END_TXN, ErrorCode.coordinator_load_in_progress, Means.AGAIN),
+        (END_TXN, ErrorCode.invalid_txn_state, Means.FATAL),
+        (TXN_OFFSET_COMMIT, ErrorCode.request_timed_out, Means.MOVED),
+        (TXN_OFFSET_COMMIT, ErrorCode.illegal_generation, Means.NOT_A_MEMBER),
+    ],
+)
+def test_what_codes_mean(api, code, means):
+    assert meaning(api, code) is means
+
+
+def test_of_many_codes_the_gravest_counts_and_what_was_not_attempted_least():
+    codes = [ErrorCode.none, ErrorCode.coordinator_load_in_progress, ErrorCode.not_coordinator]
+    assert decisive(TXN_OFFSET_COMMIT, codes) is ErrorCode.not_coordinator
+    codes += [ErrorCode.producer_fenced, ErrorCode.illegal_generation]
+    assert decisive(TXN_OFFSET_COMMIT, codes) is ErrorCode.producer_fenced
+    refused = [ErrorCode.operation_not_attempted, ErrorCode.topic_authorization_failed]
+    assert decisive(ADD_PARTITIONS_TO_TXN, refused) is ErrorCode.topic_authorization_failed
+    assert decisive(TXN_OFFSET_COMMIT, []) is ErrorCode.none
+
+
+def test_a_producer_that_was_replaced_is_told_so():
+    core = in_state(State.COMMITTING_TRANSACTION)
+    core.refused(KafkaError(ErrorCode.invalid_producer_epoch), Means.FENCED)
+    with pytest.raises(ProducerFenced, match="newer producer") as caught:
+        core.check()
+    assert not caught.value.abortable
+
+
+def test_a_member_that_was_replaced_is_told_so():
+    core = in_state(State.IN_TRANSACTION)
+    core.refused(KafkaError(ErrorCode.illegal_generation), Means.NOT_A_MEMBER)
+    with pytest.raises(TransactionFailed) as caught:
+        core.check()
+    assert caught.value.abortable
+    assert isinstance(caught.value.cause, CommitFailed)
+
+
+def test_a_new_epoch_is_asked_for_only_where_the_coordinator_gives_one_only_then():
+    error = KafkaError(ErrorCode.unknown_producer_id)
+    for can_bump, version, state in (
+        (True, 0, State.ABORTABLE_ERROR),
+        (True, 1, State.ABORTABLE_ERROR),
+        (False, 1, State.FATAL_ERROR),
+        (True, 2, State.FATAL_ERROR),
+    ):
+        core = in_state(State.IN_TRANSACTION, can_bump=can_bump, version=version)
+        core.refused(error, Means.BUMP)
+        assert core.state is state
+        assert core.bump_needed == (state is State.ABORTABLE_ERROR)
+
+
+def test_an_abort_that_is_refused_cannot_be_aborted():
+    core = in_state(State.ABORTING_TRANSACTION)
+    core.refused(KafkaError(ErrorCode.transaction_abortable), Means.ABORT)
+    assert core.state is State.FATAL_ERROR
+
+
+def test_features_of_an_older_epoch_change_nothing_and_the_newer_protocol_begins_with_an_epoch():
+    core = in_state(State.READY, version=1, features_epoch=5)
+    core.learn(2, 4)
+    assert core.version == 1
+    core.learn(2, 6)
+    assert core.implicit
+    assert core.bump_needed
+    core.learn(1, 7)
+    assert not core.implicit
+    fresh = in_state(State.INITIALIZING)
+    fresh.learn(2, 1)
+    assert fresh.implicit
+    assert not fresh.bump_needed
