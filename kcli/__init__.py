@@ -12,8 +12,12 @@ Where is ...?
     -o: rows, their shapes and formats         rows/
     lines in, records out; and back            console/
     a broker's files                           segments/
+    which features Kafka's releases have       release_features.py
+    groups: tables, plans, lag                 groups/
+    groups that balance through ZooKeeper      paper/
     perf tests: histograms, histories          perf/
     completion in a shell                      shell/
     kafka_broker, the fixture of pytest        testing/
+    the data source of Spark                   spark/
     producer, consumer, admin                  client/
 """

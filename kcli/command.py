@@ -111,6 +111,23 @@ class Seconds(click.ParamType):  # type: ignore[type-arg]
         return seconds
 
 
+class Duration(click.ParamType):  # type: ignore[type-arg]
+    """A time above zero, in seconds: `500ms`, `1.5s`, `5m`, `2h`; a bare number is milliseconds, as
+    Kafka's tools have it."""
+
+    name = "time"
+    units_s = {"": 0.001, "ms": 0.001, "s": 1, "m": 60, "h": 3600}
+
+    def convert(self, value: Any, param: Any, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(ms|s|m|h|)", value)
+        seconds = float(match[1]) * self.units_s[match[2]] if match else 0
+        if not seconds:
+            raise click.UsageError(f"Cannot parse argument '{value}' of option {param.word}", ctx)
+        return seconds
+
+
 class Command(click.Command):
     """A command whose callback is given one object with an attribute for each option."""
 
@@ -196,7 +213,8 @@ class Overview(click.Group):
             name = args[0].removeprefix("kafka-").removesuffix(".sh")
             import difflib  # 5 ms that only a misspelt name costs
 
-            near = difflib.get_close_matches(name, self.list_commands(ctx), 3, 0.5)
+            known = self.list_commands(ctx)
+            near = [name] if name in known else difflib.get_close_matches(name, known, 3, 0.5)
             hint = f" Did you mean {' or '.join(near)}?" if near else ""
             raise click.UsageError(f"there is no command '{args[0]}'.{hint}", ctx)
         return super().resolve_command(ctx, args)
@@ -238,13 +256,13 @@ def _overview(version: bool) -> None:
         click.echo(context.get_help())
 
 
-def command(*, manual: Manual) -> Callable[[Callable[[SimpleNamespace], int | None]], Command]:
+def command(
+    *, manual: Manual, cls: type[Command] = Command
+) -> Callable[[Callable[[SimpleNamespace], int | None]], Command]:
     """Make a function of one argument, the options given, into a command."""
 
     def made(function: Callable[[SimpleNamespace], int | None]) -> Command:
-        return click.command(function.__name__.replace("_", "-"), cls=Command, manual=manual)(
-            function
-        )
+        return click.command(function.__name__.replace("_", "-"), cls=cls, manual=manual)(function)
 
     return made
 

@@ -34,6 +34,16 @@ _DEFAULTS = {
     "than required.",
     ErrorCode.not_enough_replicas_after_append: "Messages are written to the log, but to fewer "
     "in-sync replicas than required.",
+    ErrorCode.coordinator_load_in_progress: "The coordinator is loading and hence can't process "
+    "requests.",
+    ErrorCode.coordinator_not_available: "The coordinator is not available.",
+    ErrorCode.not_coordinator: "This is not the correct coordinator.",
+    ErrorCode.invalid_group_id: "The group id is invalid.",
+    ErrorCode.unknown_member_id: "The coordinator is not aware of this member.",
+    ErrorCode.non_empty_group: "The group is not empty.",
+    ErrorCode.group_id_not_found: "The group id does not exist.",
+    ErrorCode.group_subscribed_to_topic: "Deleting offsets of a topic is forbidden while the "
+    "consumer group is actively subscribed to it.",
     ErrorCode.topic_authorization_failed: "Topic authorization failed.",
     ErrorCode.group_authorization_failed: "Group authorization failed.",
     ErrorCode.cluster_authorization_failed: "Cluster authorization failed.",
@@ -56,6 +66,21 @@ _DEFAULTS = {
     ErrorCode.reassignment_in_progress: "A partition reassignment is in progress.",
     ErrorCode.topic_deletion_disabled: "Topic deletion is disabled.",
     ErrorCode.throttling_quota_exceeded: "The throttling quota has been exceeded.",
+    ErrorCode.offset_metadata_too_large: "The metadata field of the offset request was too large.",
+    ErrorCode.illegal_generation: "Specified group generation id is not valid.",
+    ErrorCode.inconsistent_group_protocol: "The group member's supported protocols are "
+    "incompatible with those of existing members or first group member tried to join with empty "
+    "protocol type or empty protocol list.",
+    ErrorCode.invalid_session_timeout: "The session timeout is not within the range allowed by the "
+    "broker (as configured by group.min.session.timeout.ms and group.max.session.timeout.ms).",
+    ErrorCode.rebalance_in_progress: "The group is rebalancing, so a rejoin is needed.",
+    ErrorCode.group_max_size_reached: "The consumer group has reached its max size.",
+    ErrorCode.fenced_instance_id: "The broker rejected this static consumer since another consumer "
+    "with the same group.instance.id has registered with a different member.id.",
+    ErrorCode.unreleased_instance_id: "The instance ID is still used by another member in the "
+    "consumer group. That member must leave first.",
+    ErrorCode.unsupported_assignor: "The assignor or its version range is not supported by the "
+    "consumer group.",
     ErrorCode.unknown_topic_id: "This server does not host this topic ID.",
 }
 
@@ -73,6 +98,7 @@ _EXCEPTIONS = {
     ErrorCode.topic_already_exists: "TopicExists",
     ErrorCode.invalid_config: "InvalidConfiguration",
     ErrorCode.kafka_storage_error: "KafkaStorage",
+    ErrorCode.non_empty_group: "GroupNotEmpty",
 }
 
 

@@ -26,8 +26,15 @@ COMMANDS = {
         "topics": "create, list, describe, grow and delete topics",
         "console-producer": "send the lines of standard input as records",
         "console-consumer": "print the records of topics",
+        "verifiable-producer": "send numbers, and print what became of each",
+        "verifiable-consumer": "read in a group, and print what happens there",
         "get-offsets": "print the offsets of partitions",
         "delete-records": "delete the oldest records of partitions",
+        "transactions": "list and describe transactions, find those that hang, and end them",
+    },
+    "Groups": {
+        "consumer-groups": "list, describe and delete groups of consumers, and set their offsets",
+        "groups": "list groups of all types",
     },
     "Performance": {
         "perf-test": "run one of the following tests: producer, consumer or e2e",
@@ -38,6 +45,7 @@ COMMANDS = {
     "Cluster": {
         "configs": "print and change settings of topics and brokers, and quotas of clients",
         "cluster": "print the cluster's id or endpoints, or unregister a broker",
+        "features": "print and change the levels of the cluster's features",
         "broker-api-versions": "print which requests each broker answers",
         "log-dirs": "print the size of replicas on the disks of brokers",
         "client-metrics": "refused: clients' metrics are not collected here",
@@ -46,6 +54,10 @@ COMMANDS = {
         "server-start": "start a broker",
         "server-stop": "stop the brokers of this machine",
         "dump-log": "decode a broker's log, index and snapshot files",
+    },
+    "Spark": {
+        "spark-submit": "run an application on Spark, where the format k reads topics",
+        "spark-cluster": "start a master and workers of Spark on this machine, and stop them",
     },
     "Shell": {
         "completion": "print what makes a shell complete the words of k",
@@ -112,7 +124,9 @@ def _ended(words: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
     except BrokenPipeError:
         status = DONE
     except Exception as error:
-        status = _end(name, error)
+        # Python 3.11 wraps what a __set_name__ raises, Ctrl-C while a class is made too.
+        is_interrupt = isinstance(error.__cause__, KeyboardInterrupt)
+        status = INTERRUPTED if is_interrupt else _end(name, error)
     try:
         sys.stdout.flush()
     except OSError as error:

@@ -18,13 +18,17 @@ from kcli.main import COMMANDS
 from kcli.options import DEFAULT_SERVER, SERVER_VARIABLE
 from kcli.rows.listing import shapes_of
 from kcli.rows.shapes import ERROR, Shape
+from kcli.spark import manual_texts, option_docs
+from kcli.spark.jobs import JOBS, job_named
 from kcli.statuses import FOUND, TIMED_OUT
 from kserver.config import manual as settings
 from kserver.metrics import catalog
 from kserver.metrics.names import JMX, METER, REPORTER, SUMMARY, Metric
 
 MAN = Path(__file__).parents[1] / "man"
+TOPICS = ("metrics", "shapes", "spark")
 NAMES = [name for group in COMMANDS.values() for name in group]
+SUBMIT = "spark-submit"
 SUMMARIES = {name: text for group in COMMANDS.values() for name, text in group.items()}
 
 STATUSES = (
@@ -198,11 +202,14 @@ def main(words: list[str]) -> int:
 def pages() -> dict[str, str]:
     """All pages by the name of their file."""
     of_commands = {f"k-{name}.1": _command_page(name, command_named(name)) for name in NAMES}
+    of_jobs = {f"k-{SUBMIT}-{name}.1": _job_page(name) for name in JOBS}
     return {
         "k.1": _overview_page(),
         **of_commands,
+        **of_jobs,
         "k-metrics.7": _metrics_page(),
         "k-shapes.7": _formats_page(),
+        "k-spark.7": _spark_page(),
         "kserver.properties.5": settings.manual(),
     }
 
@@ -223,7 +230,11 @@ def _overview_page() -> str:
         ENVIRONMENT,
         EXAMPLES,
         (*DIFFERENCES, *WITH_SERVER, *WITH_TIMEOUT),
-        [*(f"k-{name}" for name in NAMES), "k-metrics(7)", "k-shapes(7)", "kserver.properties(5)"],
+        [
+            *(f"k-{name}" for name in NAMES),
+            *(f"k-{name}(7)" for name in TOPICS),
+            "kserver.properties(5)",
+        ],
     )
 
 
@@ -241,7 +252,17 @@ def _overview_options() -> Iterator[str]:
             yield from _entry(title, f"{summary[0].upper()}{summary[1:]}.")
 
 
-def _command_page(name: str, command: Command) -> str:
+def _job_page(name: str) -> str:
+    synopsis = [
+        f".B k {_literal(SUBMIT)}",
+        rf"[\fISPARK\-OPTIONS\fR] \fB{name}\fR [\fIOPTIONS\fR]",
+    ]
+    return _command_page(f"{SUBMIT}-{name}", job_named(name), JOBS[name], synopsis)
+
+
+def _command_page(
+    name: str, command: Command, summary: str = "", synopsis: Iterable[str] = ()
+) -> str:
     manual = command.manual
     asks_cluster = any(option.word == "bootstrap-server" for option in command.options())
     has_timeout = any(isinstance(option.type, Seconds) for option in command.options())
@@ -263,10 +284,10 @@ def _command_page(name: str, command: Command) -> str:
     )
     return _page(
         f"k-{name}",
-        SUMMARIES[name],
-        [f".B k {_literal(name)}", rf"[\fIOPTIONS\fR]{arguments}"],
+        summary or SUMMARIES[name],
+        synopsis or [f".B k {_literal(name)}", rf"[\fIOPTIONS\fR]{arguments}"],
         command.help or "",
-        (*_options(command), *_rows(command)),
+        (*_options(command), *(_jobs() if name == SUBMIT else ()), *_rows(command)),
         statuses,
         (*manual.environment, *environment),
         manual.examples,
@@ -293,6 +314,13 @@ def _options(command: Command) -> Iterator[str]:
         yield f".SS {_text(section)}"
         for title, help in entries:
             yield from _entry(title, help)
+
+
+def _jobs() -> Iterator[str]:
+    yield ".SS Jobs"
+    for name, summary in JOBS.items():
+        title = rf"\fB{_literal(name)}\fR"
+        yield from _entry(title, f"{summary[0].upper()}{summary[1:]}: k-{SUBMIT}-{name}(1).")
 
 
 def _rows(command: Command) -> Iterator[str]:
@@ -372,6 +400,35 @@ def _metric(metric: Metric) -> Iterator[str]:
     yield f"{kind}; {_literal(metric.mbean)}." if metric.mbean else f"{kind}."
 
 
+def _spark_page() -> str:
+    lines = [
+        *_head("k-spark", 7, "topics as tables and streams of Spark"),
+        ".SH DESCRIPTION",
+        *_paragraphs(manual_texts.INTRODUCTION),
+    ]
+    for title, options in (*option_docs.SECTIONS.items(), *option_docs.WRITE_SECTIONS.items()):
+        lines.append(f".SH {title.upper()}")
+        for one in options:
+            values = f" {_literal(one.values)}" if one.values else ""
+            name = rf"\fB{_literal(one.name)}\fR"
+            default = f"  Default: {one.default}." if one.default else ""
+            lines += _entry(name + values, one.doc + default)
+    for title, note in manual_texts.NOTES.items():
+        lines += [f".SH {title.upper()}", *_paragraphs(note)]
+    for title, types in manual_texts.TYPES.items():
+        lines.append(f".SH {title.upper()}")
+        lines += [line for name, takes in types for line in _entry(_literal(name), takes)]
+    lines += [
+        ".SH EXAMPLES",
+        *[line for command, use in manual_texts.EXAMPLES for line in _example(command, use)][1:],
+        ".SH DIFFERENCES FROM SPARK'S OWN SOURCE",
+        *_bullets(manual_texts.DIFFERENCES),
+        ".SH SEE ALSO",
+        _reference("k-spark-submit"),
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def _head(name: str, section: int, summary: str) -> list[str]:
     return [
         r'.\" Made from kcli by "python -m kcli.manual"; edit the declarations there.',
@@ -409,11 +466,15 @@ def _page(
         *[line for command, use in examples for line in _example(command, use)][1:],
         ".SH DIFFERENCES FROM KAFKA",
         *([_text(before_differences)] if before_differences else []),
-        *(line for text in differences for line in (r".IP \(bu 2", _text(text))),
+        *_bullets(differences),
         ".SH SEE ALSO",
         ",\n".join(_reference(other) for other in see_also),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _bullets(texts: Iterable[str]) -> list[str]:
+    return [line for text in texts for line in (r".IP \(bu 2", _text(text))]
 
 
 def _paragraphs(text: str) -> Iterator[str]:

@@ -189,7 +189,9 @@ def exclude(given: SimpleNamespace, name: str, others: Iterable[str]) -> None:
 
 
 def is_given(given: SimpleNamespace, name: str) -> bool:
-    return getattr(given, attribute_of(name)) not in (None, False, ())
+    value = getattr(given, attribute_of(name))
+    # A 0 was given, though it equals False.
+    return value is not None and value is not False and value != ()
 
 
 def name_filter(patterns: str) -> Callable[[str], bool]:
@@ -198,9 +200,14 @@ def name_filter(patterns: str) -> Callable[[str], bool]:
 
     Raises Refused for a pattern that is none.
     """
+    pattern = name_pattern(patterns)
+    return lambda name: pattern.fullmatch(name) is not None
+
+
+def name_pattern(patterns: str) -> re.Pattern[str]:
+    """The regular expression of `name_filter`, for whole names."""
     cleaned = patterns.strip().replace(",", "|").replace(" ", "").strip("\"'")
     try:
-        pattern = re.compile(cleaned)
+        return re.compile(cleaned)
     except re.error:
         raise Refused(f"{cleaned} is an invalid regex.") from None
-    return lambda name: pattern.fullmatch(name) is not None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from types import SimpleNamespace
+from typing import Any
 
 from kcli.command import OLDER, Manual, Seconds, command
 from kcli.console.encodings import ENCODINGS, TEXT, UnknownEncoding, encoding
@@ -22,9 +23,9 @@ from kcli.console.offset_range import parse as parse_offsets
 from kcli.console.reading import Reading, Wanted
 from kcli.console.record_filter import MalformedTerm, RecordFilter
 from kcli.options import (
+    CONNECTION,
     INT,
     LONG,
-    Refused,
     client_options,
     client_properties,
     exclude,
@@ -81,6 +82,14 @@ MANUAL = Manual(
             "What is between ten and five minutes old, with its place.",
         ),
         (
+            "k console-consumer --group bills --topic orders --from-beginning",
+            "What the group has not read; several of these share it.",
+        ),
+        (
+            "k console-consumer --zookeeper localhost:2181 --group bills --topic orders",
+            "A share of the topic, agreed on with the other members through ZooKeeper.",
+        ),
+        (
             "k console-consumer --topic orders --offset :end --grep h:tenant=^acme$ \\\n"
             "    --grep '!v:test' --output-format json > acme.json",
             "All there is of one tenant but its tests, as whole records.",
@@ -88,16 +97,16 @@ MANUAL = Manual(
     ),
     differences=(
         "Without --group all partitions of the topic are read, without joining a group; Kafka's "
-        "tool makes up a group.  What is printed is the same.",
-        "--group, and group.id among the properties, are refused with exit status 1: consumer "
-        "groups are not supported yet.",
+        "tool makes up a group, console-consumer-NNNNN, and commits nothing for it.  What is "
+        "printed is the same.",
         "A failure while reading, such as a topic that may not be read, ends with exit status 1, "
         "and with 124 when no broker could be reached; Kafka's tool ends with 0.",
         "--timeout-ms ends the command without a message of its own.",
         "A partition that the topic does not have is refused; Kafka's tool waits for it.",
-        "Formatters are DefaultMessageFormatter, LoggingMessageFormatter and "
-        "NoOpMessageFormatter; deserializers those of Kafka for strings, numbers, booleans, UUIDs "
-        "and Bytes.  Other classes are a usage error.",
+        "Formatters are DefaultMessageFormatter, LoggingMessageFormatter, NoOpMessageFormatter, "
+        "OffsetsMessageFormatter, GroupMetadataMessageFormatter and "
+        "TransactionLogMessageFormatter; deserializers those of Kafka for strings, numbers, "
+        "booleans, UUIDs and Bytes.  Other classes are a usage error.",
         "A number, earliest and latest as --offset need --partition, as with Kafka's tool; what it "
         "does not know does not.  +5 is the fifth after the first offset; with Kafka's tool it is "
         "5.",
@@ -140,7 +149,18 @@ MANUAL = Manual(
         "read_uncommitted.",
         "LEVEL",
     ),
-    option("--group", "Not supported yet.", "ID"),
+    option(
+        "--group",
+        "Share the topics out with the others of this group, from where it has come to.",
+        "ID",
+    ),
+    option(
+        "--zookeeper",
+        "Share --topic with the others of --group through ZooKeeper, where brokers, members and "
+        "offsets are found.  See above.",
+        "HOST[:PORT],...[/CHROOT]",
+        section=CONNECTION,
+    ),
     option("--enable-systest-events", "Print shutdown_complete at the end."),
     option(
         "--output-format",
@@ -231,6 +251,12 @@ def console_consumer(given: SimpleNamespace) -> int:
     are {"base64": "/wA="}.  The formats hex, base64, short, integer and long stand for lines with
     keys and values so encoded: the last three are decimal numbers of 2, 4 and 8 bytes.
 
+    With --group, or group.id among the properties, the command is a member of that group: the
+    members share the topics out, each partition is read from where the group has come to, and what
+    was printed is committed every auto.commit.interval.ms and at the end, which Ctrl-C is, too;
+    then the group is left.  --from-beginning tells where partitions start of which nothing is
+    committed.  group.protocol=consumer lets the brokers share out.
+
     --offset is start, end, 47, +5 (five offsets after the first), -10 (the last ten records of each
     partition, whatever gaps compaction and transactions have left between them), a range that stops
     before its second offset (10:20, 10-20, :20) or at what is the end now (47:end, -10:end, :end),
@@ -246,6 +272,15 @@ def console_consumer(given: SimpleNamespace) -> int:
     letters are those of kcat and rpk, except that rpk's %T is the length of the topic.  Nothing is
     printed between records but what the format says.
 
+    With --zookeeper the command is a member of a group that balances itself, as the first Kafka
+    paper has it and Kafka's script did up to 1.1: each member reads a range of the topic's
+    partitions, which it claims in ZooKeeper (/consumers/GROUP/owners), and writes there how far it
+    came (/consumers/GROUP/offsets), after it was printed; whatever happens each record is printed
+    at least once.  Properties of its own: zookeeper.session.timeout.ms (6000),
+    zookeeper.connection.timeout.ms, rebalance.max.retries (4), rebalance.backoff.ms (2000),
+    auto.commit.interval.ms (5000), enable.auto.commit and consumer.id.  A group without a --group
+    is made up, and nothing of it stays.
+
     --grep k:PATTERN looks into the key, v: into the value, hk: and hv: into names and values of
     headers, h:NAME=PATTERN into the value of one header; without a field it is the key, the value
     or a header's value.  A ! in front turns it around.  Patterns are regular expressions over
@@ -253,12 +288,15 @@ def console_consumer(given: SimpleNamespace) -> int:
     """
     from kcli.client.config import ConsumerConfig
 
-    wanted = _wanted(given)
+    _check(given)
+    properties = _consumer_properties(given)
+    wanted = _wanted(given, in_group="group.id" in properties and given.zookeeper is None)
     formats = _formats(given)
-    config = warned(ConsumerConfig.of(_consumer_properties(given)))
+    config = warned(ConsumerConfig.of({} if given.zookeeper else properties))
     reading = Reading(wanted, formats, config)
+    work = _through_zookeeper(given, reading, properties) if given.zookeeper else reading.all()
     try:
-        run(reading.all(), given.timeout)
+        run(work, given.timeout)
     except (*EXPECTED, Unprintable) as error:
         complain(f"k console-consumer: {reason(error)}")
         return status_of(error)
@@ -272,9 +310,21 @@ def console_consumer(given: SimpleNamespace) -> int:
     return 0
 
 
-def _wanted(given: SimpleNamespace) -> Wanted:
+def _through_zookeeper(
+    given: SimpleNamespace, reading: Reading, properties: dict[str, str]
+) -> Coroutine[Any, Any, None]:
+    from kcli.paper import console
+
+    exclude(given, "zookeeper", ["include", "partition", "offset", "exit-at-end"])
+    exclude(given, "zookeeper", ["bootstrap-server"])
+    properties["zookeeper.connect"] = given.zookeeper
+    if given.group is not None:
+        properties["group.id"] = given.group
+    return console.read(reading, given.topic, properties)
+
+
+def _wanted(given: SimpleNamespace, *, in_group: bool = False) -> Wanted:
     """Negative limits stand for none, as with Kafka's tool."""
-    _check(given)
     exclude(given, "timeout-ms", ["idle-timeout"])
     patience_ms = given.timeout_ms
     if given.idle_timeout is not None:
@@ -293,6 +343,7 @@ def _wanted(given: SimpleNamespace) -> Wanted:
         None if given.max_messages == -1 else given.max_messages,
         None if patience_ms is None or patience_ms < 0 else patience_ms,
         given.skip_message_on_error,
+        in_group,
     )
 
 
@@ -362,8 +413,13 @@ def _envelopes(given: SimpleNamespace, name: str) -> Formatter:
 
 def _consumer_properties(given: SimpleNamespace) -> dict[str, str]:
     file = {} if given.command_config is None else read_properties(given.command_config)
-    _check_group(given, file, key_values(given.command_property))
+    group = _group_of(given, file, key_values(given.command_property))
     properties = client_properties(given, client_id=CLIENT_ID)
+    if group is None and given.zookeeper is None:
+        # It would be that of the group that Kafka's tool makes up.
+        properties.pop("enable.auto.commit", None)
+    elif group is not None:
+        properties["group.id"] = group
     if given.isolation_level is not None:
         properties["isolation.level"] = given.isolation_level
     reset = properties.setdefault(RESET, "earliest" if given.from_beginning else "latest")
@@ -375,7 +431,9 @@ def _consumer_properties(given: SimpleNamespace) -> dict[str, str]:
     return properties
 
 
-def _check_group(given: SimpleNamespace, file: Mapping[str, str], extra: Mapping[str, str]) -> None:
+def _group_of(
+    given: SimpleNamespace, file: Mapping[str, str], extra: Mapping[str, str]
+) -> str | None:
     named = (given.group, file.get("group.id"), extra.get("group.id"))
     groups = sorted({group for group in named if group is not None})
     if len(groups) > 1:
@@ -387,11 +445,12 @@ def _check_group(given: SimpleNamespace, file: Mapping[str, str], extra: Mapping
         )
     if groups and given.partition is not None:
         refuse("Options group and partition cannot be specified together.")
-    if groups:
-        raise Refused(
-            f"consumer groups are not supported yet, and so group {groups[0]} cannot be joined; "
-            "without a group, all partitions are read"
-        )
+    for name in ("offset", "exit-at-end"):
+        if groups and is_given(given, name):
+            refuse(
+                f"--{name} is for reading without a group: group {groups[0]} has its own offsets"
+            )
+    return groups[0] if groups else None
 
 
 def _formatter_properties(given: SimpleNamespace) -> dict[str, str]:

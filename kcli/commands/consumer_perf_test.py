@@ -18,7 +18,7 @@ from kcli.options import (
     broker_list,
     client_options,
     client_properties,
-    name_filter,
+    name_pattern,
     option,
     refuse,
     together,
@@ -56,7 +56,11 @@ RUN = Shape(
         Field("mib", "number", "Their keys and values, in units of 1048576 bytes."),
         Field("records_per_s", "number", "Records a second."),
         Field("mib_per_s", "number", "1048576 bytes a second."),
-        Field("rebalance_ms", "integer", "How long it took to find the partitions."),
+        Field(
+            "rebalance_ms",
+            "integer",
+            "How long it took to find the partitions, or to join the group.",
+        ),
         Field("fetch_ms", "integer", "The rest of the time."),
         Field("fetch_records_per_s", "number", "Records a second of that."),
         Field("fetch_mib_per_s", "number", "1048576 bytes a second of that."),
@@ -79,10 +83,9 @@ MANUAL = Manual(
     ),
     statuses=(judging.STATUS,),
     differences=(
-        "All partitions are read, without joining a group; rebalance.time.ms is the time that it "
-        "took to find them.",
-        "--group is refused with exit status 1: consumer groups are not supported yet.  group.id "
-        "among the properties is ignored, as with Kafka's tool.",
+        "Without --group all partitions are read, without joining a group; rebalance.time.ms is "
+        "the time that it took to find them.  Kafka's tool makes up a group, perf-consumer-NNNNN.  "
+        "group.id among the properties is ignored, as with Kafka's tool.",
         "Properties win over the defaults of --fetch-size and --socket-buffer-size, and over "
         "check.crcs=false.",
         "A cluster that cannot be reached within --timeout ends with exit status 124; Kafka's tool "
@@ -113,7 +116,11 @@ MANUAL = Manual(
         type=LONG,
         if_bare=str(TIMEOUT_MS),
     ),
-    option("--group", "Not supported yet.", "ID"),
+    option(
+        "--group",
+        "Share the topics out with the others of this group, from where it has come to.",
+        "ID",
+    ),
     option(
         "--fetch-size",
         f"Bytes of a partition in one answer.  Default: {FETCH_BYTES}.",
@@ -177,7 +184,7 @@ def consumer_perf_test(given: SimpleNamespace) -> int:
     timeout_ms = TIMEOUT_MS if given.timeout is None else given.timeout
     wanted = Wanted(
         given.topic,
-        None if given.include is None else name_filter(given.include),
+        None if given.include is None else name_pattern(given.include),
         given.num_records,
         timeout_ms / 1000,
         (given.reporting_interval or REPORT_EVERY_MS) / 1000,
@@ -261,11 +268,6 @@ def _check(given: SimpleNamespace) -> None:
         _date(given.date_format or DATE_FORMAT, 0)
     except ValueError as error:
         refuse(f"--date-format {given.date_format}: {error}")
-    if given.group is not None:
-        raise Refused(
-            f"consumer groups are not supported yet, and so group {given.group} cannot be joined; "
-            "without a group, all partitions are read"
-        )
     if given.print_metrics:
         raise Refused(judging.NO_METRICS)
 
@@ -282,6 +284,10 @@ def _properties(given: SimpleNamespace) -> dict[str, str]:
         receive_buffer_bytes=str(SOCKET_BUFFER_BYTES),
     )
     properties.pop("group.id", None)
+    if given.group is not None:
+        properties["group.id"] = given.group
+    else:
+        properties.pop("enable.auto.commit", None)
     properties["auto.offset.reset"] = "latest" if given.from_latest else "earliest"
     if given.fetch_size is not None:
         properties["max.partition.fetch.bytes"] = str(given.fetch_size)

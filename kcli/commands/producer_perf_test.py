@@ -7,6 +7,7 @@ import math
 import os
 import re
 import sys
+import uuid
 from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -43,10 +44,7 @@ if TYPE_CHECKING:
 CLIENT_ID = "perf-producer-client"
 REPORT_EVERY_MS = 5000
 SEED = 0
-NO_TRANSACTIONS = (
-    "transactions are not supported yet; without --transactional-id, --transaction-duration-ms "
-    "and transactional.id records are sent outside of any"
-)
+TRANSACTION_MS = 3000
 PAYLOAD = "Payload"
 TRANSACTIONS = "Transactions"
 PAYLOADS = ("record-size", "payload-file", "payload-monotonic")
@@ -121,8 +119,7 @@ MANUAL = Manual(
         "A property may contain more than one =; it is split at the first.",
         "--print-metrics is refused with exit status 1: the client keeps no metrics.  -o prints "
         "what is measured.",
-        "--transactional-id, --transaction-duration-ms and transactional.id are refused with exit "
-        "status 1: transactions are not supported yet.",
+        "A transaction that fails ends the command.",
         "Older spellings are accepted without a warning.",
         *judging.DIFFERENCES,
     ),
@@ -168,8 +165,21 @@ MANUAL = Manual(
     judging.OPTIONS,
     client_options("producer", "KEY=VALUE..."),
     timeout,
-    option("--transactional-id", "Not supported yet.", "ID", section=TRANSACTIONS),
-    option("--transaction-duration-ms", "Not supported yet.", "MS", section=TRANSACTIONS),
+    option(
+        "--transactional-id",
+        "Send in transactions, under this id.  Default, with --transaction-duration-ms: "
+        "performance-producer- and a random UUID.",
+        "ID",
+        section=TRANSACTIONS,
+    ),
+    option(
+        "--transaction-duration-ms",
+        "Commit after so long, and begin the next transaction.  Default, in transactions: "
+        f"{TRANSACTION_MS}.",
+        "MS",
+        type=LONG,
+        section=TRANSACTIONS,
+    ),
     option(
         "--producer-props",
         "The same as --command-property.",
@@ -190,14 +200,17 @@ def producer_perf_test(given: SimpleNamespace) -> int:
 
     properties = _properties(given)
     config = warned(ProducerConfig.of(properties))
+    transaction_ms = None
     if config.transactional_id is not None:
-        raise Refused(NO_TRANSACTIONS)
+        transaction_ms = given.transaction_duration_ms or TRANSACTION_MS
     rate = _rate(given.throughput)
     workload = {
         "records": given.num_records,
         "records_per_s": rate,
         "warmup_records": given.warmup_records,
     } | {attribute_of(name): getattr(given, attribute_of(name)) for name in PAYLOADS}
+    if transaction_ms is not None:
+        workload["transaction_ms"] = transaction_ms
     judge = judging.Judge(
         given, METRICS, judging.run_of("producer", given.topic, properties, workload)
     )
@@ -208,6 +221,7 @@ def producer_perf_test(given: SimpleNamespace) -> int:
         rate,
         max(0, given.warmup_records or 0),
         (given.reporting_interval or REPORT_EVERY_MS) / 1000,
+        None if transaction_ms is None else transaction_ms / 1000,
     )
     with rows_if_asked(given, RUN) as out:
         return _run(given, load, config, judge, out)
@@ -270,7 +284,7 @@ def _check(given: SimpleNamespace) -> None:
     for name in ("topic", "num-records", "throughput"):
         if getattr(given, attribute_of(name)) is None:
             refuse(f'Missing required argument "[{name}]"')
-    for name in ("num-records", "record-size", "reporting-interval"):
+    for name in ("num-records", "record-size", "reporting-interval", "transaction-duration-ms"):
         if (value := getattr(given, attribute_of(name))) is not None and value <= 0:
             refuse(f"--{name} should be greater than zero.")
     chosen = [name for name in PAYLOADS if is_given(given, name)]
@@ -283,8 +297,6 @@ def _check(given: SimpleNamespace) -> None:
         )
     if given.properties and not given.command_property:
         refuse(f"unrecognized arguments: {' '.join(given.properties)}")
-    if given.transactional_id is not None or given.transaction_duration_ms is not None:
-        raise Refused(NO_TRANSACTIONS)
     if given.print_metrics:
         raise Refused(judging.NO_METRICS)
 
@@ -308,7 +320,12 @@ def _properties(given: SimpleNamespace) -> dict[str, str]:
     for pair in given.command_property:
         if pair.find("=") < 1:
             refuse(f"Invalid property: {pair}")
-    return client_properties(given, client_id=CLIENT_ID)
+    properties = client_properties(given, client_id=CLIENT_ID)
+    if given.transactional_id is not None:
+        properties["transactional.id"] = given.transactional_id
+    elif given.transaction_duration_ms is not None and "transactional.id" not in properties:
+        properties["transactional.id"] = f"performance-producer-{uuid.uuid4()}"
+    return properties
 
 
 def _payloads(given: SimpleNamespace) -> Payloads:

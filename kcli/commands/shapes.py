@@ -13,6 +13,7 @@ from kcli.options import exclude, option, refuse, together
 from kcli.output import answer
 from kcli.rows.listing import formatted, rows, shapes_of
 from kcli.rows.shapes import ERROR, Field, Shape, schema
+from kcli.spark.jobs import JOBS, job_named
 
 MANUAL = Manual(
     examples=(
@@ -77,11 +78,12 @@ def shapes(given: SimpleNamespace) -> int:
 def declared() -> dict[str, tuple[str | None, Shape]]:
     """Every shape by its id, with the command that prints it."""
     found: dict[str, tuple[str | None, Shape]] = {}
-    for commands in COMMANDS.values():
-        for name in commands:
-            for shape in shapes_of(command_named(name)):
-                assert shape.id not in found, f"two shapes are called {shape.id}"
-                found[shape.id] = name, shape
+    commands = {name: command_named(name) for group in COMMANDS.values() for name in group}
+    commands |= {f"spark-submit {name}": job_named(name) for name in JOBS}
+    for name, one in commands.items():
+        for shape in shapes_of(one):
+            assert shape.id not in found, f"two shapes are called {shape.id}"
+            found[shape.id] = name, shape
     return found | {ERROR.id: (None, ERROR)}
 
 

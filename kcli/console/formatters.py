@@ -151,7 +151,17 @@ _FORMATTERS: dict[str, Callable[[Mapping[str, str]], Formatter]] = {
     # What it adds is a log line, which Kafka's tools hide.
     "LoggingMessageFormatter": DefaultFormatter,
     "NoOpMessageFormatter": lambda properties: NoOpFormatter(),
+    "OffsetsMessageFormatter": lambda properties: _of_coordinator("of_offsets"),
+    "GroupMetadataMessageFormatter": lambda properties: _of_coordinator("of_group_metadata"),
+    "TransactionLogMessageFormatter": lambda properties: _of_coordinator("of_transaction_log"),
 }
+
+
+def _of_coordinator(kind: str) -> Formatter:
+    from kcli.console import coordinator_formatters  # loaded where they are asked for
+
+    made: Callable[[], Formatter] = getattr(coordinator_formatters, kind)
+    return made()
 
 
 def formatter(name: str, properties: Mapping[str, str]) -> Formatter:

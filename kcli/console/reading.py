@@ -1,4 +1,4 @@
-"""Reads topics without a group, and prints what it reads."""
+"""Reads topics, alone or as a member of a group, and prints what it reads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class Wanted:
     """What is to be read: a topic, or all that match a pattern; of a topic perhaps one partition.
 
     None stands for no limit, and of `offsets` for auto.offset.reset.  `to_end`: what is there now
-    and no more.  `filter`: these records alone are printed and count.
+    and no more.  `filter`: these records alone are printed and count.  `in_group`: the consumer has
+    a group.id, and shares the topics out with the others of its group.
     """
 
     topic: str | None = None
@@ -46,6 +47,7 @@ class Wanted:
     messages: int | None = None
     patience_ms: int | None = None
     skip_unprintable: bool = False
+    in_group: bool = False
 
     def __str__(self) -> str:
         return self.topic or f"matching {self.include}"
@@ -70,27 +72,42 @@ class Reading:
         from kcli.client.serialization import BYTES_IN
 
         async with Consumer(self._config, **BYTES_IN) as consumer:
+            if self._wanted.in_group:
+                await self._share(consumer)
+                return
             partitions = await self._wait_for_partitions(consumer)
             if partitions is None:
                 return
             up_to = await self._go(consumer, partitions)
             if up_to is not None:
-                await self._print_all(up_to.poll)
+                await self.print_all(up_to.poll)
                 return
             keeping_up = asyncio.create_task(self._keep_up(consumer))
             try:
-                await self._print_all(consumer.poll_batches)
+                await self.print_all(consumer.poll_batches)
             finally:
                 keeping_up.cancel()
 
-    async def _print_all(self, poll: Poll) -> None:
+    async def print_all(self, poll: Poll) -> None:
+        """What `poll` gives, as long as it gives something in time."""
         while (most := self._left()) > 0 and (found := await poll(self._patience_ms(), most)):
             self._print(found)
 
+    async def _share(self, consumer: Consumer) -> None:
+        """What the group gives; at the end the consumer commits what was printed, and leaves."""
+        topic, include = self._wanted.topic, self._wanted.include
+        consumer.subscribe([] if topic is None else [topic], pattern=include)
+        await self.print_all(consumer.poll_batches)
+        if self._left() > 0 and not consumer.cluster.nodes:
+            raise ClusterUnreachable("listTopics")
+
     def _left(self) -> int:
-        """How many to read at once: where some are passed over, more than are left to print."""
-        limit = self._wanted.messages
-        if limit is None or (self._wanted.filter is not None and self.count < limit):
+        """How many to read at once: where some are passed over, more than are left to print; but a
+        group is not to take for read what was not looked at.
+        """
+        limit, wanted = self._wanted.messages, self._wanted
+        passes_over = wanted.filter is not None and not wanted.in_group
+        if limit is None or (passes_over and self.count < limit):
             return RECORDS_AT_ONCE
         return min(limit - self.count, RECORDS_AT_ONCE)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from kcli.client.errors import ClusterUnreachable
+from kcli.client.listener import RebalanceListener
 from kcli.perf.consumed import Consumed
 from kserver.model import TopicPartition
 
@@ -26,12 +28,12 @@ _value = itemgetter(3)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One topic, or those that `is_included` says; `patience_s` is the longest time without a
+    """One topic, or those whose whole name matches; `patience_s` is the longest time without a
     record.
     """
 
     topic: str | None
-    is_included: Callable[[str], bool] | None
+    include: re.Pattern[str] | None
     records: int
     patience_s: float
     report_every_s: float
@@ -75,10 +77,29 @@ class Consuming:
         async with Consumer(self._config, **BYTES_IN) as consumer:
             self._start_ms = self._end_ms = self._window_ms = self._now_ms()
             try:
-                if await self._assigned(consumer):
+                if self._config.group_id is not None:
+                    await self._share(consumer)
+                elif await self._assigned(consumer):
                     await self._read(consumer)
             finally:
                 self._end_ms = self._now_ms()
+
+    async def _share(self, consumer: Consumer) -> None:
+        """Read what the group gives; finding the partitions is joining it."""
+        wanted = self._wanted
+        topics = [] if wanted.topic is None else [wanted.topic]
+        consumer.subscribe(topics, pattern=wanted.include, listener=_Watch(self._rebalanced))
+        await self._read(consumer)
+        if not consumer.cluster.nodes:
+            raise ClusterUnreachable("listTopics")
+
+    def _rebalanced(self, since_ms: int | None) -> int:
+        """From when on nothing is owned; the time since then, when something is, is counted."""
+        now_ms = self._now_ms()
+        if since_ms is not None:
+            self._rebalance_ms += now_ms - since_ms
+            self._window_rebalance_ms += now_ms - since_ms
+        return now_ms
 
     async def _read(self, consumer: Consumer) -> None:
         loop, wanted = asyncio.get_running_loop(), self._wanted
@@ -147,7 +168,22 @@ class Consuming:
         ]
 
     def _is_included(self, topic: TopicMetadata) -> bool:
-        if self._wanted.is_included is None:
+        if self._wanted.include is None:
             return topic.name == self._wanted.topic
         hidden = topic.is_internal and self._config.exclude_internal_topics
-        return not hidden and self._wanted.is_included(topic.name)
+        return not hidden and self._wanted.include.fullmatch(topic.name) is not None
+
+
+class _Watch(RebalanceListener):
+    """Counts how long partitions are waited for, as ConsumerPerformance does."""
+
+    def __init__(self, rebalanced: Callable[[int | None], int]) -> None:
+        self._rebalanced = rebalanced
+        self._since_ms: int | None = rebalanced(None)
+
+    def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        self._since_ms = self._rebalanced(None)
+
+    def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        self._rebalanced(self._since_ms)
+        self._since_ms = None

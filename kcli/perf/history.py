@@ -19,7 +19,7 @@ from typing import Any
 SCHEMA = "k.perf-test.run/1"
 
 # What says where and who, not how fast.
-_UNCOMPARED = ("bootstrap.servers", "client.id", "client.rack", "group.id")
+_UNCOMPARED = ("bootstrap.servers", "client.id", "client.rack", "group.id", "transactional.id")
 _UNCOMPARED_PREFIXES = ("ssl.", "sasl.")
 
 

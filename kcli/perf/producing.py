@@ -39,6 +39,8 @@ class Load:
     rate: float | None = None
     warmup: int = 0
     report_every_s: float = 5.0
+    transaction_s: float | None = None
+    """How long a transaction takes records in; None: there are none."""
 
 
 class Producing:
@@ -78,7 +80,7 @@ class Producing:
         """Until each record is delivered or lost; the clock starts when the topic is known.
 
         Raises TimedOut when there is no topic or no room in time, KafkaError for a record that is
-        too large; what was measured until then stays.
+        too large, TransactionFailed where a commit fails; what was measured until then stays.
         """
         from kcli.client.producer import Producer, wall_clock_ms
         from kcli.client.serialization import BYTES_OUT
@@ -86,6 +88,8 @@ class Producing:
         loop = asyncio.get_running_loop()
         load = self._load
         async with Producer(self._config, **BYTES_OUT, on_batch=self._told) as producer:
+            if load.transaction_s is not None:
+                await producer.init_transactions()
             await producer.partitions_for(load.topic)
             start_ms, self._start_s = wall_clock_ms(), loop.time()
             self._all, self._window = Tally(self._start_s), Tally(self._start_s)
@@ -103,7 +107,13 @@ class Producing:
     async def _send(self, producer: Producer) -> None:
         time, load, schedule = asyncio.get_running_loop().time, self._load, self._schedule
         sent = 0
+        until_s: float | None = None
         while sent < load.records:
+            if load.transaction_s is not None and (until_s is None or time() >= until_s):
+                if until_s is not None:
+                    await producer.commit_transaction()
+                await producer.begin_transaction()
+                until_s = time() + load.transaction_s
             elapsed_s = time() - self._start_s
             end = int(min(load.records, sent + AT_ONCE, schedule.due(elapsed_s)))
             if end <= sent:
@@ -121,6 +131,8 @@ class Producing:
             else:
                 # Time for what is due to go out, and for what is answered.
                 await asyncio.sleep(0)
+        if until_s is not None:
+            await producer.commit_transaction()
 
     def _told(self, delivered: Delivered) -> None:
         """The outcome of a batch; its timestamps never fall."""

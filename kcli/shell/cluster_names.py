@@ -1,4 +1,4 @@
-"""The names in a cluster that a command line may hold, for its completion: topics, brokers, keys.
+"""The names in a cluster that a command line may hold, for its completion: topics, groups, ...
 
 A completion has the time between two keystrokes, so what was found is kept for some seconds in the
 user's cache directory, one file for a cluster and a kind of names.  So is that nothing was found:
@@ -49,6 +49,10 @@ class ClusterNames:
     def topic_keys(self) -> list[str]:
         """The keys of a topic's configuration."""
         return list(self._look_up("topic-keys").get("keys", []))
+
+    def groups(self) -> dict[str, str]:
+        """The state of each group; "" where it is not told."""
+        return dict(self._look_up("groups").get("groups", {}))
 
     def _look_up(self, kind: str) -> dict[str, Any]:
         path = self._directory / f"{self._cluster}.{kind}.json"
@@ -122,8 +126,13 @@ async def topic_keys(admin: Admin) -> dict[str, Any]:
     return {}
 
 
+async def groups(admin: Admin) -> dict[str, Any]:
+    listed = await admin.groups.listings()
+    return {"groups": {g.group: g.state or "" for g in listed if _NAME.fullmatch(g.group)}}
+
+
 def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-_ASKED = {"cluster": cluster, "topic-keys": topic_keys}
+_ASKED = {"cluster": cluster, "topic-keys": topic_keys, "groups": groups}

@@ -14,6 +14,9 @@ from typing import NamedTuple, Protocol
 
 from kcli.config_lines import QUOTAS, TYPES
 from kcli.console.encodings import ENCODINGS, TEXT
+from kcli.groups.group_shapes import OTHER_TYPES, STATES
+from kcli.groups.group_shapes import TYPES as GROUP_TYPES
+from kcli.release_features import RELEASES
 from kcli.rows.listing import FORMATS, TEMPLATE
 
 
@@ -28,6 +31,7 @@ class Names(Protocol):
     def topics(self) -> Mapping[str, int]: ...
     def brokers(self) -> Mapping[str, str]: ...
     def topic_keys(self) -> Sequence[str]: ...
+    def groups(self) -> Mapping[str, str]: ...
 
 
 class Asked(NamedTuple):
@@ -177,6 +181,20 @@ def _is_of_topics(asked: Asked) -> bool:
     return asked.command == "topics" or "topic" in given or given.get("entity-type") == "topics"
 
 
+def groups(asked: Asked) -> Iterable[Candidate]:
+    return (Candidate(name, state) for name, state in asked.names.groups().items())
+
+
+def last_of_words(*words: str) -> Source:
+    """The last of WORD,WORD."""
+
+    def source(asked: Asked) -> Iterable[Candidate]:
+        before, _ = _last(asked)
+        return (Candidate(before + word) for word in words)
+
+    return source
+
+
 def broker_settings(asked: Asked) -> Iterable[Candidate]:
     from kserver.config.broker import BrokerConfig
 
@@ -202,6 +220,14 @@ def formatter_properties(asked: Asked) -> Iterable[Candidate]:
 def properties(asked: Asked) -> Iterable[Candidate]:
     """--property, as the console tools had it."""
     return _pairs(asked.text, READER_KEYS if "producer" in asked.command else FORMATTER_KEYS)
+
+
+def transaction_states(asked: Asked) -> Iterable[Candidate]:
+    """The last of STATE,STATE."""
+    from kcli.client.transaction_admin import STATES
+
+    before = asked.text[: asked.text.rfind(",") + 1]
+    return (Candidate(before + state) for state in STATES)
 
 
 def _settings(text: str, config: type, keys: Iterable[str] = ()) -> Iterable[Candidate]:
@@ -237,6 +263,7 @@ SOURCES: Mapping[str, Source] = {
     "broker": broker_ids,
     "broker-list": brokers,
     "broker-logger": broker_ids,
+    "broker-id": broker_ids,
     "cluster id": broker_ids,
     "command-property": client_settings,
     "compression-codec": of_words("none", "gzip", "snappy", "lz4", "zstd"),
@@ -246,6 +273,13 @@ SOURCES: Mapping[str, Source] = {
     "entity-name": entity_names,
     "entity-type": of_words(*TYPES),
     "formatter-property": formatter_properties,
+    "consumer-groups topic": topic_partitions,
+    "assignment-strategy": of_words("range", "roundrobin", "sticky", "cooperative-sticky"),
+    "group": groups,
+    "group-id": groups,
+    "group-protocol": of_words("classic", "consumer"),
+    "group-remote-assignor": of_words("uniform", "range"),
+    "group-type": of_words(*GROUP_TYPES, *OTHER_TYPES),
     "include": topics,
     "input-format": RECORDS,
     "isolation-level": of_words("read_uncommitted", "read_committed"),
@@ -258,18 +292,27 @@ SOURCES: Mapping[str, Source] = {
     "partition": partitions,
     "get-offsets partitions": partitions,
     "log-dirs broker-list": broker_ids,
+    "metadata": of_words(*RELEASES),
+    "node-id": broker_ids,
     "producer-acks": of_words("all", "1"),
     "producer-property": client_settings,
     "producer-props": client_settings,
     "property": properties,
     "reader-property": reader_properties,
+    "release-version": of_words(*RELEASES),
     "replica-assignment": broker_ids,
+    "reset-policy": of_words("earliest", "latest", "none"),
     "request-required-acks": of_words("all", "0", "1"),
+    "protocol": of_words("consumer", "connect", "share", "streams"),
+    "state": last_of_words(*STATES),
     "time": of_words("earliest", "latest", "max-timestamp"),
     "topic": topics,
     "topic-list": topic_list,
     "topic-partitions": topic_partitions,
+    "transactions state": transaction_states,
+    "type": last_of_words(*GROUP_TYPES),
     "value-decoder-class": DECODERS,
+    "verifiable-producer acks": of_words("-1", "0", "1"),
     "value-encoding": of_words(TEXT, *ENCODINGS),
     "whitelist": topics,
 }

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import click
 import pytest
 
-from kcli.command import OLDER, Integer, Manual, command
+from kcli.command import OLDER, Duration, Integer, Manual, command
 from kcli.options import option, together
 
 TAKEN: list[SimpleNamespace] = []
@@ -15,6 +15,7 @@ TAKEN: list[SimpleNamespace] = []
 @together(
     option("--topic", "A topic.", "NAME"),
     option("--time", "A time.", "MS", type=Integer(64)),
+    option("--patience", "A stretch of time.", "TIME", type=Duration()),
     option("--config", "A setting.", "KEY=VALUE", multiple=True),
     option("--list", "A flag.", section="Action"),
     option("--codec", "A codec.", "[NAME]", if_bare="gzip"),
@@ -107,6 +108,20 @@ def test_what_is_no_number_is_refused(text):
 @pytest.mark.parametrize("text", ["+5", "-9223372036854775808", "007"])
 def test_numbers_are_javas(text):
     assert read("--time", text).time == int(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("5000", 5), ("500ms", 0.5), ("1.5s", 1.5), ("5m", 300), ("2h", 7200), ("0.5m", 30)],
+)
+def test_a_duration_is_in_milliseconds_or_has_a_unit(text, seconds):
+    assert read("--patience", text).patience == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "0", "0s", "-1", "5 m", "5d", "s", "1e3", ".5s", "P1D", "٣s"])
+def test_what_is_no_duration_is_refused(text):
+    with pytest.raises(click.UsageError, match="of option patience"):
+        read("--patience", text)
 
 
 def test_an_older_spelling_hands_its_value_over():

@@ -86,6 +86,15 @@ def test_each_error_has_its_status(error, status, text, capsys):
     assert text in shown.err
 
 
+def test_ctrl_c_is_quiet_while_a_class_is_made(capsys):
+    class Interrupts:
+        def __set_name__(self, owner, name):
+            raise KeyboardInterrupt
+
+    assert module.ended(["topics"], lambda _words: type("Made", (), {"x": Interrupts()})) == 130
+    assert capsys.readouterr().err == ""
+
+
 def test_a_bug_is_one_line_with_a_hint(capsys, monkeypatch):
     monkeypatch.delenv("K_DEBUG", raising=False)
     assert module.ended(["topics"], lambda _words: 1 // 0) == 1

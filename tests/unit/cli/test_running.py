@@ -8,6 +8,7 @@ import pty
 import select
 import signal
 import sys
+import termios
 from types import SimpleNamespace
 
 import pytest
@@ -95,6 +96,10 @@ def terminal(typed):
     """Standard input and error are a terminal where this is typed; tells what it has shown, as
     soon as that ends with a question."""
     ours, its = pty.openpty()
+    # What is typed would be shown too, sooner or later.
+    settings = termios.tcgetattr(its)
+    settings[3] &= ~termios.ECHO
+    termios.tcsetattr(its, termios.TCSANOW, settings)
     os.write(ours, typed.encode())
 
     def shown():
@@ -143,9 +148,10 @@ def test_an_unanswered_question_ends_with_the_time_limit():
         assert shown().endswith("Go on? [y/N] ")
 
 
-def test_nothing_is_asked_with_yes_or_without_a_terminal(monkeypatch):
+def test_nothing_is_asked_with_yes_or_without_a_terminal():
     with terminal("n\n"):
         run(confirm(SimpleNamespace(yes=True), "delete all"), 1)
-        with open(os.devnull) as nothing:
-            monkeypatch.setattr(sys, "stdin", nothing)
+        # Undone before the terminal is: else standard input would be that, closed, ever after.
+        with open(os.devnull) as nothing, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "stdin", nothing)
             run(confirm(UNSURE, "delete all"), 1)

@@ -167,6 +167,14 @@ def test_formatter_properties_win_over_deserializers_over_the_file(tmp_path):
         ),
         ([*TOPIC, "--formatter", "com.Mine"], "com.Mine is not a formatter that k has"),
         (["--include", "["], "[ is an invalid regex"),
+        (
+            [*TOPIC, "--group", "g", "--offset", "start"],
+            "--offset is for reading without a group: group g has its own offsets",
+        ),
+        (
+            [*TOPIC, "--command-property", "group.id=g", "-e"],
+            "--exit-at-end is for reading without a group",
+        ),
     ],
 )
 def test_options_that_do_not_go_together_are_a_usage_error(words, why, capsys):
@@ -174,11 +182,6 @@ def test_options_that_do_not_go_together_are_a_usage_error(words, why, capsys):
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.startswith(f"k console-consumer: {why}")
-
-
-def test_groups_are_refused_for_now(capsys):
-    assert main(["console-consumer", *TOPIC, "--group", "g"]) == 1
-    assert "consumer groups are not supported yet" in capsys.readouterr().err
 
 
 def test_a_cluster_that_cannot_be_reached_in_time_ends_with_124(capsys, free_port):

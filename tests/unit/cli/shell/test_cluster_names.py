@@ -7,7 +7,8 @@ import random
 from kcli.client.admin import Admin, ResourceType
 from kcli.client.config import AdminConfig
 from kcli.client.configs import DESCRIBE_CONFIGS
-from kcli.shell.cluster_names import cluster, topic_keys
+from kcli.client.groups import LIST_GROUPS
+from kcli.shell.cluster_names import cluster, groups, topic_keys
 from kserver.errors import ErrorCode
 from kserver.wire.versions import reply_to
 from tests.support.loop import SimLoop, simulate
@@ -16,7 +17,7 @@ from tests.support.scripted_broker import METADATA, ScriptedBroker, metadata
 HOSTILE = ("$(reboot)", "a;b", "a\nb", "a b", "`a`", "\x1b[2J", "a'b", "ä", "")
 
 
-def names_of(question, topics=(), keys=()):
+def names_of(question, topics=(), keys=(), groups=()):
     async def main(loop: SimLoop):
         broker = ScriptedBroker(loop, "broker", id=7)
         told = [(name, ErrorCode.none, (7, 0), (7, 0)) for name in topics]
@@ -38,7 +39,12 @@ def names_of(question, topics=(), keys=()):
             )
             return reply(results=[result])
 
+        def listing(request):
+            reply = reply_to(request)
+            return reply(groups=[reply.groups(group_id=g, group_state="Empty") for g in groups])
+
         broker.on(DESCRIBE_CONFIGS, configs)
+        broker.on(LIST_GROUPS, listing)
         await broker.start()
         config = AdminConfig.of({"bootstrap.servers": broker.address})
         async with Admin(config, chance=random.Random(1)) as admin:
@@ -62,3 +68,7 @@ def test_keys_are_those_of_any_topic():
 
 def test_without_a_topic_no_keys_are_known():
     assert names_of(topic_keys) == {}
+
+
+def test_groups_are_those_whose_names_are_only_names():
+    assert names_of(groups, groups=("billing", *HOSTILE)) == {"groups": {"billing": "Empty"}}

@@ -33,6 +33,9 @@ class Cluster:
     def topic_keys(self) -> Sequence[str]:
         return ["cleanup.policy", "message.downconversion.enable", "of.another.broker"]
 
+    def groups(self) -> dict[str, str]:
+        return {"billing": "Stable", "audit": "Empty"}
+
 
 def values(line: str) -> list[str]:
     """The candidates at the end of the line, each with what stands before it in its word."""
@@ -114,6 +117,11 @@ def test_commands_and_options_are_those_declared(line: str, expected: list[str])
         ("k console-consumer --property print.key=t", ["print.key=true"]),
         ("k console-producer --compression-codec --syn", ["--sync"]),
         ("k console-producer --compression-codec z", ["zstd"]),
+        ("k consumer-groups --group ", ["billing", "audit"]),
+        ("k consumer-groups --list --state stable,Em", ["stable,Empty"]),
+        ("k consumer-groups --list --type ", ["Classic", "Consumer"]),
+        ("k consumer-groups --topic orders:", ["orders:0", "orders:1", "orders:2"]),
+        ("k groups --group-type S", ["Share", "Streams"]),
     ],
 )
 def test_values_are_what_their_option_takes(line: str, expected: list[str] | int) -> None:

@@ -1,0 +1,336 @@
+"""`k consumer-groups`: list, describe and delete groups of consumers, and set their offsets."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from kcli.command import Duration, Manual, command
+from kcli.groups import regex
+from kcli.groups.gathering import listed
+from kcli.groups.group_shapes import (
+    LIST,
+    MEMBERS,
+    OFFSETS,
+    RESET,
+    STATE,
+    STATES,
+    TYPES,
+    WATCH,
+)
+from kcli.groups.resetting import NO_EXECUTE, SCENARIOS
+from kcli.options import (
+    CONNECTION,
+    LONG,
+    Declined,
+    bootstrap_server,
+    command_config,
+    exclude,
+    is_given,
+    option,
+    refuse,
+    together,
+    yes,
+)
+from kcli.output import answer, complain
+from kcli.rows.listing import Rows, formatted, rows
+from kcli.rows.shapes import Shape
+from kcli.running import CLUSTER, EXPECTED, admin_config, reason, run, status_of
+from kcli.statuses import DONE, FOUND
+
+if TYPE_CHECKING:
+    from kcli.client.admin import Admin
+
+ACTIONS = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
+LIVE = ("watch", "until-lag")
+VIEWS = ("members", "offsets", "state")
+ACTION = "Action (one of)"
+VIEW = "What --describe shows"
+SCOPE = "What --reset-offsets sets, and to what"
+
+MANUAL = Manual(
+    kafka="kafka-consumer-groups.sh",
+    examples=(
+        ("k consumer-groups --list --state", "All groups of consumers, and how they are."),
+        ("k consumer-groups --describe --group billing", "How far a group is behind."),
+        ("k consumer-groups --describe --group billing --watch", "The same, as it changes."),
+        (
+            "k consumer-groups --describe --group billing --until-lag 0 --timeout 5m",
+            "Go on in a script when all is read, or fail after five minutes.",
+        ),
+        (
+            "k consumer-groups --reset-offsets --group billing --topic orders --to-earliest "
+            "--dry-run",
+            "What would be read again.",
+        ),
+        (
+            "k consumer-groups --reset-offsets --group billing --topic orders:0,1 --shift-by -10 "
+            "--execute",
+            "Read the last ten records of two partitions again.",
+        ),
+        (
+            "k consumer-groups --reset-offsets --group billing --all-topics --to-current --dry-run "
+            "--export > offsets.csv",
+            "Keep what a group committed in a file.",
+        ),
+        (
+            "k consumer-groups --reset-offsets --group billing --from-file offsets.csv --execute",
+            "Go back to that.",
+        ),
+        ("k consumer-groups --delete --group billing", "Delete a group that has no members."),
+    ),
+    statuses=((FOUND, "With --validate-regex: the pattern is not valid."),),
+    differences=(
+        "What is refused or fails ends with exit status 1: a group that does not exist, one that "
+        "could not be deleted, one whose members are active when its offsets are reset.  Kafka's "
+        "tool ends with 0.",
+        "--timeout bounds the whole command, not each of its requests, and takes units; without "
+        "it each request may take default.api.timeout.ms.",
+        "Rows are sorted by group, topic and partition where Kafka's tool has no order.",
+        "A partition whose topic is gone is shown without an end; Kafka's tool fails.",
+        "--to-datetime also takes a time without milliseconds.",
+        "--delete and --delete-offsets take --dry-run, and ask first where standard input and "
+        "error are a terminal; --yes deletes unasked.",
+        "--zookeeper, --new-consumer and --new-group, as older releases had them, are unknown.",
+    ),
+    see_also=("k-groups", "k-get-offsets", "k-console-consumer"),
+)
+
+
+@command(manual=MANUAL)
+@together(
+    option("--list", "Print the names of groups.", section=ACTION),
+    option("--describe", "Print how far groups are, and who is in them.", section=ACTION),
+    option("--delete", "Delete groups and what they committed.", section=ACTION),
+    option("--reset-offsets", "Set what groups have committed.", section=ACTION),
+    option(
+        "--delete-offsets",
+        "Delete what a group committed for the topics of --topic.",
+        section=ACTION,
+    ),
+    option(
+        "--validate-regex",
+        "Say whether a pattern is one that a broker can subscribe consumers by (RE2).",
+        "PATTERN",
+        section=ACTION,
+    ),
+    option("--group", "The group.  Repeatable.", "NAME", multiple=True),
+    option("--all-groups", "All groups of consumers."),
+    option("--offsets", "How far it is in each partition; the default.", section=VIEW),
+    option("--members", "Its members.", section=VIEW),
+    option(
+        "--state",
+        "Its state.  With --list: show states, or only groups in some of them: "
+        f"{', '.join(STATES)}.",
+        "[STATE,...]",
+        if_bare="",
+        section=VIEW,
+    ),
+    option("--verbose", "Also epochs and assignments.", section=VIEW),
+    option(
+        "--watch",
+        "Look again and again, every second or so often: lag in records and in seconds, and "
+        "whether it grows.",
+        "[TIME]",
+        type=Duration(),
+        if_bare="1s",
+        section=VIEW,
+    ),
+    option(
+        "--until-lag",
+        "Wait until no group has more than so many records to read.",
+        "N",
+        type=LONG,
+        section=VIEW,
+    ),
+    option(
+        "--type",
+        f"With --list: show types, or only groups of some: {', '.join(TYPES)}.",
+        "[TYPE,...]",
+        if_bare="",
+        section=VIEW,
+    ),
+    option(
+        "--topic",
+        "A topic, or as TOPIC:N,N partitions of it; also of --delete-offsets.  Repeatable.",
+        "TOPIC",
+        multiple=True,
+        section=SCOPE,
+    ),
+    option("--all-topics", "All topics that the group has offsets for.", section=SCOPE),
+    option("--to-earliest", "To where partitions begin.", section=SCOPE),
+    option("--to-latest", "To where they end.", section=SCOPE),
+    option("--to-current", "To what is committed now.", section=SCOPE),
+    option("--to-offset", "To this offset, as far as it exists.", "N", type=LONG, section=SCOPE),
+    option("--shift-by", "So many offsets on, or back.", "N", type=LONG, section=SCOPE),
+    option(
+        "--to-datetime",
+        "To the first record since YYYY-MM-DDThh:mm:ss.sss, of UTC unless Z, +hh or +hh:mm "
+        "follows.",
+        "TIME",
+        section=SCOPE,
+    ),
+    option("--by-duration", "To the first since so long ago: PnDTnHnMnS.", "TIME", section=SCOPE),
+    option("--from-file", "To what a file of --export says.", "FILE", section=SCOPE),
+    option("--execute", "Do it; else the plan is shown.", section=SCOPE),
+    option("--export", "Print the plan as CSV, for --from-file.", section=SCOPE),
+    option("--dry-run", "Check, say what would be done, and change nothing."),
+    yes,
+    formatted(LIST, OFFSETS, MEMBERS, STATE, WATCH, RESET),
+    bootstrap_server,
+    command_config,
+    option(
+        "--timeout",
+        "Give up after so long, with exit status 124: milliseconds, or as 30s and 5m.",
+        "TIME",
+        type=Duration(),
+        section=CONNECTION,
+    ),
+)
+def consumer_groups(given: SimpleNamespace) -> int:
+    """Lists, describes and deletes groups of consumers, and sets the offsets they go on from.
+
+    Exactly one action is needed.  --describe, --delete and --reset-offsets act on the groups of
+    --group or on --all-groups.  Offsets are set while a group has no members.
+
+    --until-lag is a gate for scripts: it ends with 0 when the groups have come so far, with 124
+    when --timeout is over before.  A group counts as soon as it is not rebalancing; of a partition
+    that it has committed nothing for, all records are left to read.  A group that does not exist is
+    refused at once.
+    """
+    states, types = _check(given)
+    if given.validate_regex is not None:
+        return _validated(given.validate_regex)
+    awaited = CLUSTER
+    if given.watch is not None:
+        awaited = ""
+    elif given.until_lag is not None:
+        awaited = f"a lag of {given.until_lag:,}"
+    if given.output is not None:
+        with rows(given, _shape(given)) as out:
+            return run(_act(given, states, types, out), given.timeout, awaited) or out.status
+    try:
+        return run(_act(given, states, types), given.timeout, awaited)
+    except Declined:
+        raise
+    except EXPECTED as error:
+        answer(f"\nError: Executing consumer group command failed due to {reason(error)}")
+        return status_of(error)
+
+
+def _shape(given: SimpleNamespace) -> Shape:
+    if given.reset_offsets:
+        return RESET
+    if given.list:
+        return LIST
+    if given.watch is not None:
+        return WATCH
+    if given.members:
+        return MEMBERS
+    return OFFSETS if given.state is None else STATE
+
+
+async def _act(
+    given: SimpleNamespace, states: list[str], types: list[str], out: Rows | None = None
+) -> int:
+    from kcli.client.admin import Admin
+    from kcli.groups import deleting, describing, resetting, watching
+
+    async with Admin(admin_config(given)) as admin:
+        if given.list:
+            await describing.print_list(admin, given, states, types, out)
+            return DONE
+        if given.delete_offsets:
+            return await deleting.delete_offsets(admin, given, given.group[0])
+        if given.watch is not None or given.until_lag is not None:
+            await watching.watch(admin, given, lambda: _groups(admin, given), out)
+            if given.watch is not None:
+                return DONE
+        names = await _groups(admin, given)
+        if given.describe:
+            return await describing.print_description(admin, given, names, out)
+        if given.delete:
+            return await deleting.delete(admin, given, names)
+        return await resetting.reset(admin, given, names, out)
+
+
+async def _groups(admin: Admin, given: SimpleNamespace) -> list[str]:
+    if given.all_groups:
+        return sorted(group.group for group in await listed(admin))
+    return list(dict.fromkeys(given.group))
+
+
+def _validated(pattern: str) -> int:
+    wrong = regex.wrong(pattern)
+    if wrong is None:
+        answer(f"The regular expression `{pattern}` is valid.")
+        return DONE
+    answer(f"The regular expression `{pattern}` is invalid: {wrong}.")
+    return FOUND
+
+
+def _check(given: SimpleNamespace) -> tuple[list[str], list[str]]:
+    """The states and types that --list is asked for."""
+    for name, actions in (
+        *((name, ("describe",)) for name in ("members", "offsets", "verbose", *LIVE)),
+        ("state", ("describe", "list")),
+        ("type", ("list",)),
+    ):
+        if is_given(given, name) and not any(is_given(given, action) for action in actions):
+            refuse(f"Option(s) [{name}] are unavailable given other options on the command line")
+    for action in ("describe", "delete", "reset-offsets"):
+        if is_given(given, action):
+            _check_action(given, action)
+            if not given.group and not given.all_groups:
+                refuse(f"Option [{action}] takes one of these options: [all-groups], [group]")
+    if given.delete_offsets:
+        if not given.group or not given.topic:
+            refuse("Option [delete-offsets] takes the following options: [group], [topic]")
+        if len(given.group) > 1:
+            refuse("Found multiple arguments for option group, but you asked for only one")
+    for scenario in SCENARIOS if given.reset_offsets else ():
+        exclude(given, scenario, [other for other in SCENARIOS if other != scenario])
+    exclude(given, "group", ("all-groups", "list"))
+    exclude(given, "topic", ("list", "describe"))
+    for action in ("delete", "delete-offsets", "validate-regex"):
+        exclude(given, "output", (action,))
+    exclude(given, "output", ("export",))
+    if sum(is_given(given, action) for action in ACTIONS) != 1:
+        refuse(f"Command must include exactly one action: --{', --'.join(ACTIONS)}")
+    if not given.list:
+        return [], []
+    return _chosen("state", given.state, STATES), _chosen("type", given.type, TYPES)
+
+
+def _check_action(given: SimpleNamespace, action: str) -> None:
+    if action == "describe":
+        if sum(is_given(given, view) for view in VIEWS) > 1:
+            names = ", ".join(f"[{view}]" for view in VIEWS)
+            refuse(f"Option [describe] takes at most one of these options: {names}")
+        if given.state:
+            refuse("Option [describe] does not take a value for [state]")
+        for name in LIVE:
+            exclude(given, name, ("members", "state"))
+        if given.until_lag is not None and given.until_lag < 0:
+            refuse("--until-lag is a number of records, from 0 on")
+    if action == "delete" and given.topic:
+        refuse(
+            "The consumer does not support topic-specific offset deletion from a consumer group."
+        )
+    if action == "reset-offsets":
+        if given.dry_run and given.execute:
+            refuse("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
+        if not given.dry_run and not given.execute:
+            complain(NO_EXECUTE)
+
+
+def _chosen(kind: str, text: str | None, known: tuple[str, ...]) -> list[str]:
+    """The words of a list, in any case, as Kafka writes them."""
+    if not text:
+        return []
+    by_name = {name.lower(): name for name in known}
+    found = [by_name.get(word.strip().lower()) for word in text.split(",")]
+    if None in found:
+        named = "types" if kind == "type" else kind  # Kafka's two messages differ
+        refuse(f"Invalid {named} list '{text}'. Valid {kind}s are: {', '.join(known)}")
+    return [name for name in found if name is not None]

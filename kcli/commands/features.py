@@ -1,0 +1,342 @@
+"""`k features`: which features the cluster has, and at which level they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import click
+
+from kcli import release_features
+from kcli.command import OLDER, Manual, command
+from kcli.options import (
+    CONNECTION,
+    INT,
+    Refused,
+    cluster,
+    exclude,
+    is_given,
+    option,
+    refuse,
+    together,
+    yes,
+)
+from kcli.output import answer
+from kcli.release_features import METADATA_VERSION
+from kcli.rows.listing import Rows, formatted, rows_if_asked
+from kcli.rows.shapes import Field, Shape
+from kcli.running import CLUSTER, admin_config, confirm, reason, run
+from kcli.statuses import DONE
+
+if TYPE_CHECKING:
+    from kcli.client.admin import Admin
+    from kcli.client.features import FeatureUpdate, UpgradeType
+    from kserver.errors import KafkaError
+
+MANUAL = Manual(
+    kafka="kafka-features.sh",
+    examples=(
+        ("k features describe", "Each feature, what the broker knows of it, and where it is."),
+        (
+            "k features upgrade --feature transaction.version=2 --dry-run",
+            "Whether transactions could use the newer protocol.",
+        ),
+        ("k features disable --feature share.version", "Set a feature to level 0."),
+        ("k features version-mapping --release-version 4.0", "What a release begins with."),
+    ),
+    differences=(
+        "Options may stand before and after the name of the action, and names of options are not "
+        "abbreviated.",
+        "Without --bootstrap-server and --bootstrap-controller the usual default is asked; "
+        "version-mapping and feature-dependencies ask nobody, and need neither.",
+        "With --unsafe it is asked at a terminal before anything is changed, unless --yes is "
+        "given.",
+    ),
+    see_also=("k-transactions", "k-broker-api-versions"),
+)
+
+_FEATURE = Field("feature", "string", "Its name.")
+DESCRIBE = Shape(
+    "k.features.describe",
+    1,
+    "A feature that the broker knows.",
+    (
+        _FEATURE,
+        Field("supported_min", "integer", "The lowest level that it knows."),
+        Field("supported_max", "integer", "The highest."),
+        Field("finalized", "integer", "The level of the cluster; 0 where the feature is off."),
+        Field("epoch", "integer or null", "How often the levels changed, as the broker counts it."),
+    ),
+)
+MAPPING = Shape(
+    "k.features.version-mapping",
+    1,
+    "A feature of a release.",
+    (_FEATURE, Field("level", "integer", "The level that the release begins with.")),
+)
+DEPENDENCIES = Shape(
+    "k.features.feature-dependencies",
+    1,
+    "A feature at a level.",
+    (
+        _FEATURE,
+        Field("level", "integer", "The level."),
+        Field("needs", "list of string", "What that needs, as feature=level."),
+    ),
+)
+
+UPDATES = ("upgrade", "downgrade", "disable")
+ACTIONS = {
+    "describe": ("node-id",),
+    "upgrade": ("feature", "release-version", "metadata", "dry-run"),
+    "downgrade": ("feature", "release-version", "metadata", "dry-run", "unsafe", "yes"),
+    "disable": ("feature", "dry-run", "unsafe", "yes"),
+    "version-mapping": ("release-version",),
+    "feature-dependencies": ("feature",),
+}
+"""Which options each takes beside those of all."""
+LEVELS = range(-(1 << 15), 1 << 15)
+
+
+@command(manual=MANUAL)
+@click.argument("action", nargs=-1, metavar="|".join(ACTIONS))
+@together(
+    option(
+        "--feature",
+        "The feature and its level; for disable the feature alone.  Repeatable.",
+        "FEATURE=LEVEL",
+        multiple=True,
+    ),
+    option(
+        "--release-version",
+        "All features, at the levels with which this release begins: 4.3, 3.9-IV0.",
+        "RELEASE",
+    ),
+    option("--node-id", "describe: the broker to ask.  Default: any.", "ID", type=INT),
+    option("--unsafe", "downgrade, disable: also where metadata may be lost for good."),
+    option("--dry-run", "Have the cluster check the update, and change nothing."),
+    yes,
+    formatted(DESCRIBE, MAPPING, DEPENDENCIES),
+    cluster,
+    option(
+        "--bootstrap-controller",
+        "Controllers of KRaft to connect to instead.",
+        "HOST:PORT,...",
+        section=CONNECTION,
+    ),
+    option("--metadata", "The metadata.version, by name.", "RELEASE", section=OLDER),
+)
+def features(given: SimpleNamespace) -> int:
+    """Describes the features of a cluster, and changes the levels they are at.
+
+    A feature that all brokers know can be raised to a level that all of them know: from then on
+    they and their clients may use it.  version-mapping prints the levels of a release of Apache's,
+    and feature-dependencies what a level needs beside itself.
+    """
+    action = _action(given)
+    if given.bootstrap_controller is not None:
+        given.bootstrap_server = given.bootstrap_controller
+    if action in UPDATES:
+        return run(_update(given, action), given.timeout, CLUSTER)
+    shape = {"describe": DESCRIBE, "version-mapping": MAPPING}.get(action, DEPENDENCIES)
+    with rows_if_asked(given, shape) as out:
+        if action == "describe":
+            return run(_describe(given, out), given.timeout, CLUSTER)
+        if action == "version-mapping":
+            _tell_mapping(given.release_version, out)
+        else:
+            _tell_dependencies(given.feature, out)
+    return DONE
+
+
+def _action(given: SimpleNamespace) -> str:
+    if len(given.action) != 1 or given.action[0] not in ACTIONS:
+        refuse(f"say what to do: {', '.join(ACTIONS)}")
+    action: str = given.action[0]
+    every = {name for names in ACTIONS.values() for name in names}
+    for name in sorted(every.difference(ACTIONS[action])):
+        if is_given(given, name):
+            refuse(f"--{name} does not go with {action}")
+    exclude(given, "bootstrap-controller", ("bootstrap-server",))
+    if action in UPDATES and given.output is not None:
+        refuse(f"--output does not go with {action}")
+    if action == "feature-dependencies" and not given.feature:
+        refuse("argument --feature is required")
+    return action
+
+
+async def _describe(given: SimpleNamespace, out: Rows | None) -> int:
+    async with _admin(given) as admin:
+        found = await admin.features.describe(given.node_id)
+    for name, (least, most) in sorted(found.supported.items()):
+        level = found.finalized.get(name, 0)
+        if out is not None:
+            out.row(
+                feature=name,
+                supported_min=least,
+                supported_max=most,
+                finalized=level,
+                epoch=found.epoch,
+            )
+            continue
+        lowest, highest, now = (release_features.shown(name, n) for n in (least, most, level))
+        answer(
+            f"Feature: {name:<40}  SupportedMinVersion: {lowest:<15}  "
+            f"SupportedMaxVersion: {highest:<15}  FinalizedVersionLevel: {now:<15}  "
+            f"Epoch: {'-' if found.epoch is None else found.epoch}"
+        )
+    return DONE
+
+
+# Updates
+
+
+async def _update(given: SimpleNamespace, action: str) -> int:
+    from kcli.client.features import UpgradeType
+
+    if action == "upgrade":
+        kind = UpgradeType.UPGRADE
+    else:
+        kind = UpgradeType.UNSAFE_DOWNGRADE if given.unsafe else UpgradeType.SAFE_DOWNGRADE
+    updates = _updates(given, action, kind)
+    if not updates:
+        raise Refused(f"You must specify at least one feature to {action}")
+    async with _admin(given) as admin:
+        if given.unsafe and not given.dry_run:
+            names = ", ".join(sorted(updates))
+            await confirm(given, f"{action} {names}, and may lose metadata for good")
+        results = await admin.features.update(updates, validate_only=given.dry_run)
+    failed = 0
+    for name, error in sorted(results.items()):
+        answer(_told(action, name, updates[name].level, error, given.dry_run))
+        failed += error is not None
+    if failed:
+        raise Refused(f"{failed} out of {len(updates)} operation(s) failed.")
+    return DONE
+
+
+def _told(action: str, name: str, level: int, error: KafkaError | None, dry_run: bool) -> str:
+    to = "" if action == "disable" else f" to {level}"
+    if error is not None:
+        no = "Can not" if dry_run else "Could not"
+        return f"{no} {action} {name}{to}. {reason(error)}"
+    done = "disabled" if action == "disable" else f"{action}d"
+    return f"{name} {'can be' if dry_run else 'was'} {done}{to}."
+
+
+def _updates(given: SimpleNamespace, action: str, kind: UpgradeType) -> dict[str, FeatureUpdate]:
+    from kcli.client.features import FeatureUpdate
+
+    if action == "disable":
+        _are_different(given.feature)
+        return {name: FeatureUpdate(0, kind) for name in given.feature}
+    if given.release_version is not None:
+        if given.metadata is not None or given.feature:
+            raise Refused("Can not specify `release-version` with other feature flags.")
+        levels = _levels(given.release_version)
+        # Nothing is upgraded to 0.
+        return {
+            name: FeatureUpdate(level, kind)
+            for name, level in levels.items()
+            if level or action != "upgrade"
+        }
+    updates: dict[str, FeatureUpdate] = {}
+    if given.metadata is not None:
+        answer(" `metadata` flag is deprecated and may be removed in a future release.")
+        updates[METADATA_VERSION] = FeatureUpdate(_metadata_level(given.metadata), kind)
+    named = [_name_and_level(text) for text in given.feature]
+    _are_different([*updates, *(name for name, _ in named)])
+    return updates | {name: FeatureUpdate(level, kind) for name, level in named}
+
+
+def _are_different(names: list[str]) -> None:
+    for at, name in enumerate(names):
+        if name in names[:at]:
+            raise Refused(f"Feature {name} was specified more than once.")
+
+
+def _name_and_level(text: str) -> tuple[str, int]:
+    name, equals, word = text.partition("=")
+    if not equals:
+        raise Refused(f"Can't parse feature=level string {text}: equals sign not found.")
+    word = word.strip()
+    try:
+        level = int(word) if word.isascii() and "_" not in word else None
+    except ValueError:
+        level = None
+    if level is None or level not in LEVELS:
+        raise Refused(
+            f"Can't parse feature=level string {text}: unable to parse {word} as a short."
+        )
+    return name.strip(), level
+
+
+# Releases
+
+
+def _metadata_level(release: str) -> int:
+    level = release_features.metadata_level(release)
+    if level is None:
+        known = ", ".join(release_features.RELEASES)
+        raise Refused(
+            f"Unknown metadata.version '{release}'. Supported metadata.version are: {known}"
+        )
+    return level
+
+
+def _levels(release: str) -> Mapping[str, int]:
+    level = _metadata_level(release)
+    return {METADATA_VERSION: level} | {
+        name: release_features.first_level(name, level) for name in release_features.SINCE
+    }
+
+
+def _tell_mapping(release: str | None, out: Rows | None) -> None:
+    release = release_features.LATEST if release is None else release
+    for name, level in _levels(release).items():
+        if out is not None:
+            out.row(feature=name, level=level)
+        else:
+            answer(f"{name}={level}" + (f" ({release})" if name == METADATA_VERSION else ""))
+
+
+def _tell_dependencies(texts: list[str], out: Rows | None) -> None:
+    for text in texts:
+        name, level = _name_and_level(text)
+        needs = _needs(name, level)
+        if out is not None:
+            out.row(feature=name, level=level, needs=[f"{n}={at}" for n, at in needs.items()])
+        elif not needs:
+            answer(f"{_named(name, level)} has no dependencies.")
+        else:
+            answer(f"{_named(name, level)} requires:")
+            for needed, at in needs.items():
+                answer(f"    {_named(needed, at)}")
+
+
+def _needs(name: str, level: int) -> Mapping[str, int]:
+    """Refused for what is not known here: a broker does not tell what its features need."""
+    if name == METADATA_VERSION:
+        if level not in release_features.NAMES:
+            raise Refused(f"Unknown metadata.version {level}")
+        return {}
+    if name not in release_features.SINCE:
+        raise Refused(f"Unknown feature: {name}")
+    if not 0 <= level < len(release_features.SINCE[name]):
+        raise Refused(f"No feature:{name} with feature level {level}")
+    return release_features.NEEDS.get((name, level), {})
+
+
+def _named(name: str, level: int) -> str:
+    if name == METADATA_VERSION:
+        return f"{name}={level} ({release_features.NAMES[level]})"
+    return f"{name}={level}"
+
+
+def _admin(given: SimpleNamespace) -> Admin:
+    from kcli.client.admin import Admin
+
+    controllers = given.bootstrap_controller
+    named = {} if controllers is None else {"bootstrap_controllers": controllers}
+    return Admin(admin_config(given, **named))

@@ -1,0 +1,91 @@
+"""`k groups`: list groups of all types."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from kcli.command import Manual, command
+from kcli.groups.group_shapes import ANY, OTHER_TYPES, TYPES
+from kcli.groups.group_text import any_lines
+from kcli.options import cluster, exclude, option, refuse, together
+from kcli.output import answer
+from kcli.rows.listing import formatted, rows
+from kcli.running import CLUSTER, EXPECTED, admin_config, reason, run, status_of
+from kcli.statuses import DONE
+
+if TYPE_CHECKING:
+    from kcli.client.group_descriptions import GroupListing
+
+ANY_TYPES = TYPES + OTHER_TYPES
+KINDS = ("consumer", "share", "streams")
+
+MANUAL = Manual(
+    kafka="kafka-groups.sh",
+    examples=(
+        ("k groups --list", "All groups there are."),
+        ("k groups --list --consumer", "Those of consumers, of either protocol."),
+        ("k groups --list --protocol connect", "The workers of Kafka Connect."),
+    ),
+    differences=("An unknown --group-type is a usage error.",),
+    see_also=("k-consumer-groups",),
+)
+
+
+@command(manual=MANUAL)
+@together(
+    option("--list", "Print groups; the one action there is."),
+    option("--group-type", f"Only groups of this type: {', '.join(ANY_TYPES)}.", "TYPE"),
+    option("--protocol", "Only groups whose members are of this kind, as consumer.", "NAME"),
+    option(
+        "--consumer",
+        "Only groups of consumers, and those that have nothing but committed offsets.",
+    ),
+    option("--share", "Only share groups."),
+    option("--streams", "Only groups of Kafka Streams."),
+    formatted(ANY),
+    cluster,
+)
+def groups(given: SimpleNamespace) -> int:
+    """Prints groups of all types: the name, the type and what its members are."""
+    _check(given)
+    if given.output is not None:
+        with rows(given, ANY) as out:
+            for one in run(_listed(given), given.timeout, CLUSTER):
+                protocol = one.protocol_type or None
+                out.row(group=one.group, type=one.type, protocol=protocol, state=one.state)
+        return out.status
+    try:
+        for line in any_lines(run(_listed(given), given.timeout, CLUSTER)):
+            answer(line)
+    except EXPECTED as error:
+        answer(f"Error while executing groups command : {reason(error)}")
+        return status_of(error)
+    return DONE
+
+
+async def _listed(given: SimpleNamespace) -> list[GroupListing]:
+    from kcli.client.admin import Admin
+
+    async with Admin(admin_config(given)) as admin:
+        return [one for one in await admin.groups.listings() if _is_wanted(given, one)]
+
+
+def _is_wanted(given: SimpleNamespace, group: GroupListing) -> bool:
+    if given.consumer:
+        return group.protocol_type in ("", "consumer") or group.type == "Consumer"
+    if given.share or given.streams:
+        return group.type == ("Share" if given.share else "Streams")
+    return (given.group_type is None or group.type == given.group_type.capitalize()) and (
+        given.protocol is None or group.protocol_type == given.protocol
+    )
+
+
+def _check(given: SimpleNamespace) -> None:
+    if not given.list:
+        refuse("Command must include exactly one action: --list.")
+    if given.group_type is not None and given.group_type.capitalize() not in ANY_TYPES:
+        refuse("--group-type must be a valid group type.")
+    for kind in KINDS:
+        others = [other for other in ("group-type", "protocol", *KINDS) if other != kind]
+        exclude(given, kind, others)

@@ -1,0 +1,481 @@
+"""`k transactions`: what producers have open, and ending what nobody else will."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import click
+
+from kcli.command import OLDER, Integer, Manual, command
+from kcli.options import (
+    INT,
+    LONG,
+    Refused,
+    cluster,
+    dry_run,
+    is_given,
+    option,
+    refuse,
+    together,
+    yes,
+)
+from kcli.output import answer, would
+from kcli.rows.listing import Rows, formatted, rows_if_asked
+from kcli.rows.shapes import Field, Shape
+from kcli.running import CLUSTER, EXPECTED, admin_config, confirm, granted, reason, run, status_of
+from kcli.statuses import DONE, FAILED
+from kserver.model import TopicPartition
+
+if TYPE_CHECKING:
+    from kcli.client.admin import Admin
+    from kcli.client.transaction_admin import OpenTransaction
+
+MANUAL = Manual(
+    kafka="kafka-transactions.sh",
+    examples=(
+        ("k transactions list --duration-filter 60000", "What has been open for over a minute."),
+        ("k transactions describe --transactional-id payments-1", "One transaction."),
+        (
+            "k transactions describe-producers --topic orders --partition 0",
+            "Who has written to a partition, and what holds back its last stable offset.",
+        ),
+        (
+            "k transactions find-hanging --broker-id 1 -o json",
+            "Transactions that no coordinator will end.",
+        ),
+        (
+            "k transactions abort --topic orders --partition 0 --start-offset 4711",
+            "End one of them.",
+        ),
+    ),
+    differences=(
+        "Options may stand before and after the name of the action, and names of options are not "
+        "abbreviated.",
+        "Without --bootstrap-server the usual default is asked.",
+        "abort and forceTerminateTransaction ask at a terminal before they change anything, unless "
+        "--yes is given.",
+        "A partition that does not exist is refused at once; the script asks for a minute.",
+        "Errors do not recommend to enable debug logging.",
+    ),
+    see_also=("k-get-offsets", "k-console-consumer", "k-features"),
+)
+
+_ID = Field("transactional_id", "string", "The transactional.id.")
+_COORDINATOR = Field("coordinator", "integer", "The id of the broker that leads it.")
+_PRODUCER_ID = Field("producer_id", "integer", "The producer id.")
+_EPOCH = Field("producer_epoch", "integer", "Its epoch.")
+_STATE = Field(
+    "state",
+    "string",
+    "Ongoing, PrepareAbort, PrepareCommit, CompleteAbort, CompleteCommit, Empty, "
+    "PrepareEpochFence or Unknown.",
+)
+_TOPIC = Field("topic", "string", "Its topic.")
+_PARTITION = Field("partition", "integer", "Its number.")
+_COORDINATOR_EPOCH = Field(
+    "coordinator_epoch",
+    "integer or null",
+    "The epoch of the coordinator that ended a transaction of its here last, if any.",
+)
+_LAST_TIMESTAMP = Field("last_timestamp", "integer", "When it wrote here last, in ms of the epoch.")
+
+LIST = Shape(
+    "k.transactions.list", 1, "A transactional.id.", (_ID, _COORDINATOR, _PRODUCER_ID, _STATE)
+)
+DESCRIBE = Shape(
+    "k.transactions.describe",
+    1,
+    "A transactional.id.",
+    (
+        _COORDINATOR,
+        _ID,
+        _PRODUCER_ID,
+        _EPOCH,
+        _STATE,
+        Field("timeout_ms", "integer", "After so long the coordinator aborts a transaction."),
+        Field("started_at_ms", "integer or null", "When what is open began; null without."),
+        Field("duration_ms", "integer or null", "How long that has been open."),
+        Field("partitions", "list of string", "What takes part in it: topic-partition."),
+    ),
+)
+PRODUCERS = Shape(
+    "k.transactions.describe-producers",
+    1,
+    "A producer that wrote to the partition.",
+    (
+        _PRODUCER_ID,
+        _EPOCH,
+        _COORDINATOR_EPOCH,
+        Field("last_sequence", "integer", "The sequence number of its last record; -1 for none."),
+        _LAST_TIMESTAMP,
+        Field("transaction_start", "integer or null", "The first offset of what it has open here."),
+    ),
+)
+HANGING = Shape(
+    "k.transactions.find-hanging",
+    1,
+    "A transaction in a partition, which no coordinator knows of.",
+    (
+        _TOPIC,
+        _PARTITION,
+        _PRODUCER_ID,
+        _EPOCH,
+        _COORDINATOR_EPOCH,
+        Field("start_offset", "integer", "Its first offset."),
+        _LAST_TIMESTAMP,
+        Field("duration_min", "integer", "For how many minutes nothing was added."),
+    ),
+)
+
+HEADS = {
+    LIST: ("TransactionalId", "Coordinator", "ProducerId", "TransactionState"),
+    DESCRIBE: (
+        *("CoordinatorId", "TransactionalId", "ProducerId", "ProducerEpoch", "TransactionState"),
+        *("TransactionTimeoutMs", "CurrentTransactionStartTimeMs", "TransactionDurationMs"),
+        "TopicPartitions",
+    ),
+    PRODUCERS: (
+        *("ProducerId", "ProducerEpoch", "LatestCoordinatorEpoch", "LastSequence"),
+        *("LastTimestamp", "CurrentTransactionStartOffset"),
+    ),
+    HANGING: (
+        *("Topic", "Partition", "ProducerId", "ProducerEpoch", "CoordinatorEpoch", "StartOffset"),
+        *("LastTimestamp", "Duration(min)"),
+    ),
+}
+"""Kafka's columns, in the order of the shapes' fields."""
+
+SHORT = Integer(16)
+MINUTE_MS = 60_000
+
+Row: TypeAlias = dict[str, Any]
+
+# Which options each action takes beside those of all; what stands first is needed.
+ACTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "list": ((), ("duration-filter", "transactional-id-pattern", "state")),
+    "describe": (("transactional-id",), ()),
+    "describe-producers": (("topic", "partition"), ("broker-id",)),
+    "abort": (
+        ("topic", "partition"),
+        ("start-offset", "producer-id", "producer-epoch", "coordinator-epoch", "dry-run", "yes"),
+    ),
+    "find-hanging": ((), ("broker-id", "max-transaction-timeout", "topic", "partition")),
+    "forceTerminateTransaction": (("transactional-id",), ("dry-run", "yes")),
+}
+CHANGING = ("abort", "forceTerminateTransaction")
+
+
+@command(manual=MANUAL)
+@click.argument("action", nargs=-1, metavar="|".join(ACTIONS))
+@together(
+    option("--transactional-id", "The transactional.id.", "ID"),
+    option(
+        "--duration-filter",
+        "list: only what has been open for longer than so many milliseconds; below 0: all.",
+        "MS",
+        type=LONG,
+    ),
+    option(
+        "--transactional-id-pattern",
+        "list: only ids that match this expression (RE2) from end to end.",
+        "PATTERN",
+    ),
+    option("--state", "list: only ids in one of these states.", "STATE,..."),
+    option("--topic", "The topic, or find-hanging: only there.", "TOPIC"),
+    option("--partition", "The partition, or find-hanging: only there.", "NUMBER", type=INT),
+    option(
+        "--broker-id",
+        "describe-producers: the replica on this broker, not the leader.  find-hanging: in the "
+        "partitions that have a replica there.",
+        "ID",
+        type=INT,
+    ),
+    option(
+        "--max-transaction-timeout",
+        "find-hanging: leave out where something was added within so many minutes.  Default: 15.",
+        "MINUTES",
+        type=INT,
+    ),
+    option("--start-offset", "abort: the first offset of the transaction.", "OFFSET", type=LONG),
+    option(
+        "--producer-id",
+        "abort: in place of --start-offset, with the next two, before Kafka 3.0.",
+        "ID",
+        type=LONG,
+    ),
+    option("--producer-epoch", "abort: the producer's epoch.", "EPOCH", type=SHORT),
+    option("--coordinator-epoch", "abort: the coordinator's epoch.", "EPOCH", type=INT),
+    dry_run,
+    yes,
+    formatted(LIST, DESCRIBE, PRODUCERS, HANGING),
+    cluster,
+    option(
+        "--transactionalId",
+        "The same as --transactional-id.",
+        "ID",
+        instead="--transactional-id",
+        section=OLDER,
+    ),
+)
+def transactions(given: SimpleNamespace) -> int:
+    """Lists and describes transactions and who writes them, finds those that hang, and ends them.
+
+    list prints all transactional ids, describe one of them.  describe-producers prints what a
+    partition knows of its producers.  find-hanging prints transactions that are open in a
+    partition and unknown to every coordinator: they hold back readers of committed records for
+    good.  abort ends one of those in one partition.  forceTerminateTransaction aborts what a
+    transactional id has open, and fences its producer.
+    """
+    action = _action(given)
+    if action == "abort":
+        return run(_abort(given), given.timeout, CLUSTER)
+    if action == "forceTerminateTransaction":
+        return run(_terminate(given), given.timeout, CLUSTER)
+    shape, rows_of = LISTINGS[action]
+    with rows_if_asked(given, shape) as out:
+        return run(_show(given, shape, rows_of, out), given.timeout, CLUSTER)
+
+
+def _action(given: SimpleNamespace) -> str:
+    if len(given.action) != 1 or given.action[0] not in ACTIONS:
+        refuse(f"say what to do: {', '.join(ACTIONS)}")
+    action: str = given.action[0]
+    needed, possible = ACTIONS[action]
+    every = {name for names in ACTIONS.values() for of in names for name in of}
+    for name in sorted(every.difference(needed, possible)):
+        if is_given(given, name):
+            refuse(f"--{name} does not go with {action}")
+    for name in needed:
+        if not is_given(given, name):
+            refuse(f"argument --{name} is required")
+    if action in CHANGING and given.output is not None:
+        refuse(f"--output does not go with {action}")
+    if action == "find-hanging":
+        if not (is_given(given, "topic") or is_given(given, "broker-id")):
+            refuse(
+                "The `find-hanging` command requires either --topic or --broker-id to limit the "
+                "scope of the search"
+            )
+        if is_given(given, "partition") and not is_given(given, "topic"):
+            refuse("The --partition argument requires --topic to be provided")
+    if action == "abort" and not is_given(given, "start-offset"):
+        if not is_given(given, "producer-id"):
+            refuse(
+                "The transaction to abort must be identified either with --start-offset (for "
+                "brokers on 3.0 or above) or with --producer-id, --producer-epoch, and "
+                "--coordinator-epoch (for older brokers)"
+            )
+        for name in ("producer-epoch", "coordinator-epoch"):
+            if not is_given(given, name):
+                refuse(f"Missing required argument --{name}")
+    return action
+
+
+async def _show(
+    given: SimpleNamespace,
+    shape: Shape,
+    rows_of: Callable[[SimpleNamespace, Admin], Coroutine[Any, Any, Iterable[Row]]],
+    out: Rows | None,
+) -> int:
+    async with _admin(given) as admin:
+        found = await rows_of(given, admin)
+    if out is None:
+        answer("\n".join(_table(HEADS[shape], [_cells(shape, row) for row in found])))
+        return DONE
+    for row in found:
+        out.row(**row)
+    return DONE
+
+
+def _cells(shape: Shape, row: Row) -> list[str]:
+    return [_cell(name, row[name]) for name in shape.names]
+
+
+def _cell(name: str, value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(value)
+    if value is None:
+        return "-1" if name == "coordinator_epoch" else "None"
+    return str(value)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Kafka's: each column as wide as its longest cell, and a tab after every cell."""
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    for row in (heads, *rows):
+        yield "".join(f"{cell:{width}}\t" for cell, width in zip(row, widths, strict=True))
+
+
+async def _list(given: SimpleNamespace, admin: Admin) -> list[Row]:
+    with _failing("Failed to list transactions"):
+        listed = await admin.transactions.listings(
+            states=[] if given.state is None else _states(given.state),
+            longer_than_ms=-1 if given.duration_filter is None else given.duration_filter,
+            pattern=given.transactional_id_pattern,
+        )
+    return [one._asdict() for one in listed]
+
+
+def _states(text: str) -> list[str]:
+    from kcli.client.transaction_admin import STATES
+
+    by_name = {state.lower(): state for state in STATES}
+    words = [word.strip() for word in text.split(",")]
+    if unknown := [word for word in words if word.lower() not in by_name]:
+        raise Refused(f"'{unknown[0]}' is not a state of a transaction: {', '.join(STATES)}")
+    return [by_name[word.lower()] for word in words]
+
+
+async def _describe(given: SimpleNamespace, admin: Admin) -> list[Row]:
+    name = given.transactional_id
+    with _failing(f"Failed to describe transaction state of transactional-id `{name}`"):
+        found = granted((await admin.transactions.describe([name]))[name])
+    started_at = found.started_at
+    return [
+        {
+            "coordinator": found.coordinator,
+            "transactional_id": name,
+            "producer_id": found.producer_id,
+            "producer_epoch": found.producer_epoch,
+            "state": found.state,
+            "timeout_ms": found.timeout_ms,
+            "started_at_ms": started_at,
+            "duration_ms": None if started_at is None else _now_ms() - started_at,
+            "partitions": [str(partition) for partition in found.partitions],
+        }
+    ]
+
+
+async def _describe_producers(given: SimpleNamespace, admin: Admin) -> list[Row]:
+    partition = TopicPartition(given.topic, given.partition)
+    where = "leader" if given.broker_id is None else f"broker {given.broker_id}"
+    with _failing(f"Failed to describe producers for partition {partition} on {where}"):
+        told = await admin.transactions.producers([partition], given.broker_id)
+        states = granted(told[partition])
+    return [state._asdict() for state in states]
+
+
+async def _find_hanging(given: SimpleNamespace, admin: Admin) -> list[Row]:
+    minutes = 15 if given.max_transaction_timeout is None else given.max_transaction_timeout
+    now_ms = _now_ms()
+    with _failing("Failed to find hanging transactions"):
+        found = await admin.transactions.find_hanging(
+            await _partitions(given, admin),
+            last_before_ms=now_ms - minutes * MINUTE_MS,
+            broker=given.broker_id,
+        )
+    return [
+        {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "producer_id": state.producer_id,
+            "producer_epoch": state.producer_epoch,
+            "coordinator_epoch": state.coordinator_epoch,
+            "start_offset": state.transaction_start,
+            "last_timestamp": state.last_timestamp,
+            "duration_min": (now_ms - state.last_timestamp) // MINUTE_MS,
+        }
+        for partition, state in found
+    ]
+
+
+async def _partitions(given: SimpleNamespace, admin: Admin) -> list[TopicPartition]:
+    """Where to look."""
+    if given.partition is not None:
+        return [TopicPartition(given.topic, given.partition)]
+    if given.topic is None:
+        names = [topic.name for topic in await admin.list_topics()]
+    else:
+        names = [given.topic]
+    described = await admin.describe_topics(names)
+    return [
+        TopicPartition(name, number.partition)
+        for name in names
+        for number in granted(described[name]).partitions
+        if given.broker_id is None or given.broker_id in number.replicas
+    ]
+
+
+LISTINGS = {
+    "list": (LIST, _list),
+    "describe": (DESCRIBE, _describe),
+    "describe-producers": (PRODUCERS, _describe_producers),
+    "find-hanging": (HANGING, _find_hanging),
+}
+
+
+async def _abort(given: SimpleNamespace) -> int:
+    async with _admin(given) as admin:
+        wanted = await _open_transaction(given, admin)
+        step = (
+            f"abort the transaction of producer {wanted.producer_id} in {wanted.partition}, with "
+            "the records that are in it"
+        )
+        if given.dry_run:
+            would(step)
+            return DONE
+        await confirm(given, step)
+        with _failing(f"Failed to abort transaction {wanted}"):
+            await admin.transactions.abort(wanted)
+    return DONE
+
+
+async def _open_transaction(given: SimpleNamespace, admin: Admin) -> OpenTransaction:
+    from kcli.client.transaction_admin import OpenTransaction
+
+    partition = TopicPartition(given.topic, given.partition)
+    if given.start_offset is None:
+        # Of one that hangs since its producer's first transaction nobody knows the epoch: 0 is
+        # that of no later coordinator.
+        epoch = max(0, given.coordinator_epoch)
+        return OpenTransaction(partition, given.producer_id, given.producer_epoch, epoch)
+    with _failing(f"Failed to validate producer state for partition {partition}"):
+        states = granted((await admin.transactions.producers([partition]))[partition])
+    for state in states:
+        if state.transaction_start == given.start_offset:
+            epoch = state.coordinator_epoch or 0
+            return OpenTransaction(partition, state.producer_id, state.producer_epoch, epoch)
+    raise Refused(
+        f"Could not find any open transactions starting at offset {given.start_offset} on "
+        f"partition {partition}"
+    )
+
+
+async def _terminate(given: SimpleNamespace) -> int:
+    name = given.transactional_id
+    step = f"abort what {name} has open, and fence its producer"
+    async with _admin(given) as admin:
+        if given.dry_run:
+            with _failing(f"Failed to describe transaction state of transactional-id `{name}`"):
+                granted((await admin.transactions.describe([name]))[name])
+            would(step)
+            return DONE
+        await confirm(given, step)
+        with _failing(f"Failed to force terminate transactionalId `{name}`"):
+            granted((await admin.transactions.fence([name]))[name])
+    return DONE
+
+
+@contextmanager
+def _failing(what: str) -> Iterator[None]:
+    """Tell what failed before why; a cluster that does not answer is told as everywhere."""
+    try:
+        yield
+    except EXPECTED as error:
+        if status_of(error) != FAILED:
+            raise
+        raise Refused(f"{what}: {reason(error)}") from error
+
+
+def _admin(given: SimpleNamespace) -> Admin:
+    from kcli.client.admin import Admin
+
+    return Admin(admin_config(given))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,284 @@
+"""`k verifiable-consumer`: a group's member that tells all that happens to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from kcli.client.errors import ClientError
+from kcli.client.listener import RebalanceListener
+from kcli.command import OLDER, Manual, command
+from kcli.options import (
+    CONNECTION,
+    INT,
+    bootstrap_server,
+    broker_list,
+    client_properties,
+    option,
+    refuse,
+    timeout,
+    together,
+)
+from kcli.output import answer
+from kcli.running import reason, run, warned
+from kcli.statuses import DONE
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from kcli.client.config import ConsumerConfig
+    from kcli.client.consumer import Consumer, ConsumerRecord
+
+CLASSIC, CONSUMER = "classic", "consumer"
+RANGE = "org.apache.kafka.clients.consumer.RangeAssignor"
+SESSION_TIMEOUT_MS = 30_000
+POLICIES = ("earliest", "latest", "none")
+FOREVER_MS = 1 << 40
+
+MANUAL = Manual(
+    kafka="kafka-verifiable-consumer.sh",
+    examples=(
+        (
+            "k verifiable-consumer --topic t --group-id g --max-messages 1000",
+            "A thousand records, at least; several of these share the topic.",
+        ),
+        (
+            "k verifiable-consumer --topic t --group-id g --group-protocol consumer --verbose \\\n"
+            "    > seen.jsonl",
+            "Each record, in a group whose brokers share out, until Ctrl-C or SIGTERM.",
+        ),
+    ),
+    differences=(
+        "Without --bootstrap-server the usual default is asked; one that is given goes before that "
+        "of the file.",
+        "A failure while reading ends with exit status 1; Kafka's tool logs it and ends with 0.",
+        "--session-timeout is not told with --group-protocol consumer, where brokers decide on it.",
+        "Strategies have Kafka's class names and short ones: range, roundrobin, sticky, "
+        "cooperative-sticky.",
+        "Older spellings are accepted without a warning.",
+        "Names of options are not abbreviated.",
+    ),
+    see_also=("k-verifiable-producer", "k-console-consumer", "k-consumer-groups"),
+)
+
+
+@command(manual=MANUAL)
+@together(
+    option("--topic", "What is read.  Required.", "TOPIC"),
+    option("--group-id", "The group that shares it.  Required.", "GROUP"),
+    option("--group-instance-id", "Makes a static member of this name.", "ID"),
+    option(
+        "--group-protocol",
+        f"{CLASSIC}, the default, or {CONSUMER}: the brokers share out (KIP-848).",
+        "PROTOCOL",
+    ),
+    option("--group-remote-assignor", f"How they do, with {CONSUMER}.", "NAME"),
+    option(
+        "--assignment-strategy",
+        f"How the members share out, with {CLASSIC}.  Default: {RANGE}.",
+        "CLASS",
+    ),
+    option(
+        "--max-messages", "End after so many records; below 0, the default, never.", "N", type=INT
+    ),
+    option(
+        "--session-timeout",
+        "How long the group waits for a member that is silent, with "
+        f"{CLASSIC}.  Default: {SESSION_TIMEOUT_MS}.",
+        "MS",
+        type=INT,
+    ),
+    option("--verbose", "A line for each record, too."),
+    option("--enable-autocommit", "Commit from time to time, not after each poll."),
+    option(
+        "--reset-policy",
+        "Where to start what the group has committed nothing of: earliest (default), latest, none.",
+        "POLICY",
+    ),
+    bootstrap_server,
+    option(
+        "--command-config",
+        "A file of consumer properties; the options above go before them.",
+        "FILE",
+        section=CONNECTION,
+    ),
+    timeout,
+    broker_list,
+    option(
+        "--consumer.config",
+        "The same as --command-config.",
+        "FILE",
+        instead="--command-config",
+        section=OLDER,
+    ),
+)
+def verifiable_consumer(given: SimpleNamespace) -> int:
+    """Reads a topic as a member of a group, and prints a line of JSON for each thing that happens.
+
+    The first line is of the event startup_complete; then come partitions_assigned and
+    partitions_revoked, with each poll that gave something records_consumed, after record_data of
+    each if --verbose, and then offsets_committed; at the end shutdown_complete, before or after
+    shutdown_requested.  Ctrl-C and SIGTERM let the member leave its group.
+    """
+    _check(given)
+    from kcli.client.config import ConsumerConfig
+
+    config = warned(ConsumerConfig.of(_properties(given)))
+    run(Verifiable(given, config).all(), given.timeout)
+    return DONE
+
+
+def _check(given: SimpleNamespace) -> None:
+    for name in ("topic", "group_id"):
+        if getattr(given, name) is None:
+            refuse(f"argument --{name.replace('_', '-')} is required")
+    protocol = given.group_protocol
+    if protocol is not None and protocol.lower() not in (CLASSIC, CONSUMER):
+        refuse(
+            f"argument --group-protocol: invalid choice: '{protocol}' (choose from "
+            f"{{{CLASSIC},{CONSUMER}}})"
+        )
+    if given.reset_policy is not None and given.reset_policy not in POLICIES:
+        refuse(
+            f"argument --reset-policy: invalid choice: '{given.reset_policy}' (choose from "
+            f"{{{','.join(POLICIES)}}})"
+        )
+
+
+def _properties(given: SimpleNamespace) -> dict[str, str]:
+    properties = client_properties(given)
+    properties |= {
+        "group.id": given.group_id,
+        "enable.auto.commit": str(given.enable_autocommit).lower(),
+        "auto.offset.reset": given.reset_policy or POLICIES[0],
+    }
+    if given.group_instance_id is not None:
+        properties["group.instance.id"] = given.group_instance_id
+    if (given.group_protocol or CLASSIC).lower() == CLASSIC:
+        properties["partition.assignment.strategy"] = given.assignment_strategy or RANGE
+        session_ms = given.session_timeout
+        properties["session.timeout.ms"] = str(
+            SESSION_TIMEOUT_MS if session_ms is None else session_ms
+        )
+        return properties
+    properties["group.protocol"] = CONSUMER
+    if given.group_remote_assignor is not None:
+        properties["group.remote.assignor"] = given.group_remote_assignor
+    return properties
+
+
+class Verifiable(RebalanceListener):
+    """One run."""
+
+    def __init__(self, given: SimpleNamespace, config: ConsumerConfig) -> None:
+        self._given = given
+        self._config = config
+        limit = given.max_messages
+        self._left = None if limit is None or limit < 0 else limit
+
+    async def all(self) -> None:
+        """Raises what poll raises."""
+        from kcli.client.consumer import Consumer
+
+        consumer = Consumer(self._config)
+        await consumer.start()
+        was_stopped = False
+        try:
+            _tell("startup_complete")
+            consumer.subscribe([self._given.topic], listener=self)
+            while self._left != 0:
+                offsets = self._taken(await consumer.poll(FOREVER_MS))
+                if not self._given.enable_autocommit:
+                    await self._commit(consumer, offsets)
+        except asyncio.CancelledError:
+            was_stopped = True
+            _tell("shutdown_requested")
+            raise
+        finally:
+            await consumer.close()
+            _tell("shutdown_complete")
+            if not was_stopped:
+                # Apache's tool says so while its process ends, whatever the reason.
+                _tell("shutdown_requested")
+
+    def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        _tell("partitions_assigned", partitions=list(map(_partition, partitions)))
+
+    def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        _tell("partitions_revoked", partitions=list(map(_partition, partitions)))
+
+    def _taken(self, records: Sequence[ConsumerRecord]) -> dict[TopicPartition, Offset]:
+        """Tell of them, but no more than were asked for; the offsets after them."""
+        by_partition: dict[TopicPartition, list[ConsumerRecord]] = {}
+        for record in records:
+            partition = TopicPartition(record.topic, record.partition)
+            by_partition.setdefault(partition, []).append(record)
+        offsets: dict[TopicPartition, Offset] = {}
+        told = []
+        for partition, all_of in by_partition.items():
+            of = all_of[: self._left]
+            if not of:
+                break
+            first, last = of[0].offset, of[-1].offset
+            offsets[partition] = last + 1
+            told.append(
+                _partition(partition) | {"count": len(of), "minOffset": first, "maxOffset": last}
+            )
+            if self._given.verbose:
+                self._tell_each(of)
+            if self._left is not None:
+                self._left -= len(of)
+        _tell("records_consumed", count=len(records), partitions=told)
+        return offsets
+
+    def _tell_each(self, records: Iterable[ConsumerRecord]) -> None:
+        for record in records:
+            _tell(
+                "record_data",
+                key=_text(record.key),
+                value=_text(record.value),
+                topic=record.topic,
+                partition=record.partition,
+                offset=record.offset,
+            )
+
+    async def _commit(self, consumer: Consumer, offsets: Mapping[TopicPartition, Offset]) -> None:
+        """Also when the command is to end: what was told of is committed."""
+        committing = asyncio.ensure_future(self._committed(consumer, offsets))
+        try:
+            await asyncio.shield(committing)
+        except asyncio.CancelledError:
+            await committing
+            raise
+
+    async def _committed(
+        self, consumer: Consumer, offsets: Mapping[TopicPartition, Offset]
+    ) -> None:
+        told = [_partition(p) | {"offset": offset} for p, offset in offsets.items()]
+        try:
+            await consumer.commit(offsets)
+        except (KafkaError, ClientError) as error:
+            if isinstance(error, KafkaError) and error.code is ErrorCode.fenced_instance_id:
+                raise
+            _tell("offsets_committed", offsets=told, error=reason(error), success=False)
+        else:
+            _tell("offsets_committed", offsets=told, success=True)
+
+
+def _partition(partition: TopicPartition) -> dict[str, Any]:
+    return {"topic": partition.topic, "partition": partition.partition}
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode(errors="replace")
+
+
+def _tell(name: str, **values: Any) -> None:
+    event = {"timestamp": time.time_ns() // 1_000_000, "name": name} | values
+    answer(json.dumps(event, separators=(",", ":"), ensure_ascii=False))
+    sys.stdout.flush()

@@ -1,0 +1,260 @@
+"""`k verifiable-producer`: sends numbers, and says of each what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import json
+import sys
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from kcli.command import OLDER, Manual, command
+from kcli.error_texts import exception
+from kcli.options import (
+    CONNECTION,
+    INT,
+    LONG,
+    bootstrap_server,
+    broker_list,
+    client_properties,
+    option,
+    refuse,
+    timeout,
+    together,
+)
+from kcli.output import answer
+from kcli.running import reason, run, warned
+from kcli.statuses import DONE
+from kserver.errors import KafkaError
+
+if TYPE_CHECKING:
+    from kcli.client.config import ProducerConfig
+    from kcli.client.producer import Producer, RecordMetadata
+
+MANUAL = Manual(
+    kafka="kafka-verifiable-producer.sh",
+    examples=(
+        ("k verifiable-producer --topic t --max-messages 1000", "A thousand numbers."),
+        (
+            "k verifiable-producer --topic t --throughput 100 --repeating-keys 10 \\\n"
+            "    --value-prefix 3 > sent.jsonl",
+            "A hundred a second until Ctrl-C or SIGTERM, as 3.0, 3.1 and so on, under ten keys.",
+        ),
+    ),
+    differences=(
+        "Without --bootstrap-server the usual default is asked; one that is given goes before that "
+        "of the file.",
+        "--throughput 0 is refused; Kafka's tool sends one record and sleeps for ever.",
+        "Older spellings are accepted without a warning.",
+        "Names of options are not abbreviated.",
+    ),
+    statuses=((0, "Each record has its outcome on standard output, whichever that is."),),
+    see_also=("k-console-producer", "k-producer-perf-test"),
+)
+
+ACKS = ("-1", "0", "1")
+NO_TIME = -1
+# So that answers are taken while records are sent as fast as they go.
+AT_ONCE = 100
+
+
+@command(manual=MANUAL)
+@together(
+    option("--topic", "Where the numbers go.  Required.", "TOPIC"),
+    option("--max-messages", "How many; below 0, the default, until it is stopped.", "N", type=INT),
+    option("--throughput", "How many a second; below 0, the default, any.", "N", type=INT),
+    option("--acks", "0, 1 or -1 for all, the default.", "ACKS"),
+    option(
+        "--message-create-time",
+        "The timestamp of the first record, in ms of the epoch; those that follow have later ones. "
+        " Default: that of the clock.",
+        "MS",
+        type=LONG,
+    ),
+    option("--value-prefix", "Values are this number, a point and what counts.", "N", type=INT),
+    option("--repeating-keys", "Keys are 0 to one below this number, in turns.", "N", type=INT),
+    bootstrap_server,
+    option(
+        "--command-config",
+        "A file of producer properties, which go before --acks and retries=0.",
+        "FILE",
+        section=CONNECTION,
+    ),
+    timeout,
+    broker_list,
+    option(
+        "--producer.config",
+        "The same as --command-config.",
+        "FILE",
+        instead="--command-config",
+        section=OLDER,
+    ),
+)
+def verifiable_producer(given: SimpleNamespace) -> int:
+    """Sends increasing numbers to a topic, and prints a line of JSON for each that is delivered or
+    lost.
+
+    The first line is of the event startup_complete, then come producer_send_success and
+    producer_send_error, in the end shutdown_complete and a sum, tool_data.  What is lost is not
+    tried again, unless the file says so.  Ctrl-C and SIGTERM let what was sent have its outcome.
+    """
+    _check(given)
+    from kcli.client.config import ProducerConfig
+
+    properties = client_properties(given, acks=given.acks or "-1", retries="0")
+    config = warned(ProducerConfig.of(properties))
+    run(Verifiable(given, config).all(), given.timeout)
+    return DONE
+
+
+def _check(given: SimpleNamespace) -> None:
+    if given.topic is None:
+        refuse("argument --topic is required")
+    if given.throughput == 0:
+        refuse("--throughput 0 would send nothing; say -1 for no limit")
+    if given.acks is not None and given.acks not in ACKS:
+        refuse(f"argument --acks: invalid choice: '{given.acks}' (choose from {{0,1,-1}})")
+    if given.repeating_keys is not None and given.repeating_keys <= 0:
+        refuse("--repeating-keys should be greater than zero")
+
+
+class Verifiable:
+    """One run."""
+
+    def __init__(self, given: SimpleNamespace, config: ProducerConfig) -> None:
+        self._given = given
+        self._config = config
+        self._sent = 0
+        self._acked = 0
+        self._started_ms = _now_ms()
+        self._flushing = False
+        self._failed: OSError | None = None
+        """Why nothing can be told any more."""
+
+    async def all(self) -> None:
+        from kcli.client.producer import Producer
+
+        producer = Producer(self._config)
+        await producer.start()
+        try:
+            self._tell("startup_complete")
+            await self._send_all(producer)
+        finally:
+            await producer.close()
+            if self._failed is None:
+                self._tell("shutdown_complete")
+                self._tell_sum()
+        if self._failed is not None:
+            raise self._failed
+
+    async def _send_all(self, producer: Producer) -> None:
+        given, loop = self._given, asyncio.get_running_loop()
+        start = loop.time()
+        endless = given.max_messages is None or given.max_messages < 0
+        timestamp = given.message_create_time
+        if timestamp == NO_TIME:
+            timestamp = None
+        for number in itertools.count() if endless else range(given.max_messages):
+            await self._send(producer, number, timestamp)
+            if timestamp is not None:
+                timestamp += _now_ms() - self._started_ms
+            if self._failed is not None:
+                return
+            due = 0.0
+            if given.throughput is not None and given.throughput > 0:
+                due = start + (number + 1) / given.throughput
+            if due > loop.time():
+                await asyncio.sleep(due - loop.time())
+            elif number % AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    async def _send(self, producer: Producer, number: int, timestamp: int | None) -> None:
+        from kcli.client.errors import ClientError
+
+        given = self._given
+        value = str(number) if given.value_prefix is None else f"{given.value_prefix}.{number}"
+        keys = given.repeating_keys
+        key = None if keys is None else str(number % keys)
+        told = functools.partial(self._told, key, value)
+        self._sent += 1
+        try:
+            while not producer.try_send(
+                given.topic,
+                value.encode(),
+                None if key is None else key.encode(),
+                timestamp=timestamp,
+                on_delivery=told,
+            ):
+                await producer.ready(given.topic)
+        except (ClientError, KafkaError) as error:
+            told(error, None)
+
+    def _told(
+        self, key: str | None, value: str, error: Exception | None, metadata: RecordMetadata | None
+    ) -> None:
+        if metadata is not None:
+            self._acked += 1
+            self._tell(
+                "producer_send_success",
+                key=key,
+                value=value,
+                offset=metadata.offset,
+                topic=metadata.topic,
+                partition=metadata.partition,
+            )
+        elif error is not None:
+            self._tell(
+                "producer_send_error",
+                topic=self._given.topic,
+                key=key,
+                value=value,
+                exception=f"class {_exception(error)}",
+                message=reason(error),
+            )
+
+    def _tell_sum(self) -> None:
+        elapsed_ms = _now_ms() - self._started_ms
+        self._tell(
+            "tool_data",
+            sent=self._sent,
+            acked=self._acked,
+            target_throughput=-1 if self._given.throughput is None else self._given.throughput,
+            avg_throughput=1000 * self._acked / elapsed_ms if elapsed_ms else 0.0,
+        )
+        sys.stdout.flush()
+
+    def _tell(self, name: str, **values: Any) -> None:
+        """In the producer's own loop, which an error must not reach: it ends the run."""
+        event = {"timestamp": _now_ms(), "name": name} | values
+        try:
+            answer(json.dumps(event, separators=(",", ":"), ensure_ascii=False))
+        except OSError as error:
+            self._failed = error
+        if not self._flushing:
+            self._flushing = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            self._failed = error
+
+
+def _exception(error: Exception) -> str:
+    """As Kafka's client would have raised it."""
+    from kcli.client.errors import TimedOut
+
+    if isinstance(error, KafkaError):
+        return exception(error)
+    if isinstance(error, TimedOut):
+        return "org.apache.kafka.common.errors.TimeoutException"
+    return "org.apache.kafka.common.KafkaException"
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

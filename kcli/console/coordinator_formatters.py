@@ -1,0 +1,70 @@
+"""What coordinators keep in __consumer_offsets and __transaction_state, as Kafka's formatters show
+it: a JSON object for each record of their kinds, and nothing between them
+(CoordinatorRecordMessageFormatter).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from kcli.console.formatters import Unprintable
+from kserver.errors import ProtocolError
+from kserver.group import records as of_groups
+from kserver.txn import records as of_transactions
+from kserver.wire.schema import KeyedRecords, UnknownKind
+
+if TYPE_CHECKING:
+    from kcli.client.consumer import FetchedBatch
+    from kserver.wire.batch import Record
+
+OFFSETS = frozenset({0, of_groups.OFFSET_COMMIT})
+"""Two kinds of key that are alike; brokers from before 0.9 wrote the first."""
+
+
+class CoordinatorFormatter:
+    """Of `records`, those whose keys are of these kinds."""
+
+    def __init__(self, records: KeyedRecords, kinds: frozenset[int]) -> None:
+        self._records = records
+        self._kinds = kinds
+
+    def lines(self, batch: FetchedBatch) -> bytes:
+        return b"".join(self.line(batch, record) for record in batch.records)
+
+    def line(self, batch: FetchedBatch, record: Record) -> bytes:
+        """Nothing for one of another kind.  Unprintable for what no coordinator has written."""
+        if record.key is None:
+            return b""
+        try:
+            shown = self._shown(record.key, record.value)
+        except UnknownKind:
+            return b""
+        except ProtocolError as error:
+            raise Unprintable(f"the record at offset {record.offset}: {error}") from error
+        if shown is None:
+            return b""
+        return json.dumps(shown, separators=(",", ":"), ensure_ascii=False).encode()
+
+    def _shown(self, key: bytes, value: bytes | None) -> dict[str, Any] | None:
+        kind, fields = self._records.decode_key(key)
+        if kind not in self._kinds:
+            return None
+        of_key, of_value = self._records.kinds[kind]
+        told = None
+        if value is not None:
+            version, content = self._records.decode_value(kind, value)
+            told = {"version": version, "data": of_value.as_json(version, content)}
+        return {"key": {"type": kind, "data": of_key.as_json(0, fields)}, "value": told}
+
+
+def of_offsets() -> CoordinatorFormatter:
+    return CoordinatorFormatter(of_groups.RECORDS, OFFSETS)
+
+
+def of_group_metadata() -> CoordinatorFormatter:
+    return CoordinatorFormatter(of_groups.RECORDS, frozenset({of_groups.GROUP_METADATA}))
+
+
+def of_transaction_log() -> CoordinatorFormatter:
+    return CoordinatorFormatter(of_transactions.RECORDS, frozenset({of_transactions.TRANSACTION}))

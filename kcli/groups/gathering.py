@@ -1,0 +1,164 @@
+"""What the brokers know of groups, put together: listings, descriptions, how far each has come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kcli import error_texts
+from kcli.groups.group_text import Reading
+from kcli.options import Refused
+from kcli.running import granted
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from kcli.client.admin import Admin
+    from kcli.client.group_descriptions import CommittedOffset, GroupDescription, GroupListing
+
+EMPTY, DEAD = "Empty", "Dead"
+REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
+OF_CONSUMERS = ("", "consumer")
+"""Protocol types: without members a group has none."""
+
+Committed = Mapping[TopicPartition, "CommittedOffset"]
+
+
+def failure(error: Exception) -> str:
+    """As Java shows an exception that is the cause of another one: with its class."""
+    if isinstance(error, KafkaError):
+        return f"{error_texts.exception(error)}: {error_texts.text(error)}"
+    return str(error)
+
+
+async def listed(
+    admin: Admin, states: Collection[str] = (), types: Collection[str] = ()
+) -> list[GroupListing]:
+    """The groups of consumers."""
+    found = await admin.groups.listings(states, types)
+    return [group for group in found if group.protocol_type in OF_CONSUMERS]
+
+
+async def described(
+    admin: Admin, groups: Iterable[str]
+) -> dict[str, GroupDescription | KafkaError | Refused]:
+    """By name; what is no group of consumers is refused."""
+    found = await admin.groups.describe(groups)
+    return {name: _of_consumers(group) for name, group in sorted(found.items())}
+
+
+def _of_consumers(group: GroupDescription | KafkaError) -> GroupDescription | KafkaError | Refused:
+    if isinstance(group, KafkaError) or group.protocol_type in OF_CONSUMERS:
+        return group
+    return Refused(
+        f"java.lang.IllegalArgumentException: GroupId {group.group} is not a consumer group "
+        f"({group.protocol_type})."
+    )
+
+
+async def committed(admin: Admin, groups: Iterable[str]) -> dict[str, Committed]:
+    """KafkaError for the first that may not be read."""
+    found = await admin.groups.offsets(groups)
+    return {
+        name: {partition: granted(offset) for partition, offset in granted(offsets).items()}
+        for name, offsets in found.items()
+    }
+
+
+async def ends(
+    admin: Admin, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, Offset]:
+    """Where partitions end; those that are gone or have no leader now are left out."""
+    topics = await admin.describe_topics({partition.topic for partition in partitions})
+    led = {
+        TopicPartition(name, one.partition)
+        for name, topic in topics.items()
+        if not isinstance(topic, KafkaError)
+        for one in topic.partitions
+        if one.leader is not None
+    }
+    found = await admin.list_offsets({p: -1 for p in partitions if p in led})
+    return {
+        partition: granted(listed).offset
+        for partition, listed in found.items()
+        if not is_gone(listed)
+    }
+
+
+def is_gone(result: object) -> bool:
+    return isinstance(result, KafkaError) and result.code == ErrorCode.unknown_topic_or_partition
+
+
+async def readings(admin: Admin, groups: Collection[GroupDescription]) -> dict[str, list[Reading]]:
+    """How far each group is.  Ends are asked for after what was committed, so that a lag is never
+    too small: below zero it is only where more was committed than there is.
+    """
+    offsets = await committed(admin, [group.group for group in groups])
+    concerned = {p for group in groups for p in _partitions(group, offsets[group.group])}
+    known = await ends(admin, concerned)
+    return {group.group: list(_readings(group, offsets[group.group], known)) for group in groups}
+
+
+def _partitions(group: GroupDescription, offsets: Committed) -> Iterator[TopicPartition]:
+    yield from offsets
+    for member in group.members:
+        yield from member.assignment
+
+
+def _readings(
+    group: GroupDescription, offsets: Committed, ends: Mapping[TopicPartition, Offset]
+) -> Iterator[Reading]:
+    """Members with the most partitions first, what nobody reads last."""
+    nobodys = set(offsets)
+    for member in sorted(group.members, key=lambda member: -len(member.assignment)):
+        nobodys.difference_update(member.assignment)
+        for partition in sorted(member.assignment):
+            yield _reading(partition, offsets, ends)._replace(member=member)
+    for partition in sorted(nobodys):
+        yield _reading(partition, offsets, ends)
+
+
+def _reading(
+    partition: TopicPartition, offsets: Committed, ends: Mapping[TopicPartition, Offset]
+) -> Reading:
+    at = offsets.get(partition)
+    return Reading(partition, at and at.offset, at and at.leader_epoch, ends.get(partition), None)
+
+
+class Ages:
+    """How old the records are that a group has to read next.
+
+    When a record was written is looked up once: a group that stands still costs nothing.
+    """
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[TopicPartition, Offset], int | None] = {}
+
+    async def seconds(self, admin: Admin, readings: Sequence[Reading]) -> list[float | None]:
+        """Of each of these; 0 where nothing is left to read, None if not known."""
+        behind = {
+            one.partition: one.committed
+            for one in readings
+            if one.committed is not None and one.lag is not None and one.lag > 0
+        }
+        known = {at: self._times[at] for at in behind.items() if at in self._times}
+        if missing := dict(at for at in behind.items() if at not in known):
+            for partition, found in (await admin.record_times(missing)).items():
+                time_ms = None if isinstance(found, KafkaError) else found
+                known[partition, missing[partition]] = time_ms
+        self._times = known
+        now_ms = time.time() * 1000
+        return [_age(one, known, now_ms) for one in readings]
+
+
+def _age(
+    reading: Reading, times: Mapping[tuple[TopicPartition, Offset], int | None], now_ms: float
+) -> float | None:
+    """In seconds, to the millisecond."""
+    if reading.lag is None or reading.committed is None:
+        return None
+    if reading.lag <= 0:
+        return 0.0
+    time_ms = times.get((reading.partition, reading.committed))
+    return None if time_ms is None else max(0, round(now_ms - time_ms)) / 1000

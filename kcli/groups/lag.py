@@ -1,0 +1,124 @@
+"""Lag as it changes: how much a group has left to read, and whether that grows.
+
+Pure: what was seen and when in, numbers and lines out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from kcli.groups.group_text import NOTHING, Reading
+from kserver.model import Offset, TopicPartition
+
+WINDOW = 10
+"""Looks over which a trend is told."""
+SETTLED = ("Stable", "Empty")
+"""States in which it is known which partitions a group reads."""
+
+WIDTHS = (24, 15, 20, 15, 12, 12)
+HEADINGS = ("TIME", "GROUP", "STATE", "LAG", "LAG-SECONDS", "TREND")
+
+
+class Look(NamedTuple):
+    """One group at one time."""
+
+    time_ms: int
+    group: str
+    state: str
+    members: int
+    partitions: int
+    lag: int | None
+    """In records, of all partitions; None where it is not known of one."""
+    lag_seconds: float | None
+    """How old the oldest record is that it has to read; None if not known of any that waits."""
+    records_per_second: float | None
+    """How the lag changes; below zero the group catches up.  None at the first look."""
+
+    def has_come_to(self, lag: int) -> bool:
+        return self.state in SETTLED and self.lag is not None and self.lag <= lag
+
+
+class Part(NamedTuple):
+    """One partition of a look; `lag` and `lag_seconds` as there."""
+
+    reading: Reading
+    lag: int | None
+    lag_seconds: float | None
+
+
+class Seen(NamedTuple):
+    look: Look
+    parts: Sequence[Part]
+
+
+class Trend:
+    """How fast a number changes, over the last looks."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque(maxlen=WINDOW)
+
+    def per_second(self, time_s: float, lag: int | None) -> float | None:
+        """With this look too."""
+        if lag is None:
+            self._seen.clear()
+            return None
+        self._seen.append((time_s, lag))
+        first_s, first = self._seen[0]
+        return (lag - first) / (time_s - first_s) if time_s > first_s else None
+
+
+def begun(reading: Reading, starts: Mapping[TopicPartition, Offset]) -> Reading:
+    """As if the start of the partition had been committed where nothing was."""
+    if reading.committed is not None:
+        return reading
+    return reading._replace(committed=starts.get(reading.partition))
+
+
+def left(reading: Reading) -> int | None:
+    """Records that are left to read."""
+    return None if reading.lag is None else max(0, reading.lag)
+
+
+def total(lags: Iterable[int | None]) -> int | None:
+    """Of all; None where one is not known, or where there is none."""
+    lags = list(lags)
+    known = [lag for lag in lags if lag is not None]
+    return sum(known) if known and len(known) == len(lags) else None
+
+
+def oldest(ages: Sequence[float | None]) -> float | None:
+    return max((age for age in ages if age is not None), default=None)
+
+
+def heading() -> str:
+    return _line(HEADINGS)
+
+
+def line(look: Look) -> str:
+    time = datetime.fromtimestamp(look.time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return _line(
+        (
+            time.replace("+00:00", "Z"),
+            look.group,
+            look.state,
+            NOTHING if look.lag is None else str(look.lag),
+            seconds(look.lag_seconds),
+            rate(look.records_per_second),
+        )
+    )
+
+
+def seconds(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.1f}"
+
+
+def rate(per_second: float | None) -> str:
+    """`-40.0/s`; `+` where the lag grows."""
+    return NOTHING if per_second is None else f"{per_second:+.1f}/s"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return " ".join(f"{cell:{width}}" for cell, width in zip(cells, WIDTHS, strict=True)).rstrip()

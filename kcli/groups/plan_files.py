@@ -1,0 +1,76 @@
+"""Plans for new offsets as files: what --export prints and --from-file reads.
+
+    orders,0,17             the offset of a partition, of the one group that is named
+    billing,orders,0,17     of a group
+
+Pure: text in, plans out; and back.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+from kserver.model import Offset, TopicPartition
+
+Plan: TypeAlias = dict[str, dict[TopicPartition, Offset]]
+"""New offsets of the partitions of each group."""
+
+MAX_PARTITION = 0x7FFFFFFF
+MAX_OFFSET = 0x7FFFFFFFFFFFFFFF
+
+# Kafka's writer puts quotes around what is longer or has a character that sorts before this one.
+_LONGEST_BARE = 24
+_LEAST_BARE = "-"
+
+
+def csv_lines(
+    plan: Mapping[str, Mapping[TopicPartition, Offset]], *, groups: bool
+) -> Iterator[str]:
+    """With the group's name in each line, or without."""
+    for group, offsets in plan.items():
+        for (topic, partition), offset in offsets.items():
+            name = [_quoted(group)] if groups else []
+            yield ",".join([*name, _quoted(topic), str(partition), str(offset)])
+
+
+def read(lines: Iterable[str], group: str | None) -> Plan:
+    """`group` is the one that is named where only one is: lines of three fields are its.
+
+    ValueError says which line makes no sense.
+    """
+    plan: Plan = defaultdict(dict)
+    for number, text in enumerate(lines, 1):
+        line = text.strip(" \r\n")
+        if not line:
+            continue
+        fields = _fields(line)
+        if len(fields) == 3 and group is not None:
+            fields = [group, *fields]
+        if len(fields) != 4 or not all(re.fullmatch("[0-9]{1,19}", n) for n in fields[2:]):
+            shape = (
+                "TOPIC,PARTITION,OFFSET" if group is not None else "GROUP,TOPIC,PARTITION,OFFSET"
+            )
+            raise ValueError(f"line {number}: '{line}' is not {shape}")
+        name, topic = fields[:2]
+        partition, offset = int(fields[2]), int(fields[3])
+        if partition > MAX_PARTITION or offset > MAX_OFFSET:
+            raise ValueError(f"line {number}: '{line}' has a number that is too large")
+        plan[name][TopicPartition(topic, partition)] = offset
+    return dict(plan)
+
+
+def _fields(line: str) -> list[str]:
+    try:
+        return next(csv.reader([line]))
+    except csv.Error:
+        return []
+
+
+def _quoted(text: str) -> str:
+    if len(text) <= _LONGEST_BARE and all(character >= _LEAST_BARE for character in text):
+        return text
+    return '"' + text.replace('"', '""') + '"'

@@ -1,0 +1,184 @@
+"""--watch and --until-lag: groups are looked at again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from kcli.groups import lag
+from kcli.groups.describing import existing
+from kcli.groups.gathering import DEAD, Ages, readings
+from kcli.groups.group_text import NOTHING, Reading
+from kcli.groups.lag import Look, Part, Seen, Trend
+from kcli.options import Refused
+from kcli.output import answer, visible
+from kcli.rows.listing import Rows
+from kserver.errors import KafkaError
+from kserver.model import Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from kcli.client.admin import Admin
+
+EARLIEST = -2
+EVERY_S = 1.0
+"""How often --until-lag looks, where --watch does not say."""
+ROOM_LINES = 3
+"""Of a terminal, what a table leaves to its headings and the shell."""
+
+Show: TypeAlias = Callable[[Sequence[Seen]], None]
+
+
+Names: TypeAlias = Callable[[], Awaitable[Sequence[str]]]
+
+
+async def watch(admin: Admin, given: SimpleNamespace, names: Names, out: Rows | None) -> None:
+    """Show with --watch how the groups are that `names` gives at each look; until they have come as
+    far as --until-lag says, or for ever.  Refused where one of them is not there.
+    """
+    every_s = given.watch or EVERY_S
+    with ExitStack() as stack:
+        show: Show
+        if given.watch is None:
+            show = _nothing
+        elif out is not None:
+            show = _as_rows(out)
+        elif sys.stdout.isatty():
+            show = stack.enter_context(_on_a_terminal())
+        else:
+            show = _as_lines()
+        await _until(admin, names, every_s, show, given.until_lag)
+
+
+async def _until(
+    admin: Admin, names: Names, every_s: float, show: Show, until_lag: int | None
+) -> None:
+    watcher = _Watcher(admin)
+    loop = asyncio.get_running_loop()
+    while True:
+        began = loop.time()
+        seen = await watcher.look(await names())
+        show(seen)
+        sys.stdout.flush()
+        if until_lag is not None and all(one.look.has_come_to(until_lag) for one in seen):
+            return
+        await asyncio.sleep(max(0, began + every_s - loop.time()))
+
+
+class _Watcher:
+    """Remembers what a look is compared with."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+        self._trends: dict[str, Trend] = defaultdict(Trend)
+        self._ages: dict[str, Ages] = defaultdict(Ages)
+
+    async def look(self, names: Sequence[str]) -> list[Seen]:
+        groups = await existing(self._admin, names)
+        for group in groups:
+            if group.state == DEAD:
+                raise Refused(f"Consumer group '{group.group}' does not exist.")
+        found = await readings(self._admin, groups)
+        now_s = time.time()
+        starts = await self._starts([one for of_group in found.values() for one in of_group])
+        seen = []
+        for group in groups:
+            of_group = [lag.begun(one, starts) for one in found[group.group]]
+            ages = await self._ages[group.group].seconds(self._admin, of_group)
+            lags = [lag.left(one) for one in of_group]
+            in_all = lag.total(lags)
+            look = Look(
+                int(now_s * 1000),
+                group.group,
+                group.state,
+                len(group.members),
+                len(of_group),
+                in_all,
+                lag.oldest(ages),
+                self._trends[group.group].per_second(now_s, in_all),
+            )
+            seen.append(Seen(look, list(map(Part, of_group, lags, ages))))
+        return seen
+
+    async def _starts(self, every: Sequence[Reading]) -> dict[TopicPartition, Offset]:
+        """Where partitions begin that nothing was committed for."""
+        wanted = {one.partition for one in every if one.committed is None and one.end is not None}
+        found = await self._admin.list_offsets(dict.fromkeys(wanted, EARLIEST))
+        return {p: one.offset for p, one in found.items() if not isinstance(one, KafkaError)}
+
+
+def _nothing(seen: Sequence[Seen]) -> None:
+    """For --until-lag alone, which prints when it has ended."""
+
+
+def _as_rows(out: Rows) -> Show:
+    def show(seen: Sequence[Seen]) -> None:
+        for one in seen:
+            out.row(**one.look._asdict())
+
+    return show
+
+
+def _as_lines() -> Show:
+    answer(lag.heading())
+
+    def show(seen: Sequence[Seen]) -> None:
+        for one in seen:
+            answer(lag.line(one.look))
+
+    return show
+
+
+@contextmanager
+def _on_a_terminal() -> Iterator[Show]:
+    """A table in the place of the one before: groups, and what they have left in partitions."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console()
+    # What else is printed meanwhile is printed as ever.
+    with Live(
+        console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+    ) as live:
+        yield lambda seen: live.update(_table(seen, console.height - ROOM_LINES), refresh=True)
+
+
+def _table(seen: Sequence[Seen], most: int) -> Any:
+    """Each group, and below it its partitions, those with the most left first; of `most` lines."""
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    numbers = [Column(name, justify="right") for name in ("LAG", "LAG-SECONDS", "TREND")]
+    table = Table(
+        "GROUP",
+        "TOPIC",
+        Column("PARTITION", justify="right"),
+        *numbers,
+        "STATE, CLIENT-ID",
+        box=None,
+    )
+    lines: list[tuple[str, ...]] = []
+    for look, parts in seen:
+        told = (_number(look.lag), lag.seconds(look.lag_seconds), lag.rate(look.records_per_second))
+        lines.append((look.group, "", "", *told, look.state))
+        for part in sorted(parts, key=lambda part: -(part.lag or 0)):
+            topic, number = part.reading.partition
+            member = part.reading.member
+            behind = (_number(part.lag), lag.seconds(part.lag_seconds), "")
+            lines.append(("", topic, str(number), *behind, member.client_id if member else NOTHING))
+    shown = lines if len(lines) <= most else lines[: max(1, most - 1)]
+    for cells in shown:
+        style = "bold" if cells[0] else None
+        table.add_row(*(Text(visible(cell)) for cell in cells), style=style)
+    if len(shown) < len(lines):
+        table.add_row("", f"... and {len(lines) - len(shown):,} more")
+    return table
+
+
+def _number(value: int | None) -> str:
+    return NOTHING if value is None else f"{value:,}"
