@@ -1,0 +1,76 @@
+"""What the first paper's consumer is told: Kafka 0.8's keys, beside those of today's consumers.
+
+Pure: a table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kcli.client.old_names import CONSUMER_NAMES, Names
+from kcli.client.settings import Settings
+from kserver.config.setting import Type, at_least, setting, settings_of
+from kserver.errors import ConfigError
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+@dataclass(frozen=True, init=False, repr=False, eq=False)
+class PaperConfig(Settings):
+    """Kafka 0.8's defaults, but that offsets are written as often as today: it was once a minute.
+    The backoff was that of zookeeper.sync.time.ms."""
+
+    _old_names: ClassVar[Names] = {
+        name: meaning for name, meaning in CONSUMER_NAMES.items() if name == "auto.commit.enable"
+    }
+
+    zookeeper_connect: str = setting(
+        "zookeeper.connect", "127.0.0.1:2181", doc="host:port,... of ZooKeeper, perhaps a /chroot"
+    )
+    zookeeper_session_timeout_ms: int = setting(
+        "zookeeper.session.timeout.ms",
+        6000,
+        at_least(1),
+        doc="after this long without a word others take a member's partitions",
+    )
+    zookeeper_connection_timeout_ms: int | None = setting(
+        "zookeeper.connection.timeout.ms",
+        None,
+        type=Type.INT,
+        doc="how long to wait for ZooKeeper at the start; the session's timeout if not set",
+    )
+    rebalance_max_retries: int = setting(
+        "rebalance.max.retries",
+        4,
+        at_least(0),
+        doc="how often to begin again while another member holds on to a partition",
+    )
+    rebalance_backoff_ms: int = setting(
+        "rebalance.backoff.ms", 2000, at_least(1), doc="how long each of these waits is at most"
+    )
+    group_id: str = setting("group.id", "", doc="group")
+    enable_auto_commit: bool = setting(
+        "enable.auto.commit", True, doc="offsets are written now and then, and when let go"
+    )
+    auto_commit_interval_ms: int = setting(
+        "auto.commit.interval.ms", 5000, at_least(1), doc="how often they are"
+    )
+    consumer_id: str = setting(
+        "consumer.id", "", doc="what tells a member from others of its group; made up if not set"
+    )
+
+
+def split(given: Mapping[str, str]) -> tuple[PaperConfig, dict[str, str]]:
+    """The consumer's own settings, and those of the consumer that reads for it.  ConfigError."""
+    own = settings_of(PaperConfig).keys() | PaperConfig._old_names.keys()
+    config = PaperConfig.of({key: value for key, value in given.items() if key in own})
+    for key, name in (("group.id", config.group_id), ("consumer.id", config.consumer_id)):
+        if name and (not _NAME.fullmatch(name) or name in (".", "..")):
+            raise ConfigError(
+                f"Invalid value {name} for configuration {key}: it names a znode, and may hold "
+                "letters, digits, '.', '_' and '-'"
+            )
+    return config, {key: value for key, value in given.items() if key not in own}
