@@ -2,15 +2,16 @@
 
     K_COMPILE=1 pip install .
 
-makes C extensions of these modules with mypyc, which needs a C compiler.  They are the hot loops,
-and the same source runs uncompiled otherwise.  mypyc takes its types at their word: what is handed
-to a compiled function and is of another type raises TypeError at the call.
+needs a C compiler.  It makes C extensions of these modules with mypyc: they are the hot loops, and
+the same source runs uncompiled otherwise.  mypyc takes its types at their word: what is handed to a
+compiled function and is of another type raises TypeError at the call.  And it builds what is in C,
+where other modules stand in otherwise.
 """
 
 import os
 import sys
 
-from setuptools import setup
+from setuptools import Extension, setup
 
 COMPILED = (
     "kserver/metrics/meters.py",
@@ -36,6 +37,7 @@ COMPILED = (
     "kserver/api/produce.py",
     "kserver/api/table.py",
 )
+WRITTEN_IN_C = {"kcli.spark._columns": "kcli/spark/_columns.c"}
 REQUIRED = ["mypy[mypyc]>=1.11"]
 
 
@@ -47,7 +49,7 @@ def extensions():
 
     return mypycify(
         ["--config-file=", "--follow-imports=silent", "--ignore-missing-imports", *COMPILED]
-    )
+    ) + [Extension(name, [source]) for name, source in WRITTEN_IN_C.items()]
 
 
 setup(ext_modules=extensions(), setup_requires=REQUIRED if os.environ.get("K_COMPILE") else [])

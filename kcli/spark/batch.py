@@ -1,0 +1,95 @@
+"""BatchReader: `spark.read.format("k")`, from the first offset to the last as it is planned.
+
+Spark tells a query's conditions only where spark.sql.python.filterPushdown.enabled is true, and
+refuses elsewhere a reader that would take them, without telling beforehand which it is.  It asks in
+another kind of worker, by which `batch_reader` knows.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from kcli.client.blocking import Blocking
+from kcli.spark.filters import Bounds, bounds_of
+from kcli.spark.logs import Logs
+from kcli.spark.options import ReadOptions
+from kcli.spark.planning import OffsetRange, split
+from kcli.spark.value_columns import ValueColumns
+
+_ASKS_FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+@dataclass
+class RangePartition(InputPartition):
+    """What one task reads."""
+
+    range: OffsetRange
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: ReadOptions, columns: ValueColumns) -> None:
+        self._options = options
+        self._columns = columns
+        self._bounds = Bounds()
+
+    def partitions(self) -> list[InputPartition]:
+        options, bounds = self._options, self._bounds
+        with Blocking(Logs, options) as logs:
+            ids = logs.partitions()
+            first, last = logs.marks(ids, options.start), logs.marks(ids, options.end)
+            ids = {p: id for p, id in ids.items() if bounds.take(p)}
+            starts = logs.pinned({p: first[p] for p in ids}, "startingOffsets")
+            ends = logs.pinned({p: last[p] for p in ids}, "endingOffsets")
+            if bounds.since_ms is not None:
+                # After the ends: what has come since then is not read in any case.
+                since = logs.since(ids, bounds.since_ms)
+                starts = {p: max(starts[p], since.get(p, ends[p])) for p in ids}
+        ranges = [
+            OffsetRange(p, *bounds.cut(starts[p], ends[p]), id) for p, id in sorted(ids.items())
+        ]
+        return tasks(ranges, options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read(partition, self._options, self._columns)
+
+
+class FilteringReader(BatchReader):
+    """One that is told the query's conditions."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._bounds, left = bounds_of(filters)
+        return left
+
+
+def batch_reader(options: ReadOptions, columns: ValueColumns) -> BatchReader:
+    """The kind that Spark can do with here."""
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    is_asked = _ASKS_FILTERS in sys.modules or getattr(main, "name", None) == _ASKS_FILTERS
+    return (FilteringReader if is_asked else BatchReader)(options, columns)
+
+
+def tasks(ranges: list[OffsetRange], options: ReadOptions) -> list[InputPartition]:
+    """What each task reads of these."""
+    parts = split(
+        ranges,
+        min_partitions=options.min_partitions,
+        max_records=options.max_records_per_partition,
+    )
+    return [RangePartition(part) for part in parts]
+
+
+def read(
+    partition: InputPartition, options: ReadOptions, columns: ValueColumns
+) -> Iterator[pa.RecordBatch]:
+    """One task's records; where there is nothing to plan Spark makes a partition of its own."""
+    if not isinstance(partition, RangePartition):
+        return iter(())
+    from kcli.spark.fetching import read_range  # not where it is planned only
+
+    batches = read_range(options, partition.range, columns.read)
+    return columns.decoded(batches, partition.range.partition)

@@ -1,0 +1,216 @@
+"""A standalone cluster of Spark on this machine: started in the background, found, and ended.
+
+Which processes there are is read from the system, not from files that may be out of date: the
+cluster's are those of Spark that run in its directory.  So are the executors and Python workers of
+applications, which may outlive a worker that was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from kcli.options import Refused
+from kcli.spark import installation, standalone
+from kcli.spark.standalone import Member, Plan, Process
+
+LOOK_AGAIN_S = 0.1
+ANSWER_S = 5.0
+GRACE_S = 10.0
+"""Given to processes to end by themselves, and their executors with them."""
+
+
+def start(
+    directory: str,
+    *,
+    host: str,
+    port: int,
+    ui_port: int,
+    workers: int,
+    cores: int,
+    memory: str,
+    timeout_s: float,
+) -> Plan:
+    """Returns once all workers are with the master.
+
+    Refused or TimeoutError where that does not come to be, and then nothing of it is left running.
+    """
+    script, added = installation.script("spark-class")
+    os.makedirs(directory, exist_ok=True)
+    with _alone(directory):
+        if (one := next(processes(directory), None)) is not None:
+            raise Refused(
+                f"a cluster runs in {directory} already (process {one.pid}): k spark-cluster stop"
+                " ends it, another --dir starts one beside it"
+            )
+        ports = _checked(host, port, "--port"), _checked(host, ui_port, "--ui-port")
+        plan = Plan(directory, host, *ports, _free_ports(host, workers), cores, memory)
+        with open(plan.settings_file, "w", encoding="utf-8") as file:
+            file.write(standalone.settings_text())
+        launch = _Launch(plan, [script], added, time.monotonic() + timeout_s)
+        try:
+            launch.run()
+        except BaseException:
+            launch.undo()
+            raise
+    return plan
+
+
+def stop(directory: str) -> int:
+    """End all processes of the cluster there; how many there were."""
+    ended: set[int] = set()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + GRACE_S
+        for process in processes(directory):
+            # Executors are ended by their workers, and must not be taken for lost by them.
+            if number == signal.SIGKILL or process.role in ("master", "worker"):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, number)
+        while found := [process.pid for process in processes(directory)]:
+            ended.update(found)
+            if time.monotonic() > deadline:
+                break
+            time.sleep(LOOK_AGAIN_S)
+    if left := [process.pid for process in processes(directory)]:
+        raise Refused(f"still there: processes {', '.join(map(str, left))}")
+    return len(ended)
+
+
+def members(directory: str) -> list[Member]:
+    """The master and its workers."""
+    found = list(processes(directory))
+    master = next((process for process in found if process.role == "master"), None)
+    told = None
+    if master is not None:
+        told = _told(master.option("--host"), master.option("--webui-port"))
+    return standalone.members(found, told)
+
+
+def processes(directory: str) -> Iterator[Process]:
+    """Those of this user that are Spark's and run in the directory."""
+    inside = os.path.realpath(directory)
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        try:
+            if entry.stat().st_uid != os.getuid():
+                continue
+            where = os.readlink(f"{entry.path}/cwd").removesuffix(" (deleted)")
+            if os.path.commonpath([inside, where]) != inside:
+                continue
+            with open(f"{entry.path}/cmdline", "rb") as file:
+                words = file.read().decode(errors="replace").split("\0")[:-1]
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+        if (process := Process.of(int(entry.name), words)) is not None:
+            yield process
+
+
+class _Launch:
+    def __init__(
+        self, plan: Plan, script: Sequence[str], added: dict[str, str], deadline_s: float
+    ) -> None:
+        self._plan = plan
+        self._script = script
+        self._environment = os.environ | added | standalone.environment(os.environ, plan.host)
+        self._deadline_s = deadline_s
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
+        """By the file of what each says."""
+
+    def run(self) -> None:
+        """The master first: a worker that does not find it tries again in 10 seconds."""
+        plan = self._plan
+        self._start("master", plan.master())
+        self._await("the master does not answer", lambda told: told.get("status") == "ALIVE")
+        count = len(plan.worker_ports)
+        for number in range(1, count + 1):
+            self._start(f"worker-{number}", plan.worker(number))
+        self._await(
+            "not all workers are with the master", lambda told: standalone.alive(told) == count
+        )
+
+    def undo(self) -> None:
+        for process in self._started.values():
+            # With all that its script may have under way.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def _start(self, name: str, words: list[str]) -> None:
+        log = f"{self._plan.directory}/{name}.log"
+        with open(log, "wb") as file:
+            self._started[log] = subprocess.Popen(
+                [*self._script, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                cwd=self._plan.directory,
+                env=self._environment,
+                start_new_session=True,
+            )
+
+    def _await(self, lack: str, holds: Callable[[dict[str, Any]], bool]) -> None:
+        plan = self._plan
+        while True:
+            for log, process in self._started.items():
+                if process.poll() is not None:
+                    with open(log, encoding="utf-8", errors="replace") as file:
+                        raise Refused(f"{standalone.last_words(file.read())} (see {log})")
+            if holds(_told(plan.host, str(plan.ui_port)) or {}):
+                return
+            if time.monotonic() > self._deadline_s:
+                raise TimeoutError(f"{lack}; {', '.join(self._started)} say how far they came")
+            time.sleep(LOOK_AGAIN_S)
+
+
+@contextlib.contextmanager
+def _alone(directory: str) -> Iterator[None]:
+    """Two that start at once would both find nothing there."""
+    with open(f"{directory}/lock", "w", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Refused(f"a cluster is being started in {directory}") from None
+        yield
+
+
+def _told(host: str, ui_port: str) -> dict[str, Any] | None:
+    """What the master says of itself; None while it does not answer."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"http://{host}:{ui_port}/json/", timeout=ANSWER_S) as answer:
+            told: dict[str, Any] = json.load(answer)
+    except (OSError, ValueError, http.client.HTTPException):
+        return None
+    return told
+
+
+def _checked(host: str, port: int, option: str) -> int:
+    """The port, or for 0 one that is free; Refused where it cannot be listened on."""
+    try:
+        with socket.create_server((host, port)) as listener:
+            return int(listener.getsockname()[1])
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise Refused(
+            f"{host}:{port} cannot be listened on ({why}): choose another {option}"
+        ) from None
+
+
+def _free_ports(host: str, count: int) -> list[int]:
+    """All different: each is held until the last is found."""
+    with contextlib.ExitStack() as held:
+        return [
+            held.enter_context(socket.create_server((host, 0))).getsockname()[1]
+            for _ in range(count)
+        ]

@@ -1,0 +1,250 @@
+"""Fetching: one range of a partition's offsets out of its leader, as one task reads it.
+
+While an answer is decoded the next is on its way.  A leader that moves is followed; what is not
+there any more is DataLost, or passed over where failOnDataLoss is false.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+from uuid import UUID
+
+import pyarrow as pa
+
+from kcli.client.blocking import Blocking
+from kcli.client.cluster import Cluster
+from kcli.client.config import ConsumerConfig
+from kcli.client.fetcher import FETCH, FETCH_BY_TOPIC_ID
+from kcli.client.offsets import EARLIEST, READ_COMMITTED, list_offsets
+from kcli.spark.decoding import Aborted, arrow_batches, visible
+from kcli.spark.logs import isolation_of
+from kcli.spark.options import ReadOptions
+from kcli.spark.planning import DataLost, OffsetRange
+from kserver.errors import ErrorCode, KafkaError, ProtocolError
+from kserver.model import Offset
+from kserver.wire import versions
+from kserver.wire.batch import RecordBatch, batches
+
+FETCH_BYTES = 4 << 20
+"""What one fetch asks for unless kafka.max.partition.fetch.bytes is set."""
+_NO_SESSION, _FINAL_EPOCH = 0, -1
+_LARGEST_BATCH_BYTES = 1 << 27
+"""An answer holds one batch at least, however large: so much beyond what was asked for is
+believed."""
+_NEWEST = 1 << 15
+_GONE = frozenset(
+    {
+        ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_topic_id,
+        ErrorCode.inconsistent_topic_id,
+    }
+)
+
+_logger = logging.getLogger(__name__)
+
+
+def read_range(
+    options: ReadOptions, wanted: OffsetRange, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Its records, with these columns."""
+    with Blocking(RangeFetch, options, wanted) as fetch:
+        while (found := fetch.next()) is not None:
+            shown = visible(
+                found.batches, wanted.partition, found.aborted, check_crcs=fetch.check_crcs
+            )
+            yield from arrow_batches(shown, wanted.partition, found.start, wanted.end, columns)
+
+
+class Fetched(NamedTuple):
+    """The batches of one answer in order: what is wanted of them begins at `start`, within the
+    first, and the last may reach over the range.
+    """
+
+    start: Offset
+    batches: list[RecordBatch]
+    aborted: list[Aborted]
+
+
+class RangeFetch:
+    """Open while the `async with` lasts."""
+
+    def __init__(self, options: ReadOptions, wanted: OffsetRange) -> None:
+        config = ConsumerConfig.taken(options.client)
+        given = config.given("max_partition_fetch_bytes")
+        self._max_bytes = config.max_partition_fetch_bytes if given else FETCH_BYTES
+        self._config = config
+        self._cluster = Cluster(config, max_answer_bytes=self._max_bytes + _LARGEST_BATCH_BYTES)
+        self._wanted = wanted
+        self._fails = options.fail_on_data_loss
+        self._isolation = isolation_of(config)
+        self._position: Offset = wanted.start
+        self._stale = True
+        self._ahead: asyncio.Task[Fetched | None] | None = None
+
+    @property
+    def check_crcs(self) -> bool:
+        return self._config.check_crcs
+
+    async def __aenter__(self) -> Self:
+        self._ahead = asyncio.create_task(self._fetch())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._ahead is not None:
+            self._ahead.cancel()
+            # What it failed with matters to nobody any more.
+            await asyncio.gather(self._ahead, return_exceptions=True)
+        await self._cluster.close()
+
+    async def next(self) -> Fetched | None:
+        """The next answer, while one more is asked for; None at the end of the range.
+
+        DataLost, KafkaError, ProtocolError, ClusterUnreachable or TimedOut (default.api.timeout.ms
+        without any progress).
+        """
+        assert self._ahead is not None
+        found = await self._ahead
+        if found is not None:
+            self._ahead = asyncio.create_task(self._fetch())
+        return found
+
+    async def _fetch(self) -> Fetched | None:
+        deadline = self._cluster.deadline(self._config.default_api_timeout_ms)
+        try:
+            return await self._cluster.retry("fetch", deadline, self._attempt)
+        except KafkaError as error:
+            # To the deadline: the log ends before the range does.
+            if error.code != ErrorCode.offset_not_available:
+                raise
+            return self._lost(str(error))
+
+    def _lost(self, what: str) -> Fetched | None:
+        """The range ends here, if that is all right."""
+        if self._fails:
+            raise DataLost(what)
+        _logger.warning("%s: passed over", what)
+        self._position = self._wanted.end
+        return None
+
+    async def _attempt(self) -> Fetched | None:
+        """One fetch, or None at the end; a retriable KafkaError or OSError to be tried again."""
+        partition, wanted = self._wanted.partition, self._wanted
+        if self._position >= wanted.end:
+            return None
+        if self._stale:
+            refused = await self._cluster.refresh([partition.topic])
+            self._stale = False
+            error = refused.get(partition.topic)
+            if error is not None and error.code == ErrorCode.unknown_topic_or_partition:
+                return self._lost(f"topic {partition.topic} is gone")
+            if error is not None:
+                self._stale = True
+                raise error
+        topic = self._cluster.topics[partition.topic]
+        if wanted.topic_id is not None and topic.id != wanted.topic_id:
+            return self._lost(f"topic {partition.topic} was made anew")
+        known = self._cluster.partition(partition)
+        if known is None:
+            return self._lost(f"partition {partition} is gone")
+        if known.leader is None:
+            self._stale = True
+            raise KafkaError(ErrorCode.leader_not_available, f"{partition} has no leader now")
+        # Whatever comes instead of an answer, the leader may have moved.
+        self._stale = True
+        p = await self._ask(known.leader, known.leader_epoch, topic.id)
+        if p.error_code == ErrorCode.offset_out_of_range:
+            return await self._out_of_range()
+        if p.error_code != ErrorCode.none:
+            if p.error_code in _GONE:
+                # Metadata will tell whether it is.
+                raise KafkaError(ErrorCode.unknown_topic_or_partition, f"{partition}")
+            raise KafkaError(p.error_code, f"fetching {partition}")
+        self._stale = False
+        return self._taken(p)
+
+    async def _ask(self, leader: int, leader_epoch: int, topic_id: UUID | None) -> Any:
+        """What the leader answers about the partition."""
+        name, number = self._wanted.partition
+        peer = await self._cluster.peer(leader)
+        version = peer.version(FETCH, FETCH_BY_TOPIC_ID - 1 if topic_id is None else _NEWEST)
+        new = versions.request(FETCH, version)
+        one = new.topics.partitions(
+            partition=number,
+            current_leader_epoch=leader_epoch,
+            fetch_offset=self._position,
+            partition_max_bytes=self._max_bytes,
+        )
+        answer = await peer.call(
+            new(
+                replica_id=-1,
+                max_wait=datetime.timedelta(milliseconds=self._config.fetch_max_wait_ms),
+                min_bytes=self._config.fetch_min_bytes,
+                max_bytes=max(self._max_bytes, self._config.fetch_max_bytes),
+                isolation_level=self._isolation,
+                session_id=_NO_SESSION,
+                session_epoch=_FINAL_EPOCH,
+                topics=[new.topics(topic=name, topic_id=topic_id, partitions=[one])],
+                forgotten_topics_data=[],
+                rack_id="",
+            )
+        )
+        if (code := getattr(answer, "error_code", ErrorCode.none)) != ErrorCode.none:
+            raise KafkaError(code, f"fetching {self._wanted.partition}")
+        if answer.throttle_time:
+            await asyncio.wait([peer.closed], timeout=answer.throttle_time.total_seconds())
+        for topic in answer.responses:
+            for p in topic.partitions:
+                if p.partition_index == number:
+                    return p
+        raise ProtocolError(f"a fetch of {self._wanted.partition} that tells nothing of it")
+
+    def _taken(self, p: Any) -> Fetched:
+        partition = self._wanted.partition
+        found = list(batches(p.records or b""))
+        if not found:
+            if p.records:
+                raise ProtocolError(f"a fetch of {partition} without one whole batch")
+            # Nothing here yet.  A new leader may not know how far the log is committed.
+            raise KafkaError(
+                ErrorCode.offset_not_available,
+                f"partition {partition} holds nothing from offset {self._position} on, and was"
+                f" to hold all before {self._wanted.end}",
+            )
+        if found[-1].next_offset <= self._position:
+            raise ProtocolError(
+                f"a fetch of {partition} from {self._position} that ends at {found[-1].next_offset}"
+            )
+        start, self._position = self._position, found[-1].next_offset
+        aborted = [
+            Aborted(a.first_offset, a.producer_id)
+            for a in p.aborted_transactions or ()
+            if self._isolation == READ_COMMITTED
+        ]
+        return Fetched(start, found, aborted)
+
+    async def _out_of_range(self) -> Fetched | None:
+        """Go on where the log begins now, if what was before may be passed over."""
+        partition = self._wanted.partition
+        deadline = self._cluster.deadline(self._config.default_api_timeout_ms)
+        listed = (await list_offsets(self._cluster, {partition: EARLIEST}, deadline))[partition]
+        if isinstance(listed, KafkaError):
+            raise listed
+        if not self._position < listed.offset < self._wanted.end or self._fails:
+            return self._lost(
+                f"offset {self._position} of {partition} is out of range: the log begins at"
+                f" {listed.offset} now"
+            )
+        _logger.warning("offsets %d to %d of %s are lost", self._position, listed.offset, partition)
+        self._position = listed.offset
+        self._stale = True
+        return await self._attempt()

@@ -1,0 +1,172 @@
+"""Filters: what of the logs a query's own conditions leave to read.
+
+Pure: filters in, bounds out.
+
+    topic, partition    every comparison: others are not read at all
+    offset              =, <, <=, >, >=, and of IN what lies between its least and its greatest
+    timestamp           =, >, >=, and IN: nothing before the first record that is as late.  Times
+                        need not ascend, so older ones may follow it, and nothing says where a log
+                        holds no record any more that is early enough
+
+What is not answered for by reading less is left to Spark, which looks at each row again.
+"""
+
+from __future__ import annotations
+
+import datetime
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
+)
+
+from kserver.model import Offset, TopicPartition
+
+_END = 1 << 63
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+_TYPES = {"topic": str, "partition": int, "offset": int, "timestamp": datetime.datetime}
+
+_COMPARISONS: dict[type[Filter], Callable[[Any, Any], bool]] = {
+    EqualTo: operator.eq,
+    EqualNullSafe: operator.eq,
+    LessThan: operator.lt,
+    LessThanOrEqual: operator.le,
+    GreaterThan: operator.gt,
+    GreaterThanOrEqual: operator.ge,
+    In: lambda value, among: value in among,
+    StringStartsWith: str.startswith,
+    StringEndsWith: str.endswith,
+    StringContains: operator.contains,
+}
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What there is to read: `conditions` on topic and partition, offsets from `start` on before
+    `end`, and those from the first record that is no older than `since_ms`."""
+
+    conditions: tuple[Filter, ...] = ()
+    start: Offset = 0
+    end: Offset = _END
+    since_ms: int | None = None
+
+    def take(self, partition: TopicPartition) -> bool:
+        """Whether there may be anything of it."""
+        values = partition._asdict()
+        return self.start < self.end and all(
+            _holds(condition, values) for condition in self.conditions
+        )
+
+    def cut(self, start: Offset, end: Offset) -> tuple[Offset, Offset]:
+        """What is within these bounds of such a range; it may be nothing, never less."""
+        start = min(max(start, self.start), end)
+        return start, max(min(end, self.end), start)
+
+
+def bounds_of(filters: Iterable[Filter]) -> tuple[Bounds, list[Filter]]:
+    """Of filters that all have to hold, and those of them that Spark still has to ask."""
+    bounds, left = Bounds(), []
+    for one in filters:
+        bounds, is_answered = _with(bounds, one)
+        if not is_answered:
+            left.append(one)
+    return bounds, left
+
+
+def _with(bounds: Bounds, one: Filter) -> tuple[Bounds, bool]:
+    """Narrower by one filter, and whether that is all it says."""
+    negated = isinstance(one, Not)
+    plain = one.child if isinstance(one, Not) else one
+    column, *nested = getattr(plain, "attribute", ("",))
+    if nested or column not in _TYPES:
+        return bounds, False
+    if isinstance(plain, IsNull | IsNotNull):
+        # None of these columns is ever null.
+        return (bounds, True) if isinstance(plain, IsNotNull) != negated else (_NOTHING, True)
+    if not _is_understood(plain, _TYPES[column]):
+        return bounds, False
+    if column in ("topic", "partition"):
+        return replace(bounds, conditions=(*bounds.conditions, one)), True
+    if negated:
+        return bounds, False
+    if column == "timestamp":
+        return _since(bounds, plain), False
+    return _within(bounds, plain)
+
+
+_NOTHING = Bounds(end=0)
+
+
+def _is_understood(plain: Filter, kind: type) -> bool:
+    """Whether it compares with values of this kind and nothing else: null has rules of its own."""
+    if type(plain) not in _COMPARISONS:
+        return False
+    value = plain.value  # type: ignore[attr-defined]
+    values = value if isinstance(plain, In) else (value,)
+    return bool(values) and all(
+        # A time without a zone is one of another type.
+        type(each) is kind and getattr(each, "tzinfo", _EPOCH.tzinfo) is not None
+        for each in values
+    )
+
+
+def _holds(condition: Filter, values: dict[str, Any]) -> bool:
+    if isinstance(condition, Not):
+        return not _holds(condition.child, values)
+    value = values[condition.attribute[0]]  # type: ignore[attr-defined]
+    return _COMPARISONS[type(condition)](value, condition.value)  # type: ignore[attr-defined]
+
+
+def _within(bounds: Bounds, plain: Any) -> tuple[Bounds, bool]:
+    match plain:
+        case EqualTo(value=offset) | EqualNullSafe(value=offset):
+            start, end = offset, offset + 1
+        case GreaterThan(value=offset):
+            start, end = offset + 1, _END
+        case GreaterThanOrEqual(value=offset):
+            start, end = offset, _END
+        case LessThan(value=offset):
+            start, end = 0, offset
+        case LessThanOrEqual(value=offset):
+            start, end = 0, offset + 1
+        case In(value=offsets):
+            start, end = min(offsets), max(offsets) + 1
+        case _:
+            return bounds, False
+    found = replace(bounds, start=max(bounds.start, start), end=min(bounds.end, end))
+    return found, not isinstance(plain, In)
+
+
+def _since(bounds: Bounds, plain: Any) -> Bounds:
+    match plain:
+        case EqualTo(value=time) | EqualNullSafe(value=time) | GreaterThanOrEqual(value=time):
+            ms = -(-_micros(time) // 1000)
+        case GreaterThan(value=time):
+            ms = _micros(time) // 1000 + 1
+        case In(value=times):
+            ms = -(-min(map(_micros, times)) // 1000)
+        case _:
+            return bounds
+    # A log is asked for times from 0 on: what is below stands for something else.
+    return bounds if ms < 0 else replace(bounds, since_ms=max(bounds.since_ms or 0, ms))
+
+
+def _micros(time: datetime.datetime) -> int:
+    return (time - _EPOCH) // _MICROSECOND

@@ -1,0 +1,255 @@
+"""Fitting: what was parsed out of a value, put into the type that a schema has for it, or why not.
+
+Pure: values in, values out.
+
+What is parsed is Python's: None, bool, int, float, str, bytes, list, and Pairs for a map.  A
+format brings its leaves: what becomes of each type that has no parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeAlias
+
+import pyarrow as pa
+
+from kserver.errors import ConfigError
+
+MOST_REASON = 300
+"""Characters of a reason."""
+ONE_BY_ONE = 64
+"""So few values are not halved any more."""
+
+
+class Pairs(list[tuple[Any, Any]]):
+    """A map as it stood in the value: any keys, in order, some perhaps twice."""
+
+
+class Misfit(Exception):
+    """Why a value is not one of the schema, and in which field."""
+
+    def __init__(self, why: str, *path: str) -> None:
+        super().__init__(why)
+        self.why, self.path = why, path
+
+    def __str__(self) -> str:
+        where = "".join(self.path).lstrip(".")
+        told = f"{where}: {self.why}" if where else self.why
+        return told if len(told) <= MOST_REASON else f"{told[:MOST_REASON]}..."
+
+    def within(self, step: str) -> Misfit:
+        return Misfit(self.why, step, *self.path)
+
+
+class Decoded(NamedTuple):
+    """A column: of each value its data, or null and the reason; null of null without a reason."""
+
+    data: pa.Array
+    reasons: pa.Array
+
+
+Fit: TypeAlias = Callable[[Any], Any]
+"""What Arrow makes one element of a column of; raises Misfit."""
+Leaves: TypeAlias = Callable[[pa.DataType], Fit | None]
+"""None for a type that the format does not have."""
+
+
+class Odd(Exception):
+    """There is something among many values that is to be looked at more closely."""
+
+
+def decode(
+    values: pa.Array,
+    kind: pa.DataType,
+    parse: Fit,
+    leaves: Leaves,
+    at_once: Callable[[pa.Array], pa.Array | None] | None,
+) -> Decoded:
+    """By `at_once`, which takes many values if it finds nothing odd about any of them, and else
+    gives None; what it does not take is handed to it in halves, and few values one by one.
+    ConfigError for a type that the format does not have.
+    """
+    fit = fit_of(kind, leaves)
+    found: list[Decoded] = []
+    parts = [values]
+    while parts:
+        part = parts.pop()
+        if at_once is not None and (data := at_once(part)) is not None:
+            found.append(Decoded(data, pa.nulls(len(data), pa.string())))
+        elif at_once is None or len(part) <= ONE_BY_ONE:
+            found.append(decode_each(part.to_pylist(), kind, parse, fit))
+        else:
+            half = len(part) // 2
+            parts += [part[half:], part[:half]]
+    if len(found) == 1:
+        return found[0]
+    return Decoded(*(pa.concat_arrays(column) for column in zip(*found, strict=True)))
+
+
+def decode_each(values: Iterable[bytes | None], kind: pa.DataType, parse: Fit, fit: Fit) -> Decoded:
+    """One after the other: what each format does with whatever it has no faster way for."""
+    data: list[Any] = []
+    reasons: list[str | None] = []
+    for value in values:
+        found = reason = None
+        if value is not None:
+            try:
+                found = fit(parse(value))
+            except Misfit as misfit:
+                reason = str(misfit)
+            except RecursionError:
+                reason = "not taken: it is nested too deep"
+        data.append(found)
+        reasons.append(reason)
+    return Decoded(pa.array(data, kind), pa.array(reasons, pa.string()))
+
+
+def fit_of(kind: pa.DataType, leaves: Leaves) -> Fit:
+    """What puts a whole value into this type; null does not fit there.  ConfigError for a type that
+    the format does not have."""
+    return _required(_fit(kind, leaves, ""))
+
+
+def _fit(kind: pa.DataType, leaves: Leaves, where: str) -> Fit:
+    # A variant is a struct to Arrow, and only Spark can make one.
+    is_struct = pa.types.is_struct(kind)
+    is_variant = is_struct and any(b"variant" in (field.metadata or ()) for field in kind)
+    if is_struct and not is_variant:
+        return _struct(kind, leaves, where)
+    if pa.types.is_map(kind):
+        return _map(kind, leaves, where)
+    if pa.types.is_list(kind):
+        return _list(kind, leaves, where)
+    if is_variant or (leaf := leaves(kind)) is None:
+        name = "variant" if is_variant else kind
+        raise ConfigError(
+            f"the schema has {where.lstrip('.') or 'a value'} as {name}, which values of this"
+            " format cannot be: take it as it comes, such as a string, and cast it"
+        )
+    return leaf
+
+
+def _required(fit: Fit) -> Fit:
+    def required(found: Any) -> Any:
+        if found is None:
+            raise Misfit("is null or not there")
+        return fit(found)
+
+    return required
+
+
+def _element(field: pa.Field, leaves: Leaves, where: str) -> Fit:
+    fit = _fit(field.type, leaves, where)
+    if not field.nullable:
+        return _required(fit)
+    return lambda found: None if found is None else fit(found)
+
+
+def _struct(kind: pa.StructType, leaves: Leaves, where: str) -> Fit:
+    fields = [(f.name, _element(f, leaves, f"{where}.{f.name}")) for f in kind]
+
+    def fit(found: Any) -> dict[str, Any]:
+        if type(found) is not Pairs:
+            raise misfit(found, "a map")
+        named = {name: value for name, value in found if type(name) is str}
+        row = {}
+        for name, element in fields:
+            try:
+                row[name] = element(named.get(name))
+            except Misfit as error:
+                raise error.within(f".{name}") from None
+        return row
+
+    return fit
+
+
+def _list(kind: pa.ListType, leaves: Leaves, where: str) -> Fit:
+    element = _element(kind.value_field, leaves, f"{where}[]")
+
+    def fit(found: Any) -> list[Any]:
+        if type(found) is not list:
+            raise misfit(found, "an array")
+        row = []
+        for i, value in enumerate(found):
+            try:
+                row.append(element(value))
+            except Misfit as error:
+                raise error.within(f"[{i}]") from None
+        return row
+
+    return fit
+
+
+def _map(kind: pa.MapType, leaves: Leaves, where: str) -> Fit:
+    key = _required(_fit(kind.key_type, leaves, f"{where} (keys)"))
+    item = _element(kind.item_field, leaves, f"{where}[]")
+    if pa.types.is_nested(kind.key_type):
+        raise ConfigError(f"the schema has a map with keys of {kind.key_type}: take plain ones")
+
+    def fit(found: Any) -> list[tuple[Any, Any]]:
+        if type(found) is not Pairs:
+            raise misfit(found, "a map")
+        row = {}
+        for name, value in found:
+            try:
+                row[key(name)] = item(value)
+            except Misfit as error:
+                raise error.within(f"[{name!r:.40}]") from None
+        return list(row.items())
+
+    return fit
+
+
+_NAMES = {
+    type(None): "null",
+    bool: "a boolean",
+    int: "an integer",
+    float: "a float",
+    str: "a string",
+    bytes: "binary",
+    Pairs: "a map",
+    list: "an array",
+}
+
+
+def misfit(found: Any, expected: str) -> Misfit:
+    what = next((name for kind, name in _NAMES.items() if isinstance(found, kind)), "an extension")
+    return Misfit(f"{what}, and {expected} is expected")
+
+
+def leaf_of_all(kind: pa.DataType) -> Fit | None:
+    """Of types that every format has the same of."""
+    if pa.types.is_signed_integer(kind):
+        return integer(kind)
+    return boolean if pa.types.is_boolean(kind) else None
+
+
+def sound(text: str) -> str:
+    """A string that is one in UTF-8 as well."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise Misfit("a string that is not UTF-8, or has half a surrogate pair") from None
+    return text
+
+
+def integer(kind: pa.DataType) -> Fit:
+    """The leaf of integers: one that has as many bits at most."""
+    most = (1 << (kind.bit_width - 1)) - 1
+    least = -most - 1
+
+    def fit(found: Any) -> int:
+        if type(found) is not int:
+            raise misfit(found, "an integer")
+        if not least <= found <= most:
+            raise Misfit(f"{found} has more than {kind.bit_width} bits")
+        return found
+
+    return fit
+
+
+def boolean(found: Any) -> bool:
+    if type(found) is not bool:
+        raise misfit(found, "a boolean")
+    return found

@@ -1,0 +1,64 @@
+"""Where Spark is: the scripts of the PySpark of this environment, and what they need beside ours.
+
+It does not import PySpark, which costs more than most commands take.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+
+from kcli.options import Refused
+from kcli.spark import quick_start
+from kcli.spark.submitting import environment
+
+QUIET_JAVA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "jobs", "java")
+EXTRA = "install k-kafka with the extra spark: pip install 'k-kafka[spark]'"
+
+
+def script(name: str) -> tuple[str, dict[str, str]]:
+    """The path of one of Spark's scripts, and what its environment needs beside ours; Refused where
+    Spark cannot run."""
+    found = {}
+    for package in ("pyspark", "pyarrow", "numpy"):
+        if (spec := importlib.util.find_spec(package)) is None:
+            raise Refused(f"{package} is not installed beside k: {EXTRA}")
+        found[package] = spec
+    _java()
+    home = os.path.dirname(str(found["pyspark"].origin))
+    added = environment(os.environ, spark_home=home, python=sys.executable, sources=_beside(home))
+    paths = added.get("PYTHONPATH") or os.environ.get("PYTHONPATH", "")
+    added["PYTHONPATH"] = ":".join(
+        dict.fromkeys([quick_start.DIRECTORY, *filter(None, paths.split(":"))])
+    )
+    return os.path.join(home, "bin", name), added
+
+
+def quiet_java() -> dict[str, str]:
+    """What has Spark's scripts start a Java that does not warn of how Spark starts it."""
+    if os.environ.get("JAVA_HOME") == QUIET_JAVA:  # a job has started us
+        return {}
+    return {"K_JAVA": _java(), "JAVA_HOME": QUIET_JAVA}
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else "java"
+    if (found := shutil.which(java)) is None:
+        raise Refused(
+            f"Spark runs on Java 17 or later, and there is no {java}: install one, or set JAVA_HOME"
+        )
+    return found
+
+
+def sources() -> str | None:
+    """The directory of this package, where a Python that has PySpark does not find it by that."""
+    spec = importlib.util.find_spec("pyspark")
+    return None if spec is None else _beside(os.path.dirname(str(spec.origin)))
+
+
+def _beside(spark_home: str) -> str | None:
+    ours = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return None if ours == os.path.dirname(spark_home) else ours

@@ -1,0 +1,302 @@
+"""Values in JSON, into columns of Arrow.
+
+Pure: bytes in, columns out.
+
+    a schema's type                 takes
+    tinyint, smallint, int, bigint  a number without fraction or exponent, as many bits at most
+    float, double                   a number; NaN, Infinity, -Infinity, also as strings
+    decimal(P,S)                    a number, or a string that is one; rounded to S digits
+    boolean                         true, false
+    string                          a string; of anything else its JSON
+    binary                          a string in base64
+    date                            "2020-01-31"
+    timestamp                       "2020-01-31T23:59:59.123456Z" or with +01:00; a blank for T; UTC
+                                    where no zone is named; an integer is seconds since 1970
+    timestamp_ntz                   the same without a zone
+    array<T>                        an array
+    map<string,V>                   an object
+    struct<...>                     an object; fields not in the schema are passed over, and those
+                                    that are not there are null
+
+null is null everywhere, but not as a whole value, nor where the schema says NOT NULL.  That is what
+Spark's from_json takes, but that it keeps a half of a value that does not fit, and asks nothing of
+what follows the value.
+
+Where a schema has neither maps nor binary, Arrow's own reader is asked first, for all values at
+once, times and dates as strings.  Each value is the field "r" of a line.  None can reach into the
+next line, as no line break stands in a string, nor be two fields, which Arrow refuses, nor be two
+lines, as these are counted.  What it does not take is looked at in halves, and few one by one.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import json
+import re
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from kcli.spark.fitting import (
+    Decoded,
+    Fit,
+    Misfit,
+    Odd,
+    Pairs,
+    decode,
+    leaf_of_all,
+    misfit,
+    sound,
+)
+
+_MOST_BYTES = 1 << 30
+"""What Arrow's reader is given at once."""
+_NOT_FINITE = {"NaN", "Infinity", "-Infinity", "+INF", "INF", "-INF", "+Infinity"}
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_TIME = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?"
+    r"(Z|[+-][0-9]{2}:[0-9]{2})?"
+)
+# What Arrow makes the same of; the year 0 is none to Python.
+_YEAR = "([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
+_PLAIN_DATE = f"^{_YEAR}-[0-9]{{2}}-[0-9]{{2}}"
+_PLAIN_TIME = f"{_PLAIN_DATE}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}([.][0-9]+)?"
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_INT64 = range(-(1 << 63), 1 << 63)
+
+
+class _Real(float):
+    """A number with a fraction or an exponent, and how it was written."""
+
+    text: str
+
+
+def decode_json(values: pa.Array, kind: pa.DataType) -> Decoded:
+    """Of binary values one of this type each; ConfigError for a type that JSON has not."""
+    read_as = _read_as(kind)
+
+    def at_once(part: pa.Array) -> pa.Array | None:
+        return _at_once(part, read_as, kind)
+
+    return decode(values, kind, parse, leaf, at_once if read_as is not None else None)
+
+
+def _read_as(kind: pa.DataType) -> pa.DataType | None:
+    """What Arrow's reader is to make of a type; None where it cannot be brought to make the same of
+    it as `parse` and `leaf`."""
+    if pa.types.is_struct(kind):
+        parts = [(field.name, _read_as(field.type)) for field in kind]
+        is_plain = parts and all(part is not None for _, part in parts)
+        return pa.struct(parts) if is_plain else None
+    if pa.types.is_list(kind):
+        part = _read_as(kind.value_type)
+        return None if part is None else pa.list_(part)
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return pa.string()
+    if pa.types.is_floating(kind):
+        return pa.float64()
+    if pa.types.is_decimal(kind):
+        # It does not see where there is no room for what is no longer than that.
+        return pa.decimal128(38, kind.scale) if kind.precision < 30 else None
+    return None if pa.types.is_map(kind) or pa.types.is_binary(kind) else kind
+
+
+def _at_once(values: pa.Array, read_as: pa.DataType, kind: pa.DataType) -> pa.Array | None:
+    """None where any is not what it should be, as far as Arrow can tell."""
+    if not 0 < values.nbytes <= _MOST_BYTES:
+        return None
+    try:
+        texts = pc.fill_null(values.cast(pa.string()), "null")
+        text = _text_of(pc.binary_join_element_wise('{"r":', texts, "}\n", ""))
+        read = pa.json.read_json(
+            pa.BufferReader(text),
+            pa.json.ReadOptions(use_threads=False, block_size=text.size),
+            pa.json.ParseOptions(
+                explicit_schema=pa.schema([("r", read_as)]), unexpected_field_behavior="ignore"
+            ),
+        )
+        if len(read) != len(values):
+            return None
+        found = pa.concat_arrays(read["r"].chunks)
+        # A null in JSON is no value.
+        return _as(found, kind) if found.null_count == values.null_count else None
+    except (pa.ArrowInvalid, Odd):
+        return None
+
+
+def _as(found: pa.Array, kind: pa.DataType) -> pa.Array:
+    """What was read as the type that it should have."""
+    if pa.types.is_struct(kind):
+        parts = []
+        for field, part in zip(kind, found.flatten(), strict=True):
+            # Where the whole is null the part may be, but that is looked at more closely.
+            if part.null_count and not field.nullable:
+                raise Odd
+            parts.append(_as(part, field.type))
+        mask = found.is_null() if found.null_count else None
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=mask)
+    if pa.types.is_list(kind):
+        elements = found.flatten()
+        if elements.null_count and not kind.value_field.nullable:
+            raise Odd
+        ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(found), 0))
+        at = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+        mask = found.is_null() if found.null_count else None
+        return pa.ListArray.from_arrays(at, _as(elements, kind.value_type), type=kind, mask=mask)
+    if pa.types.is_floating(kind):
+        # Of numbers Arrow has more that are none than JSON has.
+        if pc.all(pc.is_finite(found)).as_py() is False:
+            raise Odd
+        return found.cast(kind, safe=False)
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return _as_time(found, kind)
+    return found.cast(kind)
+
+
+def _as_time(found: pa.Array, kind: pa.DataType) -> pa.Array:
+    pattern = _PLAIN_DATE if pa.types.is_date(kind) else _PLAIN_TIME
+    zone = "(Z|[+-][0-9]{2}:[0-9]{2})" if pa.types.is_timestamp(kind) and kind.tz else ""
+    if pc.all(pc.match_substring_regex(found, f"{pattern}{zone}$")).as_py() is False:
+        raise Odd
+    return found.cast(kind)
+
+
+def _text_of(lines: pa.Array) -> pa.Buffer:
+    """What the elements are one after the other; they are nobody's slice."""
+    _, at, data = lines.buffers()
+    return data.slice(0, pa.Array.from_buffers(pa.int32(), len(lines) + 1, [None, at])[-1].as_py())
+
+
+def parse(value: bytes) -> Any:
+    """The value as Python has it; Misfit where the bytes are not one."""
+    try:
+        return json.loads(value.decode(), object_pairs_hook=Pairs, parse_float=_real)
+    except UnicodeDecodeError:
+        raise Misfit("not JSON: it is not UTF-8") from None
+    except RecursionError:
+        raise Misfit("not taken: it is nested too deep") from None
+    except json.JSONDecodeError as error:
+        raise Misfit(f"not JSON: {error}" if value.strip() else "it is empty") from None
+    except ValueError:
+        raise Misfit("not taken: a number has too many digits") from None
+
+
+def _real(text: str) -> _Real:
+    found = _Real(text)
+    found.text = text
+    return found
+
+
+def leaf(kind: pa.DataType) -> Fit | None:
+    if (fit := leaf_of_all(kind)) is not None:
+        return fit
+    if pa.types.is_floating(kind):
+        return _float
+    if pa.types.is_decimal(kind):
+        return _decimal(kind)
+    if pa.types.is_string(kind):
+        return _string
+    if pa.types.is_binary(kind):
+        return _binary
+    if pa.types.is_date(kind):
+        return _date
+    if pa.types.is_timestamp(kind):
+        return _timestamp if kind.tz else _timestamp_ntz
+    return None
+
+
+def _float(found: Any) -> float:
+    if type(found) is str and found in _NOT_FINITE:
+        return float(found)
+    if type(found) not in (float, _Real, int):
+        raise misfit(found, "a number")
+    try:
+        return float(found)
+    except OverflowError:
+        raise Misfit("an integer too large for a float") from None
+
+
+def _decimal(kind: pa.Decimal128Type) -> Fit:
+    last = decimal.Decimal(1).scaleb(-kind.scale)
+    most = decimal.Decimal(1).scaleb(kind.precision - kind.scale)
+    exact = decimal.Context(prec=100, rounding=decimal.ROUND_HALF_UP)
+
+    def fit(found: Any) -> decimal.Decimal:
+        if type(found) not in (int, _Real, str) or (type(found) is str and "_" in found):
+            raise misfit(found, "a number")
+        try:
+            number = decimal.Decimal(getattr(found, "text", found))
+            if number.is_finite() and -most < number < most:
+                number = number.quantize(last, context=exact)
+                if -most < number < most:
+                    return number
+        except decimal.InvalidOperation:
+            raise misfit(found, "a number") from None
+        raise Misfit(f"a number that decimal({kind.precision},{kind.scale}) has no room for")
+
+    return fit
+
+
+def _string(found: Any) -> str:
+    if type(found) is not str:
+        text = getattr(found, "text", None)
+        return text if text is not None else json.dumps(_plain(found), separators=(",", ":"))
+    return sound(found)
+
+
+def _plain(found: Any) -> Any:
+    if type(found) is Pairs:
+        return {name: _plain(value) for name, value in found}
+    return [_plain(value) for value in found] if type(found) is list else found
+
+
+def _binary(found: Any) -> bytes:
+    if type(found) is not str:
+        raise misfit(found, "a string in base64")
+    try:
+        return base64.b64decode(found, validate=True)
+    except ValueError:
+        raise Misfit("a string that is not base64") from None
+
+
+def _date(found: Any) -> datetime.date:
+    if type(found) is not str:
+        raise misfit(found, "a date")
+    try:
+        if _DATE.fullmatch(found):
+            return datetime.date.fromisoformat(found)
+    except ValueError:
+        pass
+    raise Misfit("a string that is no date: take 2020-01-31")
+
+
+def _timestamp(found: Any) -> int:
+    if type(found) is int:
+        if found * 1_000_000 not in _INT64:
+            raise Misfit("a time further away than Spark can tell")
+        return found * 1_000_000
+    return _micros(found, zoned=True)
+
+
+def _timestamp_ntz(found: Any) -> int:
+    return _micros(found, zoned=False)
+
+
+def _micros(found: Any, *, zoned: bool) -> int:
+    if type(found) is not str:
+        raise misfit(found, "a time")
+    parts = _TIME.fullmatch(found)
+    try:
+        if parts is not None and (zoned or parts[4] is None):
+            zone = (parts[4] or "Z").replace("Z", "+00:00")
+            time = datetime.datetime.fromisoformat(f"{parts[1]}T{parts[2]}{zone}")
+            micros = int((parts[3] or "0").ljust(6, "0")[:6])
+            return (time - _EPOCH) // datetime.timedelta(microseconds=1) + micros
+    except ValueError:
+        pass
+    example = "2020-01-31T23:59:59.123" + ("Z" if zoned else "")
+    raise Misfit(f"a string that is no such time: take {example}")

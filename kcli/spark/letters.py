@@ -1,0 +1,66 @@
+"""Dead letters: a row that cannot be written to its topic, as a record for `dlqTopic`.
+
+Pure: no I/O.
+
+Its key, value and headers are kept, behind those that make it a dead letter (dead_letters.py):
+k.dlq.reason, and of k.dlq.topic and k.dlq.partition what the row named.  Where the record would be
+too large for the dead letters' topic it also tells
+
+    k.dlq.value.length   how long the value was, of which the record has the beginning
+    k.dlq.key.length     likewise of the key
+    k.dlq.headers.count  how many headers it had, which are left out
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kcli.spark.dead_letters import (
+    ATTEMPTS,
+    HEADERS_COUNT,
+    KEY_LENGTH,
+    MOST_REASON,
+    PARTITION,
+    PREFIX,
+    REASON,
+    TOPIC,
+    VALUE_LENGTH,
+)
+from kcli.spark.rows import NewRow
+from kserver.wire.batch import HEADER_SIZE
+
+_OVERHEAD = HEADER_SIZE + 100
+_OF_HEADER = 10
+Header = tuple[str, bytes | None]
+
+
+class Letter(NamedTuple):
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+
+
+def letter_of(row: NewRow, reason: str, most_bytes: int) -> Letter:
+    """Within so many bytes, where its own headers leave room."""
+    told: list[Header] = [(REASON, reason[:MOST_REASON].encode())]
+    if row.topic is not None:
+        told.append((TOPIC, row.topic.encode()))
+    if row.partition is not None:
+        told.append((PARTITION, b"%d" % row.partition))
+    key, value = row.key, row.value
+    own = tuple(h for h in row.headers if h[0] == ATTEMPTS or not h[0].startswith(PREFIX))
+    room = most_bytes - _OVERHEAD - _size(told)
+    if value is not None and len(value) + len(key or b"") + _size(own) > room:
+        told.append((VALUE_LENGTH, b"%d" % len(value)))
+        value = value[: max(0, room - len(key or b"") - _size(own))]
+    if key is not None and len(value or b"") + len(key) + _size(own) > room:
+        told.append((KEY_LENGTH, b"%d" % len(key)))
+        key = key[: max(0, room - _size(own))]
+    if _size(own) > room:
+        told.append((HEADERS_COUNT, b"%d" % len(own)))
+        own = ()
+    return Letter(key, value, (*told, *own))
+
+
+def _size(headers: list[Header] | tuple[Header, ...]) -> int:
+    return sum(_OF_HEADER + 4 * len(name) + len(value or b"") for name, value in headers)

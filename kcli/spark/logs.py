@@ -1,0 +1,188 @@
+"""Logs: which partitions there are to read and what offsets they hold, asked of the cluster.
+
+    with Blocking(Logs, options) as logs:
+        partitions = logs.partitions()
+        ends = logs.pinned(partitions, logs.marks(partitions, options.end), "endingOffsets")
+
+A place in a log is first a *mark*: an offset, EARLIEST or LATEST.  It is pinned when it becomes an
+offset for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from types import TracebackType
+from typing import Self
+from uuid import UUID
+
+from kcli.client.cluster import Cluster
+from kcli.client.config import ConsumerConfig
+from kcli.client.offsets import READ_COMMITTED, READ_UNCOMMITTED, list_offsets
+from kcli.spark.options import (
+    EARLIEST,
+    LATEST,
+    Assign,
+    ByOffset,
+    Everywhere,
+    Offsets,
+    Position,
+    ReadOptions,
+    Subscribe,
+    incomplete,
+    listed,
+)
+from kcli.spark.patterns import matching
+from kcli.spark.planning import bounded
+from kserver.errors import ConfigError, ErrorCode, KafkaError
+from kserver.model import TopicPartition
+
+Ids = dict[TopicPartition, UUID | None]
+"""The partitions that are read, each with its topic's id where the cluster gives ids."""
+
+
+class Logs:
+    """Open while the `async with` lasts.  Every call takes at most default.api.timeout.ms, and
+    raises ClusterUnreachable, TimedOut or KafkaError.
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        config = ConsumerConfig.taken(options.client)
+        self._options = options
+        self._config = config
+        self._cluster = Cluster(config)
+        self._isolation = isolation_of(config)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._cluster.close()
+
+    async def partitions(self, *, may_lack: bool = False) -> Ids:
+        """Those that the options name.
+
+        ConfigError for a topic or partition that does not exist, unless some `may_lack`.
+        """
+        wanted = self._options.wanted
+        names: list[str] | None
+        match wanted:
+            case Subscribe():
+                names = list(wanted.topics)
+            case Assign():
+                names = sorted({partition.topic for partition in wanted.partitions})
+            case _:
+                names = None
+        deadline = self._deadline()
+        await self._cluster.retry("metadata", deadline, lambda: self._learn(names))
+        topics = self._cluster.topics
+        if isinstance(wanted, Assign):
+            found = {
+                partition: topics[partition.topic].id
+                for partition in wanted.partitions
+                if self._cluster.partition(partition) is not None
+            }
+            if not may_lack and (missing := [p for p in wanted.partitions if p not in found]):
+                raise ConfigError(
+                    f"option assign names {', '.join(map(str, missing))}, which does not exist"
+                )
+            return found
+        if isinstance(wanted, Subscribe):
+            if not may_lack and (lacking := [name for name in wanted.topics if name not in topics]):
+                raise ConfigError(
+                    f"option subscribe names {', '.join(lacking)}, which does not exist: create it"
+                    " first, or correct the name"
+                )
+            chosen = [name for name in wanted.topics if name in topics]
+        else:
+            hidden = self._config.exclude_internal_topics
+            there = [name for name, topic in topics.items() if not (hidden and topic.is_internal)]
+            chosen = matching(wanted.pattern, sorted(there))
+        return {
+            TopicPartition(name, p.partition): topics[name].id
+            for name in chosen
+            for p in topics[name].partitions
+        }
+
+    async def _learn(self, names: list[str] | None) -> None:
+        refused = await self._cluster.refresh(names)
+        for name, error in refused.items():
+            # A pattern is for what may be read; a name is for that topic.
+            if names is not None and error.code != ErrorCode.unknown_topic_or_partition:
+                raise KafkaError(error.code, f"topic {name}: {error}")
+
+    async def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        return await self._listed(dict.fromkeys(partitions, EARLIEST))
+
+    async def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """With read_committed before the first transaction that is still open."""
+        return await self._listed(dict.fromkeys(partitions, LATEST))
+
+    async def since(self, partitions: Iterable[TopicPartition], time_ms: int) -> Offsets:
+        """The first offset with a record no older than a time; none of a partition without one."""
+        found = await self._listed(dict.fromkeys(partitions, time_ms))
+        return {p: offset for p, offset in found.items() if offset >= 0}
+
+    async def _listed(self, specs: Mapping[TopicPartition, int]) -> Offsets:
+        """-1 where a time finds no record."""
+        if not specs:
+            return {}
+        deadline = self._deadline()
+        found = await list_offsets(self._cluster, specs, deadline, isolation=self._isolation)
+        offsets: Offsets = {}
+        for partition, result in found.items():
+            if isinstance(result, KafkaError):
+                raise KafkaError(result.code, f"offsets of {partition}: {result}")
+            offsets[partition] = result.offset
+        return offsets
+
+    async def marks(self, partitions: Collection[TopicPartition], position: Position) -> Offsets:
+        """Where a position is in each partition; times are looked up.
+
+        ConfigError where it lists other partitions, or no record of one is as late as it has to be.
+        """
+        if isinstance(position, Everywhere):
+            return dict.fromkeys(partitions, position.spec)
+        if (each := listed(position)) is not None and each.keys() != set(partitions):
+            raise incomplete(position, set(partitions))
+        if isinstance(position, ByOffset):
+            return dict(position.offsets)
+        each_or_all = position.times
+        times = (
+            dict.fromkeys(partitions, each_or_all) if isinstance(each_or_all, int) else each_or_all
+        )
+        found = await self._listed(times)
+        late = sorted(partition for partition, offset in found.items() if offset < 0)
+        if late and not position.or_latest:
+            raise ConfigError(
+                f"option {position.option}: no record of {late[0]} is as late as"
+                f" {times[late[0]]}; set startingOffsetsByTimestampStrategy to latest to begin at"
+                " the end there"
+            )
+        return {p: LATEST if offset < 0 else offset for p, offset in found.items()}
+
+    async def pinned(self, marks: Offsets, option: str) -> Offsets:
+        """The offsets that marks stand for now; DataLost for one that its log does not hold."""
+        earliest, latest = await asyncio.gather(self.earliest(marks), self.latest(marks))
+        named = {EARLIEST: earliest, LATEST: latest}
+        offsets = {p: named[mark][p] if mark in named else mark for p, mark in marks.items()}
+        return bounded(
+            offsets,
+            earliest,
+            latest,
+            option,
+            fail_on_data_loss=self._options.fail_on_data_loss,
+        )
+
+    def _deadline(self) -> float:
+        return self._cluster.deadline(self._config.default_api_timeout_ms)
+
+
+def isolation_of(config: ConsumerConfig) -> int:
+    """As requests have it."""
+    return READ_COMMITTED if config.isolation_level == "read_committed" else READ_UNCOMMITTED

@@ -1,0 +1,109 @@
+"""Markers: which batches of a streaming query each of its tasks has written.
+
+Pure: no I/O.
+
+A task's marker is an offset that is committed with what the task wrote, in the same transaction, by
+a group of the transactional.id's name: the number of the next batch to write.  So a batch that is
+run anew finds out what was committed of it before:
+
+    none, or up to its number     not written: write it
+    its number + 1                written: pass over the same rows
+    more                          the checkpoint is older than what was written: refuse
+
+The metadata has what there was to write, so that it shows when rows are not the same or went to
+other tasks.  With task 0's stands how many tasks there were; its transaction is committed before
+all others, so where any is committed that is known.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
+
+from kcli.client.group_descriptions import CommittedOffset
+from kcli.client.transactions import HandedOver
+
+
+class Unrepeatable(Exception):
+    """What was written before and what there is to write now do not go together."""
+
+
+@dataclass(frozen=True)
+class Amount:
+    """What a task had to write; `tasks` is told with task 0's."""
+
+    rows: int
+    bytes: int
+    tasks: int | None = None
+
+
+class Part(NamedTuple):
+    """What one task did for a batch: its transaction, or None where it had been committed before.
+
+    `batch_id` is None outside of streams.
+    """
+
+    task: int
+    batch_id: int | None
+    amount: Amount
+    handed: HandedOver | None
+
+
+def marker_of(batch_id: int, amount: Amount) -> CommittedOffset:
+    told = {name: value for name, value in asdict(amount).items() if value is not None}
+    return CommittedOffset(batch_id + 1, None, json.dumps(told))
+
+
+def written_before(marker: CommittedOffset | None, batch_id: int, group: str) -> Amount | None:
+    """What of this batch was committed before, None for nothing."""
+    if marker is None or marker.offset <= batch_id:
+        return None
+    if marker.offset > batch_id + 1:
+        raise Unrepeatable(
+            f"batch {batch_id} is to be written, but group {group} says that batch"
+            f" {marker.offset - 1} was: the checkpoint is older than what was written; go on from"
+            " the newer one, or begin a new query with a new checkpoint"
+        )
+    try:
+        return Amount(**json.loads(marker.metadata or ""))
+    except (ValueError, TypeError) as error:
+        raise Unrepeatable(
+            f"what group {group} committed is no marker of this sink: {marker.metadata!r}; set"
+            " transactionalIdPrefix to a name that nothing else uses"
+        ) from error
+
+
+def expect_same(part: Part, before: Amount) -> None:
+    """Unrepeatable where a task has other rows than when it wrote them."""
+    if (part.amount.rows, part.amount.bytes) != (before.rows, before.bytes):
+        raise Unrepeatable(
+            f"batch {part.batch_id} is run anew, and task {part.task} has other rows: of"
+            f" {part.amount.rows} rows and {part.amount.bytes} bytes now it wrote"
+            f" {before.rows} and {before.bytes} before. {_NEED}"
+        )
+
+
+def in_order(parts: list[Part]) -> tuple[list[Part], list[Part]]:
+    """What to commit first, and then the rest.  Unrepeatable where other tasks wrote before."""
+    first, *rest = sorted(parts)
+    if first.handed is not None:
+        if done := [part.task for part in rest if part.handed is None]:
+            raise Unrepeatable(
+                f"batch {first.batch_id}: task {done[0]} has written it before and task"
+                f" {first.task} has not: the offsets of its group are gone. {_NEED}"
+            )
+        told = replace(first.amount, tasks=len(parts))
+        return [first._replace(amount=told)], rest
+    if first.amount.tasks != len(parts):
+        raise Unrepeatable(
+            f"batch {first.batch_id} is run anew by {len(parts)} tasks, and was written in part by"
+            f" {first.amount.tasks} before. {_NEED}"
+        )
+    return [], [part for part in rest if part.handed is not None]
+
+
+_NEED = (
+    "exactlyOnce needs a query that gives the same rows to the same tasks each time; with"
+    " exactlyOnce=false it goes on, and this batch is written in part again"
+)

@@ -1,0 +1,280 @@
+"""Values in msgpack, into columns of Arrow and out of them.
+
+Pure: bytes and columns in, the other out.
+
+    a schema's type                 takes
+    tinyint, smallint, int, bigint  an integer that has as many bits at most
+    float, double                   a float or an integer
+    boolean                         true, false
+    string                          a str that is UTF-8
+    binary                          a bin, or the bytes of a str
+    timestamp, timestamp_ntz        the extension -1, down to microseconds; the latter in UTC
+    array<T>                        an array
+    map<K,V>                        a map; of a key that comes twice the last one
+    struct<...>                     a map; keys that are not strings, or not in the schema, are
+                                    passed over, and fields that are not there are null
+
+nil is null everywhere, but not as a whole value or a map's key, nor where the schema says NOT NULL.
+
+A value that is none of these, or is cut short, or goes on after its end, or is nested deeper than
+msgpack's own reader goes, has a reason in place of data.  Lengths are believed only after the value
+was walked through without making anything of it, so one that lies costs nothing.
+
+Values are read all at once and made into a column at a time, which is some four times as fast as
+one by one.  Where any of them is not what it should be they are looked at in halves, and few one by
+one.
+
+What is written is the same: null as nil, structs as maps with all their fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate, chain, pairwise
+from types import NoneType
+from typing import Any
+
+import msgpack
+import pyarrow as pa
+
+from kcli.spark.fitting import (
+    Decoded,
+    Fit,
+    Misfit,
+    Odd,
+    Pairs,
+    decode,
+    leaf_of_all,
+    misfit,
+    sound,
+)
+from kserver.errors import ConfigError
+
+_INT64 = range(-(1 << 63), 1 << 63)
+
+
+def decode_msgpack(values: pa.Array, kind: pa.DataType) -> Decoded:
+    """Of binary values one of this type each; ConfigError for a type that msgpack has not."""
+
+    def at_once(part: pa.Array) -> pa.Array | None:
+        return _at_once(part, kind)
+
+    return decode(values, kind, parse, leaf, at_once if _has_columns(kind) else None)
+
+
+def _has_columns(kind: pa.DataType) -> bool:
+    """Whether `_column` makes the same of it as `parse` and `leaf`."""
+    if pa.types.is_struct(kind):
+        return kind.num_fields > 0 and all(_has_columns(field.type) for field in kind)
+    if pa.types.is_map(kind):
+        # Keys of other types may be equal and not the same, such as 1 and true.
+        return bool(pa.types.is_string(kind.key_type)) and _has_columns(kind.item_type)
+    return not pa.types.is_list(kind) or _has_columns(kind.value_type)
+
+
+def _at_once(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """None where any is not what it should be, as far as can be told of all of them together."""
+    texts = values.to_pylist()
+    try:
+        rows = _stream([text for text in texts if text is not None])
+        if any(row is None for row in rows):
+            return None
+        if values.null_count:
+            found = iter(rows)
+            rows = [None if text is None else next(found) for text in texts]
+        return _column(rows, kind)
+    except (
+        Odd,
+        Misfit,
+        msgpack.UnpackException,
+        ValueError,
+        TypeError,
+        OverflowError,
+        RecursionError,
+    ):
+        return None
+
+
+def _stream(texts: list[bytes]) -> list[Any]:
+    """The values of one after the other; Odd where one does not end with its bytes."""
+    data = b"".join(texts)
+    room = max(len(data), 1)
+    walker = msgpack.Unpacker(max_buffer_size=room)
+    walker.feed(data)
+    for end in accumulate(map(len, texts)):
+        walker.skip()
+        if walker.tell() != end:
+            raise Odd
+    reader = msgpack.Unpacker(
+        max_buffer_size=room, strict_map_key=False, unicode_errors="surrogateescape"
+    )
+    reader.feed(data)
+    return list(reader)
+
+
+def _column(rows: list[Any], kind: pa.DataType) -> pa.Array:
+    """Odd, or what Arrow raises, where any is of another type."""
+    types = set(map(type, rows))
+    if not types <= _taken(kind):
+        raise Odd
+    if pa.types.is_timestamp(kind):
+        return pa.array([None if row is None else _timestamp(row) for row in rows], kind)
+    if not pa.types.is_nested(kind):
+        return pa.array(rows, kind)
+    mask = pa.array([row is None for row in rows]) if NoneType in types else None
+    if pa.types.is_struct(kind):
+        there = rows if mask is None else [row or {} for row in rows]
+        parts = [_part([row.get(field.name) for row in there], field) for field in kind]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=mask)
+    there = rows if mask is None else [row or () for row in rows]
+    at = pa.array(accumulate(map(len, there), initial=0), pa.int32())
+    if pa.types.is_list(kind):
+        elements = _part(list(chain.from_iterable(there)), kind.value_field)
+        return pa.ListArray.from_arrays(at, elements, type=kind, mask=mask)
+    keys = _part(list(chain.from_iterable(there)), kind.key_field)
+    items = [item for row in there if row for item in row.values()]
+    return pa.MapArray.from_arrays(at, keys, _part(items, kind.item_field), type=kind, mask=mask)
+
+
+def _part(rows: list[Any], field: pa.Field) -> pa.Array:
+    found = _column(rows, field.type)
+    # Where the whole is null its parts may be, but that is looked at more closely.
+    if found.null_count and not field.nullable:
+        raise Odd
+    return found
+
+
+def _taken(kind: pa.DataType) -> frozenset[type]:
+    """Of what Python has, null apart, what surely fits, but for its size."""
+    for is_kind, types in _TAKEN:
+        if is_kind(kind):
+            return types
+    return frozenset()
+
+
+_TAKEN: tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]], ...] = tuple(
+    (is_kind, frozenset({NoneType, *types}))
+    for is_kind, types in (
+        (pa.types.is_struct, (dict,)),
+        (pa.types.is_map, (dict,)),
+        (pa.types.is_list, (list,)),
+        (pa.types.is_signed_integer, (int,)),
+        (pa.types.is_floating, (float, int)),
+        (pa.types.is_boolean, (bool,)),
+        (pa.types.is_string, (str,)),
+        (pa.types.is_binary, (bytes,)),
+        (pa.types.is_timestamp, (msgpack.Timestamp,)),
+    )
+)
+
+
+def parse(value: bytes) -> Any:
+    """The value as Python has it; Misfit where the bytes are not one value."""
+    walker = msgpack.Unpacker(max_buffer_size=max(len(value), 1))
+    walker.feed(value)
+    try:
+        walker.skip()
+    except msgpack.OutOfData:
+        raise Misfit("not msgpack: it is cut short") from None
+    except (msgpack.StackError, RecursionError):
+        raise Misfit("not taken: it is nested too deep") from None
+    except (msgpack.FormatError, ValueError):
+        raise Misfit("not msgpack: there is a byte that begins no value") from None
+    if walker.tell() != len(value):
+        raise Misfit(f"not msgpack: {len(value) - walker.tell()} bytes follow the value")
+    try:
+        return msgpack.unpackb(
+            value, object_pairs_hook=Pairs, strict_map_key=False, unicode_errors="surrogateescape"
+        )
+    except (ValueError, RecursionError) as error:
+        # An extension -1 that is no time.
+        raise Misfit(f"not msgpack: {error}") from None
+
+
+def leaf(kind: pa.DataType) -> Fit | None:
+    if (fit := leaf_of_all(kind)) is not None:
+        return fit
+    if pa.types.is_floating(kind):
+        return _float
+    if pa.types.is_string(kind):
+        return _string
+    if pa.types.is_binary(kind):
+        return _binary
+    if pa.types.is_timestamp(kind):
+        return _timestamp
+    return None
+
+
+def _float(found: Any) -> float:
+    if type(found) not in (float, int):
+        raise misfit(found, "a float")
+    return float(found)
+
+
+def _string(found: Any) -> str:
+    if type(found) is not str:
+        raise misfit(found, "a string")
+    return sound(found)
+
+
+def _binary(found: Any) -> bytes:
+    if type(found) is str:
+        return found.encode(errors="surrogateescape")
+    if type(found) is not bytes:
+        raise misfit(found, "binary")
+    return found
+
+
+def _timestamp(found: Any) -> int:
+    if type(found) is not msgpack.Timestamp:
+        raise misfit(found, "a timestamp")
+    micros: int = found.seconds * 1_000_000 + found.nanoseconds // 1000
+    if micros not in _INT64:
+        raise Misfit("a timestamp further away than Spark can tell")
+    return micros
+
+
+def encode_msgpack(values: pa.Array) -> pa.Array:
+    """Each element in msgpack, null where it is null; ConfigError for a type that it has not."""
+    pack = msgpack.Packer().pack
+    plain = _plain(values, "")
+    return pa.array([None if value is None else pack(value) for value in plain], pa.binary())
+
+
+def _plain(values: pa.Array, where: str) -> list[Any]:
+    """The elements as the packer takes them."""
+    kind = values.type
+    if pa.types.is_struct(kind):
+        names = [field.name for field in kind]
+        parts = [_plain(values.field(i), f"{where}.{name}") for i, name in enumerate(names)]
+        rows: list[Any] = [dict(zip(names, row, strict=True)) for row in zip(*parts, strict=True)]
+        rows = rows or [{}] * len(values)
+    elif pa.types.is_map(kind):
+        pairs = list(zip(_plain(values.keys, where), _plain(values.items, where), strict=True))
+        rows = [dict(pairs[first:last]) for first, last in _ranges(values)]
+    elif pa.types.is_list(kind):
+        elements = _plain(values.values, where)
+        rows = [elements[first:last] for first, last in _ranges(values)]
+    elif pa.types.is_timestamp(kind):
+        return [None if us is None else _time(us) for us in values.cast(pa.int64()).to_pylist()]
+    elif leaf(kind) is None:
+        raise ConfigError(
+            f"{where.lstrip('.') or 'a value'} is {kind}, which msgpack has not: cast it first,"
+            " such as to string"
+        )
+    else:
+        rows = values.to_pylist()
+    if not values.null_count:
+        return rows
+    there = values.is_valid().to_pylist()
+    return [row if is_there else None for row, is_there in zip(rows, there, strict=True)]
+
+
+def _ranges(values: pa.Array) -> Any:
+    """Where in its flat elements each list begins and ends."""
+    return pairwise(values.offsets.to_pylist())
+
+
+def _time(micros: int) -> msgpack.Timestamp:
+    seconds, rest = divmod(micros, 1_000_000)
+    return msgpack.Timestamp(seconds, rest * 1000)

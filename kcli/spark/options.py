@@ -1,0 +1,414 @@
+"""Options: what a query was told, checked, by the names that Spark's own Kafka source gave them.
+
+Pure: texts in, values out.
+
+    where to read      exactly one of assign, subscribe, subscribePattern
+    where to start     startingTimestamp, else startingOffsetsByTimestamp, else startingOffsets
+    where to end       a batch: endingTimestamp, else endingOffsetsByTimestamp, else endingOffsets
+    how much at once   minPartitions, maxRecordsPerPartition; of a stream maxOffsetsPerTrigger,
+                       minOffsetsPerTrigger, maxTriggerDelay
+    what values are    valueFormat, keyFormat and theirs: see value_options
+    kafka.*            settings of the consumer, without the prefix
+
+Spark hands names over in lower case, as it compares them.  A name that nobody knows is refused,
+which Spark's own source does not do: what is misspelt there is ignored without a word.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from kcli.spark import patterns
+from kcli.spark.option_docs import NAMES
+from kcli.spark.value_options import ValueOptions, value_options
+from kserver.errors import ConfigError
+from kserver.model import Offset, TopicPartition
+
+LATEST = -1
+EARLIEST = -2
+"""As offsets in JSON, and as ListOffsets has them."""
+
+Offsets: TypeAlias = dict[TopicPartition, Offset]
+
+
+@dataclass(frozen=True)
+class Assign:
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True)
+class Subscribe:
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SubscribePattern:
+    pattern: str
+
+
+Wanted: TypeAlias = Assign | Subscribe | SubscribePattern
+
+
+@dataclass(frozen=True)
+class Everywhere:
+    """The same for every partition: EARLIEST or LATEST."""
+
+    spec: int
+
+
+@dataclass(frozen=True)
+class ByOffset:
+    """From JSON: offsets, or EARLIEST or LATEST."""
+
+    option: str
+    offsets: Offsets
+
+
+@dataclass(frozen=True)
+class ByTime:
+    """`times`: epoch ms of each partition, or of all."""
+
+    option: str
+    times: dict[TopicPartition, int] | int
+    or_latest: bool
+    """Whether a partition without a record that late goes on at its end; else that is an error."""
+
+
+Position: TypeAlias = Everywhere | ByOffset | ByTime
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    wanted: Wanted
+    start: Position
+    end: Position
+    client: dict[str, str]
+    """What `kafka.*` says: settings of a ConsumerConfig."""
+    fail_on_data_loss: bool
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
+    include_headers: bool
+    values: ValueOptions
+
+
+_ENDINGS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+
+BOOTSTRAP = "kafka.bootstrap.servers"
+_REFUSED = {
+    name: f"cannot be set: {remedy}"
+    for name, remedy in {
+        "kafka.auto.offset.reset": "startingOffsets says where to start",
+        "kafka.key.deserializer": "keys are read as bytes, or as keyFormat says",
+        "kafka.value.deserializer": "values are read as bytes, or as valueFormat says",
+        "kafka.key.serializer": "keys are bytes: encode the column",
+        "kafka.value.serializer": "values are bytes: encode the column",
+        "kafka.enable.auto.commit": "Spark keeps the offsets, in the query's checkpoint",
+        "kafka.interceptor.classes": "records are read in batches, which no interceptor sees",
+        "path": "topics are named by subscribe, subscribePattern or assign, not by load(path)",
+    }.items()
+} | {"topic": "is not for reading: it names where a query writes: read with subscribe"}
+
+_DELAY = re.compile(r"\s*([0-9]+)\s*([a-z]*)\s*")
+_UNIT_MS = {
+    "": 1,
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+_INT64 = range(-(1 << 63), 1 << 63)
+_INT32_MAX = (1 << 31) - 1
+
+
+def batch_options(given: Mapping[str, str]) -> ReadOptions:
+    """Of `spark.read`; ConfigError names the option and what to do."""
+    options = Given(given, NAMES, _REFUSED)
+    read = _read_options(options, Everywhere(EARLIEST))
+    _refuse_spec(read.start, "startingOffsets", LATEST, "latest", "a batch ends")
+    _refuse_spec(read.end, "endingOffsets", EARLIEST, "earliest", "a batch begins")
+    return read
+
+
+def stream_options(given: Mapping[str, str]) -> ReadOptions:
+    """Of `spark.readStream`; ConfigError names the option and what to do."""
+    options = Given(given, NAMES, _REFUSED)
+    for name in _ENDINGS:
+        if name in options:
+            raise ConfigError(
+                f"option {name} is for batches: a stream has no end; use spark.read, or"
+                " trigger(availableNow=True) to stop at what is there now"
+            )
+    return _read_options(options, Everywhere(LATEST))
+
+
+class Given:
+    """The options by their names, however these were written.
+
+    `names` are known, beside those of the client; `refused` says why those are that cannot be set.
+    """
+
+    def __init__(
+        self, given: Mapping[str, str], names: Iterable[str], refused: Mapping[str, str]
+    ) -> None:
+        self._texts = {name.lower(): text for name, text in given.items()}
+        known = {name.lower(): name for name in names}
+        for name in self._texts:
+            if name in refused:
+                raise ConfigError(f"option {name} {refused[name]}")
+            if not name.startswith("kafka.") and name not in known:
+                raise _unknown(name, known)
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._texts
+
+    def text(self, name: str) -> str | None:
+        return self._texts.get(name.lower())
+
+    def flag(self, name: str, default: bool) -> bool:
+        text = self.text(name)
+        if text is None:
+            return default
+        if text.strip().lower() not in ("true", "false"):
+            raise ConfigError(f"option {name} is true or false, not {text!r}")
+        return text.strip().lower() == "true"
+
+    def count(self, name: str, most: int = _INT64[-1]) -> int | None:
+        """At least 1."""
+        text = self.text(name)
+        if text is None:
+            return None
+        if not re.fullmatch(r"\s*[0-9]{1,19}\s*", text) or not 1 <= int(text) <= most:
+            raise ConfigError(f"option {name} is a whole number from 1 to {most}, not {text!r}")
+        return int(text)
+
+    def delay_ms(self, name: str, default: str) -> int:
+        text = self.text(name) or default
+        found = _DELAY.fullmatch(text.lower())
+        if found is None or found[2] not in _UNIT_MS:
+            raise ConfigError(
+                f"option {name} is a number and ms, s, m, h or d, such as 15m, not {text!r}"
+            )
+        return int(found[1]) * _UNIT_MS[found[2]]
+
+    def expect_servers(self) -> None:
+        if not (self.text(BOOTSTRAP) or "").strip():
+            raise ConfigError(
+                f"option {BOOTSTRAP} is required: the addresses of brokers, as in"
+                f' .option("{BOOTSTRAP}", "localhost:9092")'
+            )
+
+    def client(self) -> dict[str, str]:
+        return {
+            name.removeprefix("kafka."): text
+            for name, text in self._texts.items()
+            if name.startswith("kafka.")
+        }
+
+
+def _unknown(name: str, known: Mapping[str, str]) -> ConfigError:
+    if f"kafka.{name}" == BOOTSTRAP:
+        return ConfigError(f"option {name} is not known: it is {BOOTSTRAP}")
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {known[near[0]]}?" if near else ""
+    return ConfigError(f"option {name} is not known{hint}")
+
+
+def _read_options(given: Given, default_start: Position) -> ReadOptions:
+    given.expect_servers()
+    wanted = _wanted(given)
+    least, most = given.count("minOffsetsPerTrigger"), given.count("maxOffsetsPerTrigger")
+    if least is not None and most is not None and least > most:
+        raise ConfigError(
+            f"option minOffsetsPerTrigger ({least}) is more than maxOffsetsPerTrigger ({most})"
+        )
+    start = _position(given, "starting", _or_latest(given)) or default_start
+    end = _position(given, "ending", True) or Everywhere(LATEST)
+    if isinstance(wanted, Assign):
+        for position in (start, end):
+            _check_complete(position, wanted.partitions)
+    return ReadOptions(
+        wanted=wanted,
+        start=start,
+        end=end,
+        client=given.client(),
+        fail_on_data_loss=given.flag("failOnDataLoss", True),
+        min_partitions=given.count("minPartitions", _INT32_MAX),
+        max_records_per_partition=given.count("maxRecordsPerPartition"),
+        max_offsets_per_trigger=most,
+        min_offsets_per_trigger=least,
+        max_trigger_delay_ms=given.delay_ms("maxTriggerDelay", "15m"),
+        include_headers=given.flag("includeHeaders", False),
+        values=value_options(given.text),
+    )
+
+
+def _wanted(given: Given) -> Wanted:
+    named = [name for name in ("assign", "subscribe", "subscribePattern") if name in given]
+    if len(named) != 1:
+        found = f", not {' and '.join(named)}" if named else ""
+        raise ConfigError(f"give one of the options subscribe, subscribePattern, assign{found}")
+    text = given.text(named[0]) or ""
+    match named[0]:
+        case "assign":
+            return Assign(_assigned(text))
+        case "subscribe":
+            topics = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+            if not topics:
+                raise ConfigError("option subscribe names no topic")
+            return Subscribe(topics)
+        case _:
+            if text.strip():
+                patterns.check(text.strip())
+                return SubscribePattern(text.strip())
+            raise ConfigError("option subscribePattern is empty")
+
+
+def _assigned(text: str) -> tuple[TopicPartition, ...]:
+    example = '{"topic-a":[0,1],"topic-b":[2]}'
+    topics = _json_object("assign", text, example)
+    found = []
+    for topic, numbers in topics.items():
+        if not isinstance(numbers, list) or not all(_is_partition(n) for n in numbers):
+            raise ConfigError(f"option assign has no list of partitions for {topic!r}: {example}")
+        found += [TopicPartition(topic, number) for number in numbers]
+    if not found:
+        raise ConfigError(f"option assign names no partition: {example}")
+    return tuple(sorted(set(found)))
+
+
+def _or_latest(given: Given) -> bool:
+    name = "startingOffsetsByTimestampStrategy"
+    strategy = (given.text(name) or "error").strip().lower()
+    if strategy not in ("error", "latest"):
+        raise ConfigError(f"option {name} is error or latest, not {given.text(name)!r}")
+    return strategy == "latest"
+
+
+def _position(given: Given, which: str, or_latest: bool) -> Position | None:
+    """What comes first of the three ways to say it."""
+    if (text := given.text(name := f"{which}Timestamp")) is not None:
+        if not re.fullmatch(r"\s*[0-9]{1,18}\s*", text):
+            raise ConfigError(f"option {name} is a time in ms since 1970, not {text!r}")
+        return ByTime(name, int(text), or_latest)
+    if (text := given.text(name := f"{which}OffsetsByTimestamp")) is not None:
+        times = read_offsets(text, name, least=0)
+        return ByTime(name, times, or_latest)
+    if (text := given.text(name := f"{which}Offsets")) is not None:
+        match text.strip().lower():
+            case "earliest":
+                return Everywhere(EARLIEST)
+            case "latest":
+                return Everywhere(LATEST)
+        return ByOffset(name, read_offsets(text, name))
+    return None
+
+
+def _check_complete(position: Position, partitions: tuple[TopicPartition, ...]) -> None:
+    for_each = listed(position)
+    if for_each is not None and set(for_each) != set(partitions):
+        raise incomplete(position, set(partitions))
+
+
+def listed(position: Position) -> Mapping[TopicPartition, int] | None:
+    """What it says of each partition by itself; None where it is the same for all."""
+    match position:
+        case ByOffset(offsets=offsets):
+            return offsets
+        case ByTime(times=dict(times)):
+            return times
+    return None
+
+
+def incomplete(position: Position, partitions: set[TopicPartition]) -> ConfigError:
+    """The refusal of offsets that are not those of exactly these partitions."""
+    assert not isinstance(position, Everywhere)
+    named = set(listed(position) or ())
+    missing, beyond = sorted(partitions - named), sorted(named - partitions)
+    parts = [f"leaves out {_shown(missing)}"] if missing else []
+    parts += [f"names {_shown(beyond)}, not read here"] if beyond else []
+    remedy = "; -2 is earliest, -1 latest" if isinstance(position, ByOffset) else ""
+    return ConfigError(
+        f"option {position.option} must list every partition that is read, and no other: it"
+        f" {' and '.join(parts)}{remedy}"
+    )
+
+
+def _shown(partitions: list[TopicPartition], most: int = 5) -> str:
+    shown = ", ".join(map(str, partitions[:most]))
+    return f"{shown} and {len(partitions) - most} more" if len(partitions) > most else shown
+
+
+def _refuse_spec(position: Position, name: str, spec: int, word: str, where: str) -> None:
+    remedy = f"{where} there, and would hold nothing"
+    if position == Everywhere(spec):
+        raise ConfigError(f"option {name} cannot be {word} in a batch: {remedy}")
+    if isinstance(position, ByOffset):
+        for partition, offset in position.offsets.items():
+            if offset == spec:
+                raise ConfigError(
+                    f"option {name} cannot be {spec} ({word}) for {partition} in a batch: {remedy}"
+                )
+
+
+# Offsets as JSON: {"topic":{"0":23,"1":-2}}
+
+
+def read_offsets(text: str, option: str, *, least: int = EARLIEST) -> Offsets:
+    """ConfigError where the text is no such object, or a number is below `least`."""
+    example = '{"topic":{"0":23,"1":42}}'
+    topics = _json_object(option, text, example)
+    found: Offsets = {}
+    for topic, numbers in topics.items():
+        if not isinstance(numbers, dict):
+            raise ConfigError(f"option {option} has no partitions for {topic!r}: {example}")
+        for partition, number in numbers.items():
+            if not re.fullmatch(r"[0-9]{1,10}", partition) or not _is_partition(int(partition)):
+                raise ConfigError(f"option {option} has no partition {partition!r}: {example}")
+            if type(number) is not int or number < least or number not in _INT64:
+                raise ConfigError(
+                    f"option {option} has {json.dumps(number)} for {topic}-{partition}, which is"
+                    f" no whole number from {least} on"
+                )
+            found[TopicPartition(topic, int(partition))] = number
+    return found
+
+
+def offsets_of(checkpoint: Mapping[str, Mapping[str, int]]) -> Offsets:
+    """Out of the object that JSON was read into."""
+    return {
+        TopicPartition(topic, int(partition)): offset
+        for topic, of in checkpoint.items()
+        for partition, offset in of.items()
+    }
+
+
+def checkpoint_of(offsets: Mapping[TopicPartition, Offset]) -> dict[str, dict[str, int]]:
+    """The object for JSON, its keys in order: Spark compares the text."""
+    found: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[str(partition)] = offset
+    return found
+
+
+def _json_object(option: str, text: str, example: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"option {option} is no JSON, such as {example}: {error}") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"option {option} is no JSON object, such as {example}")
+    return found
+
+
+def _is_partition(number: object) -> bool:
+    return type(number) is int and 0 <= number <= _INT32_MAX

@@ -1,0 +1,127 @@
+"""Planning: from offsets to what one task reads, and how far a micro-batch of a stream goes.
+
+Pure: values in, values out.
+
+    split        ranges of offsets into the parts that tasks read
+    limited      where a micro-batch ends under maxOffsetsPerTrigger
+    bounded      offsets that a user named, against what the log holds
+    changed      what has gone or come between a checkpoint and the cluster
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from uuid import UUID
+
+from kcli.spark.options import Offsets
+from kserver.model import Offset, TopicPartition
+
+
+class DataLost(Exception):
+    """Records that were asked for are not there any more, and failOnDataLoss is true."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}; they may have aged out or been deleted, or the topic made anew. To go on"
+            " with what is there, set the option failOnDataLoss to false"
+        )
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """Offsets from `start` on, before `end`; `topic_id` None where the cluster gives topics none.
+    Not all of these offsets need have a record.
+    """
+
+    partition: TopicPartition
+    start: Offset
+    end: Offset
+    topic_id: UUID | None = None
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+def split(
+    ranges: Sequence[OffsetRange],
+    *,
+    min_partitions: int | None = None,
+    max_records: int | None = None,
+) -> list[OffsetRange]:
+    """Parts of at most `max_records` offsets each, and at least `min_partitions` of them if there
+    are that many offsets: what would be the largest part is split further.  Empty ranges go.
+    """
+    whole = [r for r in ranges if r.size > 0]
+    parts = [1 if max_records is None else -(-r.size // max_records) for r in whole]
+    wanted = min(min_partitions or 0, sum(r.size for r in whole))
+    largest = [(-r.size / n, i) for i, (r, n) in enumerate(zip(whole, parts, strict=True))]
+    heapq.heapify(largest)
+    for _ in range(wanted - sum(parts)):
+        _, i = largest[0]
+        parts[i] += 1
+        heapq.heapreplace(largest, (-whole[i].size / parts[i], i))
+    return [part for r, n in zip(whole, parts, strict=True) for part in _even_parts(r, n)]
+
+
+def _even_parts(whole: OffsetRange, count: int) -> list[OffsetRange]:
+    at = [whole.start + whole.size * i // count for i in range(count + 1)]
+    return [
+        OffsetRange(whole.partition, start, end, whole.topic_id)
+        for start, end in pairwise(at)
+        if start < end
+    ]
+
+
+def limited(start: Offsets, latest: Offsets, most: int) -> Offsets:
+    """Ends that take in `most` offsets in all, or all there are: shared out by lag.
+
+    A partition that lags gets one at least where there are enough for that, so that none starves.
+    """
+    lag = {p: end - start[p] for p, end in latest.items() if end > start[p]}
+    total = sum(lag.values())
+    if total <= most:
+        return {p: max(end, start[p]) for p, end in latest.items()}
+    least = 1 if most >= len(lag) else 0
+    rest, total = most - least * len(lag), total - least * len(lag)
+    share = {p: least + rest * (n - least) // total for p, n in lag.items()}
+    left = most - sum(share.values())
+    # Those that were rounded down the most.
+    for p in sorted(lag, key=lambda p: (-(rest * (lag[p] - least) % total), -lag[p], p))[:left]:
+        share[p] += 1
+    return {p: start[p] + share.get(p, 0) for p in latest}
+
+
+def bounded(
+    offsets: Offsets, earliest: Offsets, latest: Offsets, option: str, *, fail_on_data_loss: bool
+) -> Offsets:
+    """Each offset within its log; DataLost for one that is not, if it matters."""
+    found = {}
+    for partition, offset in offsets.items():
+        low, high = earliest[partition], latest[partition]
+        if fail_on_data_loss and not low <= offset <= high:
+            raise DataLost(
+                f"{option} names offset {offset} of {partition}, which holds {low} to {high}"
+            )
+        found[partition] = min(max(offset, low), high)
+    return found
+
+
+def changed(start: Offsets, end: Offsets, earliest: Mapping[TopicPartition, Offset]) -> list[str]:
+    """What was lost between a micro-batch's start and the ends that were found for it, a line for
+    each partition: it is gone, it ends before it began, or it is new and has lost its first ones.
+    """
+    lost = [f"partition {p} is gone" for p in sorted(start.keys() - end.keys())]
+    lost += [
+        f"partition {p} ended at {start[p]} and ends at {end[p]} now"
+        for p in sorted(start.keys() & end.keys())
+        if end[p] < start[p]
+    ]
+    return lost + [
+        f"partition {p} is new and begins at {earliest[p]}, not at 0"
+        for p in sorted(end.keys() - start.keys())
+        if earliest[p] > 0
+    ]

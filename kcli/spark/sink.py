@@ -1,0 +1,94 @@
+"""The sink: what Spark asks it for, in batches and streams.
+
+At least once, by default: a task ends well only when every record of it is acknowledged, and the
+first that is not fails it.  The producer is idempotent, so that what it tries again is there once;
+but a task that Spark runs again, or a batch of a stream, is written again.
+
+Exactly once: transactional_sink.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from kcli.client.blocking import Blocking
+from kcli.client.producer import Producer
+from kcli.spark import transactional_sink
+from kcli.spark.outlet import Outlet
+from kcli.spark.transactional_sink import Handed, task_of_batch, task_of_stream
+from kcli.spark.write_options import WriteOptions
+
+Messages = list[WriterCommitMessage | None]
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task wrote."""
+
+    rows: int
+
+
+class BatchWriter(DataSourceArrowWriter):
+    def __init__(self, options: WriteOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._columns = columns
+        self._name = str(uuid.uuid4())
+        """Of this write, in all its tasks."""
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        if not self._options.exactly_once:
+            return write(iterator, self._options, self._columns)
+        task = task_of_batch(self._name)
+        return Handed(
+            transactional_sink.write_in_transaction(iterator, self._options, self._columns, task)
+        )
+
+    def commit(self, messages: Messages) -> None:
+        transactional_sink.commit(messages, self._options)
+
+    def abort(self, messages: Messages) -> None:
+        if self._options.exactly_once:
+            transactional_sink.abort(messages, self._options, self._name)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: WriteOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._columns = columns
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        if not self._options.exactly_once:
+            return write(iterator, self._options, self._columns)
+        task = task_of_stream()
+        return Handed(
+            transactional_sink.write_in_transaction(iterator, self._options, self._columns, task)
+        )
+
+    def commit(self, messages: Messages, batchId: int) -> None:
+        transactional_sink.commit(messages, self._options)
+
+    def abort(self, messages: Messages, batchId: int) -> None:
+        transactional_sink.abort(messages, self._options)
+
+
+def write(
+    batches: Iterator[pa.RecordBatch], options: WriteOptions, columns: tuple[str, ...]
+) -> Written:
+    """All of it, acknowledged; else WriteFailed."""
+    outlet = Outlet(options, columns)
+    # Many a task behind a shuffle has nothing, and then needs no connection.
+    if (first := next(batches, None)) is not None:
+        with Blocking(Producer, options.client, on_batch=outlet.told) as producer:
+            outlet.send_all(producer, itertools.chain([first], batches))
+    return Written(outlet.amount.rows)

@@ -1,0 +1,173 @@
+"""A standalone cluster of Spark: the words of its processes, and what they and its master tell.
+
+Pure: words, texts and documents in, words and values out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+MASTER = "org.apache.spark.deploy.master.Master"
+WORKER = "org.apache.spark.deploy.worker.Worker"
+EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+ROLES = {MASTER: "master", WORKER: "worker", EXECUTOR: "executor"}
+PYTHON = "pyspark."
+"""How the module begins that a Python runs for Spark."""
+
+SETTINGS = {
+    # Nobody asked for a second way in.
+    "spark.master.rest.enabled": "false",
+    # A port that is taken is told, instead of the next one taken.
+    "spark.port.maxRetries": "0",
+    "spark.worker.cleanup.enabled": "true",
+}
+ALIVE = "ALIVE"
+MEMORY = re.compile(r"0*[1-9][0-9]*([kmgt]b?|b)?", re.IGNORECASE)
+"""How Spark writes an amount of it; without a unit it is MiB."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is started; the ports are free ones."""
+
+    directory: str
+    host: str
+    port: int
+    ui_port: int
+    worker_ports: Sequence[int]
+    cores: int
+    """Of each worker."""
+    memory: str
+
+    @property
+    def url(self) -> str:
+        return f"spark://{self.host}:{self.port}"
+
+    @property
+    def settings_file(self) -> str:
+        return f"{self.directory}/cluster.conf"
+
+    def master(self) -> list[str]:
+        return [MASTER, *self._shared(self.port, self.ui_port)]
+
+    def worker(self, number: int) -> list[str]:
+        return [
+            WORKER,
+            *self._shared(self.worker_ports[number - 1], 0),
+            *("--cores", str(self.cores), "--memory", self.memory),
+            *("--work-dir", f"{self.directory}/worker-{number}"),
+            self.url,
+        ]
+
+    def _shared(self, port: int, ui_port: int) -> list[str]:
+        return [
+            *("--host", self.host, "--port", str(port), "--webui-port", str(ui_port)),
+            *("--properties-file", self.settings_file),
+        ]
+
+
+def settings_text() -> str:
+    return "".join(f"{name} {value}\n" for name, value in SETTINGS.items())
+
+
+def environment(before: Mapping[str, str], host: str) -> dict[str, str]:
+    """What the processes are to find beside what every program of Spark does: their pages on the
+    same address as all else, and little memory, for they only keep books."""
+    return {
+        "SPARK_LOCAL_IP": host,
+        "SPARK_DAEMON_MEMORY": before.get("SPARK_DAEMON_MEMORY") or "512m",
+        "SPARK_DAEMON_JAVA_OPTS": before.get("SPARK_DAEMON_JAVA_OPTS") or "-XX:+UseSerialGC",
+    }
+
+
+@dataclass(frozen=True)
+class Process:
+    """One of a cluster's processes, as its command line tells."""
+
+    pid: int
+    role: str
+    """One of ROLES, or `python`."""
+    words: Sequence[str]
+
+    @classmethod
+    def of(cls, pid: int, words: Sequence[str]) -> Process | None:
+        """None for a process that is none of Spark's."""
+        for name, role in ROLES.items():
+            if name in words:
+                return cls(pid, role, words)
+        runs = "-m" in words and any(word.startswith(PYTHON) for word in words)
+        return cls(pid, "python", words) if runs else None
+
+    def option(self, name: str) -> str:
+        """The value of an option of a master or worker; empty where it has none."""
+        at = self.words.index(name) + 1 if name in self.words else len(self.words)
+        return self.words[at] if at < len(self.words) else ""
+
+    @property
+    def address(self) -> str:
+        return f"{self.option('--host')}:{self.option('--port')}"
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.option("--work-dir")) if self.role == "worker" else self.role
+
+
+@dataclass(frozen=True)
+class Member:
+    """A master or worker of a cluster, as far as it is known; 0 for what is not."""
+
+    name: str
+    pid: int | None
+    """None of a worker that has ended, and that the master remembers."""
+    address: str
+    state: str
+    """What the master says; STARTING where it does not know it yet."""
+    cores: int = 0
+    cores_used: int = 0
+    memory_mb: int = 0
+
+
+def members(processes: Sequence[Process], told: Mapping[str, Any] | None) -> list[Member]:
+    """The master and its workers by name, from the processes and from what the master says of
+    itself, if it answers."""
+    known = {f"{w['host']}:{w['port']}": w for w in (told or {}).get("workers", [])}
+    found = []
+    for process in processes:
+        if process.role == "master":
+            state = (told or {}).get("status", "STARTING")
+            found.append(Member("master", process.pid, process.address, state))
+        elif process.role == "worker":
+            worker = known.pop(process.address, {"state": "STARTING"})
+            found.append(_worker(process.name, process.pid, process.address, worker))
+    found += [_worker("worker", None, address, worker) for address, worker in known.items()]
+    return sorted(found, key=lambda one: (one.pid is None, one.name != "master", one.name))
+
+
+def _worker(name: str, pid: int | None, address: str, told: Mapping[str, Any]) -> Member:
+    return Member(
+        name,
+        pid,
+        address,
+        told["state"],
+        told.get("cores", 0),
+        told.get("coresused", 0),
+        told.get("memory", 0),
+    )
+
+
+def alive(told: Mapping[str, Any]) -> int:
+    """How many workers a master has."""
+    return sum(worker["state"] == ALIVE for worker in told.get("workers", []))
+
+
+def last_words(log: str) -> str:
+    """Why a process ended, from its log: its last error, or else its last line."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    stops = ("at ", "... ", "Caused by:")
+    errors = [line for line in lines if re.search(r"Exception|Error\b|ERROR", line)]
+    errors = [line for line in errors if not line.startswith(stops)]
+    return (errors or lines or ["it said nothing"])[-1]

@@ -1,0 +1,167 @@
+"""StreamReader: `spark.readStream.format("k")`, offsets that become a checkpoint's.
+
+Offsets are those of Spark's own source, as JSON: {"topic":{"0":23}}.  A stream that begins at
+"latest" begins at marks in place of offsets, {"topic":{"0":-1}}; the first micro-batch is empty
+there and ends at offsets.  So what latest was is decided once and stands in the checkpoint, however
+often the query is started again before that batch is committed.
+
+One of these lives beside the driver as long as a run of the query lasts; copies without a
+connection are sent to the tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from kcli.client.blocking import Blocking
+from kcli.spark.batch import read, tasks
+from kcli.spark.logs import Ids, Logs
+from kcli.spark.options import EARLIEST, LATEST, Offsets, ReadOptions, checkpoint_of, offsets_of
+from kcli.spark.planning import DataLost, OffsetRange, changed, limited
+from kcli.spark.value_columns import ValueColumns
+
+Checkpoint = dict[str, dict[str, int]]
+
+_logger = logging.getLogger(__name__)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: ReadOptions, columns: ValueColumns) -> None:
+        self._options = options
+        self._columns = columns
+        self._logs: Blocking[Logs] | None = None
+        self._ids: Ids = {}
+        """Of the topics as this run knows them."""
+        self._latest: Offsets = {}
+        """As of the last time that the cluster was asked."""
+        self._target: Offsets | None = None
+        """Where a run with Trigger.AvailableNow ends."""
+        self._last_batch_s: float | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(StreamReader(self._options, self._columns))
+
+    def stop(self) -> None:
+        if self._logs is not None:
+            self._logs.__exit__(None, None, None)
+            self._logs = None
+
+    def commit(self, end: Checkpoint) -> None:
+        """Nothing: the checkpoint alone says how far the query has come."""
+
+    # Where a micro-batch begins and ends
+
+    def initialOffset(self) -> Checkpoint:
+        logs = self._open()
+        return checkpoint_of(logs.marks(logs.partitions(), self._options.start))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Spark knows no limit of two kinds: the least comes with its delay and the most."""
+        least, most = self._options.min_offsets_per_trigger, self._options.max_offsets_per_trigger
+        if least is not None:
+            return ReadMinRows(least)
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._find_latest()
+
+    def latestOffset(self, start: Checkpoint, limit: ReadLimit) -> Checkpoint:
+        """DataLost for what is gone since `start`, if it matters."""
+        latest = self._find_latest()
+        if self._target is not None:
+            latest = {p: min(latest[p], end) for p, end in self._target.items() if p in latest}
+        marks = offsets_of(start)
+        begin = self._begin(marks, latest)
+        most = self._options.max_offsets_per_trigger
+        if isinstance(limit, ReadMinRows):
+            if not self._is_worth_it(begin, latest, limit.min_rows):
+                return start
+        elif isinstance(limit, ReadMaxRows):
+            most = limit.max_rows
+        else:
+            most = None
+        self._last_batch_s = time.monotonic()
+        return checkpoint_of(latest if most is None else limited(begin, latest, most))
+
+    def reportLatestOffset(self) -> Checkpoint | None:
+        """For the query's progress: what is there, as against what was read."""
+        return checkpoint_of(self._latest) if self._latest else None
+
+    def _find_latest(self) -> Offsets:
+        logs = self._open()
+        ids: Ids = logs.partitions(may_lack=True)
+        anew = sorted({p.topic for p, id in ids.items() if self._ids.get(p, id) != id})
+        self._tell([f"topic {topic} was made anew" for topic in anew])
+        self._ids = self._ids | ids
+        latest: Offsets = logs.latest(ids)
+        self._latest = latest
+        return latest
+
+    def _begin(self, marks: Offsets, latest: Offsets) -> Offsets:
+        """The offsets that a micro-batch begins at, none after where its log ends."""
+        new = [p for p in latest if marks.get(p, EARLIEST) == EARLIEST]
+        earliest: Offsets = self._open().earliest(new)
+        begin = {
+            p: latest[p] if mark == LATEST else earliest.get(p, mark)
+            for p, mark in marks.items()
+            if p in latest or mark >= 0
+        }
+        self._tell(changed(begin, latest, earliest))
+        return {p: min(begin[p], end) if p in begin else earliest[p] for p, end in latest.items()}
+
+    def _is_worth_it(self, begin: Offsets, latest: Offsets, least: int) -> bool:
+        """Whether there is enough, or it has waited long enough, or there will be no more."""
+        if self._target is not None or self._last_batch_s is None:
+            return True
+        waited_ms = (time.monotonic() - self._last_batch_s) * 1000
+        return waited_ms >= self._options.max_trigger_delay_ms or least <= sum(
+            end - begin[p] for p, end in latest.items()
+        )
+
+    # What its tasks read
+
+    def partitions(self, start: Checkpoint, end: Checkpoint) -> list[InputPartition]:
+        """DataLost for partitions that are gone, if it matters."""
+        marks, ends = offsets_of(start), offsets_of(end)
+        logs = self._open()
+        # A micro-batch that is run again comes before anything was asked.
+        if not ends.keys() <= self._ids.keys():
+            self._ids = logs.partitions(may_lack=True) | self._ids
+        self._tell([f"partition {p} is gone" for p in ends if p not in self._ids])
+        new = [p for p in ends if p in self._ids and marks.get(p, EARLIEST) == EARLIEST]
+        begin = logs.earliest(new)
+        ranges = [
+            OffsetRange(p, begin.get(p, marks.get(p)), ends[p], self._ids[p])
+            for p in sorted(ends)
+            if p in self._ids and marks.get(p) != LATEST
+        ]
+        return tasks(ranges, self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read(partition, self._options, self._columns)
+
+    def _tell(self, lost: list[str]) -> None:
+        if not lost:
+            return
+        if self._options.fail_on_data_loss:
+            raise DataLost(", ".join(lost))
+        for what in lost:
+            _logger.warning("%s: passed over", what)
+
+    def _open(self) -> Blocking[Logs]:
+        if self._logs is None:
+            self._logs = Blocking(Logs, self._options).__enter__()
+        return self._logs

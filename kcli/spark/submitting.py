@@ -1,0 +1,241 @@
+"""What `k spark-submit` hands to Spark's own spark-submit, and what it says no to beforehand.
+
+Pure: words, settings and an environment in, words and an environment out.
+
+    k spark-submit [OF OURS] [OF SPARK'S] APP [WORDS]      APP is a file, or a job's name
+
+What executors need of this package, they find
+
+    at the same path as here        spark://, yarn: a PYTHONPATH is set for them where it takes one
+    in their image                  k8s://
+    in an archive of an environment --archives, and PYSPARK_PYTHON names its Python
+    in a zip                        --ship
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+WITH_DEFAULTS = "--load-spark-defaults"
+FLAGS = frozenset(
+    {
+        "--supervise",
+        "--verbose",
+        "-v",
+        "--help",
+        "-h",
+        "--version",
+        "--usage-error",
+        WITH_DEFAULTS,
+    }
+)
+"""The options of spark-submit that take no value."""
+WITHOUT_APPLICATION = frozenset({"--status", "--kill", "--help", "-h", "--version"})
+PYTHON_SUFFIXES = (".py", ".zip", ".egg", ".pyc")
+
+DEFAULTS = {
+    # Filters go into the read: a range of offsets or a partition is all that is fetched.
+    "spark.sql.python.filterPushdown.enabled": "true",
+    # What Spark and Python hand each other takes a fifth less time.
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+"""Settings of Spark's, where nothing else is said."""
+IMAGE = "spark.kubernetes.container.image"
+IMAGES = ("spark.kubernetes.driver.container.image", "spark.kubernetes.executor.container.image")
+UPLOAD = "spark.kubernetes.file.upload.path"
+
+_MASTERS = re.compile(r"(local)(?:\[.*\])?|(local-cluster)\[.*\]|(spark)://.+|(yarn)|(k8s)://.+")
+
+
+@dataclass(frozen=True)
+class Submission:
+    """The words of spark-submit, read: options before the application, whatever is after it."""
+
+    options: Mapping[str, str]
+    """By name; of one that is repeated the last."""
+    application: str | None
+    before: tuple[str, ...] = ()
+    """The words of the options."""
+    words: tuple[str, ...] = ()
+    """What follows the application, for it."""
+    job: str | None = None
+    """The application, where it is the name of a job."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Of --conf, and under them those of the files that Spark reads."""
+
+    @classmethod
+    def of(cls, words: Sequence[str], jobs: Container[str] = ()) -> Submission:
+        options: dict[str, str] = {}
+        settings: dict[str, str] = {}
+        at = 0
+        while at < len(words):
+            name, given, value = words[at].partition("=")
+            if not name.startswith("-"):
+                break
+            at += 1
+            if not given and name not in FLAGS and at < len(words):
+                value = words[at]
+                at += 1
+            options[name] = value
+            if name in ("--conf", "-c"):
+                key, _, text = value.partition("=")
+                settings[key] = text
+        application = words[at] if at < len(words) else None
+        return cls(
+            options,
+            application,
+            before=tuple(words[:at]),
+            words=tuple(words[at + 1 :]),
+            job=application if application is not None and application in jobs else None,
+            settings=settings,
+        )
+
+    def over(self, properties: Mapping[str, str]) -> Submission:
+        """The same, where a file says these."""
+        return replace(self, settings={**properties, **self.settings})
+
+    @property
+    def properties_file(self) -> str | None:
+        return self.options.get("--properties-file")
+
+    @property
+    def master(self) -> str:
+        """Spark's own default is the whole of this machine."""
+        return self.options.get("--master") or self.settings.get("spark.master") or "local[*]"
+
+    @property
+    def kind(self) -> str:
+        """local, local-cluster, spark, yarn or k8s; "" for what Spark does not know."""
+        match = _MASTERS.fullmatch(self.master)
+        return next(filter(None, match.groups())) if match else ""
+
+    @property
+    def runs_driver_here(self) -> bool:
+        mode = self.options.get("--deploy-mode") or self.settings.get("spark.submit.deployMode")
+        return mode != "cluster"
+
+    @property
+    def is_python(self) -> bool:
+        if self.job is not None:
+            return True
+        return self.application is not None and self.application.endswith(PYTHON_SUFFIXES)
+
+    @property
+    def local_file(self) -> str | None:
+        """The path of the application where it is one of this machine."""
+        if self.application is None or self.job is not None:
+            return None
+        scheme, _, rest = self.application.rpartition(":")
+        if not scheme:
+            return self.application
+        return rest.removeprefix("//") if scheme == "file" else None
+
+    def refusal(self, environment: Mapping[str, str]) -> str | None:
+        """Why Spark would refuse it, later and with less to say."""
+        if self.job is not None and "--remote" in self.options:
+            return "a job is its own driver: give --master in place of --remote"
+        if "--remote" in self.options:
+            return None
+        match self.kind:
+            case "":
+                return (
+                    f"--master {self.master} is none that Spark knows: local[N], spark://HOST:PORT,"
+                    " yarn or k8s://HOST:PORT"
+                )
+            case "spark" if self.is_python and not self.runs_driver_here:
+                return (
+                    "a standalone cluster does not run the driver of a Python application: leave"
+                    " out --deploy-mode cluster, so that the driver runs here"
+                )
+            case "yarn" if not ({"HADOOP_CONF_DIR", "YARN_CONF_DIR"} & environment.keys()):
+                return (
+                    "HADOOP_CONF_DIR says where YARN is: set it to the directory of yarn-site.xml"
+                )
+            case "k8s":
+                return self._refusal_of_kubernetes()
+        return None
+
+    def _refusal_of_kubernetes(self) -> str | None:
+        if IMAGE not in self.settings and not set(IMAGES) <= self.settings.keys():
+            return (
+                f"Kubernetes runs an image: --conf {IMAGE}=IMAGE, one with Spark, Python and"
+                " k-kafka[spark] in it"
+            )
+        is_local = self.job is not None or self.local_file is not None
+        if not self.runs_driver_here and is_local and UPLOAD not in self.settings:
+            return (
+                f"the driver runs in a pod, which has no file of this machine: --conf {UPLOAD}="
+                "a directory that both reach, or leave out --deploy-mode cluster"
+            )
+        return None
+
+    def command(
+        self, *, runner: str, sources: str | None = None, shipped: str | None = None
+    ) -> list[str]:
+        """The words for spark-submit: `runner` is what runs a job, `sources` the directory of this
+        package where Python does not find it by itself, `shipped` a zip of it."""
+        added = [
+            word
+            for key, text in {**DEFAULTS, **self._of_executors(sources)}.items()
+            if key not in self.settings
+            for word in ("--conf", f"{key}={text}")
+        ]
+        if self.job is not None and not (
+            {"--name", "spark.app.name"} & {*self.options, *self.settings}
+        ):
+            added += ["--name", f"k {self.job}"]
+        after = []
+        if shipped is not None:
+            theirs = self.options.get("--py-files") or self.settings.get("spark.submit.pyFiles")
+            after = ["--py-files", f"{shipped},{theirs}" if theirs else shipped]
+        if self.job is not None:
+            application = [runner, self.job]
+        else:
+            application = [] if self.application is None else [self.application]
+        return [*added, *self.before, *after, *application, *self.words]
+
+    def _of_executors(self, sources: str | None) -> dict[str, str]:
+        """What lets processes that do not inherit our environment find this package."""
+        if sources is None or self.kind not in ("local-cluster", "spark", "yarn"):
+            return {}
+        found = {"spark.executorEnv.PYTHONPATH": sources}
+        if self.kind == "yarn" and not self.runs_driver_here:
+            found["spark.yarn.appMasterEnv.PYTHONPATH"] = sources
+        return found
+
+
+def environment(
+    before: Mapping[str, str], *, spark_home: str, python: str, sources: str | None
+) -> dict[str, str]:
+    """What Spark is to find: the PySpark of this environment, this Python for driver and workers,
+    and `sources`, the directory that holds `pyspark_k` where that is not beside PySpark.  A Python
+    that is named already stays: on a cluster it may lie elsewhere.
+    """
+    found = {
+        "SPARK_HOME": spark_home,
+        "PYSPARK_PYTHON": before.get("PYSPARK_PYTHON") or python,
+        "PYSPARK_DRIVER_PYTHON": before.get("PYSPARK_DRIVER_PYTHON") or python,
+    }
+    if sources is not None:
+        paths = [path for path in before.get("PYTHONPATH", "").split(":") if path]
+        found["PYTHONPATH"] = ":".join(dict.fromkeys([sources, *paths]))
+    return found
+
+
+def adjusted(
+    added: Mapping[str, str], before: Mapping[str, str], submission: Submission, logging: str
+) -> dict[str, str]:
+    """That environment for one submission: a pod has its own Python, and beside a job Spark's log
+    is silent, but for errors, unless someone has said what it is to write; `logging` is the file
+    for that."""
+    found = dict(added)
+    if submission.kind == "k8s" and not before.get("PYSPARK_PYTHON"):
+        found["PYSPARK_PYTHON"] = "python3"
+        if not submission.runs_driver_here:
+            found["PYSPARK_DRIVER_PYTHON"] = "python3"
+    java = before.get("SPARK_SUBMIT_OPTS", "")
+    if submission.job is not None and "log4j" not in java and "SPARK_CONF_DIR" not in before:
+        found["SPARK_SUBMIT_OPTS"] = f'{java} "-Dlog4j2.configurationFile={logging}"'.strip()
+    return found

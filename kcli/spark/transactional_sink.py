@@ -1,0 +1,279 @@
+"""The sink with exactlyOnce: each task writes in a transaction, and the driver ends them all.
+
+    task     init_transactions -> marker? -> begin, write, marker -> hand over, and stay open
+    driver   commit(messages): task 0's first, then the others; abort(messages): all
+
+The transactional.id is PREFIX-QUERY-TASK; in a batch, which Spark runs once, QUERY is random and
+there are no markers.  Of a batch of a stream that is run anew the markers tell what is committed
+(markers.py).  Who dies when:
+
+    dies                       is open            and then
+    a task as it writes        its transaction    the next attempt's init aborts it
+    a task that handed over    its transaction    likewise; its message counts for nothing
+    the driver, before         all                every task's init aborts, and all is written anew
+    the driver, between        all but some       task 0 is among the committed; those pass over
+                                                  their rows, the others abort and write anew
+    the driver, after          nothing            all pass over their rows
+    a broker                   as before          requests are tried again for max.block.ms
+    nobody, for too long       nothing            the broker aborts after transaction.timeout.ms;
+                                                  the driver's commit is refused, the query fails
+
+    comes back, having been taken for dead        what it has is refused, once init has been called
+    a task, before the batch is committed         for its transactional.id: after that nothing it
+    a driver, as it commits                       does counts; before that it did what the next one
+                                                  finds done
+
+What a driver told the coordinator and got no answer to may be told again: commit stays commit.
+After a commit that failed in between Spark calls abort, which ends what is open; what is committed
+stays so, and is passed over next time.  After abort it does not call commit, and must not: before
+transaction.version 2 the marker of task 0 would begin a transaction of its own.
+
+This holds while a batch that is run anew has the same rows in the same tasks.  What shows is
+refused: another number of tasks, other counts of rows or bytes, a marker that should not be there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, NoReturn
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+from kcli.client.admin import Admin
+from kcli.client.blocking import Blocking
+from kcli.client.config import AdminConfig
+from kcli.client.errors import ClientError, ProducerFenced, TransactionFailed
+from kcli.client.group_descriptions import CommittedOffset
+from kcli.client.groups import Groups
+from kcli.client.handover import Heir
+from kcli.client.producer import Producer
+from kcli.spark.markers import Part, expect_same, in_order, marker_of, written_before
+from kcli.spark.outlet import Outlet, WriteFailed
+from kcli.spark.write_options import WriteOptions
+from kserver.config.setting import settings_of
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import TopicPartition
+
+_logger = logging.getLogger(__name__)
+
+_BATCH_ID = "streaming.sql.batchId"
+_QUERY_ID = "sql.streaming.queryId"
+
+
+class Task(NamedTuple):
+    """Which part of which write this is; `batch_id` is None outside of streams."""
+
+    number: int
+    write: str
+    """The query's id, or what a batch is called."""
+    batch_id: int | None
+
+    def transactional_id(self, options: WriteOptions) -> str:
+        return f"{options.transactional_id_prefix}-{self.write}-{self.number}"
+
+
+@dataclass
+class Handed(WriterCommitMessage):
+    """What one task did."""
+
+    part: Part
+
+
+def task_of_stream() -> Task:
+    """The one that runs here.  WriteFailed where exactly once cannot be kept."""
+    context = _context()
+    batch_id, query = context.getLocalProperty(_BATCH_ID), context.getLocalProperty(_QUERY_ID)
+    if batch_id is None or query is None:
+        raise WriteFailed(
+            f"exactlyOnce needs the ids of the query and its batch, and this Spark does not tell"
+            f" {_QUERY_ID} and {_BATCH_ID}: use Spark 4.1 or later, and a trigger that makes"
+            " micro-batches"
+        )
+    return Task(context.partitionId(), query, int(batch_id))
+
+
+def task_of_batch(name: str) -> Task:
+    """Likewise; `name` is this write's alone."""
+    context = _context()
+    if context.getLocalProperty(_BATCH_ID) is not None:
+        raise WriteFailed(
+            "exactlyOnce is not for writes within foreachBatch, which are done again with their"
+            " batch: write the stream itself, writeStream.format('k')"
+        )
+    return Task(context.partitionId(), name, None)
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "not in a task"
+    if (context.getLocalProperty("spark.speculation") or "").lower() == "true":
+        raise WriteFailed(
+            "exactlyOnce allows one attempt of a task at a time: set spark.speculation to false"
+        )
+    return context
+
+
+# The task
+
+
+def write_in_transaction(
+    batches: Iterator[pa.RecordBatch], options: WriteOptions, columns: tuple[str, ...], task: Task
+) -> Part:
+    """Its rows in an open transaction, or passed over where they are committed already."""
+    id = task.transactional_id(options)
+    outlet = Outlet(options, columns)
+    client = options.client | {"transactional.id": id}
+    with Blocking(Producer, client, on_batch=outlet.told) as producer:
+        try:
+            producer.init_transactions()
+            if task.batch_id is not None:
+                marker = producer.run(lambda producer: _marker(producer, options, id))
+                before = written_before(marker, task.batch_id, id)
+                if before is not None:
+                    # To the end: what is before this in the query may need to be run whole.
+                    for batch in batches:
+                        outlet.count(batch)
+                    part = Part(task.number, task.batch_id, outlet.amount, None)
+                    expect_same(part, before)
+                    return part._replace(amount=before)
+            producer.begin_transaction()
+            outlet.send_all(producer, batches)
+            # Of task 0 the driver adds it, who knows how many tasks there are.
+            if task.batch_id is not None and task.number:
+                at = {_place(options): marker_of(task.batch_id, outlet.amount)}
+                producer.send_offsets_to_transaction(at, id)
+            handed = producer.hand_over_transaction()
+        except (ClientError, KafkaError) as error:
+            outlet.check()
+            _refuse(error, id, options)
+        return Part(task.number, task.batch_id, outlet.amount, handed)
+
+
+async def _marker(producer: Producer, options: WriteOptions, group: str) -> CommittedOffset | None:
+    place = _place(options)
+    groups = Groups(producer.cluster, _admin_config(options))
+    found = (await groups.offsets({group: [place]}, require_stable=True))[group]
+    if isinstance(found, KafkaError):
+        raise KafkaError(found.code, f"what group {group} committed: {found}")
+    marker = found.get(place)
+    if isinstance(marker, KafkaError):
+        raise KafkaError(marker.code, f"what group {group} committed for {place}: {marker}")
+    return marker
+
+
+def _admin_config(options: WriteOptions) -> AdminConfig:
+    known = settings_of(AdminConfig)
+    return AdminConfig.of({key: text for key, text in options.client.items() if key in known})
+
+
+def _place(options: WriteOptions) -> TopicPartition:
+    """Any partition that there is: an offset is committed for it, and it is not written to."""
+    return TopicPartition(options.marker_topic, 0)
+
+
+# The driver
+
+
+def commit(messages: Sequence[object], options: WriteOptions) -> None:
+    """WriteFailed where not all of them are committed; what is not is open, or was aborted."""
+    parts = _parts(messages)
+    if not parts:
+        return
+    first, rest = in_order(parts) if parts[0].batch_id is not None else ([], parts)
+    with Blocking(Heir, options.client) as heir:
+        heir.run(lambda heir: _commit(heir, first, options))
+        heir.run(lambda heir: _commit(heir, rest, options))
+
+
+async def _commit(heir: Heir, parts: list[Part], options: WriteOptions) -> None:
+    outcomes = await asyncio.gather(
+        *(commit_part(heir, part, options) for part in parts), return_exceptions=True
+    )
+    failed = [
+        (part, error)
+        for part, error in zip(parts, outcomes, strict=True)
+        if isinstance(error, BaseException)
+    ]
+    if not failed:
+        return
+    part, error = failed[0]
+    if not isinstance(error, (ClientError, KafkaError)):
+        raise error
+    assert part.handed is not None
+    beside = ""
+    if part.batch_id is None and len(failed) < len(parts):
+        beside = f" ({len(parts) - len(failed)} of {len(parts)} tasks' are committed)"
+    _refuse(error, part.handed.transactional_id, options, beside)
+
+
+async def commit_part(heir: Heir, part: Part, options: WriteOptions) -> None:
+    """One transaction; that of task 0 in a stream with its marker."""
+    handed = part.handed
+    assert handed is not None
+    if part.batch_id is None or part.task:
+        await heir.commit(handed)
+    else:
+        at = {_place(options): marker_of(part.batch_id, part.amount)}
+        await heir.commit(handed, at, handed.transactional_id)
+
+
+def abort(messages: Sequence[object], options: WriteOptions, write: str | None = None) -> None:
+    """What is open of these tasks.  What those have that were killed and told nothing is ended by
+    taking over their transactional.ids; `write` is as in their Task, where it is known.
+    """
+    parts = _parts(messages)
+    base = None if write is None else f"{options.transactional_id_prefix}-{write}"
+    handed = []
+    for part in parts:
+        if part.handed is not None:
+            handed.append(part.handed)
+            base = part.handed.transactional_id.removesuffix(f"-{part.task}")
+    silent = sorted({*range(len(messages))} - {part.task for part in parts})
+    ids = [] if base is None else [f"{base}-{number}" for number in silent]
+
+    async def end_all(heir: Heir) -> list[BaseException | None]:
+        return await asyncio.gather(*map(heir.abort, handed), return_exceptions=True)
+
+    outcomes: list[object] = []
+    try:
+        if handed:
+            with Blocking(Heir, options.client) as heir:
+                outcomes += heir.run(end_all)
+        if ids:
+            with Blocking(Admin, _admin_config(options)) as admin:
+                outcomes += admin.run(lambda admin: admin.transactions.fence(ids)).values()
+    except (ClientError, KafkaError) as error:
+        outcomes.append(error)
+    for outcome in outcomes:
+        if isinstance(outcome, (ClientError, KafkaError)):
+            _logger.warning("transactions %s-*: %s; the broker will abort them", base, outcome)
+        elif isinstance(outcome, BaseException):
+            raise outcome
+
+
+def _parts(messages: Sequence[object]) -> list[Part]:
+    """Of a task that failed there is none."""
+    return [message.part for message in messages if isinstance(message, Handed)]
+
+
+def _refuse(error: Exception, id: str, options: WriteOptions, beside: str = "") -> NoReturn:
+    """One line with what to do about it."""
+    cause = error.cause if isinstance(error, TransactionFailed) else error
+    timeout_ms = options.client["transaction.timeout.ms"]
+    remedy = ""
+    if isinstance(cause, KafkaError) and cause.code is ErrorCode.invalid_transaction_timeout:
+        remedy = (
+            f": kafka.transaction.timeout.ms is {timeout_ms}, and the broker allows no more than"
+            " its transaction.max.timeout.ms; lower the one or raise the other"
+        )
+    elif isinstance(error, ProducerFenced):
+        remedy = (
+            f": another run of the query has begun, or the batch took longer than"
+            f" kafka.transaction.timeout.ms ({timeout_ms} ms): raise that"
+        )
+    raise WriteFailed(f"transaction {id}{beside}: {cause}{remedy}") from error

@@ -1,0 +1,213 @@
+"""Key and value as the columns that keyFormat and valueFormat make of them.
+
+    read_schema       the source's columns
+    ValueColumns      what a task does with the batches that it has read
+
+Types are Spark's until they are Arrow's: a schema in DDL is parsed by Spark itself, for which it
+stands in the DDL of all columns, as there is no JVM where the source runs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
+
+from kcli.spark.fitting import Decoded, fit_of
+from kcli.spark.value_options import ValueOptions
+from kserver.errors import ConfigError
+from kserver.model import TopicPartition
+
+_WHOLE = re.compile(r"\s*(struct|array|map)\s*<", re.IGNORECASE)
+PLAIN: Mapping[str, DataType] = {"raw": BinaryType(), "string": StringType()}
+"""The types of the formats that have one of their own."""
+BOTH = pa.struct([pa.field("record", pa.binary()), pa.field("reason", pa.string())])
+
+
+def read_schema(columns: StructType, options: ValueOptions) -> StructType | str:
+    """These columns with key and value as they are decoded; DDL where a schema is DDL."""
+    types = {f.name: f.dataType for f in columns} | {
+        name: _type_of(name, format, options.schemas[name])
+        for name, format in options.formats.items()
+    }
+    parsed = [StructField(name, kind) for name, kind in types.items() if not isinstance(kind, str)]
+    if len(parsed) == len(types):
+        return StructType(parsed)
+    texts = types | {field.name: field.dataType.simpleString() for field in parsed}
+    return ", ".join(f"{name} {text}" for name, text in texts.items())
+
+
+def _type_of(name: str, format: str, schema: str | None) -> DataType | str:
+    if format in PLAIN:
+        return PLAIN[format]
+    if schema is None or not schema.strip():
+        raise ConfigError(
+            f"option {name}Format {format} takes {name}Schema, such as 'id bigint, name string'"
+        )
+    if not schema.lstrip().startswith("{"):
+        return schema if _WHOLE.match(schema) else f"struct<{schema}>"
+    try:
+        return StructType.fromJson(json.loads(schema))
+    except Exception as error:  # of many kinds, whatever is lacking or of another type
+        raise ConfigError(
+            f"option {name}Schema is not Spark's JSON of a schema: {type(error).__name__}: {error}"
+        ) from error
+
+
+class ValueColumns:
+    """How batches of raw columns become those of a schema.  Sent to the tasks."""
+
+    def __init__(self, schema: StructType, options: ValueOptions) -> None:
+        """ConfigError for a type that a format cannot have."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        arrow = to_arrow_schema(schema, timezone="UTC")
+        self._fails = options.fails
+        self._decoders = {
+            name: Decoder(name, format, arrow.field(name).type, options.corrupt)
+            for name, format in options.formats.items()
+            if format != "raw" and name in schema.names
+        }
+        self._schema = arrow
+        # What is wrong is told with the offset.
+        self.read = tuple(schema.names)
+        if self._fails and self._decoders and "offset" not in self.read:
+            self.read += ("offset",)
+
+    def decoded(
+        self, batches: Iterable[pa.RecordBatch], partition: TopicPartition
+    ) -> Iterator[pa.RecordBatch]:
+        """BadValue for the first that is not what it should be, where the mode is FAILFAST."""
+        if not self._decoders:
+            yield from batches
+            return
+        for batch in batches:
+            columns = []
+            for name in self._schema.names:
+                column = batch.column(name)
+                if (decoder := self._decoders.get(name)) is not None:
+                    data, reasons = decoder(column)
+                    if self._fails:
+                        _check(name, reasons, batch.column("offset"), partition)
+                    column = data
+                columns.append(column)
+            yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+class BadValue(Exception):
+    """A value is not what valueFormat and valueSchema say, and the mode is FAILFAST."""
+
+
+def _check(name: str, reasons: pa.Array, offsets: pa.Array, partition: TopicPartition) -> None:
+    if reasons.null_count == len(reasons):
+        return
+    import pyarrow.compute as pc  # takes long to load, and most queries do without
+
+    i = pc.index(reasons.is_valid(), True).as_py()
+    raise BadValue(
+        f"the {name} at offset {offsets[i]} of {partition}: {reasons[i]}; to read on, set the"
+        " option mode to PERMISSIVE"
+    )
+
+
+class Decoder:
+    """Of one column."""
+
+    def __init__(self, name: str, format: str, kind: pa.DataType, corrupt: str) -> None:
+        self._format = format
+        self._kind = kind
+        self._corrupt: pa.Field | None = None
+        self._inner = kind
+        if format == "string":
+            return
+        if pa.types.is_struct(kind) and kind.get_field_index(corrupt) >= 0:
+            self._corrupt = kind.field(corrupt)
+            self._inner = pa.struct([field for field in kind if field.name != corrupt])
+            _check_corrupt(name, self._corrupt, self._inner)
+        decoder_of(format, self._inner)
+
+    def __call__(self, values: pa.Array) -> Decoded:
+        if self._format == "string":
+            return _texts(values)
+        found = decoder_of(self._format, self._inner)(values)
+        return found if self._corrupt is None else self._with_corrupt(values, found)
+
+    def _with_corrupt(self, values: pa.Array, found: Decoded) -> Decoded:
+        """A value that is bad is all null but for the field that takes it."""
+        import pyarrow.compute as pc
+
+        assert self._corrupt is not None
+        bad = found.reasons.is_valid()
+        record = pc.if_else(bad, values, pa.scalar(None, values.type))
+        kept: Any
+        if pa.types.is_string(self._corrupt.type):
+            kept = pa.array(
+                [
+                    None if each is None else each.decode(errors="replace")
+                    for each in record.to_pylist()
+                ],
+                pa.string(),
+            )
+        elif pa.types.is_binary(self._corrupt.type):
+            kept = record
+        else:
+            kept = pa.StructArray.from_arrays(
+                [record, found.reasons], fields=list(BOTH), mask=pc.invert(bad)
+            ).cast(self._corrupt.type)
+        parts = dict(zip([f.name for f in self._inner], found.data.flatten(), strict=True))
+        parts[self._corrupt.name] = kept
+        data = pa.StructArray.from_arrays(
+            [parts[field.name] for field in self._kind],
+            fields=list(self._kind),
+            mask=pc.and_(found.data.is_null(), pc.invert(bad)),
+        )
+        return Decoded(data, found.reasons)
+
+
+def decoder_of(format: str, kind: pa.DataType) -> Callable[[pa.Array], Decoded]:
+    """What makes one value of this type of each that is bytes, in json or msgpack; ConfigError for
+    a type that the format has not."""
+    if format == "json":
+        from kcli.spark.json_values import decode_json as decode
+        from kcli.spark.json_values import leaf
+    else:
+        from kcli.spark.msgpack_values import decode_msgpack as decode
+        from kcli.spark.msgpack_values import leaf
+    fit_of(kind, leaf)
+    return lambda values: decode(values, kind)
+
+
+def _check_corrupt(name: str, corrupt: pa.Field, rest: pa.StructType) -> None:
+    if corrupt.type not in (pa.string(), pa.binary(), BOTH):
+        raise ConfigError(
+            f"option {name}Schema has {corrupt.name} as {corrupt.type}: it takes what is bad as"
+            " string, as binary or as struct<record binary, reason string>"
+        )
+    for field in [corrupt, *rest]:
+        if not field.nullable:
+            raise ConfigError(
+                f"option {name}Schema has {field.name} NOT NULL beside {corrupt.name}: one of them"
+                f" is always null; leave out NOT NULL, or {corrupt.name}"
+            )
+
+
+def _texts(values: pa.Array) -> Decoded:
+    try:
+        return Decoded(values.cast(pa.string()), pa.nulls(len(values), pa.string()))
+    except pa.ArrowInvalid:
+        pass
+    texts, reasons = [], []
+    for value in values.to_pylist():
+        text = reason = None
+        if value is not None:
+            try:
+                text = value.decode()
+            except UnicodeDecodeError:
+                reason = "it is not UTF-8"
+        texts.append(text)
+        reasons.append(reason)
+    return Decoded(pa.array(texts, pa.string()), pa.array(reasons, pa.string()))

@@ -1,0 +1,124 @@
+"""Values: what the bytes of a key or a value mean, as expressions for any frame.
+
+    decoded(frame, "json", "id bigint, at timestamp")    two more columns, data and reason
+    from_msgpack("value", "id bigint, tags array<string>")
+    to_msgpack(struct("id", "tags"))
+
+They say what valueFormat says as an option of a read.  Spark's own from_json is another way to read
+JSON: it keeps the half of a value that fits, and of two objects in one value the first.  For Avro
+and Protobuf there are Spark's from_avro and from_protobuf, in jars that the user brings.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from kcli.spark.value_options import FORMATS
+from kserver.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+_BOTH = "_k_decoded"
+"""A column between."""
+
+
+def decoded(
+    frame: DataFrame, format: str, schema: StructType | str | None = None, column: str = "value"
+) -> DataFrame:
+    """The frame with two more columns: `data`, what the bytes of `column` are in this format, and
+    `reason`, a string, why they are not.  One of them is null; both are where there are no bytes.
+
+    raw gives the bytes, string their text, json and msgpack what `schema` names: a StructType, or
+    the text of one as `schema_of` takes it.  ConfigError for a format or schema that there is not.
+    """
+    from pyspark.sql import functions as f
+
+    given = frame[column]
+    if format == "raw":
+        return frame.withColumns({"data": given, "reason": f.lit(None).cast("string")})
+    if format == "string":
+        text = given.cast("string")
+        is_text = f.is_valid_utf8(text)
+        told = f.when(~is_text, f.lit("it is not UTF-8"))
+        return frame.withColumns({"data": f.when(is_text, text), "reason": told})
+    if format not in FORMATS:
+        raise ConfigError(f"there is no format {format}: take {', '.join(FORMATS)}")
+    if schema is None:
+        raise ConfigError(f"values in {format} take a schema, such as 'id bigint, name string'")
+    both = frame.withColumn(_BOTH, _decoder(format, schema_of(schema), with_reason=True)(given))
+    pair = {"data": f.col(f"{_BOTH}.data"), "reason": f.col(f"{_BOTH}.reason")}
+    return both.withColumns(pair).drop(_BOTH)
+
+
+def from_msgpack(column: Column | str, schema: StructType | str) -> Column:
+    """What msgpack's bytes are by the schema; null where they are not that."""
+    found: Column = _decoder("msgpack", schema_of(schema), with_reason=False)(column)
+    return found
+
+
+def to_msgpack(column: Column | str) -> Column:
+    """A struct, or any other column, in msgpack."""
+    import pyarrow as pa
+
+    from kcli.spark.msgpack_values import encode_msgpack
+
+    def encode(values: pa.Array) -> pa.Array:
+        return encode_msgpack(values)
+
+    found: Column = _arrow_udf(encode, "binary", pa.Array)(column)
+    return found
+
+
+def schema_of(text: StructType | str) -> StructType:
+    """Out of DDL or Spark's JSON, in the driver; ConfigError where it is neither."""
+    from pyspark.errors import ParseException
+    from pyspark.sql.types import StructType
+
+    if isinstance(text, StructType):
+        return text
+    try:
+        if text.lstrip().startswith("{"):
+            return StructType.fromJson(json.loads(text))
+        found = StructType.fromDDL(text)
+    except (ParseException, ValueError, KeyError, TypeError, AttributeError) as error:
+        told = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ConfigError(f"the schema {text!r:.200} is neither DDL nor JSON: {told}") from error
+    if not isinstance(found, StructType):
+        raise ConfigError(f"the schema {text!r:.200} names no fields: take 'NAME TYPE, ...'")
+    return found
+
+
+def _decoder(format: str, schema: StructType, *, with_reason: bool) -> Any:
+    """A function of Arrow's columns; what is wrong with the schema is said here, in the driver."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_type
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    from kcli.spark.value_columns import decoder_of
+
+    kind = to_arrow_type(schema, timezone="UTC")
+    decode_all = decoder_of(format, kind)
+    pair = StructType([StructField("data", schema), StructField("reason", StringType())])
+
+    def decode(values: pa.Array) -> pa.Array:
+        found = decode_all(values)
+        if not with_reason:
+            return found.data
+        return pa.StructArray.from_arrays(list(found), names=["data", "reason"])
+
+    return _arrow_udf(decode, pair if with_reason else schema, pa.Array)
+
+
+def _arrow_udf(of: Callable[..., Any], returns: DataType | str, kind: type) -> Any:
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    # Spark asks for hints as types, and where these stand they are texts.
+    of.__annotations__ = {"values": kind, "return": kind}
+    make: Any = arrow_udf
+    return make(of, returns)

@@ -1,0 +1,187 @@
+"""Record batches into columns: the same records as the plain decoder's, in every codec."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pa = pytest.importorskip("pyarrow", reason="the extra spark")
+pytest.importorskip("numpy", reason="the extra spark")
+
+from kcli.client.chunk import Aborted as ChunkAborted  # noqa: E402
+from kcli.client.chunk import Chunk  # noqa: E402
+from kcli.spark.decoding import TYPES, Aborted, arrow_batches, visible  # noqa: E402
+from kserver.errors import KafkaError, ProtocolError  # noqa: E402
+from kserver.model import TopicPartition  # noqa: E402
+from kserver.wire.batch import (  # noqa: E402
+    HEADER_SIZE,
+    RecordBatch,
+    batches,
+    encode_batch,
+    end_transaction_marker,
+)
+from tests.support.record_bytes import fetches, records  # noqa: E402
+
+PARTITION = TopicPartition("t", 3)
+COLUMNS = list(TYPES)
+FAR = 1 << 62
+
+
+def decoded(data: bytes, start: int = 0, end: int = FAR, columns=COLUMNS, **named) -> list[dict]:
+    aborted = named.pop("aborted", ())
+    found = visible(batches(data), PARTITION, aborted, check_crcs=named.pop("check_crcs", True))
+    rows: list[dict] = []
+    for batch in arrow_batches(found, PARTITION, start, end, columns, **named):
+        batch.validate(full=True)
+        assert batch.schema.names == columns
+        assert batch.num_rows
+        assert batch.schema.types == [TYPES[name] for name in columns]
+        as_ms = batch.to_pylist()
+        if "timestamp" in columns:
+            for row, us in zip(as_ms, batch["timestamp"].cast(pa.int64()).to_pylist(), strict=True):
+                row["timestamp"] = us // 1000
+        rows += as_ms
+    return rows
+
+
+def plain(data: bytes, start: int = 0, end: int = FAR, aborted=(), check_crcs=True) -> list[dict]:
+    chunk = Chunk(
+        PARTITION, start, data, aborted=[ChunkAborted(*a) for a in aborted], check_crcs=check_crcs
+    )
+    rows = []
+    while batch := chunk.take(1000):
+        rows += [
+            {
+                "key": key,
+                "value": value,
+                "topic": "t",
+                "partition": 3,
+                "offset": offset,
+                "timestamp": timestamp,
+                "timestampType": int(batch.timestamp_type),
+                "headers": [{"key": k, "value": v} for k, v in these] or None,
+            }
+            for offset, timestamp, key, value, these in batch.rows
+            if offset < end
+        ]
+    return rows
+
+
+@given(fetches(), st.integers(1, 20_000))
+def test_all_columns_are_what_the_plain_decoder_reads(data, most_bytes):
+    assert decoded(data, most_bytes=most_bytes) == plain(data)
+
+
+@given(fetches(), st.data())
+def test_a_range_begins_and_ends_within_batches(data, choose):
+    every = [row["offset"] for row in plain(data)]
+    start = choose.draw(st.integers(every[0], every[-1]))
+    end = choose.draw(st.integers(start, every[-1] + 2))
+    assert decoded(data, start, end) == plain(data, start, end)
+
+
+@given(fetches(), st.lists(st.sampled_from(COLUMNS), unique=True, min_size=1))
+def test_only_the_wanted_columns_in_the_wanted_order(data, columns):
+    assert decoded(data, columns=columns) == [
+        {name: row[name] for name in columns} for row in plain(data)
+    ]
+
+
+@given(st.lists(records, min_size=1, max_size=6), st.data())
+def test_broken_records_are_refused_as_the_plain_decoder_refuses_them(some, choose):
+    data = bytearray(encode_batch(some, base_offset=10))
+    for _ in range(choose.draw(st.integers(1, 3))):
+        data[choose.draw(st.integers(HEADER_SIZE, len(data) - 1))] = choose.draw(
+            st.integers(0, 255)
+        )
+    data = bytes(data)
+    found, expected = read_or_refused(decoded, data), read_or_refused(plain, data)
+    # The plain decoder also reads times that are too far away for Spark.
+    assert found == expected or "290,000 years" in found
+
+
+def read_or_refused(decode, data: bytes):
+    try:
+        return decode(data, 10, check_crcs=False)
+    except ProtocolError as error:
+        return "too far: 290,000 years" if "290,000 years" in str(error) else "refused"
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=8), st.randoms())
+def test_gaps_that_compaction_left_are_kept(gaps, chance):
+    offsets = [sum(gaps[: i + 1]) - gaps[0] for i in range(len(gaps))]
+    whole = RecordBatch(
+        encode_batch([(1000 + i, b"%d" % i, None, ()) for i in range(offsets[-1] + 1)])
+    )
+    # The records that are left, under the header of all.
+    body, kept = whole.unfolded(), b""
+    at = 0
+    for i in range(whole.count):
+        size = body[at] // 2 + 1
+        if i in offsets:
+            kept += body[at : at + size]
+        at += size
+    header = bytearray(whole.buffer[:HEADER_SIZE])
+    header[8:12] = (HEADER_SIZE - 12 + len(kept)).to_bytes(4, "big")
+    header[57:61] = len(offsets).to_bytes(4, "big")
+    data = bytes(header) + kept
+    found = decoded(data, check_crcs=False)
+    assert found == plain(data, check_crcs=False)
+    assert [row["offset"] for row in found] == offsets
+
+
+def test_headers_that_are_not_utf_8_are_read_with_marks_in_their_place():
+    data = encode_batch([(0, None, b"v", (("x\xe9", b"1"),))])
+    broken = data.replace("x\xe9".encode(), b"x\xff\xfe")
+    found = decoded(broken, check_crcs=False)
+    assert found == plain(broken, check_crcs=False)
+    assert found[0]["headers"] == [{"key": "x\ufffd\ufffd", "value": b"1"}]
+
+
+def transaction(offset: int, producer: int, count: int, commit: bool | None) -> bytes:
+    """Its records, and its end where it has one."""
+    named = {"producer_id": producer, "producer_epoch": 0, "transactional": True}
+    data = encode_batch(
+        [(0, None, b"%d" % producer, ())] * count, base_offset=offset, base_sequence=0, **named
+    )
+    if commit is not None:
+        marker = end_transaction_marker(commit, 0)
+        data += encode_batch([(0, *marker, ())], base_offset=offset + count, control=True, **named)
+    return data
+
+
+def test_what_aborted_transactions_wrote_is_left_out_and_markers_always():
+    data = transaction(0, 7, 2, None)
+    data += transaction(2, 8, 2, True)  # ends at 4
+    data += transaction(5, 7, 1, False)  # the end of what began at 0
+    data += transaction(7, 7, 1, True)
+    aborted = [Aborted(0, 7)]
+    found = decoded(data, aborted=aborted)
+    assert found == plain(data, aborted=aborted)
+    assert [row["offset"] for row in found] == [2, 3, 7]
+    assert [row["offset"] for row in decoded(data)] == [0, 1, 2, 3, 5, 7]
+
+
+def test_a_wrong_checksum_is_refused_by_its_offset():
+    data = bytearray(encode_batch([(0, None, b"value", ())], base_offset=42))
+    data[-2] ^= 1
+    with pytest.raises(KafkaError, match="offset 42 of t-3"):
+        decoded(bytes(data), 42)
+
+
+def test_a_batch_of_many_records_is_cut_into_several():
+    data = encode_batch([(0, None, b"x" * 100, ())] * 100)
+    found = list(
+        arrow_batches(
+            visible(batches(data), PARTITION), PARTITION, 0, FAR, ["value"], most_bytes=1000
+        )
+    )
+    assert sum(batch.num_rows for batch in found) == 100
+    assert all(batch.nbytes < 2000 for batch in found)
+
+
+def test_no_columns_are_counted_still():
+    data = encode_batch([(0, None, b"x", ())] * 5)
+    found = list(arrow_batches(visible(batches(data), PARTITION), PARTITION, 1, FAR, []))
+    assert [batch.num_rows for batch in found] == [4]
