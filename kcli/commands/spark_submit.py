@@ -1,0 +1,177 @@
+"""`k spark-submit`: Spark's own spark-submit, with the PySpark of this environment."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shlex
+import signal
+import stat
+import sys
+from types import SimpleNamespace
+
+import click
+
+from kcli.command import Command, Manual, command
+from kcli.options import Refused, option, read_properties, refuse, together
+from kcli.output import answer
+from kcli.spark import installation, jobs, shipping
+from kcli.spark.submitting import WITH_DEFAULTS, WITHOUT_APPLICATION, Submission, adjusted
+
+PRINT = "--print-command"
+
+SHIP = "--ship"
+RUNNER = os.path.join(os.path.dirname(jobs.__file__), "run.py")
+LOGGING = os.path.join(os.path.dirname(jobs.__file__), "log4j2.properties")
+
+MANUAL = Manual(
+    examples=(
+        (
+            "k spark-submit land --topics orders --path /lake/orders --partition-by hour \\\n"
+            "    --checkpoint /lake/_checkpoints/orders",
+            "A job, on all processors of this machine.",
+        ),
+        ("k spark-submit land --help", "What a job takes; nothing is started."),
+        ("k spark-submit count.py", "An application of one's own."),
+        (
+            "k spark-submit --master spark://head:7077 --conf spark.cores.max=8 count.py orders",
+            "On a cluster; what follows the application is for the application.",
+        ),
+        (
+            "PYSPARK_PYTHON=environment/bin/python k spark-submit --master yarn \\\n"
+            "    --archives environment.tar.gz#environment count.py",
+            "On nodes that have nothing but Spark: an environment goes with it, as venv-pack or "
+            "conda-pack makes one.",
+        ),
+        ("k spark-submit --print-command count.py", "See what would be run."),
+    ),
+    environment=(
+        (
+            "PYSPARK_PYTHON",
+            "The Python of the workers, where it lies elsewhere on them.  Default: the one that "
+            "runs k.",
+        ),
+        ("PYSPARK_DRIVER_PYTHON", "The Python of the driver.  Default: the one that runs k."),
+        ("JAVA_HOME", "The Java that Spark runs on.  Default: the one on PATH."),
+    ),
+    statuses=(
+        (0, "The application has ended well."),
+        (
+            1,
+            "It was refused, or failed; any other status is the one that it ended with itself.",
+        ),
+    ),
+    differences=("Kafka's scripts have no such command.",),
+    see_also=(*(f"k-spark-submit-{job}" for job in jobs.JOBS), "k-spark(7)"),
+)
+
+
+class Submit(Command):
+    """Reads no options but its own, which come before any other word."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own = {name for param in self.params for name in param.opts if name.startswith("-")}
+        own |= set(self.get_help_option_names(ctx))
+        at = 0
+        while at < len(args) and args[at] in own:
+            at += 1
+        super().parse_args(ctx, args[:at])
+        ctx.params["words"] = args[at:]
+        return []
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(ctx, formatter)
+        with formatter.section("Jobs"):
+            formatter.write_dl(list(jobs.JOBS.items()))
+
+
+@command(manual=MANUAL, cls=Submit)
+@together(
+    option(PRINT, "Print the command and its environment, and do not run it."),
+    option(
+        SHIP,
+        "Send this package to the executors, as a zip in --py-files.  What is compiled does not go "
+        "with it: every node needs kio, crc32c, cramjam, lz4, msgpack, google-re2, click, numpy "
+        "and pyarrow for the Python that runs there.",
+    ),
+    click.argument("words", nargs=-1, metavar="[SPARK-OPTIONS] APP|JOB [WORDS]"),
+)
+def spark_submit(given: SimpleNamespace) -> None:
+    """Runs a job or an application on Spark, where the format k reads topics.
+
+    A job is one of the names below; its words are checked before anything is started.  Anything
+    else is an application, as Spark's own spark-submit takes it.
+
+    All options are those of Spark's spark-submit, and are handed to it as they are; --print-command
+    and --ship come before them.  Without --master it runs on this machine.  Filters are pushed down
+    into the source k, and Spark and its Python talk over sockets in the file system, unless --conf
+    or a file of settings says otherwise.
+
+    The PySpark of this environment is used, whatever SPARK_HOME says, and finds the data source k
+    by itself: spark.read.format("k").  On spark:// and yarn every node needs the same environment
+    at the same path, or one that --archives ships and PYSPARK_PYTHON names, or --ship; on k8s:// it
+    is in the image, where Python is python3 unless PYSPARK_PYTHON says otherwise.
+
+    Where the driver runs on the cluster, --deploy-mode cluster, files that a job names are to be
+    there too, and the exit status is what the cluster's manager tells.
+    """
+    submission = Submission.of(given.words, jobs.JOBS)
+    if submission.application is None and not WITHOUT_APPLICATION & submission.options.keys():
+        refuse("say which application to run: k spark-submit [SPARK-OPTIONS] APP|JOB [WORDS]")
+    file = submission.local_file
+    if file is not None and not os.path.isfile(file):
+        raise Refused(f"there is no file {file} to run, and {_no_job(file)}")
+    script, added = installation.script("spark-submit")
+    submission = submission.over(_properties(submission, added["SPARK_HOME"]))
+    if submission.application and (why := submission.refusal(os.environ)) is not None:
+        raise Refused(why)
+    if submission.job is not None:
+        jobs.read(submission.job, submission.words)
+    added = adjusted(added, os.environ, submission, LOGGING)
+    if submission.job is not None:
+        added |= installation.quiet_java()
+    shipped = str(shipping.archive()) if given.ship else None
+    words = [
+        script,
+        *submission.command(runner=RUNNER, sources=installation.sources(), shipped=shipped),
+    ]
+    if given.print_command:
+        answer(shlex.join(["env", *(f"{name}={text}" for name, text in added.items()), *words]))
+        return
+    sys.stdout.flush()
+    if submission.job is not None and submission.runs_driver_here:
+        _append()
+        # Spark would end at once, under the job that is to end first; that has it heard again.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # In our place: signals and the exit status are Spark's own.
+    os.execve(script, words, os.environ | added)
+
+
+def _append() -> None:
+    """A job opens the files that standard output and error go to anew: where it writes after what
+    is there, others who have them open must write after what it wrote."""
+    for number in (1, 2):
+        with contextlib.suppress(OSError):
+            if stat.S_ISREG(os.fstat(number).st_mode):
+                flags = fcntl.fcntl(number, fcntl.F_GETFL)
+                fcntl.fcntl(number, fcntl.F_SETFL, flags | os.O_APPEND)
+
+
+def _no_job(word: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(word, jobs.JOBS, 1)
+    hint = f" (did you mean {near[0]}?)" if near else f": {', '.join(jobs.JOBS)} are"
+    return f"no job of that name{hint}"
+
+
+def _properties(submission: Submission, spark_home: str) -> dict[str, str]:
+    """Of the file that Spark reads before it looks at --conf."""
+    own = submission.properties_file
+    if own is not None and WITH_DEFAULTS not in submission.options:
+        return read_properties(own)
+    directory = os.environ.get("SPARK_CONF_DIR") or os.path.join(spark_home, "conf")
+    path = os.path.join(directory, "spark-defaults.conf")
+    defaults = read_properties(path) if os.path.isfile(path) else {}
+    return defaults if own is None else defaults | read_properties(own)

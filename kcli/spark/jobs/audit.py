@@ -1,0 +1,201 @@
+"""`k spark-submit audit`: what topics hold against what has landed, counted window by window."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from types import SimpleNamespace
+
+import click
+
+from kcli.client.blocking import Blocking
+from kcli.client.producer import Producer
+from kcli.command import Duration, Manual, command
+from kcli.options import client_properties, option, refuse, together
+from kcli.rows.listing import Format, formatted, rows
+from kcli.rows.row_formats import json_text
+from kcli.rows.shapes import Field, Shape
+from kcli.spark.jobs import shared
+from kcli.spark.jobs.auditing import Audit, audited
+from kcli.spark.jobs.ends import for_reading, of_producer
+from kcli.spark.jobs.landed import FORMATS
+from kcli.spark.jobs.places import START, place
+from kcli.spark.jobs.reckoning import WINDOWS_MS, Finding
+from kcli.spark.options import batch_options
+from kcli.statuses import DONE, FOUND
+
+COMPARED = "What is compared"
+TOLD = "What is told"
+GRACE_S = 3600.0
+
+SHAPE = Shape(
+    "k.spark-submit.audit",
+    1,
+    "A topic and a window of time, with what was found there.",
+    (
+        Field("topic", "string", "Its name."),
+        Field("window", "string", "When the window begins, in UTC."),
+        Field("broker", "integer", "Records that the topic holds now."),
+        Field("landed", "integer", "Rows that have landed."),
+        Field("missing", "integer", "Records that should have landed, and have not."),
+        Field("duplicates", "integer", "Rows of records that had landed before."),
+        Field(
+            "extra",
+            "integer",
+            "Records that have landed and that the topic should hold, and does not.",
+        ),
+        Field(
+            "aged_out",
+            "integer",
+            "Records that have landed and are gone from the topic by retention or compaction: no "
+            "difference.",
+        ),
+        Field("waiting", "integer", "Records that are to land still: no difference."),
+    ),
+)
+
+MANUAL = Manual(
+    examples=(
+        (
+            "k spark-submit audit --topics orders --path /lake/orders --start -26h --fail-on-gap",
+            "From cron, every hour: says nothing while nothing is missing, and ends with 3 if so.",
+        ),
+        (
+            "k spark-submit audit --topics orders,payments --path /lake --window day --all",
+            "Every day of two topics that landed in one place.",
+        ),
+        (
+            "k spark-submit audit --pattern '.*' --path /lake --format delta \\\n"
+            "    --report-topic audits -o jsonl",
+            "A Delta table; what was found goes to a topic as well.",
+        ),
+    ),
+    statuses=((FOUND, "There was a difference, and --fail-on-gap was given."),),
+    differences=("Kafka's scripts have no such command.",),
+    see_also=("k-spark-submit", "k-spark-submit-land", "k-spark(7)"),
+)
+
+
+@command(manual=MANUAL)
+@together(
+    shared.topics,
+    option(
+        "--path",
+        "Where the topics have landed: the directory of files or of a Delta table.  Repeatable: "
+        "late rows land apart.  Required.",
+        "DIRECTORY",
+        multiple=True,
+        section=COMPARED,
+    ),
+    option(
+        "--dlq",
+        "The topic where land has put records that it could not decode: they have landed there.",
+        "TOPIC",
+        section=COMPARED,
+    ),
+    option(
+        "--format",
+        f"{', '.join(FORMATS)}.  Default: {FORMATS[0]}.",
+        "FORMAT",
+        type=click.Choice(FORMATS),
+        section=COMPARED,
+    ),
+    option(
+        "--window",
+        "Count by the hour or the day of records' times, in UTC.  Default: hour.",
+        "hour|day",
+        type=click.Choice(tuple(WINDOWS_MS)),
+        section=COMPARED,
+    ),
+    option(
+        "--start",
+        "Only records that are not older: so long ago, as -26h or -2d, a time as 2026-01-31T06:00Z "
+        "or in ms since 1970; or from offsets on, as JSON, one for each partition.  Default: all "
+        "that the topics hold.",
+        "WHEN",
+        section=COMPARED,
+    ),
+    option(
+        "--grace",
+        "What has not landed yet is waiting, until so long after its window; then it is missing.  "
+        "Default: 1h.",
+        "TIME",
+        type=Duration(),
+        section=COMPARED,
+    ),
+    option("--all", "Tell of all windows, also of those without a difference.", section=TOLD),
+    option(
+        "--report-topic",
+        "Send what is told to a topic too, as JSON, the audited topic as its key.",
+        "TOPIC",
+        section=TOLD,
+    ),
+    option("--fail-on-gap", "End with status 3 where there is a difference.", section=TOLD),
+    formatted(SHAPE),
+    shared.cluster,
+)
+def audit(given: SimpleNamespace) -> int:
+    """Compares what topics hold with what has landed of them.
+
+    A row for each topic and window that differs: where records are missing, landed twice, or landed
+    and are not in the topic.  Records that the topic has lost by retention or compaction, and those
+    that are to land still, are counted and make no difference.  What comes before the last record
+    of its partition that has landed does not land later: it is missing at once.
+
+    What has landed has the columns topic, partition, offset and timestamp, as the job land writes
+    them.  Topics are read as land reads them: with --command-property
+    isolation.level=read_committed, if it did.  Offsets are looked up before anything is counted, so
+    what is written or lands meanwhile makes no difference; but where land has several queries, for
+    late rows or dead letters, let its run end first.
+    """
+    with shared.session() as spark:
+        found = audited(spark, _audit(given))
+    shown = [one for one in found if given.all or one.differs]
+    # Nothing to tell is nothing to mail.
+    if shown or given.output is not None:
+        given.output = given.output or Format("table")
+        with rows(given, SHAPE) as out:
+            for one in shown:
+                out.row(**vars(one))
+    if given.report_topic is not None:
+        _report(given, shown)
+    return FOUND if given.fail_on_gap and any(one.differs for one in found) else DONE
+
+
+def check(given: SimpleNamespace) -> None:
+    shared.check_topics(given)
+    if not given.path:
+        refuse("say where the topics have landed: --path DIRECTORY")
+    _audit(given)
+
+
+def _audit(given: SimpleNamespace) -> Audit:
+    """Refused where the options make no sense."""
+    now_ms = int(time.time() * 1000)
+    grace_s = GRACE_S if given.grace is None else given.grace
+    audit = Audit(
+        source=for_reading(shared.client_options_of(given)) | shared.subscription(given),
+        paths=given.path,
+        format=given.format or FORMATS[0],
+        window_ms=WINDOWS_MS[given.window or "hour"],
+        overdue_ms=now_ms - int(grace_s * 1000),
+        start=place(given.start, START, now_ms),
+        dlq=given.dlq,
+    )
+    batch_options(audit.read_options)
+    return audit
+
+
+def _report(given: SimpleNamespace, found: Iterable[Finding]) -> None:
+    """A record for each, its topic the key."""
+    with Blocking(Producer, of_producer(client_properties(given))) as producer:
+        sent = [
+            producer.send(given.report_topic, _json(one), key=one.topic.encode()) for one in found
+        ]
+        producer.flush()
+        for one in sent:
+            one.result()
+
+
+def _json(finding: Finding) -> bytes:
+    return json_text({"schema": SHAPE.id, **vars(finding)}).encode()

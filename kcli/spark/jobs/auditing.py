@@ -1,0 +1,234 @@
+"""Audit's queries: what the topics hold and what has landed of it, counted by Spark.
+
+The offsets that a topic holds are looked up once, before anything is counted, and only records of
+these offsets are compared: what is written or landed meanwhile is no difference.  Of a topic no
+column is read but the timestamp; only where records were compacted away are offsets compared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from kcli.client.admin import Admin
+from kcli.client.blocking import Blocking
+from kcli.client.descriptions import ResourceType
+from kcli.spark.dead_letters import place_sql
+from kcli.spark.jobs.ends import of_client
+from kcli.spark.jobs.landed import landed
+from kcli.spark.jobs.places import EVERYTHING, Place, offsets_text, reading
+from kcli.spark.jobs.reckoning import Counts, Finding, Window, added, findings
+from kcli.spark.logs import Logs
+from kcli.spark.options import Offsets, batch_options
+from kserver.errors import KafkaError
+from kserver.model import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+RECORD = ("topic", "partition", "offset", "timestamp")
+CLEANUP_POLICY = "cleanup.policy"
+
+Ranges = dict[TopicPartition, tuple[int, int]]
+"""The offsets that are compared, the last one exclusive."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    source: Mapping[str, str]
+    """Options of the data source: the cluster, and the topics."""
+    paths: tuple[str, ...]
+    format: str
+    window_ms: int
+    overdue_ms: int
+    """What has not landed of a window that was over by then is missing."""
+    start: Place = EVERYTHING
+    dlq: str | None = None
+    """Where what could not land was put aside."""
+
+    @property
+    def client(self) -> dict[str, str]:
+        return {name: text for name, text in self.source.items() if name.startswith("kafka.")}
+
+    @property
+    def read_options(self) -> dict[str, str]:
+        return {**self.source, **reading(self.start, EVERYTHING)}
+
+
+def audited(spark: SparkSession, audit: Audit) -> list[Finding]:
+    """Every window of every topic that has records on the broker or landed."""
+    earliest, ranges = _ranges(audit)
+    compacted = _compacted(audit, {p.topic for p in ranges})
+    records = _placed(spark, audit, earliest, ranges)
+    counts: list[tuple[Window, Counts]] = []
+    last: Offsets = {}
+    for row in _count_landed(records).collect():
+        window = Window(row.topic, row.window)
+        if row.is_before:
+            counts.append((window, Counts(before_rows=row.rows, before=row.distinct)))
+            continue
+        counts.append((window, Counts(rows=row.rows, distinct=row.distinct)))
+        partition = TopicPartition(row.topic, row.partition)
+        last[partition] = max(row.last, last.get(partition, row.last))
+    counts += _count_held(spark, audit, ranges, last)
+    for topic in compacted:
+        counts += _count_compacted(spark, audit, topic, ranges, records)
+    return list(findings(added(counts), audit.window_ms, audit.overdue_ms))
+
+
+def _ranges(audit: Audit) -> tuple[Offsets, Ranges]:
+    """Where each log begins, and what of it is compared."""
+    options = batch_options(audit.read_options)
+    with Blocking(Logs, options) as logs:
+        ids = logs.partitions()
+        earliest = logs.earliest(ids)
+        starts = logs.pinned(logs.marks(ids, options.start), "--start")
+        latest = logs.latest(ids)
+    return earliest, {p: (starts[p], max(starts[p], latest[p])) for p in ids}
+
+
+def _compacted(audit: Audit, topics: set[str]) -> list[str]:
+    """Those whose records may go from between others, or that the cluster does not tell of."""
+    resources = [(ResourceType.TOPIC, name) for name in sorted(topics)]
+    with Blocking(Admin, of_client(audit.client)) as admin:
+        told = admin.describe_configs(resources, [CLEANUP_POLICY])
+    return [
+        name
+        for (_, name), entries in told.items()
+        if isinstance(entries, KafkaError) or not entries or "compact" in str(entries[0].value)
+    ]
+
+
+def _placed(spark: SparkSession, audit: Audit, earliest: Offsets, ranges: Ranges) -> DataFrame:
+    """A row for each record that landed of the ranges, or of what has aged out before them: its
+    offset, its window, whether it `is_before` the range, and how many `copies` of it landed.
+    """
+    from pyspark.sql import functions as F
+
+    ends = [(*p, earliest[p], start, end) for p, (start, end) in ranges.items()]
+    places = spark.createDataFrame(
+        ends, "topic string, partition int, earliest bigint, start bigint, end bigint"
+    )
+    rows = reduce(
+        lambda one, other: one.unionAll(other),
+        [landed(spark, path, audit.format, RECORD, gaps=True) for path in audit.paths],
+    )
+    if audit.dlq is not None:
+        rows = rows.unionAll(_put_aside(spark, audit, audit.dlq))
+    rows = _since(rows, audit).join(F.broadcast(places), ["topic", "partition"])
+    # What is before the start is not looked at, or has aged out where the topic begins there.
+    if audit.start.offsets is not None:
+        rows = rows.where("offset >= start OR start = earliest")
+    return (
+        rows.where("offset < end")
+        .groupBy("topic", "partition", "offset")
+        .agg(
+            F.min(_window(audit)).alias("window"),
+            F.min(F.col("offset") < F.col("start")).alias("is_before"),
+            F.count("*").alias("copies"),
+        )
+    )
+
+
+def _put_aside(spark: SparkSession, audit: Audit, dlq: str) -> DataFrame:
+    """The records that dead letters were.  The first one makes the topic."""
+    from pyspark.sql.types import StructType
+
+    from kcli.spark.source import HEADERS
+
+    letters = (
+        spark.read.format("k")
+        .options(**audit.client, subscribePattern=re.escape(dlq))
+        .option("kafka.isolation.level", "read_committed")
+        .schema(StructType([HEADERS]))
+        .load()
+    )
+    # Several jobs may have put one record aside.
+    return letters.selectExpr(*place_sql()).distinct()
+
+
+def _count_landed(records: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return records.groupBy("topic", "partition", "window", "is_before").agg(
+        F.sum("copies").alias("rows"),
+        F.count("*").alias("distinct"),
+        F.max("offset").alias("last"),
+    )
+
+
+def _count_held(
+    spark: SparkSession, audit: Audit, ranges: Ranges, last: Offsets
+) -> Iterator[tuple[Window, Counts]]:
+    """What the topics hold up to the `last` that landed, and after it."""
+    cuts = {p: last.get(p, start - 1) + 1 for p, (start, _) in ranges.items()}
+    due = {p: (start, cuts[p]) for p, (start, _) in ranges.items()}
+    after = {p: (cuts[p], end) for p, (_, end) in ranges.items()}
+    for window, rows in _count_by_window(spark, audit, due):
+        yield window, Counts(due=rows)
+    for window, rows in _count_by_window(spark, audit, after):
+        yield window, Counts(after=rows)
+
+
+def _count_by_window(
+    spark: SparkSession, audit: Audit, parts: Ranges
+) -> Iterator[tuple[Window, int]]:
+    from pyspark.sql import functions as F
+
+    topics = {p.topic for p, (start, end) in parts.items() if start < end}
+    mine = {p: part for p, part in parts.items() if p.topic in topics}
+    if not mine:
+        return
+    # The name of the topic is worth a column only where there is more than one.
+    held = (
+        _held(spark, audit, mine, "topic string, timestamp timestamp")
+        if len(topics) > 1
+        else _held(spark, audit, mine, "timestamp timestamp").withColumn("topic", F.lit(*topics))
+    )
+    held = _since(held, audit)
+    for row in held.groupBy("topic", _window(audit).alias("window")).count().collect():
+        yield Window(row.topic, row.window), row["count"]
+
+
+def _count_compacted(
+    spark: SparkSession, audit: Audit, topic: str, ranges: Ranges, records: DataFrame
+) -> Iterator[tuple[Window, Counts]]:
+    """What has landed of the topic and is gone from it since, between what is there."""
+    mine = {p: part for p, part in ranges.items() if p.topic == topic}
+    held = _held(spark, audit, mine, "partition int, offset bigint")
+    landed = records.where((records.topic == topic) & ~records.is_before)
+    gone = landed.join(held, ["partition", "offset"], "left_anti")
+    for row in gone.groupBy("window").count().collect():
+        yield Window(topic, row.window), Counts(compacted=row["count"])
+
+
+def _held(spark: SparkSession, audit: Audit, parts: Ranges, schema: str) -> DataFrame:
+    """What the topics hold of these offsets."""
+    starts = {p: start for p, (start, _) in parts.items()}
+    ends = {p: end for p, (_, end) in parts.items()}
+    options = {
+        **audit.client,
+        "subscribe": ",".join(sorted({p.topic for p in parts})),
+        "startingOffsets": offsets_text(starts),
+        "endingOffsets": offsets_text(ends),
+    }
+    return spark.read.format("k").options(**options).schema(schema).load()
+
+
+def _since(rows: DataFrame, audit: Audit) -> DataFrame:
+    """Those that are not older than the start says: files tell Spark their oldest."""
+    from pyspark.sql import functions as F
+
+    if audit.start.time_ms is None:
+        return rows
+    return rows.where(F.col("timestamp") >= F.timestamp_millis(F.lit(audit.start.time_ms)))
+
+
+def _window(audit: Audit) -> Column:
+    """The number of a record's window: no zone of a session has a say in it."""
+    from pyspark.sql import functions as F
+
+    return F.floor(F.unix_millis("timestamp") / audit.window_ms)

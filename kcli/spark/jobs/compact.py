@@ -1,0 +1,356 @@
+"""`k spark-submit compact`: the small files of a directory or a Delta table become few."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+import uuid
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kcli.command import Duration, Manual, command
+from kcli.options import INT, Refused, dry_run, is_given, option, refuse, together
+from kcli.output import complain, transient, would
+from kcli.spark.jobs import shared, sink_log, swapping
+from kcli.spark.jobs.compacting import Journal, Unit, landed_name, selection, units
+from kcli.spark.jobs.landing import CODECS, DEFAULT_CODEC
+from kcli.spark.jobs.store import DELTA_LOG, TABLES, Store, opened
+from kcli.statuses import DONE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMATS = tuple(CODECS)
+TARGET_MB = 128
+MB = 1 << 20
+HOUR_S = 3600
+LISTS_EVERY = "spark.sql.streaming.fileSink.log.compactInterval"
+COUNTED = ("topic", "partition", "offset")
+_JSON_CODECS = {".gz": "gzip", ".bz2": "bzip2"}
+_SUFFIX = re.compile(r"part-[0-9]+-[0-9a-f-]+(\..+)")
+
+MANUAL = Manual(
+    examples=(
+        (
+            "k spark-submit compact --path /lake/orders --partitions date=2026-11-21",
+            "All hours of a day.",
+        ),
+        (
+            "k spark-submit compact --path /lake/orders --older-than 2h --target-mb 256 \\\n"
+            "    --verify-counts",
+            "From cron, beside a job that lands here: what has been quiet for two hours.",
+        ),
+        (
+            "k spark-submit compact --path /lake/logs --format delta \\\n"
+            "    --partitions 'date=2026-11-01..2026-11-20' --vacuum-after 168h",
+            "A Delta table, and its old files go a week after.",
+        ),
+    ),
+    differences=("Kafka's scripts have no such command.",),
+    see_also=("k-spark-submit", "k-spark-submit-land"),
+)
+
+
+@command(manual=MANUAL)
+@together(
+    option("--path", "The directory of files or of a Delta table; required.", "DIRECTORY"),
+    option(
+        "--format",
+        f"{', '.join(FORMATS)}.  Default: {FORMATS[0]}.",
+        "FORMAT",
+        type=click.Choice(FORMATS),
+    ),
+    option(
+        "--partitions",
+        "Only directories with these values: date=2026-11-21, patterns such as "
+        "date=2026-11-*,hour=0?, or from one to another, date=2026-11-01..2026-11-20.",
+        "NAME=VALUE,...",
+    ),
+    option(
+        "--target-mb",
+        f"How large files become.  One of three quarters of that stays as it is.  Default: "
+        f"{TARGET_MB}.",
+        "MB",
+        type=INT,
+    ),
+    option(
+        "--older-than",
+        "Only files that were written so long ago; of a Delta table directories in which none is "
+        "younger.  Default: all.",
+        "TIME",
+        type=Duration(),
+    ),
+    option(
+        "--verify-counts",
+        "Compare counts and sums of offsets of each topic and partition too.  The number of rows "
+        "is compared anyway; a difference fails, and leaves all as it was.",
+    ),
+    option(
+        "--codec",
+        f"Of what is written: as the job land has them.  Default: {DEFAULT_CODEC['parquet']}; json "
+        "stays as it is.",
+        "CODEC",
+    ),
+    option(
+        "--vacuum-after",
+        "Of a Delta table: remove files that no version has had for so long, in hours.  Readers of "
+        "older versions lose them.  Default: they stay.",
+        "TIME",
+        type=Duration(),
+    ),
+    dry_run,
+    shared.quiet,
+)
+def compact(given: SimpleNamespace) -> int:
+    """Makes few files of many, in directories that hold small ones.
+
+    New files are written aside and counted, then take the place of the old ones by a journal in
+    _k_compact: a run that is killed loses nothing and doubles nothing, and the next one carries on
+    with what it had decided.  One run at a time works in a directory.
+
+    Where a job lands, _spark_metadata lists the files that count.  Of these the ones that its
+    newest file with .compact in its name lists become fewer: all but those of the last batches, ten
+    at most.  The list is replaced at once, so that Spark reads the old files or the new ones; the
+    job may go on landing meanwhile.  Where it may be making a list of its own just then, the old
+    files stay until a later run.  Who reads all files that are there sees records twice as long as
+    both are; so it is without such a list, between the moves and the end.
+
+    A Delta table compacts itself, a commit for each directory, beside whoever writes it.
+    """
+    summary = shared.Summary(quiet=given.quiet)
+    if given.format == "delta":
+        told = _compact_table(given)
+    else:
+        with shared.session() as spark:
+            told = compacted(spark, given)
+    summary.tell(told)
+    return DONE
+
+
+def check(given: SimpleNamespace) -> None:
+    if not given.path:
+        refuse("say where the files are: --path DIRECTORY")
+    try:
+        selection(given.partitions)
+    except ValueError as error:
+        refuse(f"--partitions {error}")
+    if given.target_mb is not None and given.target_mb < 1:
+        refuse("--target-mb is at least 1")
+    format = given.format or FORMATS[0]
+    if given.codec is not None and (given.codec not in CODECS[format] or format == "delta"):
+        refuse(f"--codec of {format} cannot be {given.codec}")
+    if is_given(given, "vacuum_after") and format != "delta":
+        refuse("--vacuum-after is for --format delta; other directories keep no old files")
+
+
+def compacted(spark: SparkSession, given: SimpleNamespace) -> str:
+    """What was done, for a person."""
+    store = opened(spark, given.path)
+    if not store.entries(""):
+        raise Refused(f"--path {given.path} holds nothing")
+    _check_place(spark, store, given)
+    if given.dry_run:
+        for unit in _units(store, given):
+            would(f"make {unit.into} of {len(unit.files)} files in {unit.directory or given.path}")
+        return "nothing was changed"
+    try:
+        with store.locked(swapping.LOCK):
+            return _compacted(spark, store, given)
+    except swapping.Clash as error:
+        raise Refused(str(error)) from error
+
+
+def _check_place(spark: SparkSession, store: Store, given: SimpleNamespace) -> None:
+    """What a list beside or above says to be files of a table is not for us to take away."""
+    if any(entry.name == DELTA_LOG for entry in store.entries("")):
+        raise Refused(f"--path {given.path} is a Delta table: give --format delta")
+    above = store.uri("").rstrip("/")
+    while (above := above.rpartition("/")[0]).count("/") > 2:
+        for name in TABLES:
+            if opened(spark, above).entries(name):
+                raise Refused(
+                    f"--path {given.path} is part of what is listed in {above}/{name}: give that"
+                    " directory as --path, and this part by --partitions"
+                )
+
+
+def _compacted(spark: SparkSession, store: Store, given: SimpleNamespace) -> str:
+    interval = int(str(spark.conf.get(LISTS_EVERY, str(sink_log.INTERVAL))))
+    waiting = 0
+    for journal in list(swapping.pending(store)):
+        waiting += not swapping.carry_out(store, journal, _now_ms(), interval)
+    swapping.clean(store)
+    # The new ones of a swap that waits are no more to go than the old ones.
+    held = {
+        path
+        for journal in swapping.pending(store)
+        for path in (*journal.old, *(end for _, end in journal.new))
+    }
+    done: list[Unit] = []
+    for unit in _units(store, given):
+        if held & {file.path for file in unit.files}:
+            continue
+        if not given.quiet:
+            transient(f"{unit.directory or given.path}: {len(unit.files)} files into {unit.into}")
+        journal = _written(spark, store, unit, given)
+        swapping.decide(store, journal)
+        waiting += not swapping.carry_out(store, journal, _now_ms(), interval)
+        done.append(unit)
+    if waiting:
+        complain(f"of {waiting} swaps the old files stay for now: a later run removes them")
+    return _told(
+        sum(len(unit.files) for unit in done),
+        sum(unit.into for unit in done),
+        len({unit.directory for unit in done}),
+    )
+
+
+def _told(before: int, after: int, directories: int) -> str:
+    if not before:
+        return "there was nothing to make fewer"
+    return f"{before:,} files of {directories:,} directories are {after:,} now"
+
+
+def _units(store: Store, given: SimpleNamespace) -> list[Unit]:
+    return units(
+        swapping.candidates(store),
+        selects=selection(given.partitions),
+        target_bytes=(given.target_mb or TARGET_MB) * MB,
+        before_ms=_now_ms() - int((given.older_than or 0) * 1000),
+    )
+
+
+def _written(spark: SparkSession, store: Store, unit: Unit, given: SimpleNamespace) -> Journal:
+    """The new files, aside and counted, and what is to become of them."""
+    id = uuid.uuid4().hex[:12]
+    where = swapping.staging(id)
+    is_json = given.format == "json"
+    paths = [store.uri(file.path) for file in unit.files]
+    codec = given.codec or (_codec_of(unit) if is_json else DEFAULT_CODEC["parquet"])
+    frame = _read(spark, paths, is_json)
+    writer = frame.coalesce(unit.into).write.option("compression", codec)
+    writer.format("text" if is_json else "parquet").save(store.uri(where))
+    made = sorted(
+        entry.path for entry in store.entries(where) if not entry.name.startswith(("_", "."))
+    )
+    _compare(frame, _read(spark, [store.uri(path) for path in made], is_json), unit, given)
+    new = []
+    for number, path in enumerate(made):
+        match = _SUFFIX.fullmatch(path.rpartition("/")[2])
+        assert match is not None, path
+        suffix = match[1].replace(".txt", ".json")
+        new.append((path, landed_name(unit.directory, id, number, suffix)))
+    return Journal(id, [file.path for file in unit.files], new)
+
+
+def _read(spark: SparkSession, paths: list[str], is_json: bool) -> DataFrame:
+    """Lines of JSON as they are, whatever is in them."""
+    if is_json:
+        return spark.read.text(paths)
+    return spark.read.option("mergeSchema", "true").parquet(*paths)
+
+
+def _codec_of(unit: Unit) -> str:
+    name = unit.files[0].name
+    return next((c for end, c in _JSON_CODECS.items() if name.endswith(end)), "none")
+
+
+def _compare(before: DataFrame, after: DataFrame, unit: Unit, given: SimpleNamespace) -> None:
+    """Refused, with all as it was, where they do not hold the same."""
+    counts = [_counts(frame, given) for frame in (before, after)]
+    if counts[0] != counts[1]:
+        raise Refused(
+            f"{unit.directory or given.path}: what was written does not hold what was read; the"
+            " files are as they were"
+        )
+
+
+def _counts(frame: DataFrame, given: SimpleNamespace) -> Any:
+    if (
+        not given.verify_counts
+        or frame.columns[0] == "value"
+        or not set(COUNTED) <= {*frame.columns}
+    ):
+        return frame.count()
+    groups = frame.groupBy("topic", "partition").agg({"*": "count", "offset": "sum"})
+    return sorted(tuple(row) for row in groups.collect())
+
+
+def _compact_table(given: SimpleNamespace) -> str:
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    from kcli.spark.jobs.delta import address
+
+    try:
+        table = DeltaTable(address(given.path))
+    except TableNotFoundError as error:
+        raise Refused(f"--path {given.path} holds no Delta table") from error
+    selects = selection(given.partitions)
+    before_ms = _now_ms() - int((given.older_than or 0) * 1000)
+    chosen = [
+        one for one in _partitions(table) if selects(one) and _newest_ms(table, one) <= before_ms
+    ]
+    removed = added = directories = 0
+    for one in chosen:
+        if given.dry_run:
+            would(f"compact {_named(one) or given.path}")
+            continue
+        gone, new = _compact_partition(table, one, given)
+        removed, added, directories = removed + gone, added + new, directories + bool(gone)
+    if is_given(given, "vacuum_after") and not given.dry_run:
+        table.vacuum(
+            retention_hours=math.ceil(given.vacuum_after / HOUR_S),
+            dry_run=False,
+            enforce_retention_duration=False,
+        )
+    return "nothing was changed" if given.dry_run else _told(removed, added, directories)
+
+
+def _compact_partition(table: Any, one: dict[str, str], given: SimpleNamespace) -> tuple[int, int]:
+    """How many files are gone and how many new."""
+    table.update_incremental()
+    version, rows = table.version(), _rows(table, one)
+    metrics = table.optimize.compact(
+        partition_filters=[(name, "=", value) for name, value in one.items()] or None,
+        target_size=(given.target_mb or TARGET_MB) * MB,
+    )
+    # Where others have written meanwhile there is nothing to compare with.
+    if table.version() == version + 1 and _rows(table, one) != rows:
+        table.restore(version)
+        raise Refused(f"{_named(one) or given.path}: rows were lost; the table is as it was")
+    return metrics["numFilesRemoved"], metrics["numFilesAdded"]
+
+
+def _partitions(table: Any) -> list[dict[str, str]]:
+    if not table.metadata().partition_columns:
+        return [{}]
+    # One whose value is null no filter of deltalake names: it stays as it is.
+    named = [{**one} for one in table.partitions() if None not in one.values()]
+    return sorted(named, key=_named)
+
+
+def _actions(table: Any, one: dict[str, str]) -> list[dict[str, Any]]:
+    import pyarrow as pa
+
+    rows = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    return [r for r in rows if all(r[f"partition.{name}"] == v for name, v in one.items())]
+
+
+def _newest_ms(table: Any, one: dict[str, str]) -> int:
+    return max((row["modification_time"] for row in _actions(table, one)), default=0)
+
+
+def _rows(table: Any, one: dict[str, str]) -> int:
+    return sum(row["num_records"] for row in _actions(table, one))
+
+
+def _named(one: dict[str, str]) -> str:
+    return "/".join(f"{name}={value}" for name, value in one.items())
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,105 @@
+"""What is made of small files: which go together, and what stands in the journal of a swap.
+
+Pure: names, sizes and times in, plans and texts out.
+
+    date=2026-11-21                  --partitions: directories with this value,
+    date=2026-11-*,hour=0?           like these patterns,
+    date=2026-11-01..2026-11-20      or from the first to the last
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from urllib.parse import unquote
+
+from kcli.spark.jobs.store import Entry
+
+ENOUGH = 0.75
+"""Of the size that is wanted: a file of so much stays as it is."""
+NAME = "compact-"
+"""What a file's name begins with that was made of others."""
+
+Selects = Callable[[Mapping[str, str]], bool]
+
+
+def selection(text: str | None) -> Selects:
+    """Whether a directory with these values is meant; ValueError for what is no such text."""
+    if text is None:
+        return lambda _: True
+    terms = [term.partition("=") for term in text.split(",")]
+    for name, equals, pattern in terms:
+        if not name.strip() or not equals or not pattern.strip():
+            raise ValueError(f"'{text}' is not like date=2026-11-21 or date=2026-11-*,hour=0?")
+    wanted = [(name.strip(), _matcher(pattern.strip())) for name, _, pattern in terms]
+    return lambda values: all(name in values and meant(values[name]) for name, meant in wanted)
+
+
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    first, dots, last = pattern.partition("..")
+    if dots:
+        return lambda value: first <= value <= last
+    return lambda value: fnmatchcase(value, pattern)
+
+
+def values_of(directory: str) -> dict[str, str]:
+    """`date=2026-11-21/hour=05`, read."""
+    parts = (part.partition("=") for part in directory.split("/"))
+    return {unquote(name): unquote(value) for name, equals, value in parts if equals}
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Files of one directory that become fewer."""
+
+    directory: str
+    files: tuple[Entry, ...]
+    into: int
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+def units(
+    files: Iterable[Entry], *, selects: Selects, target_bytes: int, before_ms: int
+) -> list[Unit]:
+    """What is worth it, of files that are not younger than that."""
+    of_directory: dict[str, list[Entry]] = {}
+    for file in files:
+        if file.size < ENOUGH * target_bytes and file.modified_ms <= before_ms:
+            of_directory.setdefault(file.path.rpartition("/")[0], []).append(file)
+    found = []
+    for directory, small in sorted(of_directory.items()):
+        into = max(1, math.ceil(sum(file.size for file in small) / target_bytes))
+        if selects(values_of(directory)) and into < len(small):
+            found.append(Unit(directory, tuple(sorted(small, key=lambda f: f.path)), into))
+    return found
+
+
+@dataclass(frozen=True)
+class Journal:
+    """A swap that has been decided on: from here on it is carried out, however often it is begun.
+
+    `new` pairs where a file was written with where it goes."""
+
+    id: str
+    old: list[str]
+    new: list[tuple[str, str]]
+
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of(cls, text: str) -> Journal:
+        told = json.loads(text)
+        return cls(told["id"], told["old"], [(begin, end) for begin, end in told["new"]])
+
+
+def landed_name(directory: str, id: str, number: int, suffix: str) -> str:
+    """The path of a file that was made of others."""
+    slash = "/" if directory else ""
+    return f"{directory}{slash}{NAME}{id}-{number}{suffix}"

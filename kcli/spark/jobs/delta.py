@@ -1,0 +1,309 @@
+"""Batches of a stream as commits of a Delta table: files by the tasks, the commit by the driver.
+
+The commit names the query and the batch, as Delta's transactions of applications do, and a batch
+that the table knows is not written again.  Files that belong to no commit, which a task leaves that
+was killed, no reader of the table sees; a full vacuum of the table removes them.
+
+A task holds a few files open, and of what it has read little in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+HELD_BYTES = 64 << 20
+"""In memory of a task, before they are written: with many directories, of the largest alone."""
+OPEN_FILES = 64
+MEASURED = ("partition", "offset")
+"""The columns whose least and most stand in the table's log, where there are such."""
+
+
+@dataclass(frozen=True)
+class Landed:
+    """A file, as the table's log is to have it."""
+
+    path: str
+    size: int
+    parts: tuple[str, ...]
+    stats: str
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    query: str
+    batch: int
+    files: list[Landed]
+
+
+class DeltaSink(DataSource):
+    """`writeStream.format("k-delta")`, once registered, with the options path, parts and codec."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "k-delta"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        parts = tuple(name for name in self.options["parts"].split(",") if name)
+        path = address(self.options["path"])
+        writer = StreamWriter(
+            path, to_arrow_schema(schema, timezone="UTC"), parts, self.options["codec"]
+        )
+        writer.prepare()
+        return writer
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, path: str, schema: pa.Schema, parts: tuple[str, ...], codec: str) -> None:
+        self._path = path
+        self._schema = schema
+        self._parts = parts
+        self._codec = codec
+
+    def prepare(self) -> None:
+        """ValueError where there is a table that these rows do not fit in."""
+        table_of(self._path, self._schema, self._parts)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        context = TaskContext.get()
+        assert context is not None
+        query = context.getLocalProperty("sql.streaming.queryId")
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        assert query is not None
+        assert batch is not None
+        if is_done(self._path, query, int(batch)):
+            return Written(query, int(batch), [])
+        with Files(self._path, self._parts, self._codec, int(batch)) as files:
+            for rows in iterator:
+                files.add(rows)
+            return Written(query, int(batch), files.ended())
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        written = [message for message in messages if isinstance(message, Written)]
+        files = [file for message in written for file in message.files]
+        if files and not is_done(self._path, written[0].query, batchId):
+            commit(self._path, self._schema, self._parts, files, written[0].query, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """A commit that failed may have been made all the same, and the files be the table's."""
+        written = [message for message in messages if isinstance(message, Written)]
+        if not written or is_done(self._path, written[0].query, batchId):
+            return
+        store, base = store_of(self._path)
+        for message in written:
+            for file in message.files:
+                store.delete_file(f"{base}/{file.path}")
+
+
+def address(path: str) -> str:
+    """As the libraries of Delta and Arrow have it: Hadoop has names of its own for some stores."""
+    for hadoop, theirs in (("s3a://", "s3://"), ("file://", ""), ("file:", "")):
+        if path.startswith(hadoop):
+            path = theirs + path.removeprefix(hadoop)
+            break
+    return path if "://" in path else os.path.abspath(path)
+
+
+def table_of(path: str, schema: pa.Schema, parts: Sequence[str]) -> Any:
+    """The table; ValueError where there is one of other columns."""
+    from deltalake import DeltaTable, Schema
+
+    table = DeltaTable.create(path, schema, mode="ignore", partition_by=list(parts))
+    there = {field.name: field.type for field in table.schema().fields}
+    ours = {field.name: field.type for field in Schema.from_arrow(schema).fields}
+    if wrong := [name for name, type in ours.items() if there.get(name) != type]:
+        raise ValueError(
+            f"the table {path} has not the columns that land in it: {', '.join(wrong)} is missing"
+            " or of another type; give another --path, or change the table"
+        )
+    if list(table.metadata().partition_columns) != list(parts):
+        raise ValueError(
+            f"the table {path} is partitioned by {', '.join(table.metadata().partition_columns)},"
+            f" not by {', '.join(parts)}: --partition-by is to be as it was"
+        )
+    return table
+
+
+def is_done(path: str, query: str, batch: int) -> bool:
+    from deltalake import DeltaTable
+
+    done = DeltaTable(path).transaction_version(query)
+    return done is not None and done >= batch
+
+
+def commit(
+    path: str,
+    schema: pa.Schema,
+    parts: Sequence[str],
+    files: Sequence[Landed],
+    query: str,
+    batch: int,
+) -> None:
+    from deltalake import CommitProperties, DeltaTable, Transaction
+    from deltalake.transaction import AddAction, RemoveAction
+
+    now_ms = int(time.time() * 1000)
+    actions: list[AddAction | RemoveAction] = [
+        AddAction(
+            path=file.path,
+            size=file.size,
+            partition_values=dict(zip(parts, file.parts, strict=True)),
+            modification_time=now_ms,
+            data_change=True,
+            stats=file.stats,
+        )
+        for file in files
+    ]
+    # Deltalake only notes the transaction, and refuses one of the same name beside it.
+    properties = CommitProperties(app_transactions=[Transaction(query, batch)])
+    DeltaTable(path).create_write_transaction(
+        actions, "append", schema, partition_by=list(parts), commit_properties=properties
+    )
+
+
+class Files:
+    """What a task makes of its rows: a file for each directory, and another where there are too
+    many to hold open."""
+
+    def __init__(self, path: str, parts: tuple[str, ...], codec: str, batch: int) -> None:
+        self._store, self._base = store_of(path)
+        self._parts = parts
+        self._codec = codec
+        self._batch = batch
+        self._open: dict[tuple[str, ...], _File] = {}
+        self._ended: list[Landed] = []
+
+    def __enter__(self) -> Files:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        for file in self._open.values():
+            file.discard()
+        if kind is not None:
+            for landed in self._ended:
+                self._store.delete_file(f"{self._base}/{landed.path}")
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        for parts, rows in runs(batch, self._parts):
+            if parts not in self._open:
+                while len(self._open) >= OPEN_FILES:
+                    self._end(next(iter(self._open)))
+                self._open[parts] = _File(self._store, self._base, self._name(parts), self._codec)
+            self._open[parts].add(rows)
+        while sum(file.held_bytes for file in self._open.values()) >= HELD_BYTES:
+            max(self._open.values(), key=lambda file: file.held_bytes).write()
+
+    def ended(self) -> list[Landed]:
+        for parts in list(self._open):
+            self._end(parts)
+        return self._ended
+
+    def _end(self, parts: tuple[str, ...]) -> None:
+        name, size, stats = self._open[parts].ended()
+        del self._open[parts]
+        self._ended.append(Landed(name, size, parts, stats))
+
+    def _name(self, parts: Sequence[str]) -> str:
+        places = [f"{name}={part}/" for name, part in zip(self._parts, parts, strict=True)]
+        return f"{''.join(places)}part-{self._batch}-{uuid.uuid4()}.parquet"
+
+
+def store_of(path: str) -> tuple[fs.FileSystem, str]:
+    if "://" in path:
+        found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(path)
+        return found
+    return fs.LocalFileSystem(), path
+
+
+def runs(
+    batch: pa.RecordBatch, parts: Sequence[str]
+) -> Iterator[tuple[tuple[str, ...], pa.RecordBatch]]:
+    """The rows of each directory without the columns that it says."""
+    if not batch.num_rows:
+        return
+    rest = batch.select([name for name in batch.schema.names if name not in parts])
+    if not parts:
+        yield (), rest
+        return
+    keys = pc.binary_join_element_wise(*(batch[name] for name in parts), "/")
+    for key in pc.unique(keys).to_pylist():
+        # Mostly all are of one directory.
+        chosen = rest if len(pc.unique(keys)) == 1 else rest.filter(pc.equal(keys, key))
+        yield tuple(key.split("/")), chosen
+
+
+class _File:
+    def __init__(self, store: fs.FileSystem, base: str, name: str, codec: str) -> None:
+        self.held_bytes = 0
+        self._store = store
+        self._name = name
+        self._path = f"{base.rstrip('/')}/{name}"
+        self._codec = codec
+        self._writer: pq.ParquetWriter | None = None
+        self._rows: list[pa.RecordBatch] = []
+        self._stats = _Stats()
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self._rows.append(rows)
+        self.held_bytes += rows.nbytes
+        self._stats.add(rows)
+
+    def ended(self) -> tuple[str, int, str]:
+        """Its name, its size, and the stats."""
+        if self._rows:
+            self.write()
+        assert self._writer is not None
+        self._writer.close()
+        size = self._store.get_file_info(self._path).size
+        return self._name, size, self._stats.text()
+
+    def discard(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._store.delete_file(self._path)
+
+    def write(self) -> None:
+        table = pa.Table.from_batches(self._rows)
+        if self._writer is None:
+            self._store.create_dir(self._path.rpartition("/")[0], recursive=True)
+            self._writer = pq.ParquetWriter(
+                self._path, table.schema, compression=self._codec, filesystem=self._store
+            )
+        self._writer.write_table(table)
+        self._rows, self.held_bytes = [], 0
+
+
+class _Stats:
+    """Of a file, as Delta's log has them."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._least: dict[str, int] = {}
+        self._most: dict[str, int] = {}
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self._rows += rows.num_rows
+        for name in MEASURED:
+            if name in rows.schema.names:
+                found = pc.min_max(rows[name]).as_py()
+                self._least[name] = min(self._least.get(name, found["min"]), found["min"])
+                self._most[name] = max(self._most.get(name, found["max"]), found["max"])
+
+    def text(self) -> str:
+        told = {"numRecords": self._rows, "minValues": self._least, "maxValues": self._most}
+        return json.dumps(told)

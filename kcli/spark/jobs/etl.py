@@ -1,0 +1,241 @@
+"""`k spark-submit etl`: topics through SQL or a function of one's own, to a topic or files."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import click
+
+from kcli.command import Manual, command
+from kcli.options import option, refuse, together
+from kcli.spark.jobs import functions, leftovers, payloads, shared
+from kcli.spark.jobs.ends import for_reading, for_writing
+from kcli.spark.jobs.shaping import (
+    CONSOLE,
+    TOPIC,
+    Target,
+    packed,
+    quoted,
+    target,
+    watermark,
+)
+from kcli.spark.jobs.store import opened
+from kserver.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from kcli.spark.progress import Totals
+
+DONE_WITH, WRITTEN = "What is done", "What is written"
+VIEW, RECORD = "records", "record"
+MODES = ("append", "update", "complete")
+ROWS, DEAD = "rows", "dlq"
+SETTINGS = {
+    # Each keeps a state of its own for aggregates, from the first batch on: few tables of
+    # per-minute counts are worth Spark's two hundred.
+    "spark.sql.shuffle.partitions": "16",
+}
+
+MANUAL = Manual(
+    examples=(
+        (
+            "k spark-submit etl --topics access --value json \\\n"
+            "    --schema 'at timestamp, status int' --watermark at:10m \\\n"
+            '    --sql \'SELECT window(at, "1 minute").start AS minute, status, count(*) AS hits\n'
+            '           FROM records GROUP BY window(at, "1 minute"), status\' \\\n'
+            "    --to topic:access-per-minute --exactly-once --trigger 10s \\\n"
+            "    --checkpoint /lake/_checkpoints/per-minute",
+            "Counts of each minute, as JSON, once its records can be no later than 10 minutes.",
+        ),
+        (
+            "k spark-submit etl --topics access --value string \\\n"
+            "    --sql \"SELECT key, value FROM records WHERE value LIKE '%ERROR%'\" \\\n"
+            "    --to topic:errors --checkpoint /lake/_checkpoints/errors",
+            "Some of the records, as they are.",
+        ),
+        (
+            "k spark-submit etl --topics orders --value msgpack --schema 'id bigint, sum int' \\\n"
+            "    --dlq orders-dead --py clean:orders --to parquet:/lake/orders-clean \\\n"
+            "    --checkpoint /lake/_checkpoints/orders-clean",
+            "A function orders(frame) of clean.py, to files; what is no such value is put aside.",
+        ),
+    ),
+    differences=("Kafka's scripts have no such command.",),
+    see_also=("k-spark-submit", "k-spark-submit-land", "k-spark(7)"),
+)
+
+
+@command(manual=MANUAL)
+@together(
+    shared.topics,
+    payloads.value(
+        "What values are: raw their bytes, string their text; json and msgpack have the fields "
+        "that --schema names, each a column.  Default: raw.",
+    ),
+    payloads.schema,
+    option(
+        "--dlq",
+        "Put records that cannot be decoded, and rows that cannot be written, into this topic, "
+        "with the reason in their headers, and go on.  Default: the job fails at the first.",
+        "TOPIC",
+        section=payloads.DECODED,
+    ),
+    option(
+        "--sql",
+        "A query of Spark's SQL over the view records, or @ and a file that holds one.  One of "
+        "--sql and --py is required.",
+        "QUERY",
+        section=DONE_WITH,
+    ),
+    option(
+        "--py",
+        "A function that is given the frame of records and returns another, of a module that can "
+        "be imported or of a file, which is sent to the executors: clean.py:errors.",
+        "MODULE:FUNCTION",
+        section=DONE_WITH,
+    ),
+    option(
+        "--watermark",
+        "A column of times, and how much later than the latest of them a row may come and still be "
+        "counted: at:10m.  Windows are written and forgotten when they are older than that.",
+        "COLUMN:TIME",
+        section=DONE_WITH,
+    ),
+    option(
+        "--to",
+        "A topic, files in a directory, or console, which prints rows; required.",
+        "topic:NAME|parquet:DIRECTORY|json:DIRECTORY|console",
+        section=WRITTEN,
+    ),
+    option(
+        "--output-mode",
+        "append writes a row once and for good, update each time that it has changed, complete all "
+        "rows each time.  Files take append.  Default: append.",
+        "|".join(MODES),
+        type=click.Choice(MODES),
+        section=WRITTEN,
+    ),
+    option(
+        "--exactly-once",
+        "Write to the topic in transactions, so that no row is there twice for those who read "
+        "committed ones.  Files are always exactly once.",
+        section=WRITTEN,
+    ),
+    shared.stream,
+    shared.cluster,
+    shared.quiet,
+)
+def etl(given: SimpleNamespace) -> int:
+    """Transforms what topics hold, and writes it to a topic or as files.
+
+    The view records has the fields that --schema names as columns, and the columns of the source k:
+    key, value (the bytes, or the text of string), topic, partition, offset, timestamp,
+    timestampType and headers.  Where a field has the name of one of these it takes its place, and a
+    struct record has all of the source's, as in record.timestamp.
+
+    To a topic, a column value is the value of a record, and other columns but key, partition,
+    headers and timestamp are passed over.  Without one, all columns but those, and topic, are the
+    value, as a JSON object; fields that are null are left out.  Structs, arrays and maps are
+    written as JSON, other types as text.  A column partition says where a record goes, else its key
+    does; it has the time of a column timestamp, else that of the write.
+
+    How far the job has come, and what it has counted so far, is in --checkpoint.  Another query
+    takes another checkpoint.
+    """
+    summary = shared.Summary(quiet=given.quiet)
+    with shared.session(SETTINGS) as spark:
+        status, totals = transformed(spark, given)
+    done = [f"{shared.number(totals[ROWS], 'row')} written to {given.to}"]
+    if DEAD in totals:
+        done.append(f"{shared.number(totals[DEAD], 'dead letter')} in {given.dlq}")
+    summary.tell(", ".join(done))
+    return status
+
+
+def check(given: SimpleNamespace) -> None:
+    if (given.sql is None) == (given.py is None):
+        refuse("say what is to be done: --sql QUERY or --py MODULE:FUNCTION")
+    if not given.to:
+        refuse("say where rows go: --to topic:NAME, parquet:DIRECTORY, json:DIRECTORY or console")
+    shared.check_stream(given)
+    payloads.check(given)
+    payloads.text_of("--sql", given.sql)
+    try:
+        to = target(given.to)
+        if given.watermark is not None:
+            watermark(given.watermark)
+    except ConfigError as error:
+        refuse(str(error))
+    if given.py is not None:
+        functions.named("--py", given.py)
+    if given.exactly_once and to.kind == CONSOLE:
+        refuse("--exactly-once is for a topic: the console forgets what it has printed")
+    if not to.is_topic and to.kind != CONSOLE and given.output_mode not in (None, "append"):
+        refuse(
+            f"--output-mode {given.output_mode} is for a topic or the console: files take append"
+        )
+
+
+def transformed(spark: SparkSession, given: SimpleNamespace) -> tuple[int, dict[str, Totals]]:
+    """The status, and what each query has done."""
+    options = for_reading(shared.source_options(given)) | {"includeHeaders": "true"}
+    read = payloads.decoded(spark.readStream.format("k").options(**options).load(), given)
+    rows = _records(payloads.sound(read, fails=given.dlq is None), given)
+    if given.watermark is not None:
+        rows = rows.withWatermark(*watermark(given.watermark))
+    if given.py is None:
+        done = _query(spark, rows, given)
+    else:
+        done = functions.function(spark, "--py", given.py)(rows)
+    writers = {ROWS: _writer(done, target(given.to), ROWS, given)}
+    if given.dlq is not None:
+        dead = payloads.dead_letters(read)
+        writers[DEAD] = _writer(dead, Target(TOPIC, given.dlq), DEAD, given)
+    to = target(given.to)
+    if not to.is_topic and to.kind != CONSOLE:
+        leftovers.check_own(opened(spark, to.name), opened(spark, f"{given.checkpoint}/{ROWS}"))
+    queries = {name: shared.settled(writer.start) for name, writer in writers.items()}
+    return shared.follow(queries, quiet=given.quiet)
+
+
+def _records(frame: DataFrame, given: SimpleNamespace) -> DataFrame:
+    """The columns of the view."""
+    own = [name for name in frame.columns if name not in ("data", "reason")]
+    if (given.value or payloads.RAW) not in payloads.WITH_SCHEMA:
+        return frame.selectExpr(*("data AS value" if name == "value" else name for name in own))
+    fields = frame.select("data.*").columns
+    kept = [name for name in own if name not in fields]
+    hidden = len(kept) < len(own) and RECORD not in fields
+    record = [f"struct({', '.join(own)}) AS {RECORD}"] if hidden else []
+    return frame.selectExpr(*kept, *(f"data.{quoted(name)}" for name in fields), *record)
+
+
+def _query(spark: SparkSession, rows: DataFrame, given: SimpleNamespace) -> DataFrame:
+    rows.createOrReplaceTempView(VIEW)
+    text = payloads.text_of("--sql", given.sql)
+    assert text is not None
+    return spark.sql(text.strip().removesuffix(";"))
+
+
+def _writer(frame: DataFrame, to: Target, name: str, given: SimpleNamespace) -> DataStreamWriter:
+    """Of the query that takes the rows."""
+    if to.is_topic and name == ROWS:
+        frame = frame.selectExpr(*packed({c.name: c.dataType.simpleString() for c in frame.schema}))
+    writer = shared.counted(frame).writeStream.queryName(name).trigger(**shared.trigger(given))
+    writer = writer.option("checkpointLocation", f"{given.checkpoint}/{name}")
+    if name == ROWS:
+        writer = writer.outputMode(given.output_mode or MODES[0])
+    if not to.is_topic:
+        writer = writer.format(to.kind)
+        return writer if to.kind == CONSOLE else writer.option("path", to.name)
+    options = {**for_writing(shared.client_options_of(given)), "topic": to.name}
+    if given.exactly_once or name == DEAD:
+        options["exactlyOnce"] = "true"
+    if "timestamp" in frame.columns:
+        options["keepTimestamps"] = "true"
+    if given.dlq is not None and name == ROWS:
+        options["dlqTopic"] = given.dlq
+    return writer.format("k").options(**options)

@@ -1,0 +1,323 @@
+"""`k spark-submit land`: topics to files, a directory for each hour or day.
+
+Each place that rows go to has a query with a checkpoint of its own: `landed`, `late`, `dlq`.  Each
+reads the topics, and takes the rows that are its own.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import click
+
+from kcli.command import Duration, Manual, command
+from kcli.options import is_given, option, refuse, together
+from kcli.spark.jobs import leftovers, payloads, shared
+from kcli.spark.jobs.ends import for_reading, for_writing
+from kcli.spark.jobs.landing import (
+    CODECS,
+    DEFAULT_CODEC,
+    EVENT_TIME,
+    PARTITIONS,
+    is_field,
+    late_sql,
+    source_of_time,
+    time_sql,
+    undecoded_sql,
+)
+from kcli.spark.jobs.store import Store, opened
+from kcli.spark.progress import Totals
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+WRITTEN = "What is written"
+
+FORMATS = tuple(CODECS)
+LATE_AFTER_S = 3600.0
+LANDED, LATE, DLQ = "landed", "late", "dlq"
+FILES_A_CORE = 4
+"""At most, of a batch and of each of its directories."""
+
+SETTINGS = {
+    # What other readers know; Spark's own default is a type that Parquet has given up.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+
+MANUAL = Manual(
+    examples=(
+        (
+            "k spark-submit land --topics orders --path /lake/orders --partition-by hour \\\n"
+            "    --checkpoint /lake/_checkpoints/orders",
+            "What is there and has not landed yet; run it from cron.",
+        ),
+        (
+            "k spark-submit land --topics orders --path /lake/orders --partition-by hour \\\n"
+            "    --value json --schema 'id bigint, at timestamp' --event-time at \\\n"
+            "    --late-path /lake/orders-late --late-after 30m --dlq orders-dead \\\n"
+            "    --checkpoint /lake/_checkpoints/orders",
+            "By the time in the value; what comes too late or is no such value is put aside.",
+        ),
+        (
+            "k spark-submit land --pattern 'logs-.*' --format delta --path /lake/logs \\\n"
+            "    --partition-by day --trigger 30s --checkpoint /lake/_checkpoints/logs",
+            "A Delta table, a commit every 30 seconds until Ctrl-C.",
+        ),
+    ),
+    differences=("Kafka's scripts have no such command.",),
+    see_also=("k-spark-submit", "k-spark(7)"),
+)
+
+
+@command(manual=MANUAL)
+@together(
+    shared.topics,
+    payloads.value(
+        "What values are: raw lands their bytes, string their text, json and msgpack the fields "
+        "that --schema names, as a column value with these in it.  Default: raw.",
+    ),
+    payloads.schema,
+    option(
+        "--event-time",
+        "Where a row's time stands: a field of the value, such as at or order.at, or header:NAME.  "
+        "A number is in ms since 1970, a text that or a date and time, in UTC without a zone.  "
+        "Default: the record's timestamp, which also stands in for a record without value.",
+        "FIELD",
+        section=payloads.DECODED,
+    ),
+    option(
+        "--dlq",
+        "Put records that cannot be decoded, or have no event time, into this topic, with the "
+        "reason in their headers, and go on; exactly once.  Default: the job fails at the first.",
+        "TOPIC",
+        section=payloads.DECODED,
+    ),
+    option("--path", "The directory that rows land in; required.", "DIRECTORY", section=WRITTEN),
+    option(
+        "--format",
+        f"{', '.join(FORMATS)}.  Default: {FORMATS[0]}.",
+        "FORMAT",
+        type=click.Choice(FORMATS),
+        section=WRITTEN,
+    ),
+    option(
+        "--partition-by",
+        "A directory for each day, date=2026-11-22, or for each hour, date=2026-11-22/hour=05, of "
+        "the event time, in UTC.  Default: none, all in one directory.",
+        "|".join(PARTITIONS),
+        type=click.Choice(tuple(PARTITIONS)),
+        section=WRITTEN,
+    ),
+    option(
+        "--late-path",
+        "Land rows that are late here, in directories like the others'.  Late is a row whose "
+        "record was written, as its timestamp says, --late-after or more after the hour or day of "
+        "its event time ended.  Default: they land with the others.",
+        "DIRECTORY",
+        section=WRITTEN,
+    ),
+    option(
+        "--late-after",
+        f"How long after its end an hour or day is closed.  Default: {LATE_AFTER_S:.0f}s.",
+        "TIME",
+        type=Duration(),
+        section=WRITTEN,
+    ),
+    option(
+        "--codec",
+        f"none, snappy, gzip, lz4 or zstd; of json none, gzip or bzip2.  Default: "
+        f"{DEFAULT_CODEC['parquet']}, of json {DEFAULT_CODEC['json']}.",
+        "CODEC",
+        section=WRITTEN,
+    ),
+    shared.stream,
+    shared.cluster,
+    shared.quiet,
+)
+def land(given: SimpleNamespace) -> int:
+    """Writes what topics hold as files, each record once.
+
+    Columns are key, value, topic, partition, offset, timestamp, timestampType and headers, as the
+    source k has them, but for the value as --value says.  In json, bytes are in base64.
+
+    Rows, late rows and dead letters are each the work of a query, with a checkpoint under
+    --checkpoint and a pass of its own over the topics.  Each is exactly once: however often a run
+    is killed, the next one goes on as if it had not been.  They do not wait for each other, so for
+    a while one may be further than another.
+
+    In parquet and json the list of files in _spark_metadata says what has landed; Spark reads by
+    it.  Others see all files, among them those that a killed run has left; the next run removes
+    them when it has done that run's work.  Nothing but this job may write to the directory, but for
+    k spark-submit compact.
+
+    A batch makes at most four files for each processor, and as many for each hour or day in it:
+    of many partitions a task reads several.
+
+    In delta a batch is a commit of the table's, which names the query and the batch, and a batch
+    that the table has is not written again.
+    """
+    summary = shared.Summary(quiet=given.quiet)
+    with shared.session(SETTINGS) as spark:
+        status, totals = landed(spark, given)
+    done = [_done(name, one, given) for name, one in totals.items()]
+    batches = sum(one.batches for one in totals.values())
+    summary.tell(f"{', '.join(done)}, {batches:,} {'batch' if batches == 1 else 'batches'}")
+    return status
+
+
+def check(given: SimpleNamespace) -> None:
+    if not given.path:
+        refuse("say where rows are to land: --path DIRECTORY")
+    shared.check_stream(given)
+    _check_values(given)
+    _check_late(given)
+    codecs = CODECS[given.format or FORMATS[0]]
+    if given.codec is not None and given.codec not in codecs:
+        refuse(f"--codec of {given.format or FORMATS[0]} is {', '.join(codecs)}, not {given.codec}")
+
+
+def _check_values(given: SimpleNamespace) -> None:
+    payloads.check(given)
+    if given.event_time is None:
+        return
+    if not is_field(given.event_time):
+        refuse(f"--event-time is a field, such as order.at, or header:NAME, not {given.event_time}")
+    if not given.event_time.startswith("header:") and not given.schema:
+        refuse("--event-time FIELD takes --value json or msgpack, and header:NAME takes none")
+
+
+def _check_late(given: SimpleNamespace) -> None:
+    if is_given(given, "late_after") and not given.late_path:
+        refuse("--late-after takes --late-path, where late rows land")
+    if not given.late_path:
+        return
+    if not given.event_time:
+        refuse("--late-path takes --event-time: by the record's own timestamp none is ever late")
+    if not given.partition_by:
+        refuse("--late-path takes --partition-by: late is what comes after its hour or day")
+    late, path = (f"{one.rstrip('/')}/" for one in (given.late_path, given.path))
+    if late.startswith(path) or path.startswith(late):
+        refuse("--late-path and --path are the same directory, or one lies in the other")
+
+
+def landed(spark: SparkSession, given: SimpleNamespace) -> tuple[int, dict[str, Totals]]:
+    """The status, and what each query has done."""
+    rows = _rows(spark, given)
+    totals = {name: Totals() for name in _queries(given)}
+    writers = {name: _writer(rows, name, given) for name in totals}
+    for name in _listed(given):
+        leftovers.check_own(_landing(spark, name, given), _checkpoint(spark, name, given))
+    # Readers who do not go by Spark's list are to see each row once too.
+    for name in _listed(given):
+        if not leftovers.is_under_way(_checkpoint(spark, name, given)):
+            continue
+        rest = {name: shared.settled(writers[name].trigger(availableNow=True).start)}
+        status, _ = shared.follow(rest, quiet=given.quiet, totals=totals)
+        if status:
+            return status, totals
+        _clean(spark, name, given)
+    queries = {
+        name: shared.settled(writer.trigger(**shared.trigger(given)).start)
+        for name, writer in writers.items()
+    }
+    status, _ = shared.follow(queries, quiet=given.quiet, totals=totals)
+    if leftovers.tasks_failed(spark):
+        for name in _listed(given):
+            _clean(spark, name, given)
+    return status, totals
+
+
+def _listed(given: SimpleNamespace) -> list[str]:
+    """The queries whose files stand in a list of Spark's."""
+    return [name for name in _queries(given) if name != DLQ and given.format != "delta"]
+
+
+def _checkpoint(spark: SparkSession, name: str, given: SimpleNamespace) -> Store:
+    return opened(spark, f"{given.checkpoint}/{name}")
+
+
+def _landing(spark: SparkSession, name: str, given: SimpleNamespace) -> Store:
+    return opened(spark, given.late_path if name == LATE else given.path)
+
+
+def _clean(spark: SparkSession, name: str, given: SimpleNamespace) -> None:
+    leftovers.removed(_landing(spark, name, given), _checkpoint(spark, name, given))
+
+
+def _queries(given: SimpleNamespace) -> list[str]:
+    return [LANDED, *([LATE] if given.late_path else []), *([DLQ] if given.dlq else [])]
+
+
+def _done(name: str, totals: Totals, given: SimpleNamespace) -> str:
+    if name == DLQ:
+        return f"{shared.number(totals, 'dead letter')} in {given.dlq}"
+    if name == LATE:
+        return f"{shared.number(totals, 'late row')} in {given.late_path}"
+    return f"{shared.number(totals, 'row')} landed in {given.path}"
+
+
+def _rows(spark: SparkSession, given: SimpleNamespace) -> DataFrame:
+    """What the topics hold: `data`, or the `reason` that there is none; the time of the row, and
+    whether it is late."""
+    from pyspark.sql import functions as f
+
+    options = for_reading(shared.source_options(given)) | {"includeHeaders": "true"}
+    frame = spark.readStream.format("k").options(**options).load()
+    frame = payloads.decoded(frame, given)
+    if given.event_time is None:
+        frame = frame.withColumn(EVENT_TIME, f.col("timestamp"))
+    else:
+        source = source_of_time(given.event_time)
+        kind = frame.selectExpr(f"{source} AS source").schema["source"].dataType.typeName()
+        time = f"CASE WHEN value IS NULL THEN timestamp ELSE {time_sql(source, kind)} END"
+        frame = frame.withColumn(EVENT_TIME, f.expr(time))
+        lacking = f.when(f.col(EVENT_TIME).isNull(), f.lit(f"it has no time in {given.event_time}"))
+        frame = frame.withColumn("reason", f.coalesce("reason", lacking))
+    late_after_s = LATE_AFTER_S if given.late_after is None else given.late_after
+    late = late_sql(given.partition_by, late_after_s) if given.late_path else "false"
+    return frame.withColumn("late", f.expr(late))
+
+
+def _writer(rows: DataFrame, name: str, given: SimpleNamespace) -> DataStreamWriter:
+    """Of the query that takes its rows."""
+    if name == DLQ:
+        writer = _dead_letters(rows, given)
+    else:
+        writer = _files(rows, name, given)
+    writer = writer.queryName(name)
+    return writer.option("checkpointLocation", f"{given.checkpoint}/{name}")
+
+
+def _files(rows: DataFrame, name: str, given: SimpleNamespace) -> DataStreamWriter:
+    undecoded = "false" if given.dlq else undecoded_sql(payloads.WITHOUT_DLQ)
+    own = "late" if name == LATE else "NOT late"
+    frame = rows.where(f"CASE WHEN reason IS NOT NULL THEN {undecoded} ELSE {own} END")
+    parts = PARTITIONS.get(given.partition_by, {})
+    columns = ["data AS value" if column == "value" else column for column in COLUMNS]
+    frame = shared.counted(
+        frame.selectExpr(*columns, *(f"{sql} AS {c}" for c, sql in parts.items()))
+    )
+    # Each task writes a file, which costs more than a thousand rows in it do: of hundreds of
+    # partitions a task takes several.
+    frame = frame.coalesce(FILES_A_CORE * frame.sparkSession.sparkContext.defaultParallelism)
+    format = given.format or FORMATS[0]
+    path = given.late_path if name == LATE else given.path
+    codec = given.codec or DEFAULT_CODEC[format]
+    if format == "delta":
+        from kcli.spark.jobs.delta import DeltaSink
+
+        frame.sparkSession.dataSource.register(DeltaSink)
+        options = {"path": path, "parts": ",".join(parts), "codec": codec}
+        return frame.writeStream.format(DeltaSink.name()).options(**options)
+    writer = frame.writeStream.format(format).option("path", path).option("compression", codec)
+    return writer.partitionBy(*parts) if parts else writer
+
+
+def _dead_letters(rows: DataFrame, given: SimpleNamespace) -> DataStreamWriter:
+    frame = shared.counted(payloads.dead_letters(rows))
+    options = for_writing(shared.client_options_of(given))
+    writer = frame.writeStream.format("k").options(**options).option("topic", given.dlq)
+    return writer.option("exactlyOnce", "true")

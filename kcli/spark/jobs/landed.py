@@ -1,0 +1,113 @@
+"""What has landed: files of Parquet or JSON, or a Delta table, as a frame of records.
+
+Their columns are those of the data source, whatever the directories are made by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kcli.options import Refused
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+FORMATS = ("parquet", "json", "delta")
+
+
+def landed(
+    spark: SparkSession,
+    path: str,
+    format: str,
+    columns: Sequence[str],
+    optional: Sequence[str] = (),
+    *,
+    texts: bool = False,
+    gaps: bool = False,
+) -> DataFrame:
+    """These columns of it, and the optional ones that are there; values were landed as `texts`, or
+    as bytes.
+
+    Refused where there is nothing, or a column is not there or of another type.  With `gaps` there
+    may be nothing yet, and files may have been taken away: there are no rows of these.
+    """
+    from pyspark.errors import AnalysisException
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    from kcli.spark.source import COLUMNS, HEADERS
+
+    types = {field.name: field for field in [*COLUMNS, HEADERS]}
+    try:
+        opened = _open(spark, path, format, gaps=gaps)
+    except AnalysisException as error:
+        is_empty = "UNABLE_TO_INFER_SCHEMA" in str(error)
+        # A table says which of its files is gone.
+        if format == "delta" or not (is_empty or "PATH_NOT_FOUND" in str(error)):
+            raise
+        if not (is_empty and gaps):
+            raise Refused(f"--path {path} holds nothing in the format {format}") from error
+        opened = None
+    if opened is None:
+        return spark.createDataFrame([], StructType([types[name] for name in columns]))
+    inferred = opened.schema
+    found = inferred.names
+    if lacking := [name for name in columns if name not in found]:
+        raise Refused(
+            f"--path {path} has no column {', '.join(lacking)}, only {', '.join(found)}: it takes"
+            " files that hold records as the job land writes them"
+        )
+    wanted = [*columns, *(name for name in optional if name in found)]
+    if texts:
+        types["value"] = StructField("value", StringType())
+    # JSON has texts for both.
+    there = inferred["value"].dataType if "value" in wanted else None
+    if there is not None and format != "json" and there != types["value"].dataType:
+        raise Refused(
+            f"--path {path} has values as {there.simpleString()}, not"
+            f" {types['value'].dataType.simpleString()}: records are whole where land was told"
+            " --value raw or string, and this job the same"
+        )
+    schema = StructType([types[name] for name in wanted])
+    again = _open(spark, path, format, schema, gaps=gaps)
+    assert again is not None
+    return again.select(*wanted)
+
+
+def _open(
+    spark: SparkSession,
+    path: str,
+    format: str,
+    schema: StructType | None = None,
+    *,
+    gaps: bool,
+) -> DataFrame | None:
+    """None where a Delta table has no files, and may have `gaps`."""
+    reader = spark.read if schema is None else spark.read.schema(schema)
+    reader = reader.option("ignoreMissingFiles", str(gaps).lower())
+    if format != "delta":
+        return reader.format(format).load(path)
+    files = _files_of(path, gaps=gaps)
+    if files:
+        return reader.option("basePath", path).parquet(*files)
+    if gaps:
+        return None
+    raise Refused(f"--path {path} is a Delta table without any file")
+
+
+def _files_of(path: str, *, gaps: bool) -> list[str]:
+    """Of the table's newest version; with `gaps` those of them that are there."""
+    try:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+    except ImportError as error:
+        raise Refused(
+            "the format delta takes the package deltalake: pip install 'k-kafka[spark]'"
+        ) from error
+    try:
+        table = DeltaTable(path)
+        gone = tuple(table.repair(dry_run=True)["files_removed"]) if gaps else ()
+        return [file for file in table.file_uris() if not file.endswith(gone)]
+    except TableNotFoundError as error:
+        raise Refused(f"--path {path} holds no Delta table") from error

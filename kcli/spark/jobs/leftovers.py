@@ -1,0 +1,64 @@
+"""Files that a killed run or task left: Spark's list does not have them, and others see them; and
+directories that are another query's.
+
+They are told by what is not in the list, at a moment when no batch is under way: files that are
+there before that moment, and not in the list after it, are of no batch that will ever be.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kcli.options import Refused
+from kcli.spark.jobs import sink_log
+from kcli.spark.jobs.store import Store, data_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def is_under_way(checkpoint: Store) -> bool:
+    """Whether a batch of this query was begun and has not ended: it is, or was killed."""
+    begun, ended = (
+        max(sink_log.batches(entry.name for entry in checkpoint.entries(name)), default=-1)
+        for name in ("offsets", "commits")
+    )
+    return begun > ended
+
+
+def check_own(store: Store, checkpoint: Store) -> None:
+    """Refused where another query has landed: its batches have the numbers that this one's would
+    have, and Spark would pass over them without a word."""
+    if sink_log.batches(entry.name for entry in store.entries(sink_log.DIRECTORY)) and not (
+        checkpoint.entries("offsets")
+    ):
+        raise Refused(
+            f"{store.root} is what a query with another checkpoint has written, and"
+            f" {checkpoint.root} is new: give that checkpoint, or another directory to write to"
+        )
+
+
+def removed(store: Store, checkpoint: Store) -> int:
+    """How many were removed."""
+    files = [f"{store.root}/{file.path}" for file in data_files(store)]
+    if is_under_way(checkpoint):
+        return 0
+    log = {entry.name for entry in store.entries(sink_log.DIRECTORY)}
+    names = sink_log.read_by(log)
+    texts = [store.read(f"{sink_log.DIRECTORY}/{name}") for name in names]
+    listed = [one.path for text in texts for one in sink_log.parse(text)]
+    found = sink_log.leftovers(files, listed) if names else []
+    for path in found:
+        store.delete(path.removeprefix(f"{store.root}/"))
+    return len(found)
+
+
+def tasks_failed(spark: SparkSession) -> bool:
+    """Whether any did, of those that this session remembers."""
+    context = spark.sparkContext._jsc
+    assert context is not None
+    executors = context.sc().statusStore().executorList(False)
+    return any(
+        executors.apply(n).failedTasks() or not executors.apply(n).isActive()
+        for n in range(executors.size())
+    )

@@ -1,0 +1,103 @@
+"""A Pace for the tasks of a whole job: the driver keeps it, tasks ask over the network.
+
+    with pacing_server(per_s, host) as address:
+        frame.withColumn("value", arrow_udf(paced(address), "binary")("value"))
+
+A task asks before each chunk of rows and waits for as long as it is told.  Who does not know the
+secret is not answered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import secrets
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from kcli.spark.jobs.pacing import Pace
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ANSWER_S = 60
+LOOK_EVERY_S = 0.05
+MOST_BYTES = 100
+"""Of a line."""
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+    secret: str
+
+
+@contextlib.contextmanager
+def pacing_server(per_s: float, host: str) -> Iterator[Address]:
+    """Asked at `host` as long as this lasts."""
+    secret = secrets.token_hex(16)
+    pace, lock = Pace(per_s), threading.Lock()
+
+    def take(count: int) -> float:
+        with lock:
+            return pace.take(count, time.monotonic())
+
+    class Asked(socketserver.StreamRequestHandler):
+        timeout = None
+
+        def handle(self) -> None:
+            if not hmac.compare_digest(self.rfile.readline(MOST_BYTES).strip(), secret.encode()):
+                return
+            while line := self.rfile.readline(MOST_BYTES):
+                self.wfile.write(b"%.9f\n" % take(int(line)))
+
+    with _Server((host, 0), Asked) as server:
+        thread = threading.Thread(
+            target=server.serve_forever, args=(LOOK_EVERY_S,), name="pace", daemon=True
+        )
+        thread.start()
+        try:
+            yield Address(host, server.server_address[1], secret)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A task that has gone, or a stranger: nothing to tell."""
+
+
+def paced(address: Address) -> Callable[[Iterator[pa.Array]], Iterator[pa.Array]]:
+    """What a task does with a column of its rows, a chunk at a time: it hands them on in time."""
+
+    def pace(chunks: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        with _asking(address) as wait_for:
+            for rows in chunks:
+                time.sleep(wait_for(len(rows)))
+                yield rows
+
+    return pace
+
+
+@contextlib.contextmanager
+def _asking(address: Address) -> Iterator[Callable[[int], float]]:
+    with (
+        socket.create_connection(address[:2], timeout=ANSWER_S) as connection,
+        connection.makefile("rwb") as lines,
+    ):
+        lines.write(f"{address.secret}\n".encode())
+
+        def ask(count: int) -> float:
+            lines.write(b"%d\n" % count)
+            lines.flush()
+            return float(lines.readline(MOST_BYTES))
+
+        yield ask

@@ -1,0 +1,78 @@
+"""Payloads: what jobs are told of values, --value and --schema, and what becomes of values that are
+none of these: they fail the job, or are dead letters with --dlq.
+
+Needs no Spark before a frame is handed in.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kcli.options import Refused, option, refuse
+from kcli.spark.dead_letters import marked_sql
+from kcli.spark.jobs.landing import undecoded_sql
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+DECODED = "Values"
+RAW = "raw"
+WITH_SCHEMA = ("json", "msgpack")
+FORMATS = (RAW, "string", *WITH_SCHEMA)
+WITHOUT_DLQ = "; --dlq TOPIC puts such records aside"
+
+schema = option(
+    "--schema",
+    "The fields of values in json or msgpack: 'id bigint, at timestamp' or Spark's JSON of a "
+    "schema, or @ and a file that holds one.",
+    "SCHEMA",
+    section=DECODED,
+)
+
+
+def value(help: str) -> Any:
+    """Declares --value; `help` says what each does."""
+    return option("--value", help, "|".join(FORMATS), type=click.Choice(FORMATS), section=DECODED)
+
+
+def check(given: SimpleNamespace) -> None:
+    format = given.value or RAW
+    if format in WITH_SCHEMA and not given.schema:
+        refuse(f"--value {format} takes --schema, such as 'id bigint, at timestamp'")
+    if format not in WITH_SCHEMA and given.schema:
+        refuse(f"--schema is for --value json and msgpack, not {format}")
+    text_of("--schema", given.schema)
+
+
+def text_of(option: str, text: str | None) -> str | None:
+    """Itself, or what is in the file that it names after @."""
+    if text is None or not text.startswith("@"):
+        return text
+    try:
+        with open(text[1:], encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"{option} {text}: {getattr(error, 'strerror', error)}") from error
+
+
+def decoded(frame: DataFrame, given: SimpleNamespace) -> DataFrame:
+    """With the columns `data`, and `reason` where it is not what it should be."""
+    from kcli.spark import values
+
+    return values.decoded(frame, given.value or RAW, text_of("--schema", given.schema))
+
+
+def sound(frame: DataFrame, *, fails: bool) -> DataFrame:
+    """What could be decoded; the query fails at the first that could not, if it `fails`."""
+    failed = undecoded_sql(WITHOUT_DLQ) if fails else "false"
+    return frame.where(f"CASE WHEN reason IS NULL THEN true ELSE {failed} END")
+
+
+def dead_letters(frame: DataFrame) -> DataFrame:
+    """What could not be decoded, as it is written."""
+    headers = marked_sql(reason="reason", topic="topic", partition="partition", offset="offset")
+    letters = frame.where("reason IS NOT NULL")
+    return letters.selectExpr("key", "value", f"{headers} AS headers")

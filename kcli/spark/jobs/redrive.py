@@ -1,0 +1,164 @@
+"""`k spark-submit redrive`: dead letters sent back to the topics that they were for."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from kcli.command import Duration, Manual, command
+from kcli.options import INT, dry_run, option, refuse, together
+from kcli.rows.listing import Format, formatted, rows
+from kcli.rows.shapes import Field, Shape
+from kcli.spark.jobs import functions, shared
+from kcli.spark.jobs.redriving import Redrive, redriven
+from kcli.spark.options import batch_options
+from kcli.statuses import DONE
+
+LETTERS, WRITTEN = "Which letters", "What is written"
+WAIT_S = 60.0
+
+SHAPE = Shape(
+    "k.spark-submit.redrive",
+    1,
+    "Dead letters for one topic with one reason, of those that were not sent back before.",
+    (
+        Field("topic", "string or null", "The topic that they go to; null where none is known."),
+        Field("reason", "string or null", "Why they are dead; null where they do not say."),
+        Field("sent", "integer", "Letters that are sent back."),
+        Field("passed_over", "integer", "Letters that --filter leaves out; they stay."),
+        Field(
+            "given_up",
+            "integer",
+            "Letters that were sent back --max-attempts times before; they stay.",
+        ),
+        Field("unaddressed", "integer", "Letters that name no topic, without --to; they stay."),
+        Field(
+            "cut",
+            "integer",
+            "Letters that hold only the beginning of their record, which was too large for their "
+            "topic; they stay.",
+        ),
+    ),
+)
+
+MANUAL = Manual(
+    examples=(
+        (
+            "k spark-submit redrive --dlq orders-dead --dry-run",
+            "How many dead letters there are, by topic and reason.",
+        ),
+        (
+            "k spark-submit redrive --dlq orders-dead --filter \"reason LIKE '%too large%'\" \\\n"
+            "    --max-attempts 3",
+            "Those of one kind, to where they were for, after what stopped them has been mended.",
+        ),
+        (
+            "k spark-submit redrive --dlq orders-dead --fix mend:orders --to orders",
+            "All, as a function makes them: it is given the frame of letters and returns another.",
+        ),
+    ),
+    differences=("Kafka's scripts have no such command.",),
+    see_also=("k-spark-submit", "k-spark-submit-etl", "k-spark-submit-land", "k-spark(7)"),
+)
+
+
+@command(manual=MANUAL)
+@together(
+    option("--dlq", "The topic of the dead letters; required.", "TOPIC", section=LETTERS),
+    option(
+        "--filter",
+        "Only letters for which this condition of SQL holds, over the columns reason, topic, "
+        "partition, offset and timestamp (what their headers say of where they were), attempts, "
+        "key, value, header (all headers by name, as texts) and letter (a struct: the partition, "
+        "offset and timestamp of the letter itself).",
+        "CONDITION",
+        section=LETTERS,
+    ),
+    option(
+        "--max-attempts",
+        "Letters that were sent back so often, and died again, stay where they are.",
+        "N",
+        type=INT,
+        section=LETTERS,
+    ),
+    option(
+        "--wait",
+        "How long to wait for transactions that are open in the topic.  Default: 60s.",
+        "TIME",
+        type=Duration(),
+        section=LETTERS,
+    ),
+    option(
+        "--fix",
+        "A function that is given the frame of the letters that are to be sent, with the columns "
+        "of --filter, and returns it mended; of a module that can be imported or of a file: "
+        "mend.py:orders.  What it leaves out is not sent, and stays.",
+        "MODULE:FUNCTION",
+        section=WRITTEN,
+    ),
+    option(
+        "--to",
+        "Where all are sent.  Default: each to the topic that its headers name.",
+        "TOPIC",
+        section=WRITTEN,
+    ),
+    option(
+        "--keep-timestamps",
+        "Records have the time that they had before they were dead letters, where these say it.  "
+        "Default: the time of sending.",
+        section=WRITTEN,
+    ),
+    dry_run,
+    formatted(SHAPE),
+    shared.cluster,
+    shared.quiet,
+)
+def redrive(given: SimpleNamespace) -> int:
+    """Sends dead letters back to the topics that they were for.
+
+    Dead letters are what the jobs land and etl and the sink of the source k put into the topic that
+    --dlq names there.  Key, value and headers are those of the record; the headers that make it a
+    dead letter are taken off, and k.dlq.attempts tells how often it was sent back.
+
+    A letter that is sent leaves a receipt in the topic of the dead letters, a record without key
+    and value whose header k.dlq.redriven names its place.  Both are written in one transaction, and
+    what has a receipt is not sent again: the job can be run as often as one likes, with one filter
+    after another, but one run at a time.  Readers of committed records see each once.
+
+    It prints a row for each topic and reason, with --dry-run of what would become of the letters.
+    """
+    asked = _redrive(given)
+    summary = shared.Summary(quiet=given.quiet or given.dry_run)
+    with shared.session() as spark:
+        found, sent = redriven(spark, asked, sends=not given.dry_run)
+    if found or given.output is not None:
+        given.output = given.output or Format("table")
+        with rows(given, SHAPE) as out:
+            for one in found:
+                out.row(**vars(one))
+    summary.tell(f"letters sent back: {sent:,}")
+    return DONE
+
+
+def check(given: SimpleNamespace) -> None:
+    if not given.dlq:
+        refuse("say where the dead letters are: --dlq TOPIC")
+    if given.to is not None and given.to == given.dlq:
+        refuse("--to and --dlq are the same topic")
+    if given.max_attempts is not None and given.max_attempts < 1:
+        refuse("--max-attempts is a number from 1 on")
+    if given.fix is not None:
+        functions.named("--fix", given.fix)
+    batch_options(_redrive(given).read_options)
+
+
+def _redrive(given: SimpleNamespace) -> Redrive:
+    return Redrive(
+        client=shared.client_options_of(given),
+        dlq=given.dlq,
+        to=given.to,
+        filter=given.filter,
+        fix=given.fix,
+        max_attempts=given.max_attempts,
+        keep_timestamps=given.keep_timestamps,
+        wait_s=WAIT_S if given.wait is None else given.wait,
+    )

@@ -1,0 +1,200 @@
+"""Redrive's frames: which dead letters are sent back, and how that is remembered.
+
+A letter and its receipt, a record in the topic of the dead letters, are written in one transaction,
+so there is one exactly when there is the other.  What has a receipt is not sent again, whichever
+filter a run has, from whichever machine, whatever was killed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kcli.client.blocking import Blocking
+from kcli.options import Refused
+from kcli.spark.dead_letters import (
+    ATTEMPTS,
+    REASON,
+    REDRIVEN,
+    is_cut_sql,
+    place_sql,
+    receipt_sql,
+    said_sql,
+    sent_back_sql,
+)
+from kcli.spark.jobs.ends import for_reading, for_writing
+from kcli.spark.jobs.functions import function
+from kcli.spark.jobs.landing import text_sql
+from kcli.spark.jobs.places import offsets_text
+from kcli.spark.logs import Logs
+from kcli.spark.options import Offsets, batch_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+COMMITTED = {"kafka.isolation.level": "read_committed"}
+LOOK_AGAIN_S = 0.5
+NEEDED = ("letter", "topic", "key", "value", "headers", "timestamp")
+STATES = ("sent", "passed_over", "given_up", "unaddressed", "cut")
+"""What becomes of a letter."""
+
+
+@dataclass(frozen=True)
+class Redrive:
+    client: Mapping[str, str]
+    """The cluster, as options of the data source."""
+    dlq: str
+    to: str | None = None
+    """Where all are sent; where none is given, where each one says."""
+    filter: str | None = None
+    fix: str | None = None
+    max_attempts: int | None = None
+    keep_timestamps: bool = False
+    wait_s: float = 60.0
+    """How long to wait for the ends of transactions in the topic of the dead letters."""
+
+    @property
+    def read_options(self) -> dict[str, str]:
+        return {
+            **for_reading(self.client),
+            **COMMITTED,
+            "subscribe": self.dlq,
+            "includeHeaders": "true",
+        }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of the letters for one topic with one reason that were not sent back before."""
+
+    topic: str | None
+    reason: str | None
+    sent: int
+    passed_over: int
+    given_up: int
+    unaddressed: int
+    cut: int
+
+
+def redriven(
+    spark: SparkSession, redrive: Redrive, *, sends: bool = True
+) -> tuple[list[Outcome], int]:
+    """What becomes of the letters, and how many were sent back: none, unless it `sends`."""
+    # A record may have one header more than once.
+    spark.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
+    letters = _letters(spark, redrive).persist()
+    try:
+        found = _outcomes(letters)
+        if not sends or not any(one.sent for one in found):
+            return found, 0
+        return found, _send(spark, letters.where("state = 'sent'").drop("state"), redrive)
+    finally:
+        letters.unpersist()
+
+
+def _letters(spark: SparkSession, redrive: Redrive) -> DataFrame:
+    """Those without a receipt, with what their headers say, and what is to become of them."""
+    from pyspark.sql import functions as f
+
+    read = (
+        spark.read.format("k")
+        .options(**redrive.read_options, endingOffsets=offsets_text(_ends(redrive)))
+        .load()
+        .withColumnRenamed("topic", "_dlq")
+    )
+    receipts = read.selectExpr(f"{said_sql(REDRIVEN)} AS place").where("place IS NOT NULL")
+    headers = "map_from_entries(transform(headers, h -> struct(h.key, CAST(h.value AS STRING))))"
+    attempts = f"coalesce(try_cast({said_sql(ATTEMPTS)} AS INT), 0)"
+    named = read.where(f"{said_sql(REDRIVEN)} IS NULL").selectExpr(
+        "key",
+        "value",
+        "headers",
+        f"{said_sql(REASON)} AS reason",
+        *place_sql(),
+        f"{attempts} AS attempts",
+        f"{headers} AS header",
+        "struct(partition, offset, timestamp) AS letter",
+    )
+    # To broadcast them keeps the letters of a partition in order.
+    place = f.concat_ws(":", "letter.partition", "letter.offset")
+    left = named.join(f.broadcast(receipts), place == receipts["place"], "left_anti")
+    to = "topic" if redrive.to is None else text_sql(redrive.to)
+    most = "false" if redrive.max_attempts is None else f"attempts >= {redrive.max_attempts}"
+    state = (
+        f"CASE WHEN NOT coalesce(({redrive.filter or 'true'}), false) THEN 'passed_over'"
+        f" WHEN {to} IS NULL THEN 'unaddressed' WHEN {is_cut_sql()} THEN 'cut'"
+        f" WHEN {most} THEN 'given_up' ELSE 'sent' END"
+    )
+    return left.withColumn("state", f.expr(state)).withColumn("topic", f.expr(to))
+
+
+def _ends(redrive: Redrive) -> Offsets:
+    """Where the topic of the dead letters ends; Refused where transactions in it do not end: their
+    receipts could not be seen."""
+    uncommitted = batch_options(
+        {**redrive.read_options, "kafka.isolation.level": "read_uncommitted"}
+    )
+    with Blocking(Logs, uncommitted) as logs:
+        ids = logs.partitions()
+        ends: Offsets = logs.latest(ids)
+    deadline_s = time.monotonic() + redrive.wait_s
+    with Blocking(Logs, batch_options(redrive.read_options)) as logs:
+        while True:
+            stable: Offsets = logs.latest(ids)
+            held = sorted(p for p, end in ends.items() if stable[p] < end)
+            if not held:
+                return ends
+            if time.monotonic() >= deadline_s:
+                raise Refused(
+                    f"a transaction is open in {held[0]} for longer than {redrive.wait_s:.0f} s,"
+                    " perhaps of a redrive that was killed: k transactions find-hanging, or wait"
+                    " until it times out"
+                )
+            time.sleep(LOOK_AGAIN_S)
+
+
+def _outcomes(letters: DataFrame) -> list[Outcome]:
+    from pyspark.sql import functions as f
+
+    counts = [f.count_if(f.col("state") == state).alias(state) for state in STATES]
+    rows = letters.groupBy("topic", "reason").agg(*counts).orderBy("topic", "reason").collect()
+    return [Outcome(**row.asDict()) for row in rows]
+
+
+def _send(spark: SparkSession, letters: DataFrame, redrive: Redrive) -> int:
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    frame = letters.withColumn("headers", f.expr(sent_back_sql("attempts + 1")))
+    if redrive.fix is not None:
+        frame = function(spark, "--fix", redrive.fix)(frame)
+        if lacking := [name for name in NEEDED if name not in frame.columns]:
+            raise Refused(f"--fix {redrive.fix} gave a frame without {', '.join(lacking)}")
+    sent = Observation("sent")
+    pairs = frame.observe(sent, f.count(f.lit(1)).alias("records")).selectExpr(
+        f"inline(array({_record_sql()}, {_receipt_sql(redrive.dlq)}))"
+    )
+    options = {**for_writing(redrive.client), "exactlyOnce": "true"}
+    if redrive.keep_timestamps:
+        options["keepTimestamps"] = "true"
+    pairs.write.format("k").options(**options).mode("append").save()
+    return int(sent.get["records"])
+
+
+def _record_sql() -> str:
+    return (
+        "named_struct('topic', topic, 'key', CAST(key AS BINARY), 'value', CAST(value AS BINARY),"
+        " 'headers', headers, 'timestamp', timestamp, 'partition', CAST(NULL AS INT))"
+    )
+
+
+def _receipt_sql(dlq: str) -> str:
+    """In the log of its letter, behind it: so it is not the first to age out."""
+    headers = receipt_sql("letter.partition", "letter.offset")
+    return (
+        f"named_struct('topic', {text_sql(dlq)}, 'key', CAST(NULL AS BINARY), 'value',"
+        f" CAST(NULL AS BINARY), 'headers', {headers}, 'timestamp', CAST(NULL AS TIMESTAMP),"
+        " 'partition', letter.partition)"
+    )

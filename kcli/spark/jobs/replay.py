@@ -1,0 +1,216 @@
+"""`k spark-submit replay`: records that landed, or a range of a topic, sent to a topic again."""
+
+from __future__ import annotations
+
+import re
+import time
+from types import SimpleNamespace
+
+import click
+
+from kcli.command import Manual, command
+from kcli.options import dry_run, is_given, option, refuse, together
+from kcli.rows.listing import Format, formatted, rows
+from kcli.rows.shapes import Field, Shape
+from kcli.spark.jobs import shared
+from kcli.spark.jobs.landed import FORMATS
+from kcli.spark.jobs.places import END, START, Place, place
+from kcli.spark.jobs.replaying import Replay, parts, replayed
+from kcli.spark.options import EARLIEST, LATEST, batch_options
+from kcli.statuses import DONE
+
+READ, WRITTEN = "What is read", "What is written"
+TOPIC = "topic:"
+VALUES = ("raw", "string")
+UNBUFFERED = {"spark.buffer.size": "1024"}
+"""Between Spark and Python, where rows are to go on as soon as it is their time."""
+_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(?:/(s|m|h))?")
+_PER_S = {None: 1, "s": 1, "m": 60, "h": 3600}
+
+SHAPE = Shape(
+    "k.spark-submit.replay",
+    1,
+    "What would be sent of one partition.",
+    (
+        Field("topic", "string", "The topic that the records were in."),
+        Field("partition", "integer", "Their partition there."),
+        Field("records", "integer", "How many there are."),
+        Field("first_offset", "integer", "The lowest offset of them."),
+        Field("last_offset", "integer", "The highest."),
+        Field("first_timestamp_ms", "integer", "The earliest time of them, in ms since 1970."),
+        Field("last_timestamp_ms", "integer", "The latest."),
+    ),
+)
+
+MANUAL = Manual(
+    examples=(
+        (
+            "k spark-submit replay --from /lake/orders --start 2026-01-31T06:00Z \\\n"
+            "    --end 2026-01-31T09:00Z --to orders-again --dry-run",
+            "How many records landed of these three hours, by partition.",
+        ),
+        (
+            "k spark-submit replay --from /lake/orders --to orders-again --rate 5000/s \\\n"
+            "    --keep-timestamps --keep-partition",
+            "All that has landed, as it was, at a pace that others can live beside.",
+        ),
+        (
+            "k spark-submit replay --from topic:orders --start -2h --to orders-again",
+            "The last two hours of a topic.",
+        ),
+    ),
+    differences=("Kafka's scripts have no such command.",),
+    see_also=("k-spark-submit", "k-spark-submit-land", "k-spark(7)"),
+)
+
+
+@command(manual=MANUAL)
+@together(
+    option(
+        "--from",
+        "Where records come from: a directory that the job land has written, or a topic; required.",
+        "DIRECTORY|topic:NAME",
+        section=READ,
+    ),
+    option(
+        "--format",
+        f"Of a directory: {', '.join(FORMATS)}.  Default: {FORMATS[0]}.",
+        "FORMAT",
+        type=click.Choice(FORMATS),
+        section=READ,
+    ),
+    option(
+        "--value",
+        "Of a directory: what land was told that values are.  Default: raw.",
+        "|".join(VALUES),
+        type=click.Choice(VALUES),
+        section=READ,
+    ),
+    option(
+        "--topics",
+        "Of a directory: only what landed of these topics.  Default: all.",
+        "TOPIC,...",
+        section=READ,
+    ),
+    option(
+        "--start",
+        "Begin with what is not older: a time as 2026-01-31T06:00Z or in ms since 1970, so long "
+        "ago, as -2h or -1d, or offsets as JSON, one for each partition.  Of a topic this is "
+        "everything from the first such record on.  Default: all there is.",
+        "WHEN",
+        section=READ,
+    ),
+    option(
+        "--end",
+        "End before what is not older, or before offsets, in the same way.  Default: all there is "
+        "when the job begins.",
+        "WHEN",
+        section=READ,
+    ),
+    option("--to", "The topic that is written to; required.", "TOPIC", section=WRITTEN),
+    option(
+        "--rate",
+        "So many records a second at most, over all tasks, or a minute or hour, as 100/m.  "
+        "Default: no limit.",
+        "N/s",
+        section=WRITTEN,
+    ),
+    option(
+        "--keep-timestamps",
+        "Records keep their times.  Default: the time of sending.",
+        section=WRITTEN,
+    ),
+    option(
+        "--keep-partition",
+        "Records go to the partition of their number.  Default: by their keys.",
+        section=WRITTEN,
+    ),
+    option(
+        "--exactly-once",
+        "Write in transactions: readers of committed records see each once, or none of them where "
+        "the job fails.  It has to be done within 15 minutes, or what --command-property says of "
+        "transaction.timeout.ms.",
+        section=WRITTEN,
+    ),
+    dry_run,
+    formatted(SHAPE),
+    shared.cluster,
+    shared.quiet,
+)
+def replay(given: SimpleNamespace) -> int:
+    """Sends records to a topic again: what has landed as files, or a range of a topic.
+
+    Keys, values and headers are as they were.  The records of a partition are sent in the order of
+    their offsets.  What a topic holds is looked up when the job begins, so a topic may be sent into
+    itself.  Without --exactly-once, what a task has sent that fails is sent again when it is run
+    again.
+
+    --dry-run prints what would be sent, a row for each partition, and sends nothing.
+    """
+    asked = _replay(given)
+    summary = shared.Summary(quiet=given.quiet or given.dry_run)
+    with shared.session({} if asked.per_s is None else UNBUFFERED) as spark:
+        if given.dry_run:
+            given.output = given.output or Format("table")
+            with rows(given, SHAPE) as out:
+                for part in parts(spark, asked):
+                    out.row(**vars(part))
+            return DONE
+        count = replayed(spark, asked)
+    summary.tell(f"{count:,} records sent to {asked.to}")
+    return DONE
+
+
+def check(given: SimpleNamespace) -> None:
+    for name, what in (("from", "where records come from"), ("to", "where they go")):
+        if not getattr(given, name):
+            refuse(f"say {what}: --{name}")
+    if getattr(given, "from").startswith(TOPIC):
+        for name in ("format", "topics", "value"):
+            if is_given(given, name):
+                refuse(f"--{name} is for a directory, and --from names a topic")
+    if given.output is not None and not given.dry_run:
+        refuse("--output is of --dry-run: nothing else prints rows")
+    asked = _replay(given)
+    if asked.from_topic is not None:
+        batch_options(asked.read_options)
+        return
+    _check_offsets(asked.start, START, EARLIEST)
+    _check_offsets(asked.end, END, LATEST)
+
+
+def _check_offsets(edge: Place, option: str, all_there_is: int) -> None:
+    """Files hold no marks."""
+    for partition, offset in (edge.offsets or {}).items():
+        if offset < 0 and offset != all_there_is:
+            refuse(f"{option} has {offset} for {partition}, which files know no offset of")
+
+
+def _replay(given: SimpleNamespace) -> Replay:
+    """ConfigError or click's UsageError where the words make no sense."""
+    now_ms = int(time.time() * 1000)
+    source = getattr(given, "from")
+    is_topic = source.startswith(TOPIC)
+    return Replay(
+        client=shared.client_options_of(given),
+        to=given.to,
+        from_topic=source.removeprefix(TOPIC) if is_topic else None,
+        from_path="" if is_topic else source,
+        format=given.format or FORMATS[0],
+        texts=given.value == "string",
+        topics=tuple(name.strip() for name in (given.topics or "").split(",") if name.strip()),
+        start=place(given.start, START, now_ms),
+        end=place(given.end, END, now_ms),
+        per_s=None if given.rate is None else per_second(given.rate),
+        keep_timestamps=given.keep_timestamps,
+        keep_partition=given.keep_partition,
+        exactly_once=given.exactly_once,
+    )
+
+
+def per_second(text: str) -> float:
+    """Of a rate: 100, 100/s, 6000/m."""
+    found = _RATE.fullmatch(text)
+    if found is None or not float(found[1]):
+        refuse(f"--rate is a number of records above 0, as 100/s, 100/m or 100/h, not '{text}'")
+    return float(found[1]) / _PER_S[found[2]]

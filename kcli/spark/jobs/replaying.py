@@ -1,0 +1,216 @@
+"""Replay's frames: what is sent again, in which order, how fast.
+
+A partition's records are one task's, in the order of their offsets, so that those of one key arrive
+as they came.  What is sent is decided when the job begins: a topic may be replayed into itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kcli.client.admin import Admin
+from kcli.client.blocking import Blocking
+from kcli.options import Refused
+from kcli.running import reason
+from kcli.spark.jobs.ends import for_reading, for_writing, of_client
+from kcli.spark.jobs.landed import landed
+from kcli.spark.jobs.pace_server import Address, paced, pacing_server
+from kcli.spark.jobs.pacing import chunk
+from kcli.spark.jobs.places import EVERYTHING, Place, reading
+from kserver.errors import KafkaError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+PLACES = ("topic", "partition", "offset", "timestamp")
+CONTENTS = ("key", "value")
+HEADERS = "headers"
+LOCAL = "127.0.0.1"
+ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+
+
+@dataclass(frozen=True)
+class Replay:
+    client: Mapping[str, str]
+    """The cluster, as options of the data source."""
+    to: str
+    from_topic: str | None = None
+    from_path: str = ""
+    """Where `from_topic` is None."""
+    format: str = "parquet"
+    texts: bool = False
+    """Whether values have landed as texts."""
+    topics: tuple[str, ...] = ()
+    """Of what has landed; all where there is none."""
+    start: Place = EVERYTHING
+    end: Place = EVERYTHING
+    per_s: float | None = None
+    keep_timestamps: bool = False
+    keep_partition: bool = False
+    exactly_once: bool = False
+
+    @property
+    def read_options(self) -> dict[str, str]:
+        """Where it is a topic that is read."""
+        wanted = {"subscribe": self.from_topic or "", "includeHeaders": "true"}
+        return {**for_reading(self.client), **wanted, **reading(self.start, self.end)}
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is sent of one partition."""
+
+    topic: str
+    partition: int
+    records: int
+    first_offset: int
+    last_offset: int
+    first_timestamp_ms: int
+    last_timestamp_ms: int
+
+
+def parts(spark: SparkSession, replay: Replay) -> list[Part]:
+    """What would be sent, in the order of partitions."""
+    from pyspark.sql import functions as F
+
+    counted = (
+        _chosen(spark, replay, ())
+        .groupBy("topic", "partition")
+        .agg(
+            F.count("*").alias("records"),
+            F.min("offset").alias("first_offset"),
+            F.max("offset").alias("last_offset"),
+            F.min(F.unix_millis("timestamp")).alias("first_timestamp_ms"),
+            F.max(F.unix_millis("timestamp")).alias("last_timestamp_ms"),
+        )
+    )
+    return [Part(**row.asDict()) for row in counted.orderBy("topic", "partition").collect()]
+
+
+def replayed(spark: SparkSession, replay: Replay) -> int:
+    """Send it; how many records that were."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    there = _count_partitions(replay, replay.to, "--to")
+    chosen = _chosen(spark, replay, CONTENTS)
+    if replay.keep_partition:
+        _check_partitions(_wanted_partitions(chosen, replay), replay.to, there)
+    if replay.from_topic is None:
+        chosen = chosen.repartition("topic", "partition")
+        chosen = chosen.sortWithinPartitions("topic", "partition", "offset")
+    names = [*CONTENTS, *(name for name in (HEADERS,) if name in chosen.columns)]
+    names += ["partition"] * replay.keep_partition + ["timestamp"] * replay.keep_timestamps
+    observed = Observation("replayed")
+    sent = chosen.select(*names).observe(observed, F.count(F.lit(1)).alias("records"))
+    options = {**for_writing(replay.client), "topic": replay.to}
+    if replay.keep_timestamps:
+        options["keepTimestamps"] = "true"
+    if replay.exactly_once:
+        options["exactlyOnce"] = "true"
+    with _at_rate(spark, sent, replay.per_s) as frame:
+        frame.write.format("k").options(**options).mode("append").save()
+    return int(observed.get["records"])
+
+
+def _chosen(spark: SparkSession, replay: Replay, contents: tuple[str, ...]) -> DataFrame:
+    """The records of the range: their places and these columns, and headers with the contents."""
+    from pyspark.sql.types import StructType
+
+    from kcli.spark.source import COLUMNS
+
+    if replay.from_topic is not None:
+        reader = spark.read.format("k").options(**replay.read_options)
+        if not contents:
+            reader = reader.schema(StructType([COLUMNS[name] for name in PLACES]))
+        return reader.load()
+    rows = landed(
+        spark,
+        replay.from_path,
+        replay.format,
+        (*PLACES, *contents),
+        (HEADERS,) if contents else (),
+        texts=replay.texts,
+    )
+    if replay.topics:
+        rows = rows.where(rows.topic.isin(*replay.topics))
+    for edge, is_start in ((replay.start, True), (replay.end, False)):
+        if (condition := _within(edge, is_start)) is not None:
+            rows = rows.where(condition)
+    return rows
+
+
+def _within(edge: Place, is_start: bool) -> Column | None:
+    """What holds of records that landed on the right side of it; None where it is no edge."""
+    from pyspark.sql import functions as F
+
+    def right_side(column: Column, limit: int) -> Column:
+        return column >= limit if is_start else column < limit
+
+    if edge.time_ms is not None:
+        return right_side(F.unix_millis("timestamp"), edge.time_ms)
+    if edge.offsets is None:
+        return None
+    found = F.lit(False)
+    for (topic, number), offset in edge.offsets.items():
+        is_it = (F.col("topic") == topic) & (F.col("partition") == number)
+        found |= is_it & (right_side(F.col("offset"), offset) if offset >= 0 else F.lit(True))
+    return found
+
+
+def _count_partitions(replay: Replay, topic: str, option: str) -> int:
+    with Blocking(Admin, of_client(replay.client)) as admin:
+        (found,) = admin.describe_topics([topic]).values()
+    if isinstance(found, KafkaError):
+        raise Refused(f"{option} names {topic}: {reason(found)}")
+    return len(found.partitions)
+
+
+def _wanted_partitions(chosen: DataFrame, replay: Replay) -> int:
+    """How many it takes to write each record where it was."""
+    from pyspark.sql import functions as F
+
+    if replay.from_topic is not None:
+        return _count_partitions(replay, replay.from_topic, "--from")
+    last = chosen.agg(F.max("partition")).collect()[0][0]
+    return 0 if last is None else last + 1
+
+
+def _check_partitions(wanted: int, to: str, there: int) -> None:
+    if wanted > there:
+        raise Refused(
+            f"--keep-partition takes {wanted} partitions, and {to} has {there}: give it more with"
+            f" k topics --alter --topic {to} --partitions {wanted}"
+        )
+
+
+@contextlib.contextmanager
+def _at_rate(spark: SparkSession, frame: DataFrame, per_s: float | None) -> Iterator[DataFrame]:
+    """The same rows, so many a second over all tasks."""
+    if per_s is None:
+        yield frame
+        return
+    is_local = str(spark.conf.get("spark.master")).startswith("local")
+    host = LOCAL if is_local else str(spark.conf.get("spark.driver.host"))
+    before = str(spark.conf.get(ARROW_ROWS))
+    spark.conf.set(ARROW_ROWS, str(min(int(before), chunk(per_s))))
+    try:
+        with pacing_server(per_s, host) as address:
+            yield frame.withColumn("value", _paced(address)("value"))
+    finally:
+        spark.conf.set(ARROW_ROWS, before)
+
+
+def _paced(address: Address) -> Any:
+    """A function of a column that takes its time.  Not mapInArrow, which asks for pandas."""
+    import pyarrow as pa
+    from pyspark.sql.pandas import functions
+
+    arrow_udf: Any = functions.arrow_udf
+    function = paced(address)
+    # Spark reads hints of types, and these are not there at run time.
+    function.__annotations__ = {"chunks": Iterator[pa.Array], "return": Iterator[pa.Array]}
+    return arrow_udf(function, "binary")

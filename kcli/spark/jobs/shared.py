@@ -1,0 +1,313 @@
+"""What jobs share: their options, Spark's session, and streams that are followed to their end.
+
+words     what is read, how much at once, where a stream has come to
+driver    a session that is quiet; queries, followed with progress until they have ended
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from kcli.options import (
+    LONG,
+    Refused,
+    client_options,
+    client_properties,
+    exclude,
+    is_given,
+    option,
+    refuse,
+    together,
+)
+from kcli.output import complain, transient
+from kcli.spark.progress import Totals, line
+from kcli.statuses import DONE, INTERRUPTED
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+READ = "What is read"
+STREAM = "The stream"
+SHOWN = "What is shown"
+
+AVAILABLE_NOW, CONTINUOUS = "availableNow", "continuous"
+_EVERY = re.compile(r"([0-9]{1,9})(ms|s|m|h)")
+_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
+
+LOOK_EVERY_S = 0.5
+SETTLE_S = 0.1
+STARTING = ("Initializing StreamExecution", "Initializing sources")
+"""What Spark says of a query until then."""
+TOO_SLOW = "Python worker failed to connect back"
+STARTS = 5
+
+cluster = client_options("consumer")
+"""Where the topics are."""
+
+topics = together(
+    option("--topics", "Topics by name.", "TOPIC,...", section=READ),
+    option(
+        "--pattern",
+        "Topics whose whole name matches this regular expression; ones that are made later too.",
+        "PATTERN",
+        section=READ,
+    ),
+)
+stream = together(
+    option(
+        "--checkpoint",
+        "The directory where the job keeps how far it has come; required.  One for each job, kept "
+        "as long as what it wrote.",
+        "DIRECTORY",
+        section=STREAM,
+    ),
+    option(
+        "--trigger",
+        "When a batch is taken: availableNow takes what there is and ends, a time such as 30s or "
+        "5m takes one so often, continuous one after another.  Default: availableNow.",
+        "WHEN",
+        section=STREAM,
+    ),
+    option(
+        "--max-offsets",
+        "A batch takes in so many offsets at most.",
+        "N",
+        type=LONG,
+        section=STREAM,
+    ),
+    option(
+        "--starting-offsets",
+        "Where a checkpoint that is new begins: earliest, latest, or offsets as JSON.  Default: "
+        "earliest.",
+        "WHERE",
+        section=STREAM,
+    ),
+    option(
+        "--ignore-data-loss",
+        "Go on where records that were to be read have aged out, or a topic was made anew.",
+        section=STREAM,
+    ),
+)
+quiet = option("--quiet", "Show no progress and no summary.", section=SHOWN)
+
+
+# Words
+
+
+def check_topics(given: SimpleNamespace) -> None:
+    exclude(given, "topics", ["pattern"])
+    if not is_given(given, "topics") and not is_given(given, "pattern"):
+        refuse("say what to read: --topics or --pattern")
+
+
+def check_stream(given: SimpleNamespace) -> None:
+    """What is wrong with the options of `topics` and `stream`, before Spark is started."""
+    from kcli.spark.options import stream_options
+    from kserver.errors import ConfigError
+
+    check_topics(given)
+    if not given.checkpoint:
+        refuse("say where to keep how far the job has come: --checkpoint DIRECTORY")
+    trigger(given)
+    try:
+        stream_options(source_options(given))
+    except ConfigError as error:
+        raise Refused(str(error)) from error
+
+
+def subscription(given: SimpleNamespace) -> dict[str, str]:
+    if given.topics is not None:
+        return {"subscribe": given.topics}
+    return {"subscribePattern": given.pattern}
+
+
+def source_options(given: SimpleNamespace) -> dict[str, str]:
+    """Of spark.readStream.format("k")."""
+    found = client_options_of(given) | subscription(given)
+    found["startingOffsets"] = given.starting_offsets or "earliest"
+    if given.max_offsets is not None:
+        found["maxOffsetsPerTrigger"] = str(given.max_offsets)
+    if given.ignore_data_loss:
+        found["failOnDataLoss"] = "false"
+    return found
+
+
+def client_options_of(given: SimpleNamespace) -> dict[str, str]:
+    """The client's settings, as options of the data source have them."""
+    return {f"kafka.{key}": text for key, text in client_properties(given).items()}
+
+
+def trigger(given: SimpleNamespace) -> dict[str, Any]:
+    """What DataStreamWriter.trigger takes."""
+    text = given.trigger or AVAILABLE_NOW
+    if text.lower() == AVAILABLE_NOW.lower():
+        return {"availableNow": True}
+    if text.lower() == CONTINUOUS:
+        return {"processingTime": "0 seconds"}
+    if (match := _EVERY.fullmatch(text)) is None:
+        refuse(f"--trigger is {AVAILABLE_NOW}, {CONTINUOUS} or a time such as 30s, not '{text}'")
+    return {"processingTime": f"{match[1]} {_UNITS[match[2]]}"}
+
+
+# In the driver
+
+
+@contextlib.contextmanager
+def session(settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """Spark, as spark-submit was told; `settings` of SQL's are set where nothing else is.
+
+    Times are in UTC, whatever the machine's are: what is written must not depend on where."""
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+    conf = SparkConf()
+    for key, text in (settings or {}).items():
+        conf.setIfMissing(key, text)
+    conf.set("spark.sql.session.timeZone", "UTC")
+    conf.setIfMissing("spark.log.level", "ERROR")
+    spark = SparkSession.builder.config(conf=conf).getOrCreate()
+    try:
+        yield spark
+    finally:
+        with contextlib.suppress(Exception):  # it has ended itself
+            _silence()
+            spark.stop()
+
+
+def _silence() -> None:
+    """What ends now has nothing more to say: Spark and its Pythons tell at length what it is to be
+    stopped.  Of standard error Java makes /dev/null where it is to close it; ours is our own."""
+    from pyspark import SparkContext
+
+    jvm: Any = SparkContext._jvm
+    if not os.environ.get("K_DEBUG"):
+        jvm.java.lang.System.err.close()
+
+
+def counted(frame: DataFrame) -> DataFrame:
+    """The same; a query counts its rows as it goes, as `rows` in its Totals.observed."""
+    from pyspark.sql import functions as f
+
+    return frame.observe("counted", f.count(f.lit(1)).alias("rows"))
+
+
+def number(totals: Totals, of: str) -> str:
+    """How many rows were counted, in words: 1 row, 2,000 rows."""
+    rows = totals.observed.get("rows", 0)
+    return f"{rows:,} {of}" if rows == 1 else f"{rows:,} {of}s"
+
+
+def settled(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """The query that it starts, once that knows its source or has ended.
+
+    Spark gives the Python of a source ten seconds to start, which is too little on a machine that
+    has much to do: queries are started one after another, and one that came to nothing once more.
+    """
+    for _ in range(STARTS):
+        query = start()
+        while query.isActive and query.status["message"] in STARTING:
+            time.sleep(SETTLE_S)
+        if query.isActive or TOO_SLOW not in str(query.exception() or ""):
+            break
+    return query
+
+
+def follow(
+    queries: Mapping[str, StreamingQuery],
+    *,
+    quiet: bool,
+    totals: dict[str, Totals] | None = None,
+) -> tuple[int, dict[str, Totals]]:
+    """Wait until all have ended, showing how far they are; the status, and what each has done,
+    added to what they had before.
+
+    Where one fails the others are stopped, and its error is raised.  Ctrl-C stops each after the
+    batch that it is at; a second one at once.
+    """
+    if totals is None:
+        totals = {name: Totals() for name in queries}
+    with _Interrupts() as interrupts:
+        try:
+            _follow(queries, totals, interrupts, quiet)
+        finally:
+            transient("")
+            for query in queries.values():
+                with contextlib.suppress(Exception):
+                    if query.isActive:
+                        _silence()
+                    query.stop()
+    return INTERRUPTED if interrupts.came else DONE, totals
+
+
+def _follow(
+    queries: Mapping[str, StreamingQuery],
+    totals: Mapping[str, Totals],
+    interrupts: _Interrupts,
+    quiet: bool,
+) -> None:
+    alive = dict(queries)
+    while alive:
+        for name, query in list(alive.items()):
+            # It raises the reason of a query that has failed.
+            ended = query.awaitTermination(LOOK_EVERY_S)  # type: ignore[arg-type]
+            new = totals[name].add(_recent(query, totals[name]))
+            if ended:
+                del alive[name]
+            elif interrupts.came and (new or not query.status["isTriggerActive"]):
+                # It may be at the next one already, which is done again another time.
+                _silence()
+                query.stop()
+                del alive[name]
+        if not quiet:
+            transient(line(totals, stopping=interrupts.came))
+
+
+def _recent(query: StreamingQuery, totals: Totals) -> Sequence[Mapping[str, Any]]:
+    """The progress of batches that were not counted yet.  To ask for all that Spark remembers is
+    dear; it is asked for only where more than one batch has passed."""
+    last = query.lastProgress
+    if last is None or last["batchId"] <= totals.batch:
+        return []
+    if last["batchId"] == totals.batch + 1:
+        return [last]
+    return query.recentProgress
+
+
+class _Interrupts:
+    """Ctrl-C, noted while it is open; the second one is raised."""
+
+    def __init__(self) -> None:
+        self.came = False
+        self._before: Any = None
+
+    def __enter__(self) -> _Interrupts:
+        self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _note(self, *_: object) -> None:
+        if self.came:
+            raise KeyboardInterrupt
+        self.came = True
+
+
+class Summary:
+    """The line at the end: what was done, and in how many seconds."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._started = time.monotonic()
+
+    def tell(self, text: str) -> None:
+        if not self._quiet:
+            complain(f"{text}, {time.monotonic() - self._started:.1f} s")

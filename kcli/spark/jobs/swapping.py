@@ -1,0 +1,149 @@
+"""Files in the place of others, such that it can end at any moment and be carried on.
+
+    _k_compact/ID/...        the new files, written and counted; nothing says yet that they count
+    _k_compact/ID.json       the journal: from here on the swap is carried out
+    .../compact-ID-0...      the new files move to where they belong
+    _spark_metadata/9.compact, where there is a log: one list in the place of the other, at once
+                             the old files go, then the journal
+
+Without a log a reader that looks between the moves and the end sees records twice.  With one,
+readers that go by it see the old files or the new ones.  A sink that writes meanwhile may have read
+the old list for its next one.  So where the next batch would make one, the old files stay until a
+later run finds what became of it: either list is whole, and both sets of files are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kcli.spark.jobs import sink_log
+from kcli.spark.jobs.compacting import Journal
+from kcli.spark.jobs.store import Entry, Store, data_files
+
+DIRECTORY = "_k_compact"
+SUFFIX = ".json"
+LOCK = f"{DIRECTORY}/lock"
+SETTLED_MS = 600_000
+"""By then a sink that had read a list has made the next one of it."""
+
+
+class Clash(Exception):
+    """The directory is not as it must be for this; the text says how."""
+
+
+def candidates(store: Store) -> list[Entry]:
+    """The files that may become fewer: all, or where there is a log those of its newest list."""
+    names = _log(store)
+    files = list(data_files(store))
+    if not names and not _entries(store, sink_log.DIRECTORY):
+        return files
+    newest = sink_log.newest_compact(names)
+    if newest is None:
+        return []
+    listed = {one.path for one in _parsed(store, f"{newest}{sink_log.COMPACT}")}
+    return [file for file in files if f"{store.root}/{file.path}" in listed]
+
+
+def pending(store: Store) -> Iterator[Journal]:
+    """Swaps that were not carried out to their end."""
+    for found in store.entries(DIRECTORY):
+        if found.name.endswith(SUFFIX) and not found.name.startswith("."):
+            yield Journal.of(store.read(found.path))
+
+
+def clean(store: Store) -> None:
+    """Remove what belongs to no swap: written, and never decided on."""
+    journals = {journal.id for journal in pending(store)}
+    for found in store.entries(DIRECTORY):
+        if found.path != LOCK and found.name.removesuffix(SUFFIX) not in journals:
+            store.delete(found.path)
+
+
+def staging(id: str) -> str:
+    return f"{DIRECTORY}/{id}"
+
+
+def decide(store: Store, journal: Journal) -> None:
+    store.write(f"{DIRECTORY}/{journal.id}{SUFFIX}", journal.text())
+
+
+def carry_out(
+    store: Store, journal: Journal, now_ms: int, interval: int = sink_log.INTERVAL
+) -> bool:
+    """From wherever it was; whether the old files are gone, or wait for a later run.
+
+    `interval`: that of the sink's lists, where they do not tell."""
+    staged = {found.path for found in _under(store, staging(journal.id))}
+    for written, path in journal.new:
+        if written in staged:
+            store.replace(path, written)
+        elif not _entries(store, path):
+            raise Clash(f"swap {journal.id} lacks {store.root}/{path}: nothing was removed")
+    if not _list(store, journal, now_ms, interval):
+        return False
+    for path in journal.old:
+        store.delete(path)
+    store.delete(f"{DIRECTORY}/{journal.id}{SUFFIX}")
+    store.delete(staging(journal.id))
+    return True
+
+
+def _list(store: Store, journal: Journal, now_ms: int, interval: int) -> bool:
+    """Have the log list the new files; whether no list that is still to come can have the old."""
+    names = _log(store)
+    if not names:
+        return True
+    old = {f"{store.root}/{path}" for path in journal.old}
+    holders = []
+    for name in sink_log.read_by(names):
+        listed = {one.path for one in _parsed(store, name)} & old
+        if listed:
+            holders.append((name, listed))
+    if holders:
+        ((name, listed), *more) = holders
+        if more or listed != old:
+            raise Clash(
+                f"{store.root}/{sink_log.DIRECTORY} lists some of what swap {journal.id} replaces,"
+                " and not all in one file"
+            )
+        before = store.read(f"{sink_log.DIRECTORY}/{name}")
+        like = next(one.entry for one in sink_log.parse(before) if one.path in old)
+        new = [_entry(store, path, like) for _, path in journal.new]
+        store.write(f"{sink_log.DIRECTORY}/{name}", sink_log.replaced(before, old, new))
+        decide(store, journal)  # once more, for its time
+    after = _log(store)
+    if sink_log.newest_compact(after) != sink_log.newest_compact(names):
+        return False
+    (decided,) = _entries(store, f"{DIRECTORY}/{journal.id}{SUFFIX}")
+    is_settled = not holders and now_ms - decided.modified_ms >= SETTLED_MS
+    return is_settled or not sink_log.may_be_compacting(after, interval)
+
+
+def _entry(store: Store, path: str, like: object) -> dict[str, object]:
+    assert isinstance(like, dict)
+    (found,) = _entries(store, path)
+    return sink_log.entry(like, f"{store.root}/{path}", found.size, found.modified_ms)
+
+
+def _entries(store: Store, path: str) -> list[Entry]:
+    """The one at this path, if any."""
+    return [entry for entry in store.entries(path.rpartition("/")[0]) if entry.path == path]
+
+
+def _log(store: Store) -> list[str]:
+    return list(sink_log.batches(e.name for e in store.entries(sink_log.DIRECTORY)).values())
+
+
+def _parsed(store: Store, name: str) -> list[sink_log.Listed]:
+    try:
+        return sink_log.parse(store.read(f"{sink_log.DIRECTORY}/{name}"))
+    except (ValueError, KeyError) as error:
+        raise Clash(f"{store.root}/{sink_log.DIRECTORY}/{name} cannot be read: {error}") from error
+
+
+def _under(store: Store, directory: str) -> Iterator[Entry]:
+    for found in store.entries(directory):
+        if found.is_directory:
+            yield from _under(store, found.path)
+        else:
+            yield found

@@ -1,0 +1,74 @@
+"""What Spark says went wrong, in one line.
+
+Spark's errors are pages: a class in brackets, the plan, Java's stack and, somewhere in it, that of
+Python.  A person wants the innermost reason: `told` makes of any of them a Refused that says it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+from kcli.options import Refused
+
+LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""They tell of an error of a query in JSON, on standard error."""
+_PYTHON_ERROR = re.compile(r"((?:\w+\.)*)([A-Z]\w*): (.+)")
+_CAUSE = re.compile(r"^Caused by: (?:[\w.$]+: )?(.+)")
+_QUERY = re.compile(r"^Query .*?\[id = .*?\] terminated with exception: ")
+_CLASS = re.compile(r"^\[[A-Z_.0-9]+\] ")
+_STATE = re.compile(r" SQLSTATE: \w{5}\b.*$")
+_OURS = ("kserver.", "kcli.")
+"""The packages whose errors are sentences, told without their class."""
+
+
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """Refused in the place of Spark's errors, which Spark's own loggers have no more to say of."""
+    from pyspark.logger import PySparkLogger
+
+    for name in LOGGERS:
+        PySparkLogger.getLogger(name).disabled = True
+    try:
+        yield
+    except Exception as error:
+        if (said := _said(error)) is None:
+            raise
+        raise Refused(telling(said)) from error
+
+
+def _said(error: Exception) -> str | None:
+    """The text of an error of Spark's; None for any other."""
+    module = type(error).__module__
+    if module.startswith("pyspark."):
+        return str(error)
+    if not module.startswith("py4j."):
+        return None
+    java = getattr(error, "java_exception", None)
+    return "Spark has ended" if java is None else str(java.toString())
+
+
+def telling(text: str) -> str:
+    """The line that says most: that of Python's own error, else the innermost cause, else the
+    first."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    python = _of_traceback(lines)
+    if python is not None:
+        return python
+    causes = [match[1] for line in lines if (match := _CAUSE.match(line.strip()))]
+    first = causes[-1] if causes else lines[0] if lines else "Spark gives no reason"
+    for beside in (_CLASS, _QUERY, _CLASS, _STATE):
+        first = beside.sub("", first)
+    return first.strip()
+
+
+def _of_traceback(lines: list[str]) -> str | None:
+    """What the last traceback of Python ends with: the error that came of the others."""
+    begins = [n for n, line in enumerate(lines) if "Traceback (most recent call" in line]
+    for begin in begins[-1:]:
+        for line in lines[begin + 1 :]:
+            if match := _PYTHON_ERROR.match(line):
+                package, kind, reason = match.groups()
+                return reason if package.startswith(_OURS) else f"{kind}: {reason}"
+    return None

@@ -1,0 +1,59 @@
+"""Files that belong to a commit and files that belong to none, without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra spark")
+pytest.importorskip("deltalake", reason="the extra spark")
+
+import deltalake
+import pyarrow as pa
+
+from kcli.spark.jobs.delta import Files, StreamWriter, Written
+
+SCHEMA = pa.schema([("value", pa.binary()), ("day", pa.string())])
+PARTS = ("day",)
+QUERY = "a-query"
+
+
+def written(path: Path, batch: int) -> tuple[StreamWriter, Written]:
+    writer = StreamWriter(str(path), SCHEMA, PARTS, "zstd")
+    writer.prepare()
+    rows = pa.record_batch([[b"a", b"b", b"c"], ["1", "2", "1"]], schema=SCHEMA)
+    with Files(str(path), PARTS, "zstd", batch) as files:
+        files.add(rows)
+        return writer, Written(QUERY, batch, files.ended())
+
+
+def values(path: Path) -> list[bytes]:
+    rows = deltalake.DeltaTable(path).to_pyarrow_table()
+    return sorted(rows["value"].to_pylist())
+
+
+def parquet(path: Path) -> list[Path]:
+    return list(path.rglob("*.parquet"))
+
+
+def test_a_batch_that_the_table_knows_is_not_committed_again(tmp_path):
+    for _ in range(2):
+        writer, message = written(tmp_path, 0)
+        writer.commit([message, None], 0)
+    assert values(tmp_path) == [b"a", b"b", b"c"]
+    writer, message = written(tmp_path, 1)
+    writer.commit([message], 1)
+    assert len(values(tmp_path)) == 6
+
+
+def test_files_that_are_given_up_are_removed_and_those_of_the_table_never(tmp_path):
+    writer, message = written(tmp_path, 0)
+    assert len(parquet(tmp_path)) == 2
+    writer.abort([message, None], 0)
+    assert parquet(tmp_path) == []
+    writer, message = written(tmp_path, 0)
+    writer.commit([message], 0)
+    # As Spark does where a commit was made and then failed.
+    writer.abort([message], 0)
+    assert values(tmp_path) == [b"a", b"b", b"c"]

@@ -1,0 +1,83 @@
+"""Words of etl, replay, redrive and audit: what makes no sense is refused before Spark starts."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from click import UsageError
+
+from kcli.options import Refused
+from kcli.spark import jobs
+from kcli.spark.jobs.replay import per_second
+from kserver.errors import ConfigError
+
+ETL = "etl --topics t --checkpoint /x --sql x"
+REPLAY = "replay --to t"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("etl --topics t --checkpoint /x --to console", "say what is to be done: --sql QUERY or"),
+        (f"{ETL} --py a:b --to console", "say what is to be done: --sql QUERY or"),
+        (ETL, "say where rows go: --to topic:NAME"),
+        (f"{ETL} --to orc:/x", "--to is topic:NAME, parquet:DIRECTORY, .* not 'orc:/x'"),
+        (f"{ETL} --to console --watermark at", "--watermark is COLUMN:TIME, such as at:10m"),
+        (f"{ETL} --to console --value json", "--value json takes --schema"),
+        (f"{ETL} --to console --schema 'a int'", "--schema is for --value json and msgpack"),
+        (f"{ETL} --to json:/x --output-mode update", "files take append"),
+        (f"{ETL} --to console --exactly-once", "--exactly-once is for a topic"),
+        ("etl --topics t --checkpoint /x --py f --to console", "--py is MODULE:FUNCTION or"),
+        ("etl --sql x --to console --checkpoint /x", "say what to read: --topics or --pattern"),
+        ("etl --topics t --sql x --to console", "--checkpoint DIRECTORY"),
+        ("replay --from /x", "say where they go: --to"),
+        (REPLAY, "say where records come from: --from"),
+        (f"{REPLAY} --from topic:s --format json", "--format is for a directory, and --from names"),
+        (f"{REPLAY} --from topic:s --topics a", "--topics is for a directory, and --from names"),
+        (f"{REPLAY} --from /x -o json", "--output is of --dry-run"),
+        (f"{REPLAY} --from /x --rate fast", "--rate is a number of records above 0"),
+        (f"{REPLAY} --from /x --rate 0/s", "--rate is a number of records above 0"),
+        (f"{REPLAY} --from /x --start 2h", "option --start is '2h', not -2h"),
+        (f'{REPLAY} --from /x --end \'{{"t":{{"0":-2}}}}\'', "--end has -2 for t-0, which files"),
+        ("redrive", "say where the dead letters are: --dlq"),
+        ("redrive --dlq t --to t", "--to and --dlq are the same topic"),
+        ("redrive --dlq t --max-attempts 0", "--max-attempts is a number from 1 on"),
+        ("redrive --dlq t --fix mend", "--fix is MODULE:FUNCTION or FILE.py:FUNCTION"),
+        ("audit --topics t", "say where the topics have landed: --path"),
+        ("audit --path /x", "say what to read: --topics or --pattern"),
+        ("audit --topics t --path /x --start soon", "option --start is 'soon', not -2h"),
+        ("audit --topics t --path /x --window week", "'week' is not one of 'hour', 'day'"),
+    ],
+)
+def test_words_that_make_no_sense_are_refused(words, told):
+    name, *rest = shlex.split(words)
+    with pytest.raises(UsageError, match=told):
+        jobs.read(name, rest)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (f"{ETL} --to console --value json --schema @no.ddl", "--schema @no.ddl: No such file"),
+        (
+            "etl --topics t --checkpoint /x --sql @no.sql --to console",
+            "--sql @no.sql: No such file",
+        ),
+        (
+            "etl --topics t --checkpoint /x --py no.py:f --to console",
+            "--py: there is no file no.py",
+        ),
+        ("redrive --dlq t --fix no.py:f", "--fix: there is no file no.py"),
+        ("audit --pattern '(' --path /x", "option subscribePattern is no pattern"),
+    ],
+)
+def test_what_is_not_there_is_refused(words, told):
+    name, *rest = shlex.split(words)
+    with pytest.raises((Refused, ConfigError), match=told):
+        jobs.read(name, rest)
+
+
+def test_a_rate_is_of_a_second_a_minute_or_an_hour():
+    rates = {"100": 100, "100/s": 100, "90/m": 1.5, "36/h": 0.01, "0.5/s": 0.5}
+    assert {text: per_second(text) for text in rates} == rates
