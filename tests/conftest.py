@@ -25,7 +25,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).parent
-SHARE_BROKERS = ("conformance", "contract/api", "integration/clients", "security")
+SHARE_BROKERS = (
+    "conformance",
+    "contract/api",
+    "integration/library",
+    "integration/clients",
+    "integration/scripts",
+    "integration/spark",
+    "security",
+)
 ABSENT = "absent tools"
 
 
@@ -43,8 +51,20 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_finish():
-    # What pytest and the modules hold stays to the end: simulations collect their garbage often,
-    # and need not look through this each time.
+    keep_what_is_there()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item, nextitem):
+    yield
+    if nextitem is not None and nextitem.path != item.path:
+        keep_what_is_there()
+
+
+def keep_what_is_there():
+    """What pytest and the modules hold, those too that tests were the first to import, stays to the
+    end: simulations collect their garbage often, and need not look through this each time, which
+    took 80 ms of each at the end of the suite."""
     gc.collect()
     gc.freeze()
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.process import BrokerProcess
+from tests.support.tools import K
 
-K = [sys.executable, "-c", "import sys; from kcli.main import main; sys.exit(main())"]
 TIMEOUT_S = 60
 numbers = count(1)
 

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from itertools import count
 
@@ -21,8 +20,8 @@ from kcli.client.consumer import Consumer
 from kcli.client.producer import Producer
 from kserver.model import TopicPartition
 from tests.support.process import BrokerProcess
+from tests.support.tools import K
 
-K = [sys.executable, "-c", "import sys; from kcli.main import main; sys.exit(main())"]
 TIMEOUT_S = 60
 PARTITIONS = 3
 numbers = count(1)
@@ -43,7 +42,8 @@ record = st.tuples(
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as running:
+    settings = {"group.initial.rebalance.delay.ms": 0}
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), settings) as running:
         yield running
 
 
@@ -246,6 +246,52 @@ def test_a_signal_tells_how_many_records_were_delivered(k, topic):
         sending.send_signal(signal.SIGINT)
         assert sending.wait(TIMEOUT_S) == 130
         assert sending.stderr.read() == b"k console-producer: 1000 records were delivered\n"
+
+
+def committed(k, group: str) -> dict[int, int]:
+    """By partition."""
+    told = k("consumer-groups", "--describe", "--group", group, "-o", "json").stdout
+    return {row["partition"]: row["current_offset"] for row in json.loads(told)["items"]}
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_goes_on_after_what_was_printed_whatever_was_fetched(k, topic, protocol):
+    values = [b"%d" % n for n in range(30)]
+    pipe_in = b"".join(value + b"\n" for value in values)
+    assert k("console-producer", "--topic", topic, input=pipe_in).returncode == 0
+    words = ["--group", f"g-{topic}", "--from-beginning"]
+    words += ["--consumer-property", f"group.protocol={protocol}"]
+    printed = []
+    for more in (
+        ["--topic", topic, "--max-messages", "7"],
+        ["--include", f"{topic}|other", "--max-messages", "7", "--grep", "v:[02468]$"],
+        ["--topic", topic, "--timeout-ms", "6000"],
+    ):
+        done = k("console-consumer", *words, *more)
+        assert done.returncode == 0, done.stderr
+        printed.append(done.stdout.split())
+    first, even, rest = printed
+    assert len(first) == len(even) == 7
+    assert all(int(value) % 2 == 0 for value in even)
+    assert not {*first, *even} & {*rest}
+    left = {*values} - {*first, *even, *rest}
+    assert all(int(value) % 2 for value in left), "what was passed over, and no more"
+    assert sum(committed(k, f"g-{topic}").values()) == 30
+
+
+def test_ctrl_c_commits_what_was_printed_and_leaves_the_group(k, topic):
+    assert k("console-producer", "--topic", topic, input=b"a\nb\n").returncode == 0
+    words = [*K, "console-consumer", "--topic", topic, "--group", f"g-{topic}", "--from-beginning"]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=k.environment
+    ) as reading:
+        assert [reading.stdout.readline() for _ in range(2)] == [b"a\n", b"b\n"]
+        reading.send_signal(signal.SIGINT)
+        assert reading.wait(TIMEOUT_S) == 130
+        assert reading.stderr.read() == b"Processed a total of 2 messages\n"
+    assert sum(committed(k, f"g-{topic}").values()) == 2
+    state = k("consumer-groups", "--describe", "--group", f"g-{topic}", "--state", "-o", "json")
+    assert [row["members"] for row in json.loads(state.stdout)["items"]] == [0]
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@ command ends, it says why in a line and not with a traceback."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import json
@@ -26,18 +27,21 @@ from kserver.wire.batch import encode_batch
 from kserver.wire.checksum import crc32c
 from tests.support.process import BrokerProcess
 from tests.support.rows import READ_BACK, as_csv_tells, read
+from tests.support.tools import K
+from tests.support.transactions import hanging
 
-K = [sys.executable, "-c", "import sys; from kcli.main import main; sys.exit(main())"]
 TIMEOUT_S = 60
 NAMES = [name for commands in COMMANDS.values() for name in commands]
-SHAPES = {id: shape for id, (_, shape) in declared().items()}
+SHAPES = {id: shape for id, (name, shape) in declared().items() if " " not in (name or "")}
+"""But those of jobs on Spark."""
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as running:
+    settings = {"transaction.partition.verification.enable": "false"}
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), settings) as running:
         os.environ["K_BOOTSTRAP_SERVER"] = running.address
-        for topic in ("one", "two.b"):
+        for topic in ("one", "two.b", "hung"):
             assert main(["topics", "--create", "--topic", topic, "--config", "segment.ms=9"]) == 0
         quota = ["--client-defaults", "--add-config", "request_percentage=50"]
         assert main(["configs", "--alter", *quota]) == 0
@@ -45,6 +49,9 @@ def broker(tmp_path_factory):
         subprocess.run(
             [*K, "console-producer", *words], input="h:a,\u2028:\tk\té\x07\n".encode(), check=True
         )
+        reset = ["--reset-offsets", "--group", "g", "--topic", "one", "--to-latest", "--execute"]
+        assert main(["consumer-groups", *reset]) == 0
+        asyncio.run(hanging(running.address, "hangs", "hung", [b"never read"]))
         yield running
         del os.environ["K_BOOTSTRAP_SERVER"]
 
@@ -90,6 +97,13 @@ ROWS = {
     "k.get-offsets/1": "get-offsets --time earliest",
     "k.delete-records/1": "delete-records --offset-json-file {files}.json",
     "k.log-dirs/1": "log-dirs --describe",
+    "k.consumer-groups.list/1": "consumer-groups --list",
+    "k.consumer-groups.offsets/1": "consumer-groups --describe --group g",
+    "k.consumer-groups.state/1": "consumer-groups --describe --group g --state",
+    "k.consumer-groups.watch/1": "consumer-groups --describe --group g --watch --until-lag 0",
+    "k.consumer-groups.reset/1": "consumer-groups --reset-offsets --dry-run --group g --topic one "
+    "--to-current",
+    "k.groups.list/1": "groups --list",
     "k.broker-api-versions/1": "broker-api-versions",
     "k.cluster.cluster-id/1": "cluster cluster-id",
     "k.cluster.list-endpoints/1": "cluster list-endpoints",
@@ -102,6 +116,14 @@ ROWS = {
     "k.dump-log.leader-epochs/1": "dump-log --files {files}-leader-epoch-checkpoint",
     "k.dump-log.partition-offsets/1": "dump-log --files {files}-recovery-point-offset-checkpoint",
     "k.shapes/1": "shapes",
+    "k.transactions.list/1": "transactions list",
+    "k.transactions.describe/1": "transactions describe --transactional-id hangs",
+    "k.transactions.describe-producers/1": "transactions describe-producers --topic hung "
+    "--partition 0",
+    "k.transactions.find-hanging/1": "transactions find-hanging --topic hung",
+    "k.features.describe/1": "features describe",
+    "k.features.version-mapping/1": "features version-mapping",
+    "k.features.feature-dependencies/1": "features feature-dependencies --feature group.version=1",
     "k.producer-perf-test.run/1": "producer-perf-test --topic two.b --num-records 9 "
     "--record-size 9 --throughput -1",
     "k.consumer-perf-test.run/1": "consumer-perf-test --topic one --num-records 1",
@@ -111,7 +133,7 @@ ROWS = {
 MEASURED = {
     id
     for id, words in ROWS.items()
-    if re.search("perf-test|e2e-latency|log-dirs", words) is not None
+    if re.search("perf-test|e2e-latency|log-dirs|--watch", words) is not None
 }
 """Each run has figures of its own."""
 
@@ -129,8 +151,14 @@ def k(broker, files, capsys):
     return run
 
 
+OF_MEMBERS = "k.consumer-groups.members/1"
+"""Looked at by test_groups_apache.py, where groups have members."""
+OF_NODES = "k.spark-cluster.status/1"
+"""Looked at by spark/test_cluster.py, where a cluster of Spark runs."""
+
+
 def test_every_shape_is_looked_at_here():
-    assert ROWS.keys() == SHAPES.keys() - {ERROR.id}
+    assert ROWS.keys() == SHAPES.keys() - {ERROR.id, OF_MEMBERS, OF_NODES}
 
 
 @pytest.mark.parametrize("id", ROWS)
@@ -178,6 +206,12 @@ REFUSED = {
     "get-offsets --command-config missing.properties": "REFUSED",
     "broker-api-versions --bootstrap-server 127.0.0.1:1 --timeout 0.2": "TIMED_OUT",
     "dump-log --files 0.log": "FILE",
+    "transactions describe --transactional-id missing": "REFUSED",
+    "transactions list --bootstrap-server 127.0.0.1:1 --timeout 0.2": "TIMED_OUT",
+    "features version-mapping --release-version 1": "REFUSED",
+    "groups --list --bootstrap-server 127.0.0.1:1 --timeout 0.2": "TIMED_OUT",
+    "consumer-groups --list --bootstrap-server 127.0.0.1:1 --timeout 200ms": "TIMED_OUT",
+    "consumer-groups --reset-offsets --dry-run --group g --all-topics --to-datetime x": "REFUSED",
 }
 
 

@@ -29,6 +29,7 @@ from tests.contract.api.calls import (
     produce_to,
     topic_id,
 )
+from tests.contract.api.group_calls import commit, stable
 from tests.support.brokers import create_topic, names, until
 from tests.support.process import BrokerProcess
 from tests.support.wire_client import WireClient
@@ -38,6 +39,7 @@ METRICS_ON = re.compile(r"metrics on http://([^/]+)/metrics")
 TOPICS = names("observed")
 HOSTILE = 'app\n[KafkaServer id=9] started "\\\x1b[2J\u202e'
 INCREMENTAL_ALTER_CONFIGS, DELETE_TOPICS = 44, 20
+FIND_COORDINATOR, OFFSET_DELETE = 10, 47
 CLUSTER_DEFAULT = {"resource_type": 4, "resource_name": ""}
 WAIT_MS = 300
 PATIENCE_S = 30
@@ -379,3 +381,28 @@ def test_json_lines_and_other_names(tmp_path):
     assert fetched["version"] == 12
     assert {"kserver", "kserver.request"} <= {line["logger"] for line in lines}
     assert "kserver.registration" not in {line["logger"] for line in lines}
+
+
+def test_groups_are_counted_by_their_states_and_what_they_did(broker, client, topic):
+    until(lambda: client.call(FIND_COORDINATOR, 3, key="g").error_code is ErrorCode.none)
+    before = scrape(broker)
+    joined = stable(client, "g", topic.name)
+    assert commit(client, "g", topic, {0: 5}, joined) == {0: ErrorCode.none}
+    assert commit(client, "h", topic, {0: 5}) == {0: ErrorCode.none}
+    deleted = [{"name": topic.name, "partitions": [{"partition_index": 0}]}]
+    client.call(OFFSET_DELETE, 0, group_id="h", topics=deleted)
+    after = scrape(broker)
+    for metric, count in [
+        (catalog.OFFSETS, 1),
+        (catalog.CLASSIC_GROUPS, 2),
+        (catalog.STABLE_GROUPS, 1),
+        (catalog.EMPTY_GROUPS, 1),
+        (catalog.PREPARING_GROUPS, 0),
+        (catalog.OFFSETS_COMMITTED, 2),
+        (catalog.OFFSETS_DELETED, 1),
+        (catalog.OFFSETS_EXPIRED, 0),
+        (catalog.REBALANCES, 1),
+    ]:
+        assert value(after, metric) - value(before, metric) == count, metric.name
+    assert value(after, catalog.GROUPS, protocol="classic") == 2
+    assert value(after, catalog.CONSUMER_GROUPS, state="Stable") == 0

@@ -8,7 +8,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -17,9 +16,9 @@ import pytest
 
 from tests.support.process import BrokerProcess
 from tests.support.slow_proxy import SlowProxy
+from tests.support.tools import K
 
 ROOT = Path(__file__).parents[2]
-K = [sys.executable, "-c", "import sys; from kcli.main import main; sys.exit(main())"]
 TIMEOUT_S = 120
 SLOW_S = 0.4
 numbers = count(1)
@@ -38,6 +37,7 @@ def broker(way, tmp_path_factory) -> Iterator[BrokerProcess]:
     settings = {
         "listeners": "PLAINTEXT://{}:{}".format(*way.target),
         "advertised.listeners": f"PLAINTEXT://{way.address}",
+        "group.initial.rebalance.delay.ms": "0",
     }
     with BrokerProcess(tmp_path_factory.mktemp("broker"), settings) as running:
         yield running
@@ -131,6 +131,18 @@ def test_too_few_records_are_told_of_and_can_be_checked(k, topic):
     assert out.splitlines()[1].startswith("WARNING: Exiting before consuming the expected number")
     status, _, err = k("consumer-perf-test", *words, "--fail-if", "records<10")
     assert (status, err) == (3, "k consumer-perf-test: records<10: records is 0 now\n")
+
+
+def test_a_group_reads_what_it_has_not_read_and_joining_is_a_time_of_its_own(k, topic):
+    words = ("--topic", topic, "--num-records", "20")
+    assert k("producer-perf-test", *words, "--throughput", "-1", "--record-size", "10")[0] == 0
+    words = (*words, "--group", f"g-{topic}", "-o", "json", "--timeout")
+    status, out, err = k("consumer-perf-test", *words, "60000")
+    (*_, total), errors = document(out)
+    assert (status, err, errors, total["records"]) == (0, "", [], 20)
+    assert 0 < total["rebalance_ms"] <= total["end_ms"] - total["start_ms"]
+    (*_, total), _ = document(k("consumer-perf-test", *words, "1000")[1])
+    assert total["records"] == 0
 
 
 def test_records_that_are_refused_make_the_status_1_and_no_measure(k, topic, tmp_path):

@@ -215,8 +215,11 @@ def major(version):
 def install_dir(version):
     if not re.fullmatch(r"\d+\.\d+\.\d+(-\w+)?", version):
         sys.exit(f"apache-kafka: {version!r} is not a Kafka version such as 3.9.2")
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("APACHE_KAFKA_CACHE") or Path(caches, "apache-kafka")) / version
+    return Path(os.environ.get("APACHE_KAFKA_CACHE") or caches() / "apache-kafka") / version
+
+
+def caches():
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
 def artifacts(version):
@@ -240,68 +243,83 @@ def artifacts(version):
 
 def install(version):
     """Resolve version into its directory unless it is there; return the directory."""
-    home = install_dir(version)
-    if (home / "tools.json").exists():
+
+    def fill(temp):
+        try:
+            copy_jars(temp / "libs", f"apache-kafka-{version}", artifacts(version))
+        except RuntimeError as error:
+            sys.exit(
+                f"{error}\napache-kafka: mvn could not fetch all of Kafka {version}; "
+                "a new release can be on Maven Central in part only"
+            )
+        config = temp / "config"
+        config.mkdir()
+        if major(version) < 4:
+            (config / "server-logging.properties").write_text(RELOAD4J_SERVER)
+            (config / "tools-logging.properties").write_text(RELOAD4J_TOOLS)
+        else:
+            (config / "server-logging.xml").write_text(LOG4J2_SERVER)
+            (config / "tools-logging.xml").write_text(LOG4J2_TOOLS)
+        (temp / "tools.json").write_text(json.dumps(find_classes(temp / "libs"), indent=1))
+
+    return made_once(install_dir(version), "tools.json", fill)
+
+
+def made_once(home, last, fill):
+    """The directory `home`, filled by `fill(directory)` unless it holds the file `last`.
+
+    Two at once are safe: the second waits for the first.
+    """
+    if (home / last).exists():
         return home
     home.parent.mkdir(parents=True, exist_ok=True)
-    with open(home.parent / f".{version}.lock", "w") as lock:
+    with open(home.parent / f".{home.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if (home / "tools.json").exists():
+        if (home / last).exists():
             return home
-        temp = Path(tempfile.mkdtemp(prefix=f".{version}.", dir=home.parent))
+        temp = Path(tempfile.mkdtemp(prefix=f".{home.name}.", dir=home.parent))
         try:
-            dependencies = "".join(
-                f"<dependency><groupId>{g}</groupId><artifactId>{a}</artifactId>"
-                f"<version>{v}</version></dependency>\n"
-                for g, a, v in artifacts(version)
-            )
-            (temp / "pom.xml").write_text(
-                "<project><modelVersion>4.0.0</modelVersion>\n"
-                f"<groupId>local</groupId><artifactId>apache-kafka</artifactId><version>{version}</version>\n"
-                f"<dependencies>\n{dependencies}</dependencies></project>\n"
-            )
-            mvn = subprocess.run(
-                [
-                    "mvn",
-                    "-B",
-                    "-q",
-                    "-U",
-                    "-f",
-                    str(temp / "pom.xml"),
-                    "dependency:copy-dependencies",
-                    "-DincludeScope=runtime",
-                    f"-DoutputDirectory={temp / 'libs'}",
-                ],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            if mvn.returncode:
-                errors = [line for line in mvn.stdout.splitlines() if "ERROR]" in line]
-                sys.exit(
-                    "\n".join(
-                        [
-                            *(errors or mvn.stdout.splitlines())[:1],
-                            f"apache-kafka: mvn could not fetch all of Kafka {version}; "
-                            "a new release can be on Maven Central in part only",
-                        ]
-                    )
-                )
-            config = temp / "config"
-            config.mkdir()
-            if major(version) < 4:
-                (config / "server-logging.properties").write_text(RELOAD4J_SERVER)
-                (config / "tools-logging.properties").write_text(RELOAD4J_TOOLS)
-            else:
-                (config / "server-logging.xml").write_text(LOG4J2_SERVER)
-                (config / "tools-logging.xml").write_text(LOG4J2_TOOLS)
-            (temp / "tools.json").write_text(json.dumps(find_classes(temp / "libs"), indent=1))
+            fill(temp)
             shutil.rmtree(home, ignore_errors=True)
             temp.chmod(0o755)
             temp.rename(home)
         finally:
             shutil.rmtree(temp, ignore_errors=True)
     return home
+
+
+def copy_jars(libs, name, found, alone=False):
+    """Fetch these artifacts into `libs`, with all they depend on unless `alone`.
+
+    RuntimeError with the first line of what Maven has to say against it.
+    """
+    nothing_else = (
+        "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
+        "</exclusions>"
+        if alone
+        else ""
+    )
+    dependencies = "".join(
+        f"<dependency><groupId>{g}</groupId><artifactId>{a}</artifactId>"
+        f"<version>{v}</version>{nothing_else}</dependency>\n"
+        for g, a, v in found
+    )
+    pom = libs.parent / "pom.xml"
+    pom.write_text(
+        "<project><modelVersion>4.0.0</modelVersion>\n"
+        f"<groupId>local</groupId><artifactId>{name}</artifactId><version>1</version>\n"
+        f"<dependencies>\n{dependencies}</dependencies></project>\n"
+    )
+    words = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={libs}"]
+    mvn = subprocess.run(
+        ["mvn", "-B", "-q", "-U", "-f", str(pom), *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if mvn.returncode:
+        errors = [line for line in mvn.stdout.splitlines() if "ERROR]" in line]
+        raise RuntimeError("\n".join((errors or mvn.stdout.splitlines())[:1]))
 
 
 def find_classes(libs):

@@ -30,8 +30,16 @@ from tests.support.wire_client import WireClient, milliseconds
 OURS = "k"
 KINDS = tuple(os.environ.get("BROKERS", OURS).split())
 """OURS, and versions of Apache Kafka."""
+DAY_MS = 86_400_000
 
-PRODUCE, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS = 0, 2, 3, 18, 19
+PRODUCE, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, CREATE_PARTITIONS = (
+    0,
+    2,
+    3,
+    18,
+    19,
+    37,
+)
 EARLIEST = -2
 START_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 60
@@ -124,7 +132,12 @@ class ApacheBroker:
 def running(
     kind: str, directory: Path, settings: Mapping[str, object] | None = None
 ) -> BrokerProcess | ApacheBroker:
-    """To be entered as a context: a broker of one of KINDS."""
+    """To be entered as a context: a broker of one of KINDS.
+
+    Unless told to, it does not look meanwhile for records to delete: many that tests write are
+    said to be of 1970, and would be gone five minutes after the start, whoever was reading them.
+    """
+    settings = {"log.retention.check.interval.ms": DAY_MS} | dict(settings or {})
     if kind == OURS:
         return BrokerProcess(directory, settings)
     return ApacheBroker(directory, kind, settings)
@@ -174,6 +187,18 @@ def create_topic(address: str, name: str, partitions: int = 1, **config: object)
         assert made.error_code is ErrorCode.none, (made.error_code, made.error_message)
         until(lambda: _is_led(client, name, partitions))
     return name
+
+
+def grow_topic(address: str, name: str, partitions: int) -> None:
+    """Give a topic more, so many in all, and wait until they can be written to."""
+    topic = {"name": name, "count": partitions, "assignments": None}
+    with WireClient(address) as client:
+        answer = client.call(
+            CREATE_PARTITIONS, 1, topics=[topic], timeout=milliseconds(30_000), validate_only=False
+        )
+        (grown,) = answer.results
+        assert grown.error_code is ErrorCode.none, (grown.error_code, grown.error_message)
+        until(lambda: _is_led(client, name, partitions))
 
 
 def append(

@@ -42,6 +42,8 @@ class ScriptedBroker:
             API_VERSIONS: versions_of(API_VERSIONS),
             METADATA: versions_of(METADATA),
         }
+        self.features: dict[str, int] = {}
+        """Finalized features and their levels."""
         self.requests: list[Any] = []
         self.client_ids: list[str | None] = []
         self.connections: list[_Connection] = []
@@ -86,6 +88,13 @@ class ScriptedBroker:
                 reply.api_keys(api_key=key, min_version=low, max_version=high)
                 for key, (low, high) in sorted(self.versions.items())
             ],
+            finalized_features=[
+                reply.finalized_features(
+                    name=name, max_version_level=level, min_version_level=level
+                )
+                for name, level in self.features.items()
+            ],
+            finalized_features_epoch=1 if self.features else -1,
         )
 
     async def answer(self, header: codec.RequestHeader, request: Any) -> bytes | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import sys
 
 import pytest
 
@@ -24,14 +25,18 @@ PROGRAMS = {
     "mvn": "apt-get install maven",
     "node": "apt-get install nodejs",
     "npm": "apt-get install npm",
+    "ss": "apt-get install iproute2",
     "zsh": "apt-get install zsh",
 }
 PACKAGES = {
     "aiokafka": "pip install aiokafka",
     "confluent_kafka": "pip install confluent-kafka",
     "kafka": "pip install kafka-python",
-    "pyspark": "pip install pyspark",
+    "pyspark": "pip install '.[spark]'",
 }
+
+K = (sys.executable, "-c", "import sys; from kcli.main import main; sys.exit(main())")
+"""The command `k` of this tree, wherever it is installed."""
 
 absent: dict[str, str] = {}
 """What this run missed, each with its install line."""

@@ -25,7 +25,7 @@ class Catalogue:
     """`directory` is for what is compiled.  A client whose tools are absent skips the test."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self.directory = directory
         self._programs: dict[str, Program] = {}
         self._clients: dict[tuple[str, str], Client] = {}
 
@@ -74,10 +74,10 @@ class Catalogue:
             libraries = f"{apache_kafka.install(JAVA[name])}/libs/*"
             return [java, *QUICK_START.split(), "-cp", libraries, str(source)], {}
         if name in GO:
-            return [built(name, self._directory)], {}
+            return [built(name, self.directory)], {}
         assert name == NODE, name
         directory = HERE / "node"
-        _install_packages(directory)
+        install_packages(directory)
         return [require("node"), "client.mjs"], {"cwd": directory}
 
 
@@ -89,7 +89,7 @@ def built(name: str, directory: Path) -> str:
     return program
 
 
-def _install_packages(directory: Path) -> None:
+def install_packages(directory: Path) -> None:
     lock, done = (
         directory / "package-lock.json",
         directory / "node_modules" / ".package-lock.json",

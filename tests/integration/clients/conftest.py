@@ -7,7 +7,14 @@ from tests.support import brokers
 
 pytest.register_assert_rewrite("tests.integration.clients.promises")
 
-SETTINGS = {"num.partitions": 3, "group.initial.rebalance.delay.ms": 0}
+SETTINGS = {
+    "num.partitions": 3,
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 1000,
+    # Members of the new protocol learn only by their heartbeats.
+    "group.consumer.min.heartbeat.interval.ms": 500,
+    "group.consumer.heartbeat.interval.ms": 500,
+}
 NAMES = brokers.names("topic")
 
 

@@ -1,14 +1,15 @@
 """What exporters and consoles ask of a broker through Go's clients, and get: kafka_exporter and
 Burrow with sarama, kminion, rpk and Redpanda Console with franz-go's kadm.
-
-The calls about groups follow with groups.
 """
 
+import contextlib
 import json
 import subprocess
 
 import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from kserver.errors import ErrorCode
 from tests.integration.clients.catalogue import built
 from tests.support import brokers
 
@@ -38,6 +39,17 @@ KMINION = {
     "delete records": [2, [0, 0, 2]],
     "create partitions": 4,
     "a topic with its assignment": [0, 2],
+    "groups by state": ["Stable consumer", "Empty "],
+    "groups described": ["Empty  0", "Stable range 1 true [0 1 2]"],
+    "committed offsets of many groups": [3, 4],
+    "lag": [2, 1],
+    "the topic of committed offsets": [3, 4, 1],
+    "commit for a group without members": [7, "by hand"],
+    "a live group is not deleted": "NON_EMPTY_GROUP",
+    "delete offsets": False,
+    "delete groups": False,
+    "transactions": [True, "Ongoing", 1],
+    "producers": [True, 0],
     "a topic that is not there": "UNKNOWN_TOPIC_OR_PARTITION",
     "delete topics": False,
 }
@@ -59,6 +71,12 @@ EXPORTER = {
     "delete records": [2, 0, 0],
     "create partitions": 4,
     "a topic made and deleted": 2,
+    "groups": ["consumer", ""],
+    "groups described": ["Empty 0", "Stable 1 3"],
+    "committed offsets": [3, -1, 4, -1],
+    "coordinator": True,
+    "delete an offset": -1,
+    "delete a group": False,
 }
 EXPECTED = {"kminion": KMINION, "exporter": EXPORTER}
 
@@ -71,13 +89,41 @@ def found(broker, tmp_path_factory):
         path = built(program, tmp_path_factory.mktemp(program))
         topic = brokers.create_topic(broker.address, f"for-{program}", 3, segment_bytes=1 << 20)
         brokers.append(broker.address, topic, RECORDS)
-        ran = subprocess.run(
-            [path, broker.address, topic], capture_output=True, text=True, timeout=TIMEOUT_S
-        )
+        with groups(broker.address, topic) as names:
+            command = [path, broker.address, topic, *names]
+            ran = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
         assert ran.returncode == 0, ran.stderr
         lines = map(json.loads, ran.stdout.splitlines())
         results[program] = {line["check"]: line["error"] or line["found"] for line in lines}
     return results
+
+
+def is_committed(consumer, offset):
+    """Apache's broker makes the topic of offsets behind its first answers."""
+    try:
+        consumer.commit(offsets=[offset], asynchronous=False)
+    except KafkaException as refused:
+        if refused.args[0].code() != ErrorCode.not_coordinator.value:
+            raise
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def groups(address, topic):
+    """One with a member, that committed 3; one without, that committed 4: their names."""
+    live, left = f"{topic}-live", f"{topic}-left"
+    settings = {"bootstrap.servers": address, "enable.auto.commit": False, "log_level": 0}
+    for name, offset in ((live, 3), (left, 4)):
+        by_hand = Consumer(settings | {"group.id": name})
+        brokers.until(lambda c=by_hand, o=offset: is_committed(c, TopicPartition(topic, 0, o)))
+        by_hand.close()
+    member = Consumer(settings | {"group.id": live, "partition.assignment.strategy": "range"})
+    member.subscribe([topic])
+    while not member.assignment():
+        member.poll(0.1)
+    yield live, left
+    member.close()
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 // What kafka_exporter and Burrow ask of a broker, through sarama; and what tools on it, such as
 // kaf and kafkactl, ask as administrators.
 //
-//	exporter ADDRESS TOPIC
+//	exporter ADDRESS TOPIC LIVE LEFT
 //
-// The topic has three partitions, with five records of partition 0.
+// The topic has three partitions, with five records of partition 0; LIVE and LEFT are groups of it.
 package main
 
 import (
@@ -48,6 +48,7 @@ func main() {
 		{Name: "create partitions", Call: a.createPartitions},
 		{Name: "a topic made and deleted", Call: a.createAndDelete},
 	})
+	checks.Run(a.groupChecks(os.Args[3], os.Args[4]))
 }
 
 func open(address string, version sarama.KafkaVersion) sarama.Client {

@@ -1,8 +1,8 @@
 // What kminion, rpk and Redpanda Console ask of a broker, through franz-go's kadm.
 //
-//	kminion ADDRESS TOPIC
+//	kminion ADDRESS TOPIC LIVE LEFT
 //
-// The topic has three partitions, with five records of partition 0.
+// The topic has three partitions, with five records of partition 0; LIVE and LEFT are groups of it.
 package main
 
 import (
@@ -25,7 +25,12 @@ var wanted = []kmsg.Key{
 	kmsg.Produce, kmsg.Fetch, kmsg.ListOffsets, kmsg.Metadata, kmsg.ApiVersions, kmsg.CreateTopics,
 	kmsg.DeleteTopics, kmsg.DeleteRecords, kmsg.DescribeConfigs, kmsg.AlterConfigs,
 	kmsg.DescribeLogDirs, kmsg.CreatePartitions, kmsg.IncrementalAlterConfigs,
-	kmsg.DescribeClientQuotas, kmsg.AlterClientQuotas, kmsg.DescribeCluster,
+	kmsg.DescribeClientQuotas, kmsg.AlterClientQuotas, kmsg.DescribeCluster, kmsg.FindCoordinator,
+	kmsg.ListGroups, kmsg.DescribeGroups, kmsg.OffsetFetch, kmsg.OffsetCommit, kmsg.OffsetDelete,
+	kmsg.DeleteGroups, kmsg.JoinGroup, kmsg.SyncGroup, kmsg.Heartbeat, kmsg.LeaveGroup,
+	kmsg.InitProducerID, kmsg.AddPartitionsToTxn, kmsg.EndTxn, kmsg.TxnOffsetCommit,
+	kmsg.DescribeProducers, kmsg.DescribeTransactions, kmsg.ListTransactions,
+	kmsg.ConsumerGroupHeartbeat, kmsg.ConsumerGroupDescribe,
 }
 
 func main() {
@@ -57,6 +62,9 @@ func main() {
 		{Name: "delete records", Call: a.deleteRecords},
 		{Name: "create partitions", Call: a.createPartitions},
 		{Name: "a topic with its assignment", Call: a.createAssigned},
+	})
+	checks.Run(a.groupChecks(os.Args[3], os.Args[4]))
+	checks.Run([]checks.Check{
 		{Name: "a topic that is not there", Call: a.missing},
 		{Name: "delete topics", Call: a.deleteTopic},
 	})
