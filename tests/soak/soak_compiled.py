@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ TESTS = (
     "tests/unit/replica",
     "tests/unit/api",
     "tests/unit/client",
+    "tests/unit/spark",
     "tests/contract/test_shells.py",
     "tests/contract/test_disk.py",
     "tests/contract/api",
@@ -37,7 +39,8 @@ def tree(tmp_path_factory):
 
 def test_what_is_compiled_is_what_runs(tree):
     code = "import kserver.log.log as log, kserver.wire.records as records\n"
-    code += "print(log.__file__, records.__file__)"
+    code += "import kcli.spark._columns as columns\n"
+    code += "print(log.__file__, records.__file__, columns.__file__)"
     ran = subprocess.run(
         [sys.executable, "-c", code], cwd=tree, capture_output=True, text=True, check=True
     )
@@ -47,6 +50,28 @@ def test_what_is_compiled_is_what_runs(tree):
 
 
 def test_compiled_it_does_the_same(tree):
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", *TESTS]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", *TESTS]
     ran = subprocess.run(command, cwd=tree, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout[-10_000:]
+
+
+def test_what_is_in_c_stays_within_bounds(tree):
+    """Built so that each access out of bounds and each overflow ends the process."""
+    flags = "-g -fsanitize=address,undefined -fno-sanitize-recover"
+    libraries = " ".join(
+        subprocess.run(
+            ["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for name in ("libasan.so", "libubsan.so")
+    )
+    environment = {
+        "K_C_FLAGS": flags,
+        "LD_PRELOAD": libraries,
+        "PYTHONMALLOC": "malloc",  # each object by itself, so that its bounds are seen
+        "ASAN_OPTIONS": "detect_leaks=0",  # Python's own
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "tests/unit/spark/test_compiled_columns.py"]
+    ran = subprocess.run(
+        command, cwd=tree, env=os.environ | environment, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stdout[-5000:] + ran.stderr[-5000:]

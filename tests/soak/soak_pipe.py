@@ -8,10 +8,10 @@ import hashlib
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 from tests.support.process import BrokerProcess
+from tests.support.tools import K
 
 GIGABYTES = float(os.environ.get("GIGABYTES", "10"))
 LINE = b"%012d" + b"x" * 187 + b"\n"
@@ -19,7 +19,6 @@ LINES_AT_ONCE = 50_000
 READ_BYTES = 1 << 20
 POINTS = 20
 PRODUCER_MB, CONSUMER_MB, BROKER_MB = 200, 200, 150
-K = [sys.executable, "-c", "from kcli.main import main; main()"]
 
 
 def resident_mb(pid: int) -> float:

@@ -6,7 +6,15 @@ import os
 
 import pytest
 
-from tests.simulation import test_broker, test_compaction, test_topics
+from tests.simulation import (
+    test_broker,
+    test_compaction,
+    test_coordinator,
+    test_exactly_once,
+    test_groups,
+    test_topics,
+    test_transactions,
+)
 from tests.support.loop import simulate
 
 SEEDS = int(os.environ.get("SEEDS", "500"))
@@ -17,7 +25,12 @@ SCENARIOS = (
     test_topics.made_anew,
     test_compaction.compacted,
     test_topics.killed_while_deleting,
+    test_coordinator.power_cuts,
+    test_exactly_once.transformed,
+    test_exactly_once.transferred,
 )
+VIRTUAL = 10
+"""So many runs of shards alone for each of a broker."""
 
 
 # A test a seed: pytest keeps the log records of a test until it ends, and they keep what they name.
@@ -25,6 +38,19 @@ SCENARIOS = (
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_the_seed_holds(scenario, seed):
     simulate(scenario, seed)
+
+
+@pytest.mark.parametrize("first", range(1000, 1000 + VIRTUAL * SEEDS, VIRTUAL))
+@pytest.mark.parametrize("kind", test_groups.KINDS)
+def test_groups_hold(kind, first):
+    for seed in range(first, first + VIRTUAL):
+        test_groups.run(seed, kind)
+
+
+@pytest.mark.parametrize("first", range(1000, 1000 + VIRTUAL * SEEDS, VIRTUAL))
+def test_transactions_hold(first):
+    for seed in range(first, first + VIRTUAL):
+        test_transactions.run(seed)
 
 
 @pytest.mark.parametrize("seed", range(1000, 1000 + SEEDS // 10))

@@ -1,0 +1,62 @@
+"""Lines of a web server's access log, as JSON, a hundred and some a minute: always the same ones.
+
+    python lines.py 05:58 06:03                     what was written from 05:58 to 06:03
+    python lines.py 07:00 07:02 --late 05:59        ... and what a server that had been cut off kept
+
+    1758779880233<TAB>{"at":"2025-09-25T05:58:00.233Z","host":"10.0.0.32", ...
+
+Before each line stands when it was written, in ms since 1970.  Some lines are cut off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+DAY = datetime(2025, 9, 25, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+PATHS = ("/", "/cart", "/login", "/orders", "/search")
+STATUSES = (200, 200, 200, 200, 200, 200, 304, 404, 500)
+
+
+def minute(text: str) -> datetime:
+    hour, minute = text.split(":")
+    return DAY + timedelta(hours=int(hour), minutes=int(minute))
+
+
+def requests(begin: datetime) -> Iterator[tuple[datetime, str]]:
+    """When each request of a minute came, and its line."""
+    chance = random.Random(begin.isoformat())
+    for at_ms in sorted(chance.sample(range(60_000), chance.randint(100, 140))):
+        at = begin + timedelta(milliseconds=at_ms)
+        fields = {
+            "at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "host": f"10.0.0.{chance.randint(1, 40)}",
+            "path": chance.choice(PATHS),
+            "status": chance.choice(STATUSES),
+        }
+        line = json.dumps(fields, separators=(",", ":"))
+        yield at, line if chance.random() < 0.995 else line[: len(line) // 2]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("first", type=minute)
+    parser.add_argument("last", type=minute)
+    parser.add_argument("--late", type=minute, help="a minute of which some lines come only now")
+    given = parser.parse_args()
+    begin = given.first
+    while begin <= given.last:
+        for at, line in requests(begin):
+            print(f"{at.timestamp() * 1000:.0f}\t{line}")
+        begin += MINUTE
+    if given.late:
+        for _, line in list(requests(given.late))[::10]:
+            print(f"{begin.timestamp() * 1000:.0f}\t{line}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Read orders, write invoices, exactly once: although the program crashes again and again.
+
+    k server-start &
+    python examples/exactly_once.py [HOST:PORT]
+
+Each invoice is written in one transaction with how far the orders were read, so either both count
+or neither.  A crash between the two leaves an open transaction behind; whoever comes next under the
+same transactional.id has it aborted.
+"""
+
+import asyncio
+import os
+import random
+import sys
+from collections import Counter
+
+from kcli.client import Admin, Consumer, Producer, TopicPartition
+from kcli.client.descriptions import NewTopic
+
+ORDERS, INVOICES = "orders", "invoices"
+ORDER_COUNT = 500
+
+
+class Crash(Exception):
+    """Stands for a power cut, a kill -9, a bug."""
+
+
+async def write_orders(broker: str) -> None:
+    async with Producer({"bootstrap.servers": broker}) as producer:
+        sent = [await producer.send(ORDERS, b"%d" % number) for number in range(ORDER_COUNT)]
+        await asyncio.gather(*sent)
+
+
+async def invoice_all(broker: str, chance: random.Random) -> None:
+    """Returns when no orders are left; raises Crash somewhere in between, mostly."""
+    reading = {
+        "bootstrap.servers": broker,
+        "group.id": "invoicing",
+        "enable.auto.commit": "false",
+        "auto.offset.reset": "earliest",
+        "max.poll.records": "20",
+    }
+    writing = {"bootstrap.servers": broker, "transactional.id": "invoicing"}
+    async with Consumer(reading) as consumer, Producer(writing) as producer:
+        await producer.init_transactions()
+        consumer.subscribe([ORDERS])
+        while orders := await consumer.poll(timeout_ms=5000):
+            async with producer.transaction():
+                for order in orders:
+                    await producer.send(INVOICES, b"invoice for " + order.value)
+                if chance.random() < 0.05:
+                    raise Crash
+                offsets = {TopicPartition(o.topic, o.partition): o.offset + 1 for o in orders}
+                await producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+
+
+async def read_invoices(broker: str) -> Counter[bytes]:
+    """As one who sees only what was committed."""
+    settings = {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+    found: Counter[bytes] = Counter()
+    async with Consumer({"bootstrap.servers": broker} | settings) as consumer:
+        partitions = [
+            TopicPartition(INVOICES, p.partition) for p in await consumer.partitions_for(INVOICES)
+        ]
+        consumer.assign(partitions)
+        ends = await consumer.end_offsets(partitions)
+        while any([await consumer.position(p) < ends[p] for p in partitions]):
+            found.update(record.value for record in await consumer.poll(timeout_ms=1000))
+    return found
+
+
+async def main(broker: str) -> None:
+    async with Admin({"bootstrap.servers": broker}) as admin:
+        await admin.create_topics([NewTopic(name, partitions=3) for name in (ORDERS, INVOICES)])
+    await write_orders(broker)
+    crashes = 0
+    chance = random.Random(1)
+    while True:
+        try:
+            await invoice_all(broker, chance)
+            break
+        except Crash:
+            crashes += 1
+    invoices = await read_invoices(broker)
+    print(f"{crashes} crashes, {len(invoices)} orders invoiced, each {max(invoices.values())} time")
+
+
+if __name__ == "__main__":
+    default = os.environ.get("K_BOOTSTRAP_SERVER", "127.0.0.1:9092")
+    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else default))

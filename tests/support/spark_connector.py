@@ -1,0 +1,39 @@
+"""Spark's own Kafka source and sink, format("kafka"), from Maven Central: to compare with.
+
+Its jars lie in $XDG_CACHE_HOME/spark-kafka, else ~/.cache/spark-kafka, beside Apache's brokers.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from tests.support import tools
+from tests.support.apache_kafka import caches, copy_jars, made_once
+
+VERSION = "4.2.0"
+"""The newest that is there; it runs in Spark 4.3 as well."""
+_ARTIFACTS = (
+    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", VERSION),
+    # Later ones are not there.
+    ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+    ("org.apache.kafka", "kafka-clients", "3.9.2"),
+    ("org.apache.commons", "commons-pool2", "2.13.1"),
+)
+"""All that Spark itself does not bring along."""
+
+
+@functools.cache
+def jars() -> tuple[str, ...]:
+    """What goes into spark.jars, comma between; nothing where there is neither the cache nor Maven.
+
+    RuntimeError where Maven cannot fetch them.
+    """
+    home = caches() / "spark-kafka" / VERSION
+    if not (home / "libs").exists() and tools.find("mvn") is None:
+        return ()
+
+    def fill(temp) -> None:
+        copy_jars(temp / "libs", "spark-kafka", _ARTIFACTS, alone=True)
+
+    made_once(home, "libs", fill)
+    return tuple(sorted(map(str, (home / "libs").glob("*.jar"))))

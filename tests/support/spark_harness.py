@@ -1,0 +1,464 @@
+"""Pipelines of Spark under kill -9: what they are made of, how they are harmed, what must hold.
+
+    with Source(broker.address, topic) as source:          writes records with known ids
+        pipeline = Pipeline(directory, command, checkpoints)
+        for _ in range(rounds):
+            harm(...)                                      a process dies in the midst of a batch
+        ids = source.finish()
+        pipeline.finish(300)                               once to its end, left alone
+    check(ids, landed_in_files(path)).exact                every id is there, once
+
+The processes of a pipeline are known by their working directory, which they inherit; so those of a
+driver that was killed are found too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import unquote, urlparse
+
+from kcli.client import Blocking, Consumer, Producer
+from kserver.model import TopicPartition
+from tests.support.brokers import Broker
+from tests.support.spark_cluster import Cluster
+from tests.support.tools import K
+
+PATIENCE_S = 600
+LOOK_AGAIN_S = 0.1
+SHOWN_CHARACTERS = 4000
+
+
+# What is written
+
+
+class Source:
+    """A producer that writes a record with a new id again and again, in a thread of its own."""
+
+    def __init__(self, address: str, topic: str, partitions: int, rate: int = 1000) -> None:
+        self._topic = topic
+        self._partitions = partitions
+        self._rate = rate
+        settings = {
+            "bootstrap.servers": address,
+            "enable.idempotence": "true",
+            "delivery.timeout.ms": "600000",
+            "linger.ms": "5",
+        }
+        self._producer = Blocking(Producer, settings, on_batch=self._told)
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._ended = threading.Event()
+        self._sent = 0
+        self._failures: list[object] = []
+
+    def finish(self) -> set[bytes]:
+        """No more is written; the ids of all that was, each of them acknowledged."""
+        self._ended.set()
+        self._thread.join()
+        self._producer.flush()
+        assert not self._failures, self._failures[:3]
+        return {b"%d" % n for n in range(self._sent)}
+
+    def _told(self, delivered: object) -> None:
+        if getattr(delivered, "error", None) is not None:
+            self._failures.append(delivered)
+
+    def _write(self) -> None:
+        every_s = 0.05
+        while not self._ended.wait(every_s):
+            count = int(self._rate * every_s)
+            self._producer.run(lambda producer, count=count: self._send(producer, count))
+
+    async def _send(self, producer: Producer, count: int) -> None:
+        offer = producer.try_send
+        for n in range(self._sent, self._sent + count):
+            # The key is what the sink takes a partition by.
+            while not offer(self._topic, b"%d" % n, b"k%d" % (n % 97), n % self._partitions):
+                await producer.ready(self._topic)
+        self._sent += count
+
+    def __enter__(self) -> Self:
+        self._producer.__enter__()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._producer.__exit__(kind, error, traceback)
+
+
+# What runs
+
+
+@dataclass(frozen=True)
+class Running:
+    pid: int
+    parent: int
+    words: Sequence[str]
+
+    @property
+    def is_python_worker(self) -> bool:
+        return "-m" in self.words and any(word.startswith("pyspark.") for word in self.words)
+
+    @property
+    def is_executor(self) -> bool:
+        return any(word.endswith("CoarseGrainedExecutorBackend") for word in self.words)
+
+    def kill(self) -> None:
+        try:
+            os.kill(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def running_in(directory: Path) -> list[Running]:
+    """The processes whose working directory is this or beneath it."""
+    found = []
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        try:
+            where = os.readlink(f"{entry.path}/cwd")
+            if not where.startswith(str(directory)):
+                continue
+            with open(f"{entry.path}/cmdline", "rb") as file:
+                words = file.read().decode(errors="replace").split("\0")[:-1]
+            with open(f"{entry.path}/stat") as file:
+                parent = int(file.read().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        found.append(Running(int(entry.name), parent, words))
+    return found
+
+
+class Pipeline:
+    """A driver that is started, killed, started again, and in the end left alone.
+
+    `command` makes its words: batch after batch, or with True to its end.  `checkpoints` are those
+    of its queries; `elsewhere` is where its executors run, if that is not beside the driver.
+    As a context it runs batch after batch, or with `once` to its end.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        command: Callable[[bool], Sequence[str]],
+        checkpoints: Sequence[Path],
+        elsewhere: Path | None = None,
+        once: bool = False,
+    ) -> None:
+        self._once = once
+        self._directory = directory
+        self._command = command
+        self._checkpoints = checkpoints
+        self._elsewhere = elsewhere
+        self._process: subprocess.Popen[bytes] | None = None
+        self.starts = 0
+        directory.mkdir(parents=True)
+
+    def start(self, once: bool = False) -> None:
+        self.starts += 1
+        with open(self._log, "wb") as file:
+            self._process = subprocess.Popen(
+                [*K, "spark-submit", *self._command(once)],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                cwd=self._directory,
+                start_new_session=True,
+                env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+            )
+
+    def keep_up(self) -> None:
+        """Whoever watches over it starts it again, whatever it ended with."""
+        if self._process is None or self._process.poll() is not None:
+            self.start()
+
+    def finish(self, patience_s: float) -> None:
+        """What runs is killed once more, and then all is brought to its end."""
+        self.kill_driver()
+        self.start(once=True)
+        self.wait(patience_s)
+
+    def wait(self, patience_s: float) -> None:
+        """Until it has ended well."""
+        assert self._process is not None
+        try:
+            code = self._process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"not at its end in {patience_s} s:\n{self.said()}") from None
+        assert code == 0, self.said()
+
+    def said(self) -> str:
+        return self._log.read_text(errors="replace")[-SHOWN_CHARACTERS:]
+
+    def batches(self, state: str) -> list[int]:
+        """The number of the last batch whose offsets, or commits, stand in the checkpoint of each
+        query; -1 where there is none."""
+        return [
+            max((int(n) for n in _names(checkpoint / state) if n.isdigit()), default=-1)
+            for checkpoint in self._checkpoints
+        ]
+
+    def processes(self) -> list[Running]:
+        found = running_in(self._directory)
+        return found if self._elsewhere is None else found + running_in(self._elsewhere)
+
+    def kill_driver(self, chance: random.Random | None = None) -> str:
+        """Its JVM, its Python, or both; it has ended after it."""
+        assert self._process is not None
+        drivers = [
+            one for one in running_in(self._directory) if not one.is_python_worker and one.words
+        ]
+        jvm = [one for one in drivers if one.words[0].endswith("java")]
+        python = [one for one in drivers if not one.words[0].endswith("java")]
+        name, killed = "driver", drivers
+        if chance is not None and jvm and python:
+            name, killed = chance.choice(
+                [("driver", drivers), ("driver's JVM", jvm), ("driver's Python", python)]
+            )
+        for one in killed:
+            one.kill()
+        try:
+            self._process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the {name} was killed and it went on:\n{self.said()}") from None
+        return name
+
+    def kill_worker(self, chance: random.Random) -> str | None:
+        """One of those that run tasks, in Python; None where there is none."""
+        found = [one for one in self.processes() if one.is_python_worker]
+        daemons = {one.pid for one in found}
+        found = [one for one in found if one.parent in daemons]
+        if not found:
+            return None
+        chance.choice(found).kill()
+        return "Python worker"
+
+    def kill_executor(self, chance: random.Random) -> str | None:
+        found = [one for one in self.processes() if one.is_executor]
+        if not found:
+            return None
+        chance.choice(found).kill()
+        return "executor"
+
+    def stop(self) -> None:
+        """Nothing of it is left."""
+        if self._process is None:
+            return
+        deadline = time.monotonic() + PATIENCE_S
+        while found := running_in(self._directory):
+            for one in found:
+                one.kill()
+            assert time.monotonic() < deadline, found
+            self._process.poll()
+            time.sleep(LOOK_AGAIN_S)
+        self._process.wait()
+
+    @property
+    def _log(self) -> Path:
+        return self._directory / f"driver-{self.starts}.log"
+
+    def __enter__(self) -> Self:
+        self.start(self._once)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+# How it is harmed
+
+
+def harm(
+    pipeline: Pipeline,
+    broker: Broker,
+    chance: random.Random,
+    victims: Sequence[str],
+    grown: Callable[[], int],
+    cluster: Cluster | None,
+    at_any_time: float,
+) -> str:
+    """Once each query has come further, one kill -9: some time after a batch began, with this
+    probability, or when a sink has just grown.  What was killed, and when.
+    """
+    committed = pipeline.batches("commits")
+    await_that(pipeline, lambda: _all_above(pipeline.batches("commits"), committed))
+    before = grown()
+    await_that(pipeline, lambda: pipeline.batches("offsets") != pipeline.batches("commits"))
+    if chance.random() < at_any_time:
+        # From 10 ms to 10 s: what a batch takes differs by as much.
+        time.sleep(10 ** chance.uniform(-2, 1))
+        when = "at some time"
+    else:
+        await_that(pipeline, lambda: grown() > before)
+        when = "after it wrote"
+    killed = _kill(chance.choice(victims), pipeline, broker, chance, cluster)
+    pipeline.keep_up()
+    return f"{killed} {when}"
+
+
+def _all_above(now: list[int], before: list[int]) -> bool:
+    return all(n > then for n, then in zip(now, before, strict=True))
+
+
+def _names(directory: Path) -> list[str]:
+    return os.listdir(directory) if directory.is_dir() else []
+
+
+def _kill(
+    victim: str,
+    pipeline: Pipeline,
+    broker: Broker,
+    chance: random.Random,
+    cluster: Cluster | None,
+) -> str:
+    """What was killed: the driver, where there is no such victim."""
+    if victim == "broker":
+        broker.kill()
+        time.sleep(chance.random())
+        broker.start()
+        return "broker"
+    if victim == "node":
+        assert cluster is not None
+        node = cluster.kill_node(chance)
+        time.sleep(chance.random())
+        cluster.bring_back(node)
+        return node.name
+    killed = None
+    if victim == "worker":
+        killed = pipeline.kill_worker(chance)
+    elif victim == "executor":
+        killed = pipeline.kill_executor(chance)
+    return killed or pipeline.kill_driver(chance)
+
+
+def await_that(pipeline: Pipeline, holds: Callable[[], bool]) -> None:
+    """The pipeline is kept up meanwhile."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        pipeline.keep_up()
+        assert time.monotonic() < deadline, f"nothing comes:\n{pipeline.said()}"
+        time.sleep(LOOK_AGAIN_S)
+
+
+# What must hold
+
+
+@dataclass(frozen=True)
+class Verdict:
+    count: int
+    """Of ids that were to come."""
+    missing: int
+    doubled: int
+    """How many are there again."""
+    foreign: int
+
+    @property
+    def exact(self) -> bool:
+        return (self.missing, self.doubled, self.foreign) == (0, 0, 0)
+
+
+def check(ids: set[bytes], found: Iterable[bytes]) -> Verdict:
+    counts = Counter(found)
+    return Verdict(
+        len(ids),
+        missing=len(ids - counts.keys()),
+        doubled=sum(counts.values()) - len(counts),
+        foreign=len(counts.keys() - ids),
+    )
+
+
+def in_topic(address: str, topic: str, partitions: int) -> list[bytes]:
+    """The values of what is committed in a topic, to where it ends."""
+    settings = {"bootstrap.servers": address, "isolation.level": "read_committed"}
+    found = []
+    every = [TopicPartition(topic, n) for n in range(partitions)]
+    with Blocking(Consumer, settings | {"auto.offset.reset": "earliest"}) as consumer:
+        consumer.assign(every)
+        ends = consumer.end_offsets(every)
+        deadline = time.monotonic() + PATIENCE_S
+        while any(consumer.position(p) < end for p, end in ends.items()):
+            assert time.monotonic() < deadline, "an end that is never reached"
+            found += [record.value for record in consumer.poll(200, max_records=100_000)]
+    return found
+
+
+def end_of(address: str, topic: str, partitions: int) -> int:
+    """How many offsets a topic has, of whatever."""
+    every = [TopicPartition(topic, n) for n in range(partitions)]
+    with Blocking(Consumer, {"bootstrap.servers": address}) as consumer:
+        return sum(consumer.end_offsets(every).values())
+
+
+def in_files(path: Path) -> list[bytes]:
+    """The values of Parquet files: of those that Spark's file sink says are there, where it says
+    it, else of all."""
+    return _values(listed(path))
+
+
+def in_all_files(path: Path) -> list[bytes]:
+    """As who does not know Spark's list reads them."""
+    return _values(_all(path))
+
+
+def _values(files: list[str]) -> list[bytes]:
+    import pyarrow.parquet as pq
+
+    found: list[bytes] = []
+    for file in files:
+        found += pq.ParquetFile(file).read(columns=["value"])["value"].to_pylist()
+    return found
+
+
+def listed(path: Path) -> list[str]:
+    """The files: every tenth batch's entry in the log of the sink holds all before it."""
+    log = path / "_spark_metadata"
+    if not log.is_dir():
+        return _all(path)
+    files: dict[str, None] = {}
+    names = {name.removesuffix(".compact"): name for name in os.listdir(log) if name[0] != "."}
+    for batch in sorted(names, key=int):
+        for line in (log / names[batch]).read_text().splitlines()[1:]:
+            one = json.loads(line)
+            assert one["action"] == "add", one
+            files[unquote(urlparse(one["path"]).path)] = None
+    return list(files)
+
+
+def _all(path: Path) -> list[str]:
+    """Every reader passes over what is hidden, such as what is not committed yet."""
+    return sorted(
+        str(file)
+        for file in path.rglob("*.parquet")
+        if not any(part[0] in "_." for part in file.relative_to(path).parts)
+    )
+
+
+def in_delta(path: Path) -> list[bytes]:
+    from deltalake import DeltaTable
+
+    table = DeltaTable(str(path)).to_pyarrow_table(columns=["value"])
+    values: list[bytes] = table["value"].to_pylist()
+    return values
+
+
+def files_in(path: Path) -> int:
+    return len(_all(path))
