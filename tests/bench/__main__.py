@@ -73,7 +73,7 @@ def run(
     samples: dict[str, Samples] = {}
     failed: dict[str, str] = {}
     stolen_shares: dict[str, float] = {}
-    with brokers(work, rows) as servers:
+    with brokers(work, rows) as servers, work.until_the_end:
         for row in rows:
             busy = busy_share()
             if busy > BUSY_BETWEEN_ROWS:

@@ -10,8 +10,10 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.bench.machine import BenchError
 from tests.bench.servers import APACHE_VERSION, Server
@@ -102,12 +104,18 @@ def _python(
 ) -> tuple[int, float]:
     if client.package and find(client.package) is None:
         raise BenchError(PACKAGES[client.package])
-    # Without -P the working directory would come before all paths.
-    words = ["-P", "-m", "tests.bench.python", client.module, mode, server.address, topic, shape]
-    paths = os.pathsep.join(map(str, (*client.paths, ROOT)))
-    environment = os.environ | {"PYTHONPATH": paths}
-    found = json.loads(_run(server, [sys.executable, *words, str(amount)], environment))
+    words = [client.module, mode, server.address, topic, shape, str(amount)]
+    found = python_module(server, "tests.bench.python", words, client.paths)
     return found["messages"], found["seconds"]
+
+
+def python_module(
+    server: Server, module: str, words: Sequence[str], paths: Sequence[Path] = ()
+) -> Any:
+    """What it prints, which is JSON."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (*paths, ROOT)))}
+    # Without -P the working directory would come before all paths.
+    return json.loads(_run(server, [sys.executable, "-P", "-m", module, *words], environment))
 
 
 def _run(server: Server, command: list[str], environment: dict[str, str] | None = None) -> str:

@@ -35,5 +35,5 @@ def build(directory: Path) -> Path:
         text=True,
     )
     if ran.returncode or not list((new / "kserver").glob("**/*.so")):
-        raise BenchError(f"the codec does not compile (pip install mypy): {ran.stderr[-2000:]}")
+        raise BenchError(f"it does not compile (pip install mypy): {ran.stderr[-2000:]}")
     return new.rename(directory)

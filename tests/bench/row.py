@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.bench.figures import Aim
@@ -20,6 +21,8 @@ class Work:
     load: Load
     directory: Path
     seconds: float
+    until_the_end: ExitStack = field(default_factory=ExitStack)
+    """For what rows share: it is closed when all are measured, before the brokers go."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from tests.bench import client_rows, clients, command_rows, micro, size_rows
+from tests.bench import (
+    client_rows,
+    clients,
+    command_rows,
+    group_rows,
+    micro,
+    size_rows,
+    spark_rows,
+)
 from tests.bench.figures import Aim, at_least, at_least_times, at_most, at_most_times
 from tests.bench.load import RECORDS, Outcome, batch
 from tests.bench.row import FILL_BYTES, Row, Work
@@ -194,6 +202,8 @@ ROWS = (
         fill_bytes=FILL_BYTES,
     ),
     *client_rows.ROWS,
+    *group_rows.ROWS,
+    *spark_rows.ROWS,
     *command_rows.ROWS,
     Row(
         "start",

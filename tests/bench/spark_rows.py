@@ -1,0 +1,236 @@
+"""Rows of Spark: the source and sink `k` beside Spark's own connector, on this broker.
+
+All run in sessions of their own, alike but for the format, and run each job once before it is
+measured.  --seconds says how many records there are: 3 for five million.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import random
+import time
+from collections.abc import Callable, Mapping
+
+from kserver.wire.batch import encode_batch
+from tests.bench import compiled
+from tests.bench.figures import Aim, at_least_times_of, at_most
+from tests.bench.load import RECORDS
+from tests.bench.machine import BenchError
+from tests.bench.row import Row, Work
+from tests.bench.servers import Server
+from tests.bench.shapes import MESSAGE_BYTES
+from tests.bench.sparks import Application, Took
+from tests.support import spark_connector
+
+K, COMPILED, CONNECTOR = "k", "k compiled", "connector"
+VARIANTS = (K, COMPILED, CONNECTOR)
+EXACTLY_ONCE = "k exactly once"
+READ_A_S = 5_000_000 / 3
+"""Records that are read, for each of --seconds."""
+WRITTEN_A_S = 1_000_000 / 3
+TRIGGERS = 5
+PARTITIONS = 4
+ACCOUNTS, MINUTES = 10, 60
+_numbers = itertools.count()
+
+
+def rows_s(variant: str) -> str:
+    return f"{variant} M rows/s"
+
+
+def rows_cpu(variant: str) -> str:
+    return f"{variant} M rows/CPU s"
+
+
+class Sparks:
+    """The sessions and topics that rows share, of one broker."""
+
+    def __init__(self, work: Work, server: Server) -> None:
+        self.work = work
+        self.server = server
+        self.records = int(READ_A_S * work.seconds)
+        self.written = int(WRITTEN_A_S * work.seconds)
+        self._warm: set[tuple[str, str]] = set()
+
+    def application(self, variant: str) -> Application:
+        """A new one, closed at the end of the run if not before."""
+        jars = spark_connector.jars() if variant == CONNECTOR else ()
+        if variant == CONNECTOR and not jars:
+            raise BenchError("Spark's own connector is fetched by Maven (apt-get install maven)")
+        paths = ()
+        if variant == COMPILED:
+            paths = (compiled.build(self.work.directory / compiled.DIRECTORY),)
+        directory = self.work.directory / f"spark-{next(_numbers)}"
+        form = "kafka" if variant == CONNECTOR else "k"
+        application = Application(directory, form, jars, paths)
+        self.work.until_the_end.callback(application.close)
+        return application
+
+    @functools.cached_property
+    def applications(self) -> Mapping[str, Application]:
+        found = {variant: self.application(variant) for variant in VARIANTS}
+        for variant in (K, COMPILED):
+            decoder = str(found[variant].run("decoder").found)
+            if decoder.endswith("._columns") != (variant == COMPILED):
+                raise BenchError(f"{variant} decodes by {decoder}")
+        return found
+
+    @functools.cached_property
+    def topic(self) -> str:
+        return self._filled("16k", RECORDS["16k"])
+
+    @functools.cached_property
+    def orders(self) -> str:
+        """JSON of some 200 bytes."""
+        records = orders(RECORDS["64k"])
+        (self.work.load.directory / "orders").write_bytes(encode_batch(records))
+        return self._filled("orders", len(records))
+
+    def _filled(self, batch: str, count: int) -> str:
+        topic = self.work.until_the_end.enter_context(self.server.topic(PARTITIONS))
+        size = (self.work.load.directory / batch).stat().st_size
+        total = self.records * size // count
+        self.work.load.fill(self.server, topic, PARTITIONS, total, batch)
+        return topic
+
+    def took(self, variant: str, job: str, **arguments: object) -> Took:
+        """Of a session that has run the same before."""
+        application = self.applications[variant.removesuffix(" exactly once")]
+        for _ in range(2 if (variant, job) not in self._warm else 1):
+            found = application.run(job, address=self.server.address, **arguments)
+            self._warm.add((variant, job))
+        return found
+
+
+@functools.cache
+def sparks(work: Work, server: Server) -> Sparks:
+    return Sparks(work, server)
+
+
+def figures(found: Mapping[str, Took], rows: int) -> Mapping[str, float]:
+    return {rows_s(variant): rows / took.seconds / 1e6 for variant, took in found.items()} | {
+        rows_cpu(variant): rows / took.cpu_s / 1e6 for variant, took in found.items()
+    }
+
+
+def orders(count: int) -> list[tuple[int, None, bytes, tuple[()]]]:
+    chance = random.Random(1)
+    now_ms = int(time.time() * 1000)
+    made = []
+    for number in range(count):
+        order = {
+            "account": chance.randrange(ACCOUNTS),
+            "amount": chance.randrange(100_000) / 100,
+            "at": f"2026-01-01T00:{number % MINUTES:02}:00Z",
+            "note": "",
+        }
+        order["note"] = chance.randbytes(MESSAGE_BYTES).hex()[: MESSAGE_BYTES - len(str(order))]
+        made.append((now_ms, None, json.dumps(order).encode(), ()))
+    return made
+
+
+Job = Callable[[Sparks, str], Took]
+
+
+def row(
+    name: str,
+    about: str,
+    job: Job,
+    aims: Mapping[str, Aim | None],
+    *,
+    variants: tuple[str, ...] = VARIANTS,
+    is_written: bool = False,
+) -> Row:
+    """`job` runs at each of the variants."""
+
+    def measure(work: Work, server: Server, _: str) -> Mapping[str, float]:
+        shared = sparks(work, server)
+        rows = shared.written if is_written else shared.records
+        return figures({variant: job(shared, variant) for variant in variants}, rows)
+
+    every = dict.fromkeys(figure(variant) for figure in (rows_s, rows_cpu) for variant in variants)
+    # A broker that runs is asked for by partitions: the topic itself is not used.
+    return Row(name, about, measure, every | dict(aims), partitions=1, has_rival=False)
+
+
+def reading(name: str, about: str, job: str, aims: Mapping[str, Aim | None]) -> Row:
+    def run(shared: Sparks, variant: str) -> Took:
+        more = {"a_trigger": shared.records // TRIGGERS} if job == "available" else {}
+        return shared.took(variant, job, topic=shared.topic, **more)
+
+    return row(name, about, run, aims)
+
+
+def write(shared: Sparks, variant: str) -> Took:
+    options = {"exactlyOnce": "true"} if variant == EXACTLY_ONCE else {}
+    with shared.server.topic(PARTITIONS) as topic:
+        return shared.took(variant, "write", topic=topic, rows=shared.written, **options)
+
+
+def windows(shared: Sparks, variant: str) -> Took:
+    with shared.server.topic(PARTITIONS) as to:
+        return shared.took(variant, "windows", topic=shared.orders, to=to)
+
+
+def first(work: Work, server: Server, _: str) -> Mapping[str, float]:
+    """From the start of the process, with the JVM's and the session's."""
+    shared = sparks(work, server)
+    topic = shared.topic
+    found: dict[str, float] = {}
+    for variant in VARIANTS:
+        application = shared.application(variant)
+        application.run("first", address=server.address, topic=topic)
+        took = application.since_its_start()
+        found[f"{variant} s"], found[f"{variant} CPU s"] = took.seconds, took.cpu_s
+        application.close()
+    return found | {
+        f"{variant} s behind": found[f"{variant} s"] - found[f"{CONNECTOR} s"]
+        for variant in (K, COMPILED)
+    }
+
+
+def times(bound: float, *variants: str, wall: float = 0) -> dict[str, Aim]:
+    """Of the connector's figure."""
+    found = {rows_cpu(v): at_least_times_of(rows_cpu(CONNECTOR), bound) for v in variants}
+    if wall:
+        found |= {rows_s(v): at_least_times_of(rows_s(CONNECTOR), wall) for v in variants}
+    return found
+
+
+READ = times(1, K) | times(1.2, COMPILED, wall=2)
+LAND = times(1, K) | times(1.2, COMPILED)
+PRUNED = times(1, K) | times(2, COMPILED)
+WRITE = times(1, K, COMPILED)
+
+ROWS = (
+    reading("spark-count", "Spark counts what is in a topic, records of 200 bytes", "count", READ),
+    reading("spark-columns", "all seven columns, to nowhere", "columns", READ),
+    reading("spark-two", "two columns, to nowhere: value and offset", "two", PRUNED),
+    reading("spark-parquet", "all seven columns, to Parquet", "parquet", LAND),
+    reading(
+        "spark-available",
+        f"the same as a stream, by Trigger.AvailableNow in {TRIGGERS} micro-batches",
+        "available",
+        LAND,
+    ),
+    row(
+        "spark-write",
+        "rows of 200 bytes from Spark to a topic, at least once and exactly once",
+        write,
+        WRITE | {rows_cpu(EXACTLY_ONCE): at_least_times_of(rows_cpu(K), 1 / 1.15)},
+        variants=(*VARIANTS, EXACTLY_ONCE),
+        is_written=True,
+    ),
+    row("spark-json", "JSON into sums by minute, to a topic", windows, WRITE),
+    Row(
+        "spark-first",
+        "the first row, from the start of the process",
+        first,
+        dict.fromkeys(f"{variant} {unit}" for unit in ("s", "CPU s") for variant in VARIANTS)
+        | {f"{variant} s behind": at_most(2) for variant in (K, COMPILED)},
+        partitions=1,
+        has_rival=False,
+    ),
+)
