@@ -15,5 +15,5 @@ if [ ! -x "$venv/bin/python" ]; then
         exit 1
     }
 fi
-"$venv/bin/pip" install --quiet --disable-pip-version-check -e '.[test]'
-exec "$venv/bin/python" -m pytest -n 2 --dist loadgroup --no-loadscope-reorder "$@"
+"$venv/bin/pip" install --quiet --disable-pip-version-check -e '.[test,spark]'
+exec "$venv/bin/python" -m pytest -n 2 --no-loadscope-reorder "$@"

@@ -12,6 +12,9 @@ from kcli.command import Command, Option, command_named
 from kcli.commands.shapes import declared
 from kcli.main import COMMANDS, main
 from kcli.rows.listing import shapes_of
+from kcli.spark import jobs
+from kcli.spark.jobs import JOBS, job_named
+from kcli.spark.submitting import Submission
 from kserver.metrics import catalog
 
 PAGES = manual.pages()
@@ -25,9 +28,20 @@ def spoken(page: str) -> str:
     return page.replace("\\-", "-").replace("\\(aq", "'").replace("\\(ti", "~").replace("\\e", "\\")
 
 
-@pytest.fixture(params=manual.NAMES)
-def command(request) -> Command:
-    return command_named(request.param)
+@pytest.fixture(params=[(name,) for name in manual.NAMES] + [("spark-submit", j) for j in JOBS])
+def words(request) -> tuple[str, ...]:
+    """The words that name a command, or a job of one."""
+    return request.param
+
+
+@pytest.fixture
+def command(words) -> Command:
+    return command_named(words[0]) if len(words) == 1 else job_named(words[1])
+
+
+@pytest.fixture
+def page(words) -> str:
+    return PAGES[f"k-{'-'.join(words)}.1"]
 
 
 def test_every_page_is_what_its_declarations_say():
@@ -45,9 +59,9 @@ def test_every_command_is_in_the_overview_and_has_a_page():
             assert f"{summary[1:]}." in spoken(PAGES["k.1"])
 
 
-def test_every_option_is_documented_in_help_and_page(command, capsys):
-    page = spoken(PAGES[f"k-{command.name}.1"])
-    assert main([str(command.name), "--help"]) == 0
+def test_every_option_is_documented_in_help_and_page(words, command, page, capsys):
+    page = spoken(page)
+    assert main([*words, "--help"]) == 0
     help = capsys.readouterr().out
     for param in command.get_params(click.Context(command)):
         if isinstance(param, click.Option):
@@ -57,8 +71,7 @@ def test_every_option_is_documented_in_help_and_page(command, capsys):
             assert param.help.endswith("."), param.opts
 
 
-def test_every_section_is_there(command):
-    page = PAGES[f"k-{command.name}.1"]
+def test_every_section_is_there(command, page):
     headings = [line.removeprefix(".SH ") for line in page.splitlines() if line[:4] == ".SH "]
     assert headings == [
         "NAME",
@@ -86,21 +99,27 @@ def test_every_metric_is_documented_with_its_labels_and_what_kafka_calls_it():
 
 @pytest.mark.parametrize(("command", "shape"), declared().values(), ids=declared())
 def test_every_field_of_every_shape_is_documented(command, shape):
-    page = spoken(PAGES[f"k-{command}.1" if command else "k-shapes.7"])
+    page = spoken(PAGES[f"k-{command.replace(' ', '-')}.1" if command else "k-shapes.7"])
     assert f"\n.SS {shape.id}\n" in page
     for field in shape.fields:
         assert f"\n{field.name} ({field.type})\n{spoken(manual._text(field.doc))}\n" in page
         assert field.doc.endswith("."), field.name
 
 
-def test_every_example_can_be_read(command):
+def test_every_example_can_be_read(words, command):
     for line, _ in command.manual.examples:
-        words = shlex.split(line.replace("\\\n", " "))
-        words = words[words.index("k") :]
-        assert words[1] == command.name
+        typed = shlex.split(line.replace("\\\n", " "))
+        typed = typed[typed.index("k") + 1 :]
+        assert typed[0] == words[0]
         for end in (">", "<", "|"):
-            words = words[: words.index(end)] if end in words else words
-        command.make_context("k", words[2:]).close()
+            typed = typed[: typed.index(end)] if end in typed else typed
+        submitted = Submission.of(typed[1:], JOBS)
+        if words[0] == "spark-submit" and submitted.job is not None and "--help" not in typed:
+            jobs.read(submitted.job, submitted.words)
+        if len(words) == 1:
+            command.make_context("k", typed[1:]).close()
+        else:
+            assert submitted.job == words[1]
 
 
 def test_an_older_spelling_leads_to_an_option(command):

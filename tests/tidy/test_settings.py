@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kserver.config.broker import BrokerConfig
+from kserver.config.group import GroupConfig
 from kserver.config.manual import manual
 from kserver.config.setting import settings_of
 from kserver.config.topic import TopicConfig
@@ -13,7 +14,7 @@ from kserver.config.topic import TopicConfig
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("config", [BrokerConfig, TopicConfig])
+@pytest.mark.parametrize("config", [BrokerConfig, TopicConfig, GroupConfig])
 def test_a_setting_is_an_attribute_named_as_its_key_and_explained(config: type) -> None:
     built = config()
     for setting in settings_of(config).values():
@@ -28,4 +29,5 @@ def test_the_manual_is_made_from_the_settings() -> None:
 
 def test_the_manual_names_every_setting() -> None:
     named = set(re.findall(r"^\.B (\S+)$", manual().replace("\\-", "-"), re.MULTILINE))
-    assert named >= settings_of(BrokerConfig).keys() | settings_of(TopicConfig).keys()
+    for config in (BrokerConfig, TopicConfig, GroupConfig):
+        assert named >= settings_of(config).keys()
