@@ -64,6 +64,10 @@ def _teach_malloc() -> None:
     bytes(KEPT_BYTES)
 
 
+ANY_VERSION = 1 << 15
+"""Higher than any."""
+
+
 class Disconnected(ConnectionError):
     """The connection ended before the answer came; whether the request took effect is unknown."""
 
@@ -162,7 +166,7 @@ class Peer(asyncio.BufferedProtocol):
         """How many requests are out."""
         return len(self._calls)
 
-    def version(self, api_key: int, at_most: int = 1 << 15) -> int:
+    def version(self, api_key: int, at_most: int = ANY_VERSION) -> int:
         """The highest version of an API that both ends know, or KafkaError."""
         lowest, highest = self.versions.get(api_key, (0, -1))
         ours = versions_of(api_key)

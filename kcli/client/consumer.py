@@ -473,12 +473,11 @@ class Consumer:
     async def _list_offsets(
         self, specs: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, ListedOffset]:
-        committed = self._config.isolation_level == "read_committed"
         found = await offsets.list_offsets(
             self.cluster,
             specs,
             self._deadline(),
-            isolation=offsets.READ_COMMITTED if committed else offsets.READ_UNCOMMITTED,
+            isolation=offsets.ISOLATIONS[self._config.isolation_level],
         )
         listed: dict[TopicPartition, ListedOffset] = {}
         for partition, offset in found.items():

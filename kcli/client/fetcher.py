@@ -26,13 +26,7 @@ from kcli.client.config import ConsumerConfig
 from kcli.client.errors import ClientError, LogTruncated, NoOffset
 from kcli.client.fetch_session import FetchSession, SessionRequest, Wanted
 from kcli.client.group_descriptions import CommittedOffset
-from kcli.client.offsets import (
-    LATEST,
-    READ_COMMITTED,
-    READ_UNCOMMITTED,
-    ListedOffset,
-    list_offsets,
-)
+from kcli.client.offsets import ISOLATIONS, LATEST, READ_COMMITTED, ListedOffset, list_offsets
 from kcli.client.subscription import Assigned, Subscription
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import BrokerId, OffsetAndEpoch, TopicPartition
@@ -113,9 +107,7 @@ class Fetcher:
         self._work = asyncio.Event()
         self._stale = True
         self._tasks: asyncio.TaskGroup | None = None
-        self._isolation = (
-            READ_COMMITTED if config.isolation_level == "read_committed" else READ_UNCOMMITTED
-        )
+        self._isolation = ISOLATIONS[config.isolation_level]
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:

@@ -17,9 +17,8 @@ from kcli.client.cluster import Cluster, Node
 from kcli.client.coordinators import find
 from kcli.client.descriptions import CoordinatorType
 from kserver.errors import ErrorCode, KafkaError
+from kserver.peer import ANY_VERSION
 from kserver.wire import versions
-
-ANY_VERSION = 1 << 15
 
 _logger = logging.getLogger(__name__)
 

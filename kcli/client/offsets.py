@@ -33,6 +33,8 @@ _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
+ISOLATIONS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
+"""By isolation.level."""
 
 
 class ListedOffset(NamedTuple):

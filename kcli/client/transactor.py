@@ -46,12 +46,11 @@ from kcli.client.transactions import (
 )
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import NO_PRODUCER_ID, BrokerId, ProducerId, TopicPartition
-from kserver.peer import Peer
+from kserver.peer import ANY_VERSION, Peer
 from kserver.wire import versions
 from kserver.wire.codec import api_name
 
 TRANSACTION_VERSION = "transaction.version"
-ANY_VERSION = 1 << 15
 INITIALIZE = "init_transactions"
 CLOSED = "the producer was closed"
 # Seconds: what the transaction before still needs to end is mostly less.
