@@ -19,24 +19,25 @@ import pyarrow as pa
 from kcli.client.blocking import Blocking
 from kcli.client.cluster import Cluster
 from kcli.client.config import ConsumerConfig
+from kcli.client.fetch_session import FINAL_EPOCH
 from kcli.client.fetcher import FETCH, FETCH_BY_TOPIC_ID
-from kcli.client.offsets import EARLIEST, READ_COMMITTED, list_offsets
+from kcli.client.offsets import EARLIEST, ISOLATIONS, READ_COMMITTED, list_offsets
 from kcli.spark.decoding import Aborted, arrow_batches, visible
-from kcli.spark.logs import isolation_of
+from kcli.spark.logs import GONE_AFTER_S
 from kcli.spark.options import ReadOptions
 from kcli.spark.planning import DataLost, OffsetRange
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import Offset
+from kserver.peer import ANY_VERSION
 from kserver.wire import versions
 from kserver.wire.batch import RecordBatch, batches
 
 FETCH_BYTES = 4 << 20
 """What one fetch asks for unless kafka.max.partition.fetch.bytes is set."""
-_NO_SESSION, _FINAL_EPOCH = 0, -1
+_NO_SESSION = 0
 _LARGEST_BATCH_BYTES = 1 << 27
 """An answer holds one batch at least, however large: so much beyond what was asked for is
 believed."""
-_NEWEST = 1 << 15
 _GONE = frozenset(
     {
         ErrorCode.unknown_topic_or_partition,
@@ -81,9 +82,10 @@ class RangeFetch:
         self._cluster = Cluster(config, max_answer_bytes=self._max_bytes + _LARGEST_BATCH_BYTES)
         self._wanted = wanted
         self._fails = options.fail_on_data_loss
-        self._isolation = isolation_of(config)
+        self._isolation = ISOLATIONS[config.isolation_level]
         self._position: Offset = wanted.start
         self._stale = True
+        self._unknown_since_s: float | None = None
         self._ahead: asyncio.Task[Fetched | None] | None = None
 
     @property
@@ -128,6 +130,15 @@ class RangeFetch:
                 raise
             return self._lost(str(error))
 
+    def _unknown(self) -> Fetched | None:
+        """A broker says that what is read is not there: it is asked again for GONE_AFTER_S."""
+        partition, now = self._wanted.partition, asyncio.get_running_loop().time()
+        self._unknown_since_s = self._unknown_since_s or now
+        if now - self._unknown_since_s > GONE_AFTER_S:
+            return self._lost(f"partition {partition} is gone")
+        self._stale = True
+        raise KafkaError(ErrorCode.unknown_topic_or_partition, f"{partition}")
+
     def _lost(self, what: str) -> Fetched | None:
         """The range ends here, if that is all right."""
         if self._fails:
@@ -145,17 +156,16 @@ class RangeFetch:
             refused = await self._cluster.refresh([partition.topic])
             self._stale = False
             error = refused.get(partition.topic)
-            if error is not None and error.code == ErrorCode.unknown_topic_or_partition:
-                return self._lost(f"topic {partition.topic} is gone")
-            if error is not None:
+            if error is not None and error.code != ErrorCode.unknown_topic_or_partition:
                 self._stale = True
                 raise error
+            if error is not None or self._cluster.partition(partition) is None:
+                return self._unknown()
         topic = self._cluster.topics[partition.topic]
         if wanted.topic_id is not None and topic.id != wanted.topic_id:
             return self._lost(f"topic {partition.topic} was made anew")
         known = self._cluster.partition(partition)
-        if known is None:
-            return self._lost(f"partition {partition} is gone")
+        assert known is not None
         if known.leader is None:
             self._stale = True
             raise KafkaError(ErrorCode.leader_not_available, f"{partition} has no leader now")
@@ -169,14 +179,14 @@ class RangeFetch:
                 # Metadata will tell whether it is.
                 raise KafkaError(ErrorCode.unknown_topic_or_partition, f"{partition}")
             raise KafkaError(p.error_code, f"fetching {partition}")
-        self._stale = False
+        self._stale, self._unknown_since_s = False, None
         return self._taken(p)
 
     async def _ask(self, leader: int, leader_epoch: int, topic_id: UUID | None) -> Any:
         """What the leader answers about the partition."""
         name, number = self._wanted.partition
         peer = await self._cluster.peer(leader)
-        version = peer.version(FETCH, FETCH_BY_TOPIC_ID - 1 if topic_id is None else _NEWEST)
+        version = peer.version(FETCH, FETCH_BY_TOPIC_ID - 1 if topic_id is None else ANY_VERSION)
         new = versions.request(FETCH, version)
         one = new.topics.partitions(
             partition=number,
@@ -192,7 +202,7 @@ class RangeFetch:
                 max_bytes=max(self._max_bytes, self._config.fetch_max_bytes),
                 isolation_level=self._isolation,
                 session_id=_NO_SESSION,
-                session_epoch=_FINAL_EPOCH,
+                session_epoch=FINAL_EPOCH,
                 topics=[new.topics(topic=name, topic_id=topic_id, partitions=[one])],
                 forgotten_topics_data=[],
                 rack_id="",

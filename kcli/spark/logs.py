@@ -18,7 +18,7 @@ from uuid import UUID
 
 from kcli.client.cluster import Cluster
 from kcli.client.config import ConsumerConfig
-from kcli.client.offsets import READ_COMMITTED, READ_UNCOMMITTED, list_offsets
+from kcli.client.offsets import ISOLATIONS, list_offsets
 from kcli.spark.options import (
     EARLIEST,
     LATEST,
@@ -37,6 +37,10 @@ from kcli.spark.planning import bounded
 from kserver.errors import ConfigError, ErrorCode, KafkaError
 from kserver.model import TopicPartition
 
+GONE_AFTER_S = 5.0
+"""So long a topic has to be said not to exist before it is taken for gone: a broker that has just
+come back may answer before it was told what there is."""
+
 Ids = dict[TopicPartition, UUID | None]
 """The partitions that are read, each with its topic's id where the cluster gives ids."""
 
@@ -51,7 +55,7 @@ class Logs:
         self._options = options
         self._config = config
         self._cluster = Cluster(config)
-        self._isolation = isolation_of(config)
+        self._isolation = ISOLATIONS[config.isolation_level]
 
     async def __aenter__(self) -> Self:
         return self
@@ -64,11 +68,23 @@ class Logs:
     ) -> None:
         await self._cluster.close()
 
-    async def partitions(self, *, may_lack: bool = False) -> Ids:
+    async def partitions(self, known: Collection[TopicPartition] | None = None) -> Ids:
         """Those that the options name.
 
-        ConfigError for a topic or partition that does not exist, unless some `may_lack`.
+        ConfigError for a topic or partition that does not exist, where none is `known`.  Else some
+        may have gone: those that are known, if brokers say so for GONE_AFTER_S.
         """
+        ids = await self._named(may_lack=known is not None)
+        expected, tries = set(known or ()), 0
+        clock = asyncio.get_running_loop().time
+        until = clock() + GONE_AFTER_S
+        while not expected <= ids.keys() and clock() < until:
+            tries += 1
+            await self._cluster.pause(tries)
+            ids = await self._named(may_lack=True)
+        return ids
+
+    async def _named(self, *, may_lack: bool) -> Ids:
         wanted = self._options.wanted
         names: list[str] | None
         match wanted:
@@ -181,8 +197,3 @@ class Logs:
 
     def _deadline(self) -> float:
         return self._cluster.deadline(self._config.default_api_timeout_ms)
-
-
-def isolation_of(config: ConsumerConfig) -> int:
-    """As requests have it."""
-    return READ_COMMITTED if config.isolation_level == "read_committed" else READ_UNCOMMITTED

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +32,7 @@ from kcli.spark.logs import Ids, Logs
 from kcli.spark.options import EARLIEST, LATEST, Offsets, ReadOptions, checkpoint_of, offsets_of
 from kcli.spark.planning import DataLost, OffsetRange, changed, limited
 from kcli.spark.value_columns import ValueColumns
+from kserver.model import TopicPartition
 
 Checkpoint = dict[str, dict[str, int]]
 
@@ -76,14 +77,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._find_latest()
+        self._target = self._find_latest(self._ids)
 
     def latestOffset(self, start: Checkpoint, limit: ReadLimit) -> Checkpoint:
         """DataLost for what is gone since `start`, if it matters."""
-        latest = self._find_latest()
-        if self._target is not None:
-            latest = {p: min(latest[p], end) for p, end in self._target.items() if p in latest}
         marks = offsets_of(start)
+        latest = self._find_latest(marks)
+        if self._target is not None:
+            # What was not heard of when the target was set, but is read.
+            self._target |= {
+                p: latest[p] for p in marks.keys() & latest.keys() - self._target.keys()
+            }
+            latest = {p: min(latest[p], end) for p, end in self._target.items() if p in latest}
         begin = self._begin(marks, latest)
         most = self._options.max_offsets_per_trigger
         if isinstance(limit, ReadMinRows):
@@ -100,9 +105,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """For the query's progress: what is there, as against what was read."""
         return checkpoint_of(self._latest) if self._latest else None
 
-    def _find_latest(self) -> Offsets:
+    def _find_latest(self, known: Collection[TopicPartition]) -> Offsets:
         logs = self._open()
-        ids: Ids = logs.partitions(may_lack=True)
+        ids: Ids = logs.partitions(known)
         anew = sorted({p.topic for p, id in ids.items() if self._ids.get(p, id) != id})
         self._tell([f"topic {topic} was made anew" for topic in anew])
         self._ids = self._ids | ids
@@ -139,7 +144,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         logs = self._open()
         # A micro-batch that is run again comes before anything was asked.
         if not ends.keys() <= self._ids.keys():
-            self._ids = logs.partitions(may_lack=True) | self._ids
+            self._ids = logs.partitions(ends) | self._ids
         self._tell([f"partition {p} is gone" for p in ends if p not in self._ids])
         new = [p for p in ends if p in self._ids and marks.get(p, EARLIEST) == EARLIEST]
         begin = logs.earliest(new)

@@ -106,7 +106,7 @@ class Server:
     async def fetch(self, request):
         reply = reply_to(request)
         asked = {TopicPartition("t", p.partition): p for t in request.topics for p in t.partitions}
-        if getattr(request, "session_epoch", 0) == 0:
+        if getattr(request, "session_epoch", 0) <= 0:
             self.session, self.epoch = asked, 1
         elif self.session is None:
             return reply(error_code=ErrorCode.fetch_session_id_not_found)

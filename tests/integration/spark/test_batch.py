@@ -180,7 +180,7 @@ def test_what_is_lost_after_planning_fails_the_task_or_is_passed_over(broker, to
     assert read_offsets(lenient, planned) == []
     with admin_of(broker) as admin:
         admin.delete_topics([topic])
-    with pytest.raises(DataLost, match=f"topic {topic} is gone"):
+    with pytest.raises(DataLost, match=f"partition {topic}-0 is gone"):
         read_offsets(strict, planned)
     assert read_offsets(lenient, planned) == []
 
