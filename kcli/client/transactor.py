@@ -121,6 +121,10 @@ class Transactor:
         except asyncio.CancelledError:
             outcome.set_exception(ClientError(CLOSED))
             raise
+        except Exception as error:
+            # A fault of ours, which ends this: who waits is not to wait for max.block.ms too.
+            outcome.set_exception(error)
+            raise
         else:
             outcome.set_result(None)
 

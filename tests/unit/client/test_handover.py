@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import struct
+
 import pytest
 
 from kcli.client.errors import IllegalTransactionState, TransactionFailed
@@ -66,5 +69,23 @@ def test_one_that_failed_is_not_handed_over(implicit):
             await producer.hand_over_transaction()
         await producer.abort_transaction()
         assert coordinator.calls()[-2:] in (["produce", "abort"], ["abort", "init"])
+
+    run(scenario, implicit=implicit)
+
+
+@BOTH
+def test_who_waits_is_told_of_a_fault_that_ends_it(implicit):
+    async def scenario(producer, coordinator, topic):
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send("t", b"a", partition=0)
+        handed = await producer.hand_over_transaction()
+        clock = asyncio.get_running_loop().time
+        began_s = clock()
+        async with Heir(CLIENT) as heir:
+            with pytest.raises(struct.error):
+                await heir.commit(handed, {T0: CommittedOffset("no offset")}, "g")
+        assert clock() - began_s < 1
+        await producer.close()
 
     run(scenario, implicit=implicit)
