@@ -35,6 +35,7 @@ seconds() { date +%s.%N; }
 since() { awk -v a="$1" -v b="$(seconds)" 'BEGIN { printf "%.2f", b - a }'; }
 
 began=$(seconds)
+: >"$dir/broker.log"
 k server-start --override "log.dirs=$dir/data" --override "listeners=PLAINTEXT://127.0.0.1:0" \
     >"$dir/broker.log" 2>&1 &
 broker=$!

@@ -27,6 +27,7 @@ trap 'exit 130' INT TERM
 cd "$dir"
 ln -s "$here/lines.py" "$here/counts.sql" .
 
+: >broker.log
 k server-start --override log.dirs=data --override listeners=PLAINTEXT://127.0.0.1:0 >broker.log 2>&1 &
 broker=$!
 # The broker says where it listens, and is ready when it does.
