@@ -201,7 +201,9 @@ def _checked(host: str, port: int, option: str) -> int:
         with socket.create_server((host, port)) as listener:
             return int(listener.getsockname()[1])
     except OSError as error:
-        why = error.strerror or str(error)
+        why = error.strerror
+        if error.errno and not isinstance(error, socket.gaierror):
+            why = os.strerror(error.errno)  # to which some Pythons add what they were at
         raise Refused(
             f"{host}:{port} cannot be listened on ({why}): choose another {option}"
         ) from None
