@@ -30,6 +30,11 @@ HOUR_S = 3600
 LISTS_EVERY = "spark.sql.streaming.fileSink.log.compactInterval"
 COUNTED = ("topic", "partition", "offset")
 _JSON_CODECS = {".gz": "gzip", ".bz2": "bzip2"}
+FILES = {
+    "parquet": re.compile(r"\.parquet$"),
+    "json": re.compile(r"\.(json|jsonl|ndjson)(\.(gz|bz2|zst|lz4|snappy|deflate))?$"),
+}
+"""How the names of files end, by format."""
 _SUFFIX = re.compile(r"part-[0-9]+-[0-9a-f-]+(\..+)")
 
 MANUAL = Manual(
@@ -216,7 +221,7 @@ def _told(before: int, after: int, directories: int) -> str:
 
 def _units(store: Store, given: SimpleNamespace) -> list[Unit]:
     return units(
-        swapping.candidates(store),
+        swapping.candidates(store, FILES[given.format or FORMATS[0]]),
         selects=selection(given.partitions),
         target_bytes=(given.target_mb or TARGET_MB) * MB,
         before_ms=_now_ms() - int((given.older_than or 0) * 1000),

@@ -14,6 +14,7 @@ later run finds what became of it: either list is whole, and both sets of files 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from kcli.spark.jobs import sink_log
@@ -31,10 +32,11 @@ class Clash(Exception):
     """The directory is not as it must be for this; the text says how."""
 
 
-def candidates(store: Store) -> list[Entry]:
-    """The files that may become fewer: all, or where there is a log those of its newest list."""
+def candidates(store: Store, name: re.Pattern[str]) -> list[Entry]:
+    """The files of such names that may become fewer: all, or where there is a log those of its
+    newest list.  A checkpoint's, or whatever else lies about, are none."""
     names = _log(store)
-    files = list(data_files(store))
+    files = [file for file in data_files(store) if name.search(file.name)]
     if not names and not _entries(store, sink_log.DIRECTORY):
         return files
     newest = sink_log.newest_compact(names)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
 import pytest
 
 from kcli.options import Refused
-from kcli.spark.jobs import leftovers, sink_log, swapping
+from kcli.spark.jobs import compact, leftovers, sink_log, swapping
 from kcli.spark.jobs.compacting import Journal
 from kcli.spark.jobs.store import LocalStore, data_files
 
@@ -18,6 +19,7 @@ OLD = [f"d=1/part-{n}" for n in range(3)]
 NEW = "d=1/compact-1-0"
 KEPT, LATER = "d=2/part-3", "d=1/part-4"
 LONG_AFTER_MS = 1 << 50
+ANY = re.compile("part-")
 
 
 class Killed(LocalStore):
@@ -180,9 +182,24 @@ def test_only_what_the_newest_list_holds_may_go(tmp_path):
     store = LocalStore(str(tmp_path))
     lake(tmp_path, 11)
     (tmp_path / "d=1/part-9").write_text("of a run that was killed\n")
-    assert sorted(one.path for one in swapping.candidates(store)) == [*OLD, KEPT]
+    assert sorted(one.path for one in swapping.candidates(store, ANY)) == [*OLD, KEPT]
     (tmp_path / sink_log.DIRECTORY / "9.compact").unlink()
-    assert swapping.candidates(store) == []
+    assert swapping.candidates(store, ANY) == []
+
+
+@pytest.mark.parametrize("format", compact.FILES)
+def test_what_is_not_named_as_data_is_stays_as_it_is(tmp_path, format):
+    names = {
+        "parquet": ["part-1.c000.zstd.parquet", "x.parquet"],
+        "json": ["part-1.json", "part-1.json.gz", "x.jsonl", "x.ndjson.bz2"],
+    }
+    checkpoint = ["offsets/0", "commits/0", "metadata", "state/0/0/1.delta", "x.json.txt"]
+    for name in (*names["parquet"], *names["json"], *checkpoint):
+        path = tmp_path / "d=1" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("v1\n")
+    found = swapping.candidates(LocalStore(str(tmp_path)), compact.FILES[format])
+    assert sorted(one.name for one in found) == names[format]
 
 
 def test_one_works_at_a_time(tmp_path):
@@ -216,9 +233,9 @@ def test_what_is_another_tables_is_neither_made_fewer_nor_left_over(tmp_path):
 def test_beside_a_first_batch_that_is_not_listed_yet_nothing_is_made_fewer(tmp_path):
     lake(tmp_path, None)
     store = LocalStore(str(tmp_path))
-    assert len(swapping.candidates(store)) == 5
+    assert len(swapping.candidates(store, ANY)) == 5
     (tmp_path / sink_log.DIRECTORY).mkdir()
-    assert swapping.candidates(store) == []
+    assert swapping.candidates(store, ANY) == []
 
 
 def test_what_goes_while_a_directory_is_looked_at_hides_nothing_else(tmp_path):
@@ -226,7 +243,7 @@ def test_what_goes_while_a_directory_is_looked_at_hides_nothing_else(tmp_path):
     # Listed, and gone when it is asked how large it is.
     (tmp_path / sink_log.DIRECTORY / ".12.tmp").symlink_to("nowhere")
     (tmp_path / "d=1" / ".part.crc").symlink_to("nowhere")
-    assert [one.path for one in swapping.candidates(LocalStore(str(tmp_path)))] != []
+    assert [one.path for one in swapping.candidates(LocalStore(str(tmp_path)), ANY)] != []
     assert seen(tmp_path) == list(range(10))
 
 
