@@ -11,6 +11,7 @@ from kcli.command import Manual, command
 from kcli.options import option, refuse, together
 from kcli.spark.jobs import functions, leftovers, payloads, shared
 from kcli.spark.jobs.ends import for_reading, for_writing
+from kcli.spark.jobs.leftovers import Files
 from kcli.spark.jobs.shaping import (
     CONSOLE,
     TOPIC,
@@ -142,6 +143,10 @@ def etl(given: SimpleNamespace) -> int:
     written as JSON, other types as text.  A column partition says where a record goes, else its key
     does; it has the time of a column timestamp, else that of the write.
 
+    Of files the list in _spark_metadata says what was written; Spark reads by it.  Others see all
+    files, among them those that a killed run has left; the next run removes them when it has done
+    that run's work.
+
     How far the job has come, and what it has counted so far, is in --checkpoint.  Another query
     takes another checkpoint.
     """
@@ -194,11 +199,17 @@ def transformed(spark: SparkSession, given: SimpleNamespace) -> tuple[int, dict[
     if given.dlq is not None:
         dead = payloads.dead_letters(read)
         writers[DEAD] = _writer(dead, Target(TOPIC, given.dlq), DEAD, given)
+    return leftovers.followed(
+        spark, writers, _files(spark, given), trigger=shared.trigger(given), quiet=given.quiet
+    )
+
+
+def _files(spark: SparkSession, given: SimpleNamespace) -> dict[str, Files]:
+    """Of the query that writes them, if one does."""
     to = target(given.to)
-    if not to.is_topic and to.kind != CONSOLE:
-        leftovers.check_own(opened(spark, to.name), opened(spark, f"{given.checkpoint}/{ROWS}"))
-    queries = {name: shared.settled(writer.start) for name, writer in writers.items()}
-    return shared.follow(queries, quiet=given.quiet)
+    if to.is_topic or to.kind == CONSOLE:
+        return {}
+    return {ROWS: Files(opened(spark, to.name), opened(spark, f"{given.checkpoint}/{ROWS}"))}
 
 
 def _records(frame: DataFrame, given: SimpleNamespace) -> DataFrame:
@@ -224,7 +235,7 @@ def _writer(frame: DataFrame, to: Target, name: str, given: SimpleNamespace) -> 
     """Of the query that takes the rows."""
     if to.is_topic and name == ROWS:
         frame = frame.selectExpr(*packed({c.name: c.dataType.simpleString() for c in frame.schema}))
-    writer = shared.counted(frame).writeStream.queryName(name).trigger(**shared.trigger(given))
+    writer = shared.counted(frame).writeStream.queryName(name)
     writer = writer.option("checkpointLocation", f"{given.checkpoint}/{name}")
     if name == ROWS:
         writer = writer.outputMode(given.output_mode or MODES[0])

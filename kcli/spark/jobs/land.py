@@ -26,7 +26,8 @@ from kcli.spark.jobs.landing import (
     time_sql,
     undecoded_sql,
 )
-from kcli.spark.jobs.store import Store, opened
+from kcli.spark.jobs.leftovers import Files
+from kcli.spark.jobs.store import opened
 from kcli.spark.progress import Totals
 
 if TYPE_CHECKING:
@@ -206,45 +207,23 @@ def _check_late(given: SimpleNamespace) -> None:
 def landed(spark: SparkSession, given: SimpleNamespace) -> tuple[int, dict[str, Totals]]:
     """The status, and what each query has done."""
     rows = _rows(spark, given)
-    totals = {name: Totals() for name in _queries(given)}
-    writers = {name: _writer(rows, name, given) for name in totals}
-    for name in _listed(given):
-        leftovers.check_own(_landing(spark, name, given), _checkpoint(spark, name, given))
-    # Readers who do not go by Spark's list are to see each row once too.
-    for name in _listed(given):
-        if not leftovers.is_under_way(_checkpoint(spark, name, given)):
-            continue
-        rest = {name: shared.settled(writers[name].trigger(availableNow=True).start)}
-        status, _ = shared.follow(rest, quiet=given.quiet, totals=totals)
-        if status:
-            return status, totals
-        _clean(spark, name, given)
-    queries = {
-        name: shared.settled(writer.trigger(**shared.trigger(given)).start)
-        for name, writer in writers.items()
+    return leftovers.followed(
+        spark,
+        {name: _writer(rows, name, given) for name in _queries(given)},
+        _files(spark, given),
+        trigger=shared.trigger(given),
+        quiet=given.quiet,
+    )
+
+
+def _files(spark: SparkSession, given: SimpleNamespace) -> dict[str, Files]:
+    """Of the queries whose files stand in a list of Spark's."""
+    paths = {LANDED: given.path} | ({LATE: given.late_path} if given.late_path else {})
+    return {
+        name: Files(opened(spark, path), opened(spark, f"{given.checkpoint}/{name}"))
+        for name, path in paths.items()
+        if given.format != "delta"
     }
-    status, _ = shared.follow(queries, quiet=given.quiet, totals=totals)
-    if leftovers.tasks_failed(spark):
-        for name in _listed(given):
-            _clean(spark, name, given)
-    return status, totals
-
-
-def _listed(given: SimpleNamespace) -> list[str]:
-    """The queries whose files stand in a list of Spark's."""
-    return [name for name in _queries(given) if name != DLQ and given.format != "delta"]
-
-
-def _checkpoint(spark: SparkSession, name: str, given: SimpleNamespace) -> Store:
-    return opened(spark, f"{given.checkpoint}/{name}")
-
-
-def _landing(spark: SparkSession, name: str, given: SimpleNamespace) -> Store:
-    return opened(spark, given.late_path if name == LATE else given.path)
-
-
-def _clean(spark: SparkSession, name: str, given: SimpleNamespace) -> None:
-    leftovers.removed(_landing(spark, name, given), _checkpoint(spark, name, given))
 
 
 def _queries(given: SimpleNamespace) -> list[str]:
@@ -286,12 +265,12 @@ def _writer(rows: DataFrame, name: str, given: SimpleNamespace) -> DataStreamWri
     if name == DLQ:
         writer = _dead_letters(rows, given)
     else:
-        writer = _files(rows, name, given)
+        writer = _rows_writer(rows, name, given)
     writer = writer.queryName(name)
     return writer.option("checkpointLocation", f"{given.checkpoint}/{name}")
 
 
-def _files(rows: DataFrame, name: str, given: SimpleNamespace) -> DataStreamWriter:
+def _rows_writer(rows: DataFrame, name: str, given: SimpleNamespace) -> DataStreamWriter:
     undecoded = "false" if given.dlq else undecoded_sql(payloads.WITHOUT_DLQ)
     own = "late" if name == LATE else "NOT late"
     frame = rows.where(f"CASE WHEN reason IS NOT NULL THEN {undecoded} ELSE {own} END")

@@ -7,14 +7,55 @@ there before that moment, and not in the list after it, are of no batch that wil
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcli.options import Refused
-from kcli.spark.jobs import sink_log
+from kcli.spark.jobs import shared, sink_log
 from kcli.spark.jobs.store import Store, data_files
+from kcli.spark.progress import Totals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+class Files(NamedTuple):
+    """Where a query writes files with a list of Spark's, and its checkpoint."""
+
+    store: Store
+    checkpoint: Store
+
+
+def followed(
+    spark: SparkSession,
+    writers: Mapping[str, DataStreamWriter],
+    files: Mapping[str, Files],
+    *,
+    trigger: Mapping[str, Any],
+    quiet: bool,
+) -> tuple[int, dict[str, Totals]]:
+    """Start the queries and follow them to their end, as `shared.follow`; those that write files
+    so that readers who do not go by Spark's list see each row once too."""
+    totals = {name: Totals() for name in writers}
+    for mine in files.values():
+        check_own(mine.store, mine.checkpoint)
+    for name, mine in files.items():
+        if not is_under_way(mine.checkpoint):
+            continue
+        rest = {name: shared.settled(writers[name].trigger(availableNow=True).start)}
+        status, _ = shared.follow(rest, quiet=quiet, totals=totals)
+        if status:
+            return status, totals
+        removed(mine.store, mine.checkpoint)
+    queries = {
+        name: shared.settled(writer.trigger(**trigger).start) for name, writer in writers.items()
+    }
+    status, _ = shared.follow(queries, quiet=quiet, totals=totals)
+    if files and tasks_failed(spark):
+        for mine in files.values():
+            removed(mine.store, mine.checkpoint)
+    return status, totals
 
 
 def is_under_way(checkpoint: Store) -> bool:

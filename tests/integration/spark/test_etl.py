@@ -114,6 +114,25 @@ def test_a_function_in_a_file_is_run_by_the_executors_too_and_records_keep_what_
     assert found == [(b"k1", b"ERROR b", T0), (b"k3", b"WARN c", T0)]
 
 
+def test_files_that_a_killed_run_has_left_are_gone_after_the_next(spark, broker, topic, tmp_path):
+    words = ["--value", "json", "--schema", SCHEMA, "--sql", "SELECT status FROM records"]
+    words += ["--to", f"json:{tmp_path / 'out'}"]
+    for n in range(2):
+        fill(broker, topic, hit(0, n, n))
+        etl(spark, broker, topic, tmp_path, *words)
+    # As if it had been killed in its second batch: a file is there and in no list.
+    commits, log = (
+        tmp_path / "checkpoint" / "rows" / "commits",
+        tmp_path / "out" / "_spark_metadata",
+    )
+    for name in (commits / "1", commits / ".1.crc", log / "1", log / ".1.crc"):
+        name.unlink()
+    _, totals = etl(spark, broker, topic, tmp_path, *words)
+    assert totals["rows"].observed == {"rows": 1}
+    lines = [line for path in (tmp_path / "out").glob("*.json") for line in path.open()]
+    assert sorted(json.loads(line)["status"] for line in lines) == [0, 1]
+
+
 def test_to_files_a_value_that_cannot_be_decoded_fails_the_job_where_nobody_takes_it(
     spark, broker, topic, tmp_path
 ):
