@@ -200,9 +200,9 @@ def times(bound: float, *variants: str, wall: float = 0) -> dict[str, Aim]:
 
 
 READ = times(1, K) | times(1.2, COMPILED, wall=2)
-LAND = times(1, K) | times(1.2, COMPILED)
-PRUNED = times(1, K) | times(2, COMPILED)
-WRITE = times(1, K, COMPILED)
+LAND = times(1, K, wall=1.2) | times(1.2, COMPILED, wall=1.2)
+PRUNED = times(1, K, wall=2) | times(2, COMPILED, wall=2)
+WRITE = times(1, K, COMPILED, wall=1)
 
 ROWS = (
     reading("spark-count", "Spark counts what is in a topic, records of 200 bytes", "count", READ),
