@@ -18,17 +18,17 @@ from kcli.client.blocking import Blocking
 from kcli.spark.filters import Bounds, bounds_of
 from kcli.spark.logs import Logs
 from kcli.spark.options import ReadOptions
-from kcli.spark.planning import OffsetRange, split
+from kcli.spark.planning import OffsetRange, grouped, split
 from kcli.spark.value_columns import ValueColumns
 
 _ASKS_FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 @dataclass
-class RangePartition(InputPartition):
-    """What one task reads."""
+class Task(InputPartition):
+    """What one reads, in this order."""
 
-    range: OffsetRange
+    ranges: list[OffsetRange]
 
 
 class BatchReader(DataSourceReader):
@@ -80,16 +80,16 @@ def tasks(ranges: list[OffsetRange], options: ReadOptions) -> list[InputPartitio
         min_partitions=options.min_partitions,
         max_records=options.max_records_per_partition,
     )
-    return [RangePartition(part) for part in parts]
+    return [Task(some) for some in grouped(parts, options.min_partitions)]
 
 
 def read(
     partition: InputPartition, options: ReadOptions, columns: ValueColumns
 ) -> Iterator[pa.RecordBatch]:
     """One task's records; where there is nothing to plan Spark makes a partition of its own."""
-    if not isinstance(partition, RangePartition):
-        return iter(())
-    from kcli.spark.fetching import read_range  # not where it is planned only
+    if not isinstance(partition, Task):
+        return
+    from kcli.spark.fetching import read_ranges  # not where it is planned only
 
-    batches = read_range(options, partition.range, columns.read)
-    return columns.decoded(batches, partition.range.partition)
+    for wanted, batch in read_ranges(options, partition.ranges, columns.read):
+        yield columns.decoded(batch, wanted.partition)

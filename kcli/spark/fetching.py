@@ -1,4 +1,4 @@
-"""Fetching: one range of a partition's offsets out of its leader, as one task reads it.
+"""Fetching: ranges of offsets out of the leaders of their partitions, as one task reads them.
 
 While an answer is decoded the next is on its way.  A leader that moves is followed; what is not
 there any more is DataLost, or passed over where failOnDataLoss is false.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import logging
+from collections import deque
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -49,16 +50,19 @@ _GONE = frozenset(
 _logger = logging.getLogger(__name__)
 
 
-def read_range(
-    options: ReadOptions, wanted: OffsetRange, columns: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    """Its records, with these columns."""
-    with Blocking(RangeFetch, options, wanted) as fetch:
+def read_ranges(
+    options: ReadOptions, wanted: Sequence[OffsetRange], columns: Sequence[str]
+) -> Iterator[tuple[OffsetRange, pa.RecordBatch]]:
+    """Their records, with these columns."""
+    with Blocking(Fetch, options, wanted) as fetch:
         while (found := fetch.next()) is not None:
             shown = visible(
-                found.batches, wanted.partition, found.aborted, check_crcs=fetch.check_crcs
+                found.batches, found.range.partition, found.aborted, check_crcs=fetch.check_crcs
             )
-            yield from arrow_batches(shown, wanted.partition, found.start, wanted.end, columns)
+            for batch in arrow_batches(
+                shown, found.range.partition, found.start, found.range.end, columns
+            ):
+                yield found.range, batch
 
 
 class Fetched(NamedTuple):
@@ -66,31 +70,26 @@ class Fetched(NamedTuple):
     first, and the last may reach over the range.
     """
 
+    range: OffsetRange
     start: Offset
     batches: list[RecordBatch]
     aborted: list[Aborted]
 
 
-class RangeFetch:
-    """Open while the `async with` lasts."""
+class Fetch:
+    """Of ranges, one after another.  Open while the `async with` lasts."""
 
-    def __init__(self, options: ReadOptions, wanted: OffsetRange) -> None:
+    def __init__(self, options: ReadOptions, wanted: Sequence[OffsetRange]) -> None:
         config = ConsumerConfig.taken(options.client)
         given = config.given("max_partition_fetch_bytes")
-        self._max_bytes = config.max_partition_fetch_bytes if given else FETCH_BYTES
-        self._config = config
-        self._cluster = Cluster(config, max_answer_bytes=self._max_bytes + _LARGEST_BATCH_BYTES)
-        self._wanted = wanted
-        self._fails = options.fail_on_data_loss
-        self._isolation = ISOLATIONS[config.isolation_level]
-        self._position: Offset = wanted.start
-        self._stale = True
-        self._unknown_since_s: float | None = None
+        max_bytes = config.max_partition_fetch_bytes if given else FETCH_BYTES
+        self._cluster = Cluster(config, max_answer_bytes=max_bytes + _LARGEST_BATCH_BYTES)
+        self._left = deque(
+            RangeFetch(self._cluster, config, one, max_bytes, fails=options.fail_on_data_loss)
+            for one in wanted
+        )
         self._ahead: asyncio.Task[Fetched | None] | None = None
-
-    @property
-    def check_crcs(self) -> bool:
-        return self._config.check_crcs
+        self.check_crcs = config.check_crcs
 
     async def __aenter__(self) -> Self:
         self._ahead = asyncio.create_task(self._fetch())
@@ -109,7 +108,7 @@ class RangeFetch:
         await self._cluster.close()
 
     async def next(self) -> Fetched | None:
-        """The next answer, while one more is asked for; None at the end of the range.
+        """The next answer, while one more is asked for; None at the end of the last range.
 
         DataLost, KafkaError, ProtocolError, ClusterUnreachable or TimedOut (default.api.timeout.ms
         without any progress).
@@ -121,6 +120,37 @@ class RangeFetch:
         return found
 
     async def _fetch(self) -> Fetched | None:
+        while self._left:
+            if (found := await self._left[0].fetch()) is not None:
+                return found
+            self._left.popleft()
+        return None
+
+
+class RangeFetch:
+    """Of one range."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        wanted: OffsetRange,
+        max_bytes: int,
+        *,
+        fails: bool,
+    ) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._wanted = wanted
+        self._max_bytes = max_bytes
+        self._fails = fails
+        self._isolation = ISOLATIONS[config.isolation_level]
+        self._position: Offset = wanted.start
+        self._stale = False
+        self._unknown_since_s: float | None = None
+
+    async def fetch(self) -> Fetched | None:
+        """The next answer, or None at the end."""
         deadline = self._cluster.deadline(self._config.default_api_timeout_ms)
         try:
             return await self._cluster.retry("fetch", deadline, self._attempt)
@@ -152,7 +182,7 @@ class RangeFetch:
         partition, wanted = self._wanted.partition, self._wanted
         if self._position >= wanted.end:
             return None
-        if self._stale:
+        if self._stale or self._cluster.partition(partition) is None:
             refused = await self._cluster.refresh([partition.topic])
             self._stale = False
             error = refused.get(partition.topic)
@@ -240,7 +270,7 @@ class RangeFetch:
             for a in p.aborted_transactions or ()
             if self._isolation == READ_COMMITTED
         ]
-        return Fetched(start, found, aborted)
+        return Fetched(self._wanted, start, found, aborted)
 
     async def _out_of_range(self) -> Fetched | None:
         """Go on where the log begins now, if what was before may be passed over."""

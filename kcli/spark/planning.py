@@ -2,7 +2,8 @@
 
 Pure: values in, values out.
 
-    split        ranges of offsets into the parts that tasks read
+    split        ranges of offsets into parts
+    grouped      parts into what tasks read
     limited      where a micro-batch ends under maxOffsetsPerTrigger
     bounded      offsets that a user named, against what the log holds
     changed      what has gone or come between a checkpoint and the cluster
@@ -18,6 +19,11 @@ from uuid import UUID
 
 from kcli.spark.options import Offsets
 from kserver.model import Offset, TopicPartition
+
+MANY = 64
+"""Tasks: with fewer, each reads one range."""
+TASK_OFFSETS = 20_000
+"""A task that reads several ranges reads no more than so many."""
 
 
 class DataLost(Exception):
@@ -74,6 +80,31 @@ def _even_parts(whole: OffsetRange, count: int) -> list[OffsetRange]:
         for start, end in pairwise(at)
         if start < end
     ]
+
+
+def grouped(
+    parts: Sequence[OffsetRange], min_partitions: int | None = None
+) -> list[list[OffsetRange]]:
+    """What each task reads: one part, but of many small ones several.
+
+    A task costs some 10 ms, whatever it reads.  Yet there are MANY at least, so that processors
+    have enough to do; and which parts go together depends on nothing but the parts, for a
+    micro-batch that is run again is to have the same tasks.
+    """
+    fewest = max(MANY, min_partitions or 0)
+    if len(parts) <= fewest:
+        return [[part] for part in parts]
+    most = min(TASK_OFFSETS, sum(part.size for part in parts) // fewest)
+    groups: list[list[OffsetRange]] = []
+    size = 0
+    for n, part in enumerate(parts):
+        is_full = size + part.size > most or len(parts) - n <= fewest - len(groups)
+        if is_full or not groups:
+            groups.append([])
+            size = 0
+        groups[-1].append(part)
+        size += part.size
+    return groups
 
 
 def limited(start: Offsets, latest: Offsets, most: int) -> Offsets:

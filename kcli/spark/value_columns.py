@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -78,24 +78,20 @@ class ValueColumns:
         if self._fails and self._decoders and "offset" not in self.read:
             self.read += ("offset",)
 
-    def decoded(
-        self, batches: Iterable[pa.RecordBatch], partition: TopicPartition
-    ) -> Iterator[pa.RecordBatch]:
+    def decoded(self, batch: pa.RecordBatch, partition: TopicPartition) -> pa.RecordBatch:
         """BadValue for the first that is not what it should be, where the mode is FAILFAST."""
         if not self._decoders:
-            yield from batches
-            return
-        for batch in batches:
-            columns = []
-            for name in self._schema.names:
-                column = batch.column(name)
-                if (decoder := self._decoders.get(name)) is not None:
-                    data, reasons = decoder(column)
-                    if self._fails:
-                        _check(name, reasons, batch.column("offset"), partition)
-                    column = data
-                columns.append(column)
-            yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+            return batch
+        columns = []
+        for name in self._schema.names:
+            column = batch.column(name)
+            if (decoder := self._decoders.get(name)) is not None:
+                data, reasons = decoder(column)
+                if self._fails:
+                    _check(name, reasons, batch.column("offset"), partition)
+                column = data
+            columns.append(column)
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
 class BadValue(Exception):

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from kcli.client import Blocking, Consumer, Producer
-from kcli.spark.batch import BatchReader
-from kcli.spark.fetching import read_range
+from kcli.spark.fetching import read_ranges
 from kcli.spark.options import ReadOptions, batch_options
 from kcli.spark.planning import DataLost, OffsetRange
 from kserver.model import TopicPartition
@@ -22,6 +21,7 @@ from tests.support.frames import (
     made_anew,
     of,
     offsets,
+    planned,
     refusal,
     values,
 )
@@ -108,6 +108,14 @@ def test_a_batch_begins_and_ends_where_it_is_told(spark, broker, topic):
     assert read(startingOffsets=here, endingOffsets=here) == []
 
 
+def test_many_small_partitions_share_tasks(spark, broker, topic):
+    many = create_topic(broker.address, f"{topic}-many", 200)
+    fill(broker, many, *(n % 4 for n in range(200)))
+    frame = of(spark.read, broker, many).load()
+    assert 64 <= frame.rdd.getNumPartitions() < 150
+    assert values(frame) == sorted(f"{p}:{n}" for p in range(200) for n in range(p % 4))
+
+
 def test_ranges_are_split_into_tasks(spark, broker, topic):
     fill(broker, topic, 12, 4)
     for options, tasks in (
@@ -158,36 +166,36 @@ def ranges(broker, topic: str, **options: object) -> tuple[ReadOptions, list[Off
     """What the tasks of a batch would read, as it is planned now."""
     texts = {name: str(value) for name, value in options.items()}
     read = batch_options({"kafka.bootstrap.servers": broker.address, "subscribe": topic} | texts)
-    return read, [task.range for task in BatchReader(read, ()).partitions()]
+    return read, planned(read)
 
 
-def read_offsets(read: ReadOptions, planned: list[OffsetRange]) -> list[int]:
-    return [n for r in planned for b in read_range(read, r, ["offset"]) for n in b[0].to_pylist()]
+def read_offsets(read: ReadOptions, wanted: list[OffsetRange]) -> list[int]:
+    return [n for _, b in read_ranges(read, wanted, ["offset"]) for n in b[0].to_pylist()]
 
 
 def test_what_is_lost_after_planning_fails_the_task_or_is_passed_over(broker, topic):
     fill(broker, topic, 6)
-    strict, planned = ranges(broker, topic)
+    strict, parts = ranges(broker, topic)
     lenient, _ = ranges(broker, topic, failOnDataLoss=False)
     delete_before(broker, topic, 4)
     with pytest.raises(DataLost, match=f"offset 0 of {topic}-0 is out of range: .* at 4 now"):
-        read_offsets(strict, planned)
-    assert read_offsets(lenient, planned) == [4, 5]
+        read_offsets(strict, parts)
+    assert read_offsets(lenient, parts) == [4, 5]
     made_anew(broker, topic)
     fill(broker, topic, 6)
     with pytest.raises(DataLost, match=f"topic {topic} was made anew"):
-        read_offsets(strict, planned)
-    assert read_offsets(lenient, planned) == []
+        read_offsets(strict, parts)
+    assert read_offsets(lenient, parts) == []
     with admin_of(broker) as admin:
         admin.delete_topics([topic])
     with pytest.raises(DataLost, match=f"partition {topic}-0 is gone"):
-        read_offsets(strict, planned)
-    assert read_offsets(lenient, planned) == []
+        read_offsets(strict, parts)
+    assert read_offsets(lenient, parts) == []
 
 
 def test_many_answers_make_one_range(broker, topic):
     for n in range(40):
         fill(broker, topic, 25, start=25 * n)
-    read, planned = ranges(broker, topic, **{"kafka.max.partition.fetch.bytes": 2000})
-    assert read_offsets(read, planned) == list(range(1000))
-    assert read_offsets(read, [OffsetRange(planned[0].partition, 110, 620)]) == [*range(110, 620)]
+    read, parts = ranges(broker, topic, **{"kafka.max.partition.fetch.bytes": 2000})
+    assert read_offsets(read, parts) == list(range(1000))
+    assert read_offsets(read, [OffsetRange(parts[0].partition, 110, 620)]) == [*range(110, 620)]

@@ -8,14 +8,14 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from kcli.spark.batch import BatchReader
-from kcli.spark.fetching import read_range
+from kcli.spark.fetching import read_ranges
 from kcli.spark.options import batch_options
 from kcli.spark.outlet import WriteFailed
 from kcli.spark.sink import write
 from kcli.spark.transactional_sink import Handed, Task, commit, write_in_transaction
 from kcli.spark.write_options import WriteOptions, write_options
 from tests.support.brokers import create_topic, until
+from tests.support.frames import planned
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 LONG = b"x" * 5000
@@ -57,12 +57,10 @@ def read(broker, topic: str) -> list[tuple]:
             "kafka.isolation.level": "read_committed",
         }
     )
-    parts = [task.range for task in BatchReader(options, ()).partitions()]
     wanted = ["key", "value", "headers"]
     return sorted(
         (row["key"] or b"", row["value"], [(h["key"], h["value"]) for h in row["headers"] or ()])
-        for part in parts
-        for batch in read_range(options, part, wanted)
+        for _, batch in read_ranges(options, planned(options), wanted)
         for row in batch.to_pylist()
     )
 
@@ -179,5 +177,4 @@ def test_records_pass_interceptors_and_partitioners_of_the_users(broker, topic):
     write(iter([batch]), options, COLUMNS)
     assert [value for _, value, _ in read(broker, topic)] == [b"0", b"1", b"2", b"3"]
     reading = batch_options({"kafka.bootstrap.servers": broker.address, "subscribe": topic})
-    ends = [task.range for task in BatchReader(reading, ()).partitions()]
-    assert [(r.start, r.end) for r in ends] == [(0, 2), (0, 2)]
+    assert [(r.start, r.end) for r in planned(reading)] == [(0, 2), (0, 2)]

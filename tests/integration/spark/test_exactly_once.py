@@ -14,8 +14,7 @@ import pytest
 from kcli.client.blocking import Blocking
 from kcli.client.errors import TransactionFailed
 from kcli.client.handover import Heir
-from kcli.spark.batch import BatchReader
-from kcli.spark.fetching import read_range
+from kcli.spark.fetching import read_ranges
 from kcli.spark.markers import Unrepeatable, in_order
 from kcli.spark.options import batch_options
 from kcli.spark.outlet import WriteFailed
@@ -30,7 +29,7 @@ from kcli.spark.transactional_sink import (
 )
 from kcli.spark.write_options import WriteOptions, write_options
 from tests.support.brokers import append, until
-from tests.support.frames import T0
+from tests.support.frames import T0, planned
 
 TASKS = 3
 _queries = (f"q{n}" for n in itertools.count(1))
@@ -69,8 +68,7 @@ def committed(broker, topic: str) -> list[str]:
             "kafka.isolation.level": "read_committed",
         }
     )
-    parts = [task.range for task in BatchReader(read, ()).partitions()]
-    batches = (batch for part in parts for batch in read_range(read, part, ["value"]))
+    batches = [batch for _, batch in read_ranges(read, planned(read), ["value"])]
     return sorted(bytes(value).decode() for batch in batches for value in batch[0].to_pylist())
 
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
-from kcli.spark.fetching import RangeFetch
+from kcli.spark.fetching import Fetch
 from kcli.spark.logs import GONE_AFTER_S, Logs
 from kcli.spark.options import batch_options
 from kcli.spark.planning import DataLost, OffsetRange
@@ -47,9 +47,25 @@ ONE = (OK, LED)
 
 
 async def fetched(options, partition=T0) -> int | None:
-    async with RangeFetch(options, OffsetRange(partition, 0, 5, ID)) as fetch:
+    async with Fetch(options, [OffsetRange(partition, 0, 5, ID)]) as fetch:
         found = await fetch.next()
         return None if found is None else found.batches[-1].next_offset
+
+
+def test_ranges_are_read_one_after_another_and_the_topic_asked_for_once():
+    async def scenario(server, options):
+        server.logs[T1].append(3)
+        server.logs[T1].append(4)
+        found = []
+        wanted = [OffsetRange(T0, 1, 4, ID), OffsetRange(T0, 4, 4, ID), OffsetRange(T1, 2, 7, ID)]
+        async with Fetch(options, wanted) as fetch:
+            while (one := await fetch.next()) is not None:
+                found.append((one.range, one.start, one.batches[-1].next_offset))
+        assert found == [(wanted[0], 1, 5), (wanted[2], 2, 7)]
+        assert len(server.broker.asked(METADATA)) == 1
+        assert len(server.fetches) == 2
+
+    run(scenario, **SUBSCRIBED)
 
 
 def test_a_broker_that_has_not_heard_of_a_topic_yet_is_asked_again():

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcli.spark.planning import DataLost, OffsetRange, bounded, changed, limited, split
+from kcli.spark.planning import (
+    MANY,
+    TASK_OFFSETS,
+    DataLost,
+    OffsetRange,
+    bounded,
+    changed,
+    grouped,
+    limited,
+    split,
+)
 from kserver.model import TopicPartition
 
 TOPIC = [TopicPartition("t", n) for n in range(8)]
@@ -39,6 +49,27 @@ def test_parts_cover_every_offset_once_and_keep_to_what_was_asked(whole, least, 
 def test_each_range_is_one_task_where_nothing_is_asked():
     whole = [OffsetRange(TOPIC[0], 0, 10), OffsetRange(TOPIC[1], 5, 5), OffsetRange(TOPIC[2], 1, 3)]
     assert split(whole) == [whole[0], whole[2]]
+
+
+@given(st.lists(st.integers(1, 30_000), max_size=300), st.none() | st.integers(1, 300))
+def test_tasks_read_every_part_once_in_order_and_there_are_enough_of_them(sizes, least):
+    parts = [OffsetRange(TopicPartition("t", n), 5, 5 + size) for n, size in enumerate(sizes)]
+    tasks = grouped(parts, least)
+    assert [part for task in tasks for part in task] == parts
+    assert all(tasks)
+    assert len(tasks) >= min(len(parts), max(MANY, least or 0))
+    assert all(len(task) == 1 or sum(p.size for p in task) <= TASK_OFFSETS for task in tasks)
+
+
+def test_parts_share_a_task_only_where_they_are_many_and_small():
+    def tasks(count: int, size: int) -> int:
+        parts = [OffsetRange(TopicPartition("t", n), 0, size) for n in range(count)]
+        return len(grouped(parts))
+
+    assert tasks(MANY, 1) == MANY
+    assert tasks(10 * MANY, 1) == MANY
+    assert tasks(10 * MANY, TASK_OFFSETS // 5) == 2 * MANY
+    assert tasks(10 * MANY, TASK_OFFSETS) == 10 * MANY
 
 
 def test_what_is_largest_is_split_first():

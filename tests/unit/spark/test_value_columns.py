@@ -105,8 +105,7 @@ def read(value_type, values: list[bytes | None], **given: str) -> pa.RecordBatch
     batch = pa.RecordBatch.from_pydict(
         {"offset": pa.array(range(7, 7 + len(values))), "value": pa.array(values, pa.binary())}
     )
-    (found,) = columns.decoded([batch], T0)
-    return found
+    return columns.decoded(batch, T0)
 
 
 GOOD = {"json": b'{"id":1}', "msgpack": msgpack.packb({"id": 1})}
@@ -127,7 +126,7 @@ def test_to_tell_the_offset_of_a_bad_value_it_is_read():
     strict = ValueColumns(schema, options(valueFormat="string", mode="FAILFAST"))
     assert strict.read == ("value", "offset")
     batch = pa.RecordBatch.from_pydict({"value": pa.array([b"a"]), "offset": pa.array([3])})
-    assert next(strict.decoded([batch], T0)).schema.names == ["value"]
+    assert strict.decoded(batch, T0).schema.names == ["value"]
     assert ValueColumns(schema, options(valueFormat="string")).read == ("value",)
 
 
