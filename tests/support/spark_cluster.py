@@ -56,7 +56,7 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         stopped = self._run("stop")
         for process in self._returned:
-            process.wait()
+            process.wait(START_S)
         assert stopped.returncode == 0, stopped.stderr
 
     def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -65,4 +65,5 @@ class Cluster:
             capture_output=True,
             text=True,
             check=False,
+            timeout=2 * START_S,
         )

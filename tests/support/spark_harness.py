@@ -136,7 +136,7 @@ def running_in(directory: Path) -> list[Running]:
             continue
         try:
             where = os.readlink(f"{entry.path}/cwd")
-            if not where.startswith(str(directory)):
+            if not Path(where).is_relative_to(directory):
                 continue
             with open(f"{entry.path}/cmdline", "rb") as file:
                 words = file.read().decode(errors="replace").split("\0")[:-1]
