@@ -75,12 +75,11 @@ def batch_reader(options: ReadOptions, columns: ValueColumns) -> BatchReader:
 
 def tasks(ranges: list[OffsetRange], options: ReadOptions) -> list[InputPartition]:
     """What each task reads of these."""
-    parts = split(
-        ranges,
-        min_partitions=options.min_partitions,
-        max_records=options.max_records_per_partition,
-    )
-    return [Task(some) for some in grouped(parts, options.min_partitions)]
+    asked = {
+        "min_partitions": options.min_partitions,
+        "max_records": options.max_records_per_partition,
+    }
+    return [Task(some) for some in grouped(split(ranges, **asked), **asked)]
 
 
 def read(

@@ -136,7 +136,7 @@ SECTIONS: Mapping[str, tuple[OptionDoc, ...]] = {
         OptionDoc(
             "minPartitions",
             "N",
-            "a task for each partition",
+            "a task for each partition, but that small ones share tasks where there are over 64",
             "At least so many tasks: what would be the largest is split further.",
         ),
         OptionDoc(

@@ -83,7 +83,10 @@ def _even_parts(whole: OffsetRange, count: int) -> list[OffsetRange]:
 
 
 def grouped(
-    parts: Sequence[OffsetRange], min_partitions: int | None = None
+    parts: Sequence[OffsetRange],
+    *,
+    min_partitions: int | None = None,
+    max_records: int | None = None,
 ) -> list[list[OffsetRange]]:
     """What each task reads: one part, but of many small ones several.
 
@@ -94,7 +97,8 @@ def grouped(
     fewest = max(MANY, min_partitions or 0)
     if len(parts) <= fewest:
         return [[part] for part in parts]
-    most = min(TASK_OFFSETS, sum(part.size for part in parts) // fewest)
+    most = min(max_records or TASK_OFFSETS, TASK_OFFSETS)
+    most = min(most, sum(part.size for part in parts) // fewest)
     groups: list[list[OffsetRange]] = []
     size = 0
     for n, part in enumerate(parts):

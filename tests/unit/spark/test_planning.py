@@ -51,14 +51,19 @@ def test_each_range_is_one_task_where_nothing_is_asked():
     assert split(whole) == [whole[0], whole[2]]
 
 
-@given(st.lists(st.integers(1, 30_000), max_size=300), st.none() | st.integers(1, 300))
-def test_tasks_read_every_part_once_in_order_and_there_are_enough_of_them(sizes, least):
+@given(
+    st.lists(st.integers(1, 30_000), max_size=300),
+    st.none() | st.integers(1, 300),
+    st.none() | st.integers(1, 30_000),
+)
+def test_tasks_read_every_part_once_in_order_and_there_are_enough_of_them(sizes, least, most):
     parts = [OffsetRange(TopicPartition("t", n), 5, 5 + size) for n, size in enumerate(sizes)]
-    tasks = grouped(parts, least)
+    tasks = grouped(parts, min_partitions=least, max_records=most)
+    most = min(most or TASK_OFFSETS, TASK_OFFSETS)
     assert [part for task in tasks for part in task] == parts
     assert all(tasks)
     assert len(tasks) >= min(len(parts), max(MANY, least or 0))
-    assert all(len(task) == 1 or sum(p.size for p in task) <= TASK_OFFSETS for task in tasks)
+    assert all(len(task) == 1 or sum(p.size for p in task) <= most for task in tasks)
 
 
 def test_parts_share_a_task_only_where_they_are_many_and_small():
