@@ -37,10 +37,10 @@ def main() -> None:
         partition_assignment_strategy=[STRATEGIES[given.assignment_strategy or "range"]],
     )
     stopped = stopped_by_sigterm()
+    consumer.subscribe([given.topic], listener=Listener())
     # A leader that joins before it knows the topic hands out nothing and joins again when it does;
     # where that falls on the end of a poll, 3.0.12 never takes up what it has assigned itself.
-    consumer.partitions_for_topic(given.topic)
-    consumer.subscribe([given.topic], listener=Listener())
+    consumer.topics()
     while not stopped.is_set():
         read = consumer.poll(timeout_ms=100)
         for partition, records in read.items():
