@@ -19,6 +19,7 @@ from kcli.spark.filters import Bounds, bounds_of
 from kcli.spark.logs import Logs
 from kcli.spark.options import ReadOptions
 from kcli.spark.planning import OffsetRange, grouped, split
+from kcli.spark.processes import keep_modules
 from kcli.spark.value_columns import ValueColumns
 
 _ASKS_FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -90,5 +91,6 @@ def read(
         return
     from kcli.spark.fetching import read_ranges  # not where it is planned only
 
+    keep_modules()
     for wanted, batch in read_ranges(options, partition.ranges, columns.read):
         yield columns.decoded(batch, wanted.partition)

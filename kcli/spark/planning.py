@@ -90,9 +90,9 @@ def grouped(
 ) -> list[list[OffsetRange]]:
     """What each task reads: one part, but of many small ones several.
 
-    A task costs some 10 ms, whatever it reads.  Yet there are MANY at least, so that processors
-    have enough to do; and which parts go together depends on nothing but the parts, for a
-    micro-batch that is run again is to have the same tasks.
+    A task costs 20 ms of processor time and more, whatever it reads.  Yet there are MANY at least,
+    so that processors have enough to do; and which parts go together depends on nothing but the
+    parts, for a micro-batch that is run again is to have the same tasks.
     """
     fewest = max(MANY, min_partitions or 0)
     if len(parts) <= fewest:

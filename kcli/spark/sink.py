@@ -26,6 +26,7 @@ from kcli.client.blocking import Blocking
 from kcli.client.producer import Producer
 from kcli.spark import transactional_sink
 from kcli.spark.outlet import Outlet
+from kcli.spark.processes import keep_modules
 from kcli.spark.transactional_sink import Handed, task_of_batch, task_of_stream
 from kcli.spark.write_options import WriteOptions
 
@@ -47,6 +48,7 @@ class BatchWriter(DataSourceArrowWriter):
         """Of this write, in all its tasks."""
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        keep_modules()
         if not self._options.exactly_once:
             return write(iterator, self._options, self._columns)
         task = task_of_batch(self._name)
@@ -68,6 +70,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._columns = columns
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        keep_modules()
         if not self._options.exactly_once:
             return write(iterator, self._options, self._columns)
         task = task_of_stream()

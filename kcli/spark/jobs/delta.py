@@ -25,6 +25,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from kcli.spark.processes import keep_modules
+
 HELD_BYTES = 64 << 20
 """In memory of a task, before they are written: with many directories, of the largest alone."""
 OPEN_FILES = 64
@@ -80,6 +82,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         table_of(self._path, self._schema, self._parts)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        keep_modules()
         context = TaskContext.get()
         assert context is not None
         query = context.getLocalProperty("sql.streaming.queryId")
