@@ -31,7 +31,7 @@ READ_A_S = 5_000_000 / 3
 """Records that are read, for each of --seconds."""
 WRITTEN_A_S = 1_000_000 / 3
 TRIGGERS = 5
-PARTITIONS = 4
+PARTITIONS, MANY = 4, 500
 ACCOUNTS, MINUTES = 10, 60
 _numbers = itertools.count()
 
@@ -52,6 +52,7 @@ class Sparks:
         self.server = server
         self.records = int(READ_A_S * work.seconds)
         self.written = int(WRITTEN_A_S * work.seconds)
+        self.many_records = self.records // 5
         self._warm: set[tuple[str, str]] = set()
 
     def application(self, variant: str) -> Application:
@@ -82,17 +83,23 @@ class Sparks:
         return self._filled("16k", RECORDS["16k"])
 
     @functools.cached_property
+    def many(self) -> str:
+        return self._filled("16k", RECORDS["16k"], self.many_records, MANY)
+
+    @functools.cached_property
     def orders(self) -> str:
         """JSON of some 200 bytes."""
         records = orders(RECORDS["64k"])
         (self.work.load.directory / "orders").write_bytes(encode_batch(records))
         return self._filled("orders", len(records))
 
-    def _filled(self, batch: str, count: int) -> str:
-        topic = self.work.until_the_end.enter_context(self.server.topic(PARTITIONS))
+    def _filled(
+        self, batch: str, count: int, records: int = 0, partitions: int = PARTITIONS
+    ) -> str:
+        topic = self.work.until_the_end.enter_context(self.server.topic(partitions))
         size = (self.work.load.directory / batch).stat().st_size
-        total = self.records * size // count
-        self.work.load.fill(self.server, topic, PARTITIONS, total, batch)
+        total = (records or self.records) * size // count
+        self.work.load.fill(self.server, topic, partitions, total, batch)
         return topic
 
     def took(self, variant: str, job: str, **arguments: object) -> Took:
@@ -141,13 +148,13 @@ def row(
     aims: Mapping[str, Aim | None],
     *,
     variants: tuple[str, ...] = VARIANTS,
-    is_written: bool = False,
+    rows_of: Callable[[Sparks], int] = lambda shared: shared.records,
 ) -> Row:
     """`job` runs at each of the variants."""
 
     def measure(work: Work, server: Server, _: str) -> Mapping[str, float]:
         shared = sparks(work, server)
-        rows = shared.written if is_written else shared.records
+        rows = rows_of(shared)
         return figures({variant: job(shared, variant) for variant in variants}, rows)
 
     every = dict.fromkeys(figure(variant) for figure in (rows_s, rows_cpu) for variant in variants)
@@ -161,6 +168,11 @@ def reading(name: str, about: str, job: str, aims: Mapping[str, Aim | None]) -> 
         return shared.took(variant, job, topic=shared.topic, **more)
 
     return row(name, about, run, aims)
+
+
+def many(shared: Sparks, variant: str) -> Took:
+    a_trigger = shared.many_records
+    return shared.took(variant, "available", topic=shared.many, a_trigger=a_trigger)
 
 
 def write(shared: Sparks, variant: str) -> Took:
@@ -216,12 +228,19 @@ ROWS = (
         LAND,
     ),
     row(
+        "spark-many",
+        f"a fifth of the records in {MANY} partitions, as a stream in one micro-batch",
+        many,
+        times(1, K, COMPILED, wall=1),
+        rows_of=lambda shared: shared.many_records,
+    ),
+    row(
         "spark-write",
         "rows of 200 bytes from Spark to a topic, at least once and exactly once",
         write,
         WRITE | {rows_cpu(EXACTLY_ONCE): at_least_times_of(rows_cpu(K), 1 / 1.15)},
         variants=(*VARIANTS, EXACTLY_ONCE),
-        is_written=True,
+        rows_of=lambda shared: shared.written,
     ),
     row("spark-json", "JSON into sums by minute, to a topic", windows, WRITE),
     Row(
