@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
-import pty
 import signal
 import socket
 import subprocess
@@ -19,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.process import BrokerProcess
+from tests.support.terminal import on_a_terminal
 from tests.support.tools import K
 
 TIMEOUT_S = 60
@@ -339,17 +338,9 @@ def test_records_are_deleted_once_agreed_and_a_dry_run_says_which(k, topic, tmp_
 
 
 def _on_a_terminal(words, typed, environment, status=0) -> bytes:
-    """What a command shows on a terminal of its own, where this is typed."""
-    ours, its = pty.openpty()
-    with subprocess.Popen(words, stdin=its, stdout=its, stderr=its, env=environment) as running:
-        os.close(its)
-        os.write(ours, typed)
-        shown = b""
-        with contextlib.suppress(OSError):  # EIO: the other side is closed
-            while data := os.read(ours, 4096):
-                shown += data
-        os.close(ours)
-        assert running.wait(TIMEOUT_S) == status
+    """What a command shows where this is typed."""
+    ended, shown = on_a_terminal(words, typed=typed, environment=environment)
+    assert ended == status
     return shown
 
 

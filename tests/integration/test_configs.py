@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import pty
 import subprocess
 import sys
 from itertools import count
@@ -16,6 +14,7 @@ from kcli.main import main
 from tests.support import apache_kafka
 from tests.support.brokers import QUICK_START
 from tests.support.process import BrokerProcess
+from tests.support.terminal import on_a_terminal
 from tests.support.tools import K, require
 
 TIMEOUT_S = 120
@@ -264,18 +263,8 @@ def test_what_cannot_be_is_told_in_a_line(k, line, out, err):
 )
 def test_on_a_terminal_what_deletes_records_is_agreed_upon(broker, k, topic, typed, words, status):
     change = ["--alter", "--topic", topic, "--add-config", "retention.ms=5,segment.ms=9"]
-    ours, its = pty.openpty()
-    shown = b""
-    with subprocess.Popen(
-        [*K, "configs", *change, *words], stdin=its, stdout=its, stderr=its
-    ) as it:
-        os.close(its)
-        os.write(ours, typed)
-        with contextlib.suppress(OSError):  # EIO: the other side is closed
-            while data := os.read(ours, 4096):
-                shown += data
-        os.close(ours)
-        assert it.wait(TIMEOUT_S) == status
+    ended, shown = on_a_terminal([*K, "configs", *change, *words], typed=typed)
+    assert ended == status
     question = (
         f"This will set retention.ms=5 for topic {topic}, now 604800000: records that are older are"
         " deleted.\r\nGo on? [y/N] "

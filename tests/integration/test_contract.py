@@ -4,11 +4,9 @@ command ends, it says why in a line and not with a traceback."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import json
 import os
-import pty
 import re
 import signal
 import socket
@@ -27,6 +25,7 @@ from kserver.wire.batch import encode_batch
 from kserver.wire.checksum import crc32c
 from tests.support.process import BrokerProcess
 from tests.support.rows import READ_BACK, as_csv_tells, read
+from tests.support.terminal import on_a_terminal
 from tests.support.tools import K
 from tests.support.transactions import hanging
 
@@ -348,24 +347,15 @@ def test_ctrl_c_is_quiet_at_any_moment(line, sweep):
     assert {status for status, _ in ends} <= {0, 130, -signal.SIGINT}
 
 
-def on_a_terminal(words, until):
+def interrupted(words, at: bytes) -> tuple[int, str]:
     """A command whose standard error is a terminal, sent Ctrl-C when that shows a text."""
-    ours, its = pty.openpty()
-    with subprocess.Popen([*K, *words], stdout=subprocess.DEVNULL, stderr=its) as running:
-        os.close(its)
-        shown = b""
-        with contextlib.suppress(OSError):  # EIO: the other side is closed
-            while data := os.read(ours, 4096):
-                if until not in shown and until in shown + data:
-                    running.send_signal(signal.SIGINT)
-                shown += data
-        os.close(ours)
-        return running.wait(TIMEOUT_S), shown.decode()
+    status, shown = on_a_terminal([*K, *words], only_stderr=True, interrupt_at=at)
+    return status, shown.decode()
 
 
 def test_a_long_wait_for_the_cluster_is_told_at_a_terminal(free_port):
     words = ["topics", "--list", "--bootstrap-server", f"127.0.0.1:{free_port}"]
-    status, shown = on_a_terminal(words, b"waiting for the cluster, ")
+    status, shown = interrupted(words, b"waiting for the cluster, ")
     assert status == 130
     assert shown.endswith("\r\x1b[K")
 
@@ -378,7 +368,7 @@ def test_long_work_shows_how_far_it_is_and_where_ctrl_c_ended_it(tmp_path):
             file.write(encode_batch(records, base_offset=n * 1000))
     size = path.stat().st_size
     words = ["dump-log", "--deep-iteration", "--files", str(path)]
-    status, shown = on_a_terminal(words, f"% of {size:,} bytes, ".encode())
+    status, shown = interrupted(words, f"% of {size:,} bytes, ".encode())
     assert status == 130
     last = shown.split("\x1b[K")[-1]
     ended = re.fullmatch(r"k dump-log: ended at byte (\d+) of (\d+) of (.*)\r\n", last)

@@ -12,7 +12,6 @@ import functools
 import itertools
 import json
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from tests.support import apache_kafka
 from tests.support import brokers as kinds
 from tests.support.apache_scripts import ApacheScripts
 from tests.support.rows import READ_BACK, read
+from tests.support.terminal import on_a_terminal
 from tests.support.tools import K, require
 
 NEW, OLD = "4.3.1", "3.9.2"
@@ -400,17 +400,9 @@ def test_what_was_committed_for_nothing_counts_as_all_that_there_is(place, k):
 
 def test_on_a_terminal_the_table_of_each_look_takes_the_place_of_the_last(place):
     words = f"{GROUPS} --describe --group idle --watch 10ms --until-lag 4".split()
-    ours, its = pty.openpty()
-    with subprocess.Popen(
-        [*K, *words, "--bootstrap-server", place.address], stdout=its, stderr=its
-    ) as watching:
-        os.close(its)
-        shown = b""
-        with contextlib.suppress(OSError):  # EIO: the other side is closed
-            while data := os.read(ours, 4096):
-                shown += data
-        os.close(ours)
-        assert watching.wait() == 0
+    words += ["--bootstrap-server", place.address]
+    status, shown = on_a_terminal([*K, *words])
+    assert status == 0
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
     assert re.search(r"^ *idle +4 +[0-9.]+ +- +Empty", text, re.M)
     assert re.search(r"^ +t +0 +4 ", text, re.M)

@@ -19,11 +19,13 @@ SMALL = (
 
 
 def job(*words: str) -> subprocess.CompletedProcess[str]:
+    return run_all([*K, "spark-submit", *SMALL, *words], env=environment())
+
+
+def environment() -> dict[str, str]:
+    """Without what a Spark that runs here has set."""
     names = {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYTHONPATH", "SPARK_HOME"}
-    return run_all(
-        [*K, "spark-submit", *SMALL, *words],
-        env={name: text for name, text in os.environ.items() if name not in names},
-    )
+    return {name: text for name, text in os.environ.items() if name not in names}
 
 
 def run_all(
