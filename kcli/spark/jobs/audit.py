@@ -148,7 +148,7 @@ def audit(given: SimpleNamespace) -> int:
     what is written or lands meanwhile makes no difference; but where land has several queries, for
     late rows or dead letters, let its run end first.
     """
-    with shared.session() as spark:
+    with shared.session(shows_stages=True) as spark:
         found = audited(spark, _audit(given))
     shown = [one for one in found if given.all or one.differs]
     # Nothing to tell is nothing to mail.

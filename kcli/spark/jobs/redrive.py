@@ -128,7 +128,7 @@ def redrive(given: SimpleNamespace) -> int:
     """
     asked = _redrive(given)
     summary = shared.Summary(quiet=given.quiet or given.dry_run)
-    with shared.session() as spark:
+    with shared.session(shows_stages=not given.quiet) as spark:
         found, sent = redriven(spark, asked, sends=not given.dry_run)
     if found or given.output is not None:
         given.output = given.output or Format("table")

@@ -149,7 +149,8 @@ def replay(given: SimpleNamespace) -> int:
     """
     asked = _replay(given)
     summary = shared.Summary(quiet=given.quiet or given.dry_run)
-    with shared.session({} if asked.per_s is None else UNBUFFERED) as spark:
+    settings = {} if asked.per_s is None else UNBUFFERED
+    with shared.session(settings, shows_stages=not given.quiet) as spark:
         if given.dry_run:
             given.output = given.output or Format("table")
             with rows(given, SHAPE) as out:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
@@ -161,8 +162,11 @@ def trigger(given: SimpleNamespace) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def session(settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """Spark, as spark-submit was told; `settings` of SQL's are set where nothing else is.
+def session(
+    settings: Mapping[str, str] | None = None, *, shows_stages: bool = False
+) -> Iterator[SparkSession]:
+    """Spark, as spark-submit was told; `settings` of SQL's are set where nothing else is.  With
+    `shows_stages` it shows on a terminal how far each stage is, for jobs that have but a few.
 
     Times are in UTC, whatever the machine's are: what is written must not depend on where."""
     from pyspark import SparkConf
@@ -171,6 +175,8 @@ def session(settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]
     conf = SparkConf()
     for key, text in (settings or {}).items():
         conf.setIfMissing(key, text)
+    if shows_stages and sys.stderr.isatty():
+        conf.setIfMissing("spark.ui.showConsoleProgress", "true")
     conf.set("spark.sql.session.timeZone", "UTC")
     conf.setIfMissing("spark.log.level", "ERROR")
     spark = SparkSession.builder.config(conf=conf).getOrCreate()
