@@ -1,6 +1,7 @@
-"""Spark's own Kafka source and sink, format("kafka"), from Maven Central: to compare with.
+"""Spark's own Kafka source and sink, format("kafka"), to compare with, and its Avro, from Maven
+Central.
 
-Its jars lie in $XDG_CACHE_HOME/spark-kafka, else ~/.cache/spark-kafka, beside Apache's brokers.
+Their jars lie in $XDG_CACHE_HOME/spark-jars, else ~/.cache/spark-jars, beside Apache's brokers.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ _ARTIFACTS = (
     ("org.apache.spark", "spark-sql-kafka-0-10_2.13", VERSION),
     # Later ones are not there.
     ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+    ("org.apache.spark", "spark-avro_2.13", "4.0.0"),
     ("org.apache.kafka", "kafka-clients", "3.9.2"),
     ("org.apache.commons", "commons-pool2", "2.13.1"),
 )
@@ -28,12 +30,12 @@ def jars() -> tuple[str, ...]:
 
     RuntimeError where Maven cannot fetch them.
     """
-    home = caches() / "spark-kafka" / VERSION
+    home = caches() / "spark-jars" / VERSION
     if not (home / "libs").exists() and tools.find("mvn") is None:
         return ()
 
     def fill(temp) -> None:
-        copy_jars(temp / "libs", "spark-kafka", _ARTIFACTS, alone=True)
+        copy_jars(temp / "libs", "spark-jars", _ARTIFACTS, alone=True)
 
     made_once(home, "libs", fill)
     return tuple(sorted(map(str, (home / "libs").glob("*.jar"))))

@@ -7,6 +7,7 @@ import json
 import msgpack
 import pytest
 
+from tests.support import spark_connector, tools
 from tests.support.brokers import append
 from tests.support.frames import T0, of, refusal, run
 
@@ -166,3 +167,21 @@ def test_a_schema_that_is_none_is_refused_in_the_driver(spark, broker):
         decoded(frame, "json")
     with pytest.raises(ConfigError, match="there is no format avro: take raw, string"):
         decoded(frame, "avro", "id bigint")
+
+
+def test_avro_is_read_and_written_by_sparks_own_functions(spark, broker, topic):
+    from pyspark.sql.avro.functions import from_avro, to_avro
+    from pyspark.sql.functions import struct
+
+    if not spark_connector.jars():
+        tools.require("mvn")
+    fields = [{"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]}]
+    schema = json.dumps({"type": "record", "name": "order", "fields": fields})
+    rows = [(1, "a"), (2, None)]
+    frame = spark.createDataFrame(rows, "id bigint, name string")
+    written = frame.select(to_avro(struct("id", "name"), schema).alias("value"))
+    writer = written.write.format("k").option("kafka.bootstrap.servers", broker.address)
+    writer.option("topic", topic).mode("append").save()
+    read = of(spark.read, broker, topic).load()
+    found = read.select(from_avro("value", schema).alias("order")).select("order.*")
+    assert sorted(map(tuple, found.collect())) == rows
