@@ -25,11 +25,16 @@ class Cluster:
         self.directory = directory
         self.url = ""
         self._returned: list[subprocess.Popen[bytes]] = []
+        self._environments: dict[int, dict[bytes, bytes]] = {}
+        """Of nodes that were killed, by process."""
 
     def kill_node(self, chance: random.Random) -> Process:
         """A worker, whose executors end with it."""
         found = [one for one in cluster.processes(str(self.directory)) if one.role == "worker"]
         node = chance.choice(sorted(found, key=lambda one: one.name))
+        # Without SPARK_HOME, which its script found, a worker that is brought back starts nothing.
+        variables = Path(f"/proc/{node.pid}/environ").read_bytes().split(b"\0")
+        self._environments[node.pid] = dict(v.split(b"=", 1) for v in variables if v)
         os.kill(node.pid, signal.SIGKILL)
         return node
 
@@ -41,7 +46,7 @@ class Cluster:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd=self.directory,
-                env=os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"},
+                env=self._environments[node.pid],
                 start_new_session=True,
             )
         )
