@@ -50,8 +50,9 @@ class Assignor(Protocol):
         """Called at each member with what it got."""
 
 
-class Range:
-    name = "range"
+class _Simple:
+    """One that goes by what members subscribe to, and by nothing else."""
+
     cooperative = False
 
     def user_data(self) -> bytes | None:
@@ -59,6 +60,10 @@ class Range:
 
     def assigned(self, partitions: Iterable[TopicPartition], generation: int) -> None:
         pass
+
+
+class Range(_Simple):
+    name = "range"
 
     def assign(self, counts: Counts, members: Members) -> Plan:
         plan: Plan = {member: [] for member in members}
@@ -72,15 +77,8 @@ class Range:
         return plan
 
 
-class RoundRobin:
+class RoundRobin(_Simple):
     name = "roundrobin"
-    cooperative = False
-
-    def user_data(self) -> bytes | None:
-        return None
-
-    def assigned(self, partitions: Iterable[TopicPartition], generation: int) -> None:
-        pass
 
     def assign(self, counts: Counts, members: Members) -> Plan:
         plan: Plan = {member: [] for member in members}
@@ -93,20 +91,12 @@ class RoundRobin:
         return plan
 
 
-class Own:
+class Own(_Simple):
     """A function as a strategy; its name is the function's."""
-
-    cooperative = False
 
     def __init__(self, assign: Callable[[Counts, Members], Plan]) -> None:
         self.name: str = getattr(assign, "__name__", type(assign).__name__)
         self.assign = assign
-
-    def user_data(self) -> bytes | None:
-        return None
-
-    def assigned(self, partitions: Iterable[TopicPartition], generation: int) -> None:
-        pass
 
 
 def in_order(members: Members) -> list[str]:

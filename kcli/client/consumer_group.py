@@ -34,7 +34,7 @@ from kcli.client.group_coordinator import GroupCoordinator, is_passing
 from kcli.client.group_metadata import GroupMetadata
 from kcli.client.interest import Interest
 from kcli.client.member import Means
-from kcli.client.membership import LEAVE_WITHIN_S, Owner
+from kcli.client.membership import LEAVE_WITHIN_S, Owner, Settling
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import TopicPartition
 
@@ -71,7 +71,7 @@ class ConsumerMembership:
         self._member = ConsumerMember(id, self._described())
         self._given: Given = {}
         self._news = asyncio.Event()
-        self._settling: asyncio.Task[None] | None = None
+        self._settling = Settling(owner, wake)
         self._beating: asyncio.Task[None] | None = None
         self._is_polling = False
         self._polled_at = self._loop.time()
@@ -138,7 +138,7 @@ class ConsumerMembership:
             return True
         while True:
             if member.state is State.LOST:
-                self._settling = None
+                self._settling.task = None
                 self._given = {}
                 if owned := self._owner.owned():
                     await self._owner.lose(owned)
@@ -163,18 +163,10 @@ class ConsumerMembership:
             await self._reconcile(target)
 
     def _is_settled(self, target: Given) -> bool:
-        """Whether what was read is committed, as far as that can be."""
-        if self._settling is None:
-            if self._member.owned <= target.keys():
-                return True
-            self._settling = self._owner.settle()
-            if self._settling is None:
-                return True
-            self._settling.add_done_callback(lambda _: self._wake())
-        if not self._settling.done():
-            return False
-        self._settling = None
-        return True
+        """Nothing needs to be, where nothing is given up."""
+        if self._settling.task is None and self._member.owned <= target.keys():
+            return True
+        return self._settling.is_done()
 
     async def _reconcile(self, target: Given) -> None:
         """Of a topic that was deleted and made anew, the partitions are others."""
@@ -289,11 +281,11 @@ class ConsumerMembership:
 
     async def close(self, reason: str) -> None:
         """Leave the group; what it owned is no concern of this."""
-        tasks = [task for task in (self._beating, self._settling) if task is not None]
+        tasks = [task for task in (self._beating, self._settling.task) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._beating = self._settling = None
+        self._beating = self._settling.task = None
         await self._leave()
 
     async def _leave(self) -> None:

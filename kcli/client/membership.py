@@ -81,6 +81,28 @@ class Owner(Protocol):
         """These may be others' by now."""
 
 
+class Settling:
+    """The commit of what was read before it is given up, over as many polls as it takes."""
+
+    def __init__(self, owner: Owner, wake: Callable[[], object]) -> None:
+        self._owner = owner
+        self._wake = wake
+        self.task: asyncio.Task[None] | None = None
+        """While it is under way."""
+
+    def is_done(self) -> bool:
+        """Whether what was read is committed, as far as that can be; begun by the first call."""
+        if self.task is None:
+            self.task = self._owner.settle()
+            if self.task is None:
+                return True
+            self.task.add_done_callback(lambda _: self._wake())
+        if not self.task.done():
+            return False
+        self.task = None
+        return True
+
+
 class Joined(NamedTuple):
     """What a rebalance has led to."""
 
@@ -115,7 +137,7 @@ class Membership:
         self._group_topics: list[str] = []
         self._shared_out: dict[str, int] | None = None
         """Of a leader: what the whole group subscribes to, and how many partitions that had."""
-        self._settling: asyncio.Task[None] | None = None
+        self._settling = Settling(owner, wake)
         self._joining: asyncio.Task[Joined | None] | None = None
         self._beating: asyncio.Task[None] | None = None
         self._has_joined = asyncio.Event()
@@ -171,7 +193,7 @@ class Membership:
         while True:
             if member.is_lost:
                 member.lost_is_told()
-                self._settling = None
+                self._settling.task = None
                 if owned := self._owner.owned():
                     await self._owner.lose(owned)
                 continue
@@ -180,7 +202,7 @@ class Membership:
                 self._notice_changes(topics)
                 if member.rejoin is None or not self._interest.is_known:
                     return True
-                if not self._is_settled():
+                if not self._settling.is_done():
                     return self._cooperative
                 if await self._gave_back(topics):
                     continue
@@ -200,18 +222,6 @@ class Membership:
             self._member.request_rejoin("subscription has changed")
         elif self._shared_out not in (None, self._interest.counts(self._group_topics)):
             self._member.request_rejoin("cached metadata has changed")
-
-    def _is_settled(self) -> bool:
-        """Whether what was read is committed, as far as that can be."""
-        if self._settling is None:
-            self._settling = self._owner.settle()
-            if self._settling is None:
-                return True
-            self._settling.add_done_callback(lambda _: self._wake())
-        if not self._settling.done():
-            return False
-        self._settling = None
-        return True
 
     async def _gave_back(self, topics: tuple[str, ...]) -> bool:
         """What is to be given up before joining."""
@@ -443,12 +453,13 @@ class Membership:
 
     async def close(self, reason: str) -> None:
         """Leave the group; what it owned is no concern of this."""
-        tasks = [t for t in (self._joining, self._beating, self._settling) if t is not None]
+        under_way = (self._joining, self._beating, self._settling.task)
+        tasks = [task for task in under_way if task is not None]
         for task in tasks:
             task.cancel()
         # What they may have failed with is of no more interest.
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._joining = self._beating = self._settling = None
+        self._joining = self._beating = self._settling.task = None
         await self._leave(reason)
         self._member.lost_is_told()
 
