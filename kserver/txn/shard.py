@@ -295,6 +295,10 @@ def _is_ended_by(found: Transaction, request: EndTransaction) -> bool:
         return False
     if request.version < EPOCH_BUMPS:
         return request.producer == found.identity
+    if found.version < EPOCH_BUMPS:
+        # That end gave nobody an epoch, so whoever names the one before had it taken away.
+        # Apache's broker (4.3.1) answers here, and a zombie has the owner's epoch from then on.
+        return False
     # The same epoch would be that of the next transaction.
     named = request.producer
     if named.producer_id == found.producer_id:

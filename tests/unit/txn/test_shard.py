@@ -353,6 +353,25 @@ def test_an_end_asked_for_again_is_answered_the_same_and_the_other_one_refused(v
     assert refused.value.code is ErrorCode.invalid_txn_state
 
 
+@pytest.mark.parametrize("ends", [True, False], ids=["by its owner", "by the coordinator"])
+def test_an_end_that_gave_no_epoch_answers_no_zombie(ends):
+    """Else it would have the epoch of the owner, and could end the owner's next transaction."""
+    coordinator = Coordinator()
+    zombie = coordinator.ask(InitProducerId("a", TIMEOUT_MS))
+    owner = begun(coordinator, "a", version=0)
+    if ends:
+        coordinator.ask(EndTransaction("a", owner, False, 0))
+    else:
+        zombie = owner
+        coordinator.version = 0
+        coordinator.restart()
+        coordinator.pass_time(TIMEOUT_MS + 2 * SWEEP_MS)
+    coordinator.write_markers()
+    with pytest.raises(KafkaError) as refused:
+        coordinator.ask(EndTransaction("a", zombie, False, 2))
+    assert refused.value.code is ErrorCode.producer_fenced
+
+
 def test_the_end_of_the_last_epoch_asked_for_again_is_answered_with_the_new_producer_id():
     coordinator = Coordinator()
     last = Changed(Transaction("a", 7, LAST_EPOCH, TIMEOUT_MS, 0))
