@@ -84,6 +84,7 @@ def _populated(address: str, *, by_kip_848: bool) -> Place:
     for n in range(RECORDS):
         producer.produce("t", b"%d" % n, partition=n % 3)
     producer.flush()
+    kinds.await_coordinator(address, "idle")
 
     def consumer(group: str, **settings: str) -> Consumer:
         given = {

@@ -32,14 +32,8 @@ KINDS = tuple(os.environ.get("BROKERS", OURS).split())
 """OURS, and versions of Apache Kafka."""
 DAY_MS = 86_400_000
 
-PRODUCE, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, CREATE_PARTITIONS = (
-    0,
-    2,
-    3,
-    18,
-    19,
-    37,
-)
+PRODUCE, LIST_OFFSETS, METADATA, OFFSET_FETCH, FIND_COORDINATOR = 0, 2, 3, 9, 10
+API_VERSIONS, CREATE_TOPICS, CREATE_PARTITIONS = 18, 19, 37
 EARLIEST = -2
 START_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 60
@@ -187,6 +181,26 @@ def create_topic(address: str, name: str, partitions: int = 1, **config: object)
         assert made.error_code is ErrorCode.none, (made.error_code, made.error_message)
         until(lambda: _is_led(client, name, partitions))
     return name
+
+
+def await_coordinator(address: str, group: str) -> str:
+    """Wait until the group's coordinator answers, and return the group.
+
+    Apache's broker makes the topic of offsets behind its first answers, and says NOT_COORDINATOR
+    for a moment after it has named itself; librdkafka hands that to the caller of a commit.
+    """
+
+    def answers() -> bool:
+        (found,) = client.call(
+            FIND_COORDINATOR, 4, coordinator_keys=[group], key_type=0
+        ).coordinators
+        asked = {"name": "no-such-topic", "partition_indexes": [0]}
+        told = client.call(OFFSET_FETCH, 5, group_id=group, topics=[asked])
+        return found.error_code is told.error_code is ErrorCode.none
+
+    with WireClient(address) as client:
+        until(answers)
+    return group
 
 
 def grow_topic(address: str, name: str, partitions: int) -> None:

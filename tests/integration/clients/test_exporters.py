@@ -7,9 +7,8 @@ import json
 import subprocess
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
-from kserver.errors import ErrorCode
 from tests.integration.clients.catalogue import built
 from tests.support import brokers
 
@@ -98,25 +97,14 @@ def found(broker, tmp_path_factory):
     return results
 
 
-def is_committed(consumer, offset):
-    """Apache's broker makes the topic of offsets behind its first answers."""
-    try:
-        consumer.commit(offsets=[offset], asynchronous=False)
-    except KafkaException as refused:
-        if refused.args[0].code() != ErrorCode.not_coordinator.value:
-            raise
-        return False
-    return True
-
-
 @contextlib.contextmanager
 def groups(address, topic):
     """One with a member, that committed 3; one without, that committed 4: their names."""
     live, left = f"{topic}-live", f"{topic}-left"
     settings = {"bootstrap.servers": address, "enable.auto.commit": False, "log_level": 0}
     for name, offset in ((live, 3), (left, 4)):
-        by_hand = Consumer(settings | {"group.id": name})
-        brokers.until(lambda c=by_hand, o=offset: is_committed(c, TopicPartition(topic, 0, o)))
+        by_hand = Consumer(settings | {"group.id": brokers.await_coordinator(address, name)})
+        by_hand.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
         by_hand.close()
     member = Consumer(settings | {"group.id": live, "partition.assignment.strategy": "range"})
     member.subscribe([topic])
