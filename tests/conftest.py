@@ -1,7 +1,11 @@
 """What holds for every test, and what every run prints at its end: the tools it missed.
 
 `pytest -n 2` runs the suite in two processes: a file's tests stay in one of them, and where a
-directory's tests share brokers, the directory's do.
+directory's tests share brokers, the directory's do.  Scopes of many minutes begin first, else one
+process would wait for the other at the end.
+
+`--stage first` leaves out what needs a JVM for most of its time, `--stage second` is that alone,
+and `--stage quick` is what a change is tried with before anything else.
 """
 
 from __future__ import annotations
@@ -35,6 +39,55 @@ SHARE_BROKERS = (
     "security",
 )
 ABSENT = "absent tools"
+STAGES = ("first", "second", "quick")
+SECOND_STAGE = (
+    "conformance/",
+    "integration/library/",
+    "integration/scripts/",
+    "integration/spark/",
+    "integration/test_configs.py",
+    "integration/test_groups_apache.py",
+)
+"""Spark, and Apache's brokers and scripts beside ours."""
+QUICK = ("tidy/", "unit/", "contract/", "simulation/test_determinism.py")
+NOT_QUICK = ("contract/test_znodes_apache.py",)
+LONGEST_FIRST = (
+    "integration/spark/",
+    "integration/library/",
+    "integration/scripts/",
+    "integration/clients/",
+    "fault/",
+    "simulation/",
+    "integration/",
+)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--stage", choices=STAGES, help="a part of the suite; all of it otherwise")
+
+
+def pytest_collection_modifyitems(config, items):
+    stage = config.getoption("stage")
+    chosen = [item for item in items if stage is None or is_of(stage, path_of(item.nodeid))]
+    if len(chosen) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = sorted(chosen, key=lambda item: rank(path_of(item.nodeid)))
+
+
+def path_of(nodeid):
+    """The path of a test's file below tests/."""
+    return nodeid.partition("::")[0].removeprefix("tests/")
+
+
+def is_of(stage, path):
+    if stage == "quick":
+        return path.startswith(QUICK) and not path.startswith(NOT_QUICK)
+    return path.startswith(SECOND_STAGE) is (stage == "second")
+
+
+def rank(path):
+    starts = (n for n, start in enumerate(LONGEST_FIRST) if path.startswith(start))
+    return next(starts, len(LONGEST_FIRST))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -43,7 +96,7 @@ def pytest_xdist_make_scheduler(config, log):
 
     class Together(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            path = nodeid.partition("::")[0].removeprefix("tests/")
+            path = path_of(nodeid)
             directory = path.rpartition("/")[0]
             return directory if directory in SHARE_BROKERS else path
 

@@ -1,12 +1,23 @@
 #!/bin/sh
 # Make ./.venv with all that the tests need from Python, and run them in two processes.
 #
-#     sh tests/run.sh [PYTEST ARGUMENTS]
+#     sh tests/run.sh [--quick | --second] [PYTEST ARGUMENTS]
 #
-# What else is installed (Java, Maven, Node, Go, kcat, zsh, fish) is used; what is not is named at
-# the end with the line that installs it.  With CI set, absence fails.
+# --quick runs what is fast, --second what is left out otherwise: Spark, and Apache's brokers and
+# scripts beside ours.  Files that are named run in any case.  What else is installed (Java, Maven, Node, Go, kcat, zsh, fish) is used; what
+# is not is named at the end with the line that installs it.  With CI set, absence fails.
 set -eu
 cd "$(dirname "$0")/.."
+stage=--stage=first
+case "${1-}" in
+--quick | --second)
+    stage=--stage=${1#--}
+    shift
+    ;;
+esac
+for word; do
+    case $word in tests/*) stage= ;; esac
+done
 python=${PYTHON:-python3}
 venv=${VENV:-.venv}
 if [ ! -x "$venv/bin/python" ]; then
@@ -16,4 +27,4 @@ if [ ! -x "$venv/bin/python" ]; then
     }
 fi
 "$venv/bin/pip" install --quiet --disable-pip-version-check -e '.[test,spark]'
-exec "$venv/bin/python" -m pytest -n 2 --no-loadscope-reorder "$@"
+exec "$venv/bin/python" -m pytest -n 2 --no-loadscope-reorder $stage "$@"
