@@ -21,7 +21,7 @@ from kserver.config.broker import BrokerConfig
 from kserver.coordinator.deadlines import Deadlines
 from kserver.coordinator.shard import Ticket
 from kserver.errors import ErrorCode, KafkaError
-from kserver.group.events import GroupDeleted, GroupKept
+from kserver.group.events import ClassicGroupMetadata, GroupDeleted
 from kserver.group.group import (
     COMES_AFTER,
     COMPLETING_REBALANCE,
@@ -445,7 +445,7 @@ class ClassicGroups:
 
     # What is kept
 
-    def keep(self, event: GroupKept) -> None:
+    def keep(self, event: ClassicGroupMetadata) -> None:
         group = self.get(event.group_id)
         if group is None:
             # Also in the place of one of another type, of which nothing is left by then.

@@ -34,16 +34,16 @@ from kserver.group.consumer_events import (
     NOTHING_OWNED,
     STATIC_LEFT_EPOCH,
     ConsumerEvent,
-    Current,
-    GroupEpoch,
-    MemberChange,
+    ConsumerGroupCurrentMemberAssignment,
+    ConsumerGroupMemberMetadata,
+    ConsumerGroupMetadata,
+    ConsumerGroupPartitionMetadata,
+    ConsumerGroupRegularExpression,
+    ConsumerGroupTargetAssignmentMember,
+    ConsumerGroupTargetAssignmentMetadata,
     MemberState,
     Partitions,
-    PatternTopics,
     Subscription,
-    Target,
-    TargetEpoch,
-    TopicsRecord,
 )
 from kserver.group.consumer_group import ConsumerGroup, ConsumerMember, hash_of
 from kserver.group.consumer_requests import (
@@ -148,7 +148,7 @@ class ConsumerGroups:
 
     def replay(self, event: ConsumerEvent) -> None:
         group = self.get(event.group_id)
-        is_end = isinstance(event, GroupEpoch) and event.epoch is None
+        is_end = isinstance(event, ConsumerGroupMetadata) and event.epoch is None
         if group is None:
             if is_tombstone(event):
                 return
@@ -281,9 +281,9 @@ class ConsumerGroups:
         group_id, target = draft.group.id, draft.group.target(before.id)
         draft.add_all(_gone(group_id, before.id))
         at = replace(before.at, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
-        draft.add(MemberChange(group_id, member_id, before.subscription))
-        draft.add(Target(group_id, member_id, target))
-        draft.add(Current(group_id, member_id, at))
+        draft.add(ConsumerGroupMemberMetadata(group_id, member_id, before.subscription))
+        draft.add(ConsumerGroupTargetAssignmentMember(group_id, member_id, target))
+        draft.add(ConsumerGroupCurrentMemberAssignment(group_id, member_id, at))
         self._forget_deadlines(group_id, before.id)
         return draft.group.members[member_id]
 
@@ -294,7 +294,7 @@ class ConsumerGroups:
         old, group_id = before.subscription, draft.group.id
         is_new = before.id not in draft.group.members
         if said != old or is_new:
-            draft.add(MemberChange(group_id, before.id, said))
+            draft.add(ConsumerGroupMemberMetadata(group_id, before.id, said))
             self._drop_unused_patterns(draft)
         return is_new or (said.topics, said.pattern or "") != (old.topics, old.pattern or "")
 
@@ -314,7 +314,7 @@ class ConsumerGroups:
         goal = Goal(group.target_epoch, group.target(member_id), topics)
         at = next_assignment(member.at, goal, owned, lambda p: group.is_free(p, member_id))
         if at != member.at:
-            draft.add(Current(group_id, member_id, at))
+            draft.add(ConsumerGroupCurrentMemberAssignment(group_id, member_id, at))
         self._seen[group_id] = self._images
 
     def _look_at_topics(self, draft: Draft, is_changed: bool) -> None:
@@ -324,7 +324,7 @@ class ConsumerGroups:
             found = matching(pattern, topics)
             if found != draft.group.patterns.get(pattern):
                 at_ms = draft.step.now.wall_ms
-                draft.add(PatternTopics(draft.group.id, pattern, found, at_ms))
+                draft.add(ConsumerGroupRegularExpression(draft.group.id, pattern, found, at_ms))
         group = draft.group
         metadata_hash = hash_of(group.all_subscribed_topics(), topics)
         if is_changed or metadata_hash != group.metadata_hash:
@@ -333,8 +333,8 @@ class ConsumerGroups:
     def _grow_epoch(self, draft: Draft, metadata_hash: int) -> None:
         group = draft.group
         if group.has_topics_record:
-            draft.add(TopicsRecord(group.id, False))
-        draft.add(GroupEpoch(group.id, group.epoch + 1, metadata_hash))
+            draft.add(ConsumerGroupPartitionMetadata(group.id, False))
+        draft.add(ConsumerGroupMetadata(group.id, group.epoch + 1, metadata_hash))
 
     def _assign(self, draft: Draft) -> None:
         """Step 3."""
@@ -358,8 +358,8 @@ class ConsumerGroups:
         name = group.assignor(self.default_assignor)
         for member_id, target in ASSIGNORS[name](subscribers, counts).items():
             if target != group.targets.get(member_id):
-                draft.add(Target(group.id, member_id, target))
-        draft.add(TargetEpoch(group.id, group.epoch, wall_ms))
+                draft.add(ConsumerGroupTargetAssignmentMember(group.id, member_id, target))
+        draft.add(ConsumerGroupTargetAssignmentMetadata(group.id, group.epoch, wall_ms))
 
     @property
     def default_assignor(self) -> str:
@@ -389,7 +389,7 @@ class ConsumerGroups:
                 state=MemberState.STABLE,
                 revoking=NOTHING_OWNED,
             )
-            draft.add(Current(draft.group.id, member.id, at))
+            draft.add(ConsumerGroupCurrentMemberAssignment(draft.group.id, member.id, at))
             self._deadlines.drop((REVOKE, draft.group.id, member.id))
         else:
             self.remove(draft, [member.id])
@@ -406,7 +406,7 @@ class ConsumerGroups:
 
     def _drop_unused_patterns(self, draft: Draft) -> None:
         for pattern in sorted(draft.group.patterns.keys() - draft.group.subscribed_patterns()):
-            draft.add(PatternTopics(draft.group.id, pattern, None))
+            draft.add(ConsumerGroupRegularExpression(draft.group.id, pattern, None))
 
     # Deadlines
 
@@ -482,21 +482,29 @@ class ConsumerGroups:
 
 def is_tombstone(event: ConsumerEvent) -> bool:
     match event:
-        case GroupEpoch(epoch=value) | TargetEpoch(epoch=value):
+        case (
+            ConsumerGroupMetadata(epoch=value) | ConsumerGroupTargetAssignmentMetadata(epoch=value)
+        ):
             return value is None
-        case TopicsRecord(is_there=is_there):
+        case ConsumerGroupPartitionMetadata(is_there=is_there):
             return not is_there
-        case MemberChange(subscription=value) | Target(partitions=value):
+        case (
+            ConsumerGroupMemberMetadata(subscription=value)
+            | ConsumerGroupTargetAssignmentMember(partitions=value)
+        ):
             return value is None
-        case Current(assignment=value) | PatternTopics(topics=value):
+        case (
+            ConsumerGroupCurrentMemberAssignment(assignment=value)
+            | ConsumerGroupRegularExpression(topics=value)
+        ):
             return value is None
 
 
 def _gone(group_id: str, member_id: str) -> Iterable[ConsumerEvent]:
     """In Kafka's order: the subscription, which is the member, goes last."""
-    yield Current(group_id, member_id, None)
-    yield Target(group_id, member_id, None)
-    yield MemberChange(group_id, member_id, None)
+    yield ConsumerGroupCurrentMemberAssignment(group_id, member_id, None)
+    yield ConsumerGroupTargetAssignmentMember(group_id, member_id, None)
+    yield ConsumerGroupMemberMetadata(group_id, member_id, None)
 
 
 def _said(old: Subscription, request: ConsumerHeartbeat) -> Subscription:

@@ -1,13 +1,13 @@
 """What becomes of a consumer group (KIP-848), as events: each is one record of __consumer_offsets.
 
-    record   event               says
-    3        GroupEpoch          the group's epoch, and what it knows of the topics
-    4        TopicsRecord        what brokers before Kafka 4.1 knew of the topics: only read
-    5        MemberChange        a member: who it is, what it subscribes to
-    6        TargetEpoch         the epoch that the targets were computed for, and when
-    7        Target              what a member is to own
-    8        Current             what a member was told to own, and has not yet given back
-    16       PatternTopics       the topics that a pattern matched
+    kind  record and event                       what it says
+    3     ConsumerGroupMetadata                  the group's epoch, and a hash of its topics
+    4     ConsumerGroupPartitionMetadata         what brokers before 4.1 knew of topics; only read
+    5     ConsumerGroupMemberMetadata            a member: who it is, what it subscribes to
+    6     ConsumerGroupTargetAssignmentMetadata  the epoch of the targets, and when they were computed
+    7     ConsumerGroupTargetAssignmentMember    what a member is to own
+    8     ConsumerGroupCurrentMemberAssignment   what a member was told to own, or still has
+    16    ConsumerGroupRegularExpression         the topics that a pattern matched
 
 An event whose value is None says that what it names is gone.
 
@@ -97,7 +97,7 @@ GONE = Assignment(LEFT_EPOCH, LEFT_EPOCH)
 
 
 @dataclass(frozen=True, slots=True)
-class GroupEpoch:
+class ConsumerGroupMetadata:
     group_id: str
     epoch: int | None
     metadata_hash: int = 0
@@ -111,7 +111,7 @@ class GroupEpoch:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicsRecord:
+class ConsumerGroupPartitionMetadata:
     group_id: str
     is_there: bool
 
@@ -121,7 +121,7 @@ class TopicsRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberChange:
+class ConsumerGroupMemberMetadata:
     group_id: str
     member_id: str
     subscription: Subscription | None
@@ -132,7 +132,7 @@ class MemberChange:
 
 
 @dataclass(frozen=True, slots=True)
-class TargetEpoch:
+class ConsumerGroupTargetAssignmentMetadata:
     group_id: str
     epoch: int | None
     at_ms: int = 0
@@ -146,7 +146,7 @@ class TargetEpoch:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ConsumerGroupTargetAssignmentMember:
     group_id: str
     member_id: str
     partitions: Partitions | None
@@ -164,7 +164,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Current:
+class ConsumerGroupCurrentMemberAssignment:
     group_id: str
     member_id: str
     assignment: Assignment | None
@@ -183,7 +183,7 @@ class Current:
 
 
 @dataclass(frozen=True, slots=True)
-class PatternTopics:
+class ConsumerGroupRegularExpression:
     group_id: str
     pattern: str
     topics: frozenset[str] | None
@@ -198,9 +198,23 @@ class PatternTopics:
 
 
 ConsumerEvent: TypeAlias = (
-    GroupEpoch | TopicsRecord | MemberChange | TargetEpoch | Target | Current | PatternTopics
+    ConsumerGroupMetadata
+    | ConsumerGroupPartitionMetadata
+    | ConsumerGroupMemberMetadata
+    | ConsumerGroupTargetAssignmentMetadata
+    | ConsumerGroupTargetAssignmentMember
+    | ConsumerGroupCurrentMemberAssignment
+    | ConsumerGroupRegularExpression
 )
-EVENTS = (GroupEpoch, TopicsRecord, MemberChange, TargetEpoch, Target, Current, PatternTopics)
+EVENTS = (
+    ConsumerGroupMetadata,
+    ConsumerGroupPartitionMetadata,
+    ConsumerGroupMemberMetadata,
+    ConsumerGroupTargetAssignmentMetadata,
+    ConsumerGroupTargetAssignmentMember,
+    ConsumerGroupCurrentMemberAssignment,
+    ConsumerGroupRegularExpression,
+)
 
 
 def by_topic(partitions: Iterable[TopicIdPartition]) -> dict[UUID, list[int]]:
@@ -216,7 +230,11 @@ def _record(kind: int, key: Values, value: Values | None) -> Record:
     return RECORDS.encode_key(kind, key), encoded
 
 
-def _member_key(event: MemberChange | Target | Current) -> Values:
+def _member_key(
+    event: ConsumerGroupMemberMetadata
+    | ConsumerGroupTargetAssignmentMember
+    | ConsumerGroupCurrentMemberAssignment,
+) -> Values:
     return {"groupId": event.group_id, "memberId": event.member_id}
 
 
@@ -254,52 +272,62 @@ def _epochs_value(epochs: Epochs) -> list[Values]:
     ]
 
 
-def _group_epoch(key: Values, value: Values | None) -> GroupEpoch:
+def _group_metadata(key: Values, value: Values | None) -> ConsumerGroupMetadata:
     if value is None:
-        return GroupEpoch(key["groupId"], None)
-    return GroupEpoch(key["groupId"], value["epoch"], value["metadataHash"])
+        return ConsumerGroupMetadata(key["groupId"], None)
+    return ConsumerGroupMetadata(key["groupId"], value["epoch"], value["metadataHash"])
 
 
-def _topics_record(key: Values, value: Values | None) -> TopicsRecord:
-    return TopicsRecord(key["groupId"], value is not None)
+def _partition_metadata(key: Values, value: Values | None) -> ConsumerGroupPartitionMetadata:
+    return ConsumerGroupPartitionMetadata(key["groupId"], value is not None)
 
 
-def _member_change(key: Values, value: Values | None) -> MemberChange:
+def _member_metadata(key: Values, value: Values | None) -> ConsumerGroupMemberMetadata:
     subscription = None if value is None else _subscription(value)
-    return MemberChange(key["groupId"], key["memberId"], subscription)
+    return ConsumerGroupMemberMetadata(key["groupId"], key["memberId"], subscription)
 
 
-def _target_epoch(key: Values, value: Values | None) -> TargetEpoch:
+def _target_assignment_metadata(
+    key: Values, value: Values | None
+) -> ConsumerGroupTargetAssignmentMetadata:
     if value is None:
-        return TargetEpoch(key["groupId"], None)
-    return TargetEpoch(key["groupId"], value["assignmentEpoch"], value["assignmentTimestamp"])
+        return ConsumerGroupTargetAssignmentMetadata(key["groupId"], None)
+    return ConsumerGroupTargetAssignmentMetadata(
+        key["groupId"], value["assignmentEpoch"], value["assignmentTimestamp"]
+    )
 
 
-def _target(key: Values, value: Values | None) -> Target:
+def _target_assignment_member(
+    key: Values, value: Values | None
+) -> ConsumerGroupTargetAssignmentMember:
     partitions = None if value is None else _partitions(value["topicPartitions"])
-    return Target(key["groupId"], key["memberId"], partitions)
+    return ConsumerGroupTargetAssignmentMember(key["groupId"], key["memberId"], partitions)
 
 
-def _current(key: Values, value: Values | None) -> Current:
+def _current_member_assignment(
+    key: Values, value: Values | None
+) -> ConsumerGroupCurrentMemberAssignment:
     assignment = None if value is None else _assignment(value)
-    return Current(key["groupId"], key["memberId"], assignment)
+    return ConsumerGroupCurrentMemberAssignment(key["groupId"], key["memberId"], assignment)
 
 
-def _pattern_topics(key: Values, value: Values | None) -> PatternTopics:
+def _regular_expression(key: Values, value: Values | None) -> ConsumerGroupRegularExpression:
     if value is None:
-        return PatternTopics(key["groupId"], key["regularExpression"], None)
+        return ConsumerGroupRegularExpression(key["groupId"], key["regularExpression"], None)
     topics = frozenset(value["topics"])
-    return PatternTopics(key["groupId"], key["regularExpression"], topics, value["timestamp"])
+    return ConsumerGroupRegularExpression(
+        key["groupId"], key["regularExpression"], topics, value["timestamp"]
+    )
 
 
 DECODERS: Mapping[int, Callable[[Values, Values | None], ConsumerEvent]] = {
-    3: _group_epoch,
-    4: _topics_record,
-    5: _member_change,
-    6: _target_epoch,
-    7: _target,
-    8: _current,
-    16: _pattern_topics,
+    3: _group_metadata,
+    4: _partition_metadata,
+    5: _member_metadata,
+    6: _target_assignment_metadata,
+    7: _target_assignment_member,
+    8: _current_member_assignment,
+    16: _regular_expression,
 }
 """By the kind of a record: its key's and its value's fields to the event."""
 

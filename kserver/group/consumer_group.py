@@ -28,17 +28,17 @@ from kserver.group.consumer_events import (
     GONE,
     Assignment,
     ConsumerEvent,
-    Current,
-    GroupEpoch,
-    MemberChange,
+    ConsumerGroupCurrentMemberAssignment,
+    ConsumerGroupMemberMetadata,
+    ConsumerGroupMetadata,
+    ConsumerGroupPartitionMetadata,
+    ConsumerGroupRegularExpression,
+    ConsumerGroupTargetAssignmentMember,
+    ConsumerGroupTargetAssignmentMetadata,
     MemberState,
     Partitions,
-    PatternTopics,
     Subscription,
-    Target,
-    TargetEpoch,
     TopicIdPartition,
-    TopicsRecord,
 )
 from kserver.group.group import CONSUMER, CommitCheck
 from kserver.group.records import CONSUMERS
@@ -125,29 +125,33 @@ class ConsumerGroup:
 
     def replay(self, event: ConsumerEvent) -> None:
         match event:
-            case GroupEpoch(epoch=epoch, metadata_hash=metadata_hash):
+            case ConsumerGroupMetadata(epoch=epoch, metadata_hash=metadata_hash):
                 self.epoch = FIRST_EPOCH if epoch is None else epoch
                 self.metadata_hash = metadata_hash
-            case TopicsRecord(is_there=is_there):
+            case ConsumerGroupPartitionMetadata(is_there=is_there):
                 self.has_topics_record = is_there
-            case MemberChange(member_id=member_id, subscription=None):
+            case ConsumerGroupMemberMetadata(member_id=member_id, subscription=None):
                 self._remove(member_id)
-            case MemberChange(member_id=member_id, subscription=Subscription() as subscription):
+            case ConsumerGroupMemberMetadata(
+                member_id=member_id, subscription=Subscription() as subscription
+            ):
                 self._set(replace(self.member_or_new(member_id), subscription=subscription))
-            case TargetEpoch(epoch=epoch, at_ms=at_ms):
+            case ConsumerGroupTargetAssignmentMetadata(epoch=epoch, at_ms=at_ms):
                 self.target_epoch = FIRST_EPOCH if epoch is None else epoch
                 self.target_at_ms = at_ms
-            case Target(member_id=member_id, partitions=None):
+            case ConsumerGroupTargetAssignmentMember(member_id=member_id, partitions=None):
                 self.targets.pop(member_id, None)
-            case Target(member_id=member_id, partitions=frozenset() as partitions):
+            case ConsumerGroupTargetAssignmentMember(
+                member_id=member_id, partitions=frozenset() as partitions
+            ):
                 self.targets[member_id] = partitions
-            case Current(member_id=member_id, assignment=assignment):
+            case ConsumerGroupCurrentMemberAssignment(member_id=member_id, assignment=assignment):
                 # Of a member that is gone the subscription's tombstone comes last.
                 if assignment is not None or member_id in self.members:
                     self._set(replace(self.member_or_new(member_id), at=assignment or GONE))
-            case PatternTopics(pattern=pattern, topics=None):
+            case ConsumerGroupRegularExpression(pattern=pattern, topics=None):
                 self.patterns.pop(pattern, None)
-            case PatternTopics(pattern=pattern, topics=frozenset() as topics):
+            case ConsumerGroupRegularExpression(pattern=pattern, topics=frozenset() as topics):
                 self.patterns[pattern] = topics
 
     def _set(self, member: ConsumerMember) -> None:
@@ -177,17 +181,17 @@ class ConsumerGroup:
     def deleted(self) -> Iterable[ConsumerEvent]:
         """The events that delete it, in Kafka's order."""
         for member_id in self.members:
-            yield Current(self.id, member_id, None)
+            yield ConsumerGroupCurrentMemberAssignment(self.id, member_id, None)
         for member_id in self.members:
-            yield Target(self.id, member_id, None)
-        yield TargetEpoch(self.id, None)
+            yield ConsumerGroupTargetAssignmentMember(self.id, member_id, None)
+        yield ConsumerGroupTargetAssignmentMetadata(self.id, None)
         for member_id in self.members:
-            yield MemberChange(self.id, member_id, None)
+            yield ConsumerGroupMemberMetadata(self.id, member_id, None)
         for pattern in self.patterns:
-            yield PatternTopics(self.id, pattern, None)
+            yield ConsumerGroupRegularExpression(self.id, pattern, None)
         if self.has_topics_record:
-            yield TopicsRecord(self.id, False)
-        yield GroupEpoch(self.id, None)
+            yield ConsumerGroupPartitionMetadata(self.id, False)
+        yield ConsumerGroupMetadata(self.id, None)
 
     # Questions
 

@@ -1,10 +1,10 @@
 """What becomes of groups and offsets, and its records: what is kept of classic groups.
 
-    event              record
-    GroupKept          GroupMetadata, version 3, as Kafka 4 writes it
-    GroupDeleted       its tombstone
-    OffsetCommitted    OffsetCommit, version 4; 1 where it has an expiry of its own
-    OffsetDeleted      its tombstone
+    event                   record
+    ClassicGroupMetadata    GroupMetadata, version 3, as Kafka 4 writes it
+    GroupDeleted            its tombstone
+    OffsetCommitted         OffsetCommit, version 4; 1 where it has an expiry of its own
+    OffsetDeleted           its tombstone
 
 Pure: values and bytes only.
 """
@@ -46,7 +46,7 @@ _LONGER = 127
 
 
 @dataclass(frozen=True, slots=True)
-class MemberKept:
+class MemberMetadata:
     id: str
     instance_id: str | None
     client_id: str
@@ -59,7 +59,7 @@ class MemberKept:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupKept:
+class ClassicGroupMetadata:
     """A classic group is empty or stable, and so it is again when it is loaded."""
 
     group_id: str
@@ -70,7 +70,7 @@ class GroupKept:
     leader: str | None
     since_ms: int
     """When it came to this state, by the wall clock; -1 where that is not known."""
-    members: tuple[MemberKept, ...]
+    members: tuple[MemberMetadata, ...]
 
     def encode(self) -> Record:
         members = [
@@ -234,11 +234,11 @@ def _commit_key(group_id: str, topic: str, partition: int) -> bytes:
     )
 
 
-def _group_event(key: Values, value: Values | None) -> GroupKept | GroupDeleted:
+def _group_event(key: Values, value: Values | None) -> ClassicGroupMetadata | GroupDeleted:
     if value is None:
         return GroupDeleted(key["group"])
     members = tuple(
-        MemberKept(
+        MemberMetadata(
             member["memberId"],
             member["groupInstanceId"],
             member["clientId"],
@@ -253,7 +253,7 @@ def _group_event(key: Values, value: Values | None) -> GroupKept | GroupDeleted:
         )
         for member in value["members"]
     )
-    return GroupKept(
+    return ClassicGroupMetadata(
         key["group"],
         value["protocolType"],
         value["generation"],

@@ -29,7 +29,7 @@ from uuid import UUID
 
 from kserver.coordinator.shard import Ticket
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
-from kserver.group.events import GroupDeleted, GroupKept, MemberKept
+from kserver.group.events import ClassicGroupMetadata, GroupDeleted, MemberMetadata
 from kserver.group.member import Member, Protocols
 from kserver.group.records import CONSUMERS, MEMBER_PROTOCOL
 from kserver.group.requests import NO_MEMBER, JoinedMember
@@ -387,11 +387,11 @@ class ClassicGroup:
 
     def kept(
         self, now_ms: int | None = None, assignments: Mapping[str, bytes] | None = None
-    ) -> GroupKept:
+    ) -> ClassicGroupMetadata:
         """The event that keeps it as it is now: Stable with these assignments since `now_ms`, or
         as it is."""
         members = tuple(
-            MemberKept(
+            MemberMetadata(
                 member.id,
                 member.instance_id,
                 member.client_id,
@@ -403,7 +403,7 @@ class ClassicGroup:
             )
             for member in self.members.values()
         )
-        return GroupKept(
+        return ClassicGroupMetadata(
             self.id,
             self.protocol_type or "",
             self.generation,
@@ -413,7 +413,7 @@ class ClassicGroup:
             members,
         )
 
-    def keep(self, event: GroupKept) -> None:
+    def keep(self, event: ClassicGroupMetadata) -> None:
         """Become what was written; who waits and all that a member has beside goes on."""
         self.protocol_type = event.protocol_type or None
         self.generation = event.generation

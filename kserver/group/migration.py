@@ -33,20 +33,20 @@ from kserver.group.consumer import ConsumerGroups, Draft
 from kserver.group.consumer_events import (
     Assignment,
     ClassicProtocol,
-    Current,
-    GroupEpoch,
-    MemberChange,
+    ConsumerGroupCurrentMemberAssignment,
+    ConsumerGroupMemberMetadata,
+    ConsumerGroupMetadata,
+    ConsumerGroupTargetAssignmentMember,
+    ConsumerGroupTargetAssignmentMetadata,
     MemberState,
     Partitions,
     Subscription,
-    Target,
-    TargetEpoch,
     TopicIdPartition,
     by_topic,
 )
 from kserver.group.consumer_group import ConsumerGroup, ConsumerMember
 from kserver.group.consumer_requests import ConsumerHeartbeat
-from kserver.group.events import GroupKept, MemberKept
+from kserver.group.events import ClassicGroupMetadata, MemberMetadata
 from kserver.group.group import ClassicGroup
 from kserver.group.member import Member
 from kserver.group.records import CONSUMERS, MEMBER_PROTOCOL
@@ -115,11 +115,16 @@ class Migration:
             text = f"the embedded consumer protocol is malformed: {error}."
             raise _cannot_upgrade(classic, text) from error
         step.keep(classic.deleted())
-        events: list[Any] = [MemberChange(group_id, m.id, m.subscription) for m in members]
-        events.append(GroupEpoch(group_id, classic.generation))
-        events += [Target(group_id, m.id, frozenset(m.at.assigned)) for m in members]
-        events.append(TargetEpoch(group_id, classic.generation))
-        events += [Current(group_id, m.id, m.at) for m in members]
+        events: list[Any] = [
+            ConsumerGroupMemberMetadata(group_id, m.id, m.subscription) for m in members
+        ]
+        events.append(ConsumerGroupMetadata(group_id, classic.generation))
+        events += [
+            ConsumerGroupTargetAssignmentMember(group_id, m.id, frozenset(m.at.assigned))
+            for m in members
+        ]
+        events.append(ConsumerGroupTargetAssignmentMetadata(group_id, classic.generation))
+        events += [ConsumerGroupCurrentMemberAssignment(group_id, m.id, m.at) for m in members]
         for event in events:
             group.replay(event)
         step.keep(events)
@@ -402,7 +407,7 @@ class Migration:
                 self._deadlines.drop((kind, group_id, member_id))
         self._deadlines.set((DOWN, group_id, ""), step.now.ms)
 
-    def _kept(self, group: ConsumerGroup, now_ms: int) -> GroupKept:
+    def _kept(self, group: ConsumerGroup, now_ms: int) -> ClassicGroupMetadata:
         """The classic group, with what its members have now."""
         protocols = {
             member.id: member.subscription.classic.protocols
@@ -417,12 +422,14 @@ class Migration:
             self._member_kept(member, dict(protocols[member.id])[protocol])
             for member in group.members.values()
         )
-        return GroupKept(group.id, CONSUMERS, group.epoch, protocol, members[0].id, now_ms, members)
+        return ClassicGroupMetadata(
+            group.id, CONSUMERS, group.epoch, protocol, members[0].id, now_ms, members
+        )
 
-    def _member_kept(self, member: ConsumerMember, metadata: bytes) -> MemberKept:
+    def _member_kept(self, member: ConsumerMember, metadata: bytes) -> MemberMetadata:
         said = member.subscription
         assert said.classic is not None
-        return MemberKept(
+        return MemberMetadata(
             member.id,
             said.instance_id,
             said.client_id,

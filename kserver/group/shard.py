@@ -82,7 +82,7 @@ class GroupShard:
             requests.DeleteOffsets: self.offsets.delete,
         }
         self._replays: dict[type, Replay] = {
-            events.GroupKept: lambda event, _: self._classic.keep(event),
+            events.ClassicGroupMetadata: lambda event, _: self._classic.keep(event),
             events.GroupDeleted: lambda event, _: self._classic.delete(event),
             events.OffsetCommitted: self._keep_offset,
             events.OffsetDeleted: lambda event, _: self.offsets.forget(event),

@@ -2,7 +2,7 @@ import pytest
 
 from kserver.errors import ErrorCode, KafkaError
 from kserver.group.classic import NEW_MEMBER_JOIN_TIMEOUT_MS
-from kserver.group.events import GroupKept
+from kserver.group.events import ClassicGroupMetadata
 from kserver.group.group import (
     COMPLETING_REBALANCE,
     EMPTY,
@@ -234,7 +234,7 @@ def test_the_leader_tells_each_member_its_part_once_it_is_written():
     assert synced == ("consumer", "range", b"1")
     assert groups.answers[ticket].assignment == b"2"
     (kept,) = groups.values()
-    assert isinstance(kept, GroupKept)
+    assert isinstance(kept, ClassicGroupMetadata)
     assert [(m.id, m.assignment) for m in kept.members] == [
         (one.member_id, b"1"),
         (other.member_id, b"2"),

@@ -15,7 +15,7 @@ from hypothesis.stateful import (
 
 from kserver.errors import ErrorCode, KafkaError
 from kserver.group import reconciliation
-from kserver.group.consumer_events import TopicsRecord
+from kserver.group.consumer_events import ConsumerGroupPartitionMetadata
 from kserver.group.consumer_requests import DescribeConsumerGroup
 from kserver.group.requests import DeleteGroup, DescribeGroup, ListedGroup, ListGroups
 from tests.support.consumer_groups import GROUP, REBALANCE_MS, Consumer, Coordinator
@@ -230,7 +230,7 @@ def test_a_bad_pattern_changes_nothing():
 
 def test_what_an_older_broker_kept_of_topics_is_dropped_with_the_next_epoch():
     c = coordinator()
-    c.shard.replay(TopicsRecord(GROUP, True))
+    c.shard.replay(ConsumerGroupPartitionMetadata(GROUP, True))
     Consumer(c, "a").beat()
     assert not c.group.has_topics_record
 

@@ -39,16 +39,27 @@ assignments = st.builds(
     revoking=epochs,
 )
 every_event = st.one_of(
-    st.builds(events.GroupEpoch, texts, st.none())
-    | st.builds(events.GroupEpoch, texts, numbers, st.integers(-(2**63), 2**63 - 1)),
-    st.builds(events.TopicsRecord, texts, st.just(False)),
-    st.builds(events.MemberChange, texts, texts, st.none() | subscriptions),
-    st.builds(events.TargetEpoch, texts, st.none())
-    | st.builds(events.TargetEpoch, texts, numbers, milliseconds),
-    st.builds(events.Target, texts, texts, st.none() | st.frozensets(partitions, max_size=4)),
-    st.builds(events.Current, texts, texts, st.none() | assignments),
-    st.builds(events.PatternTopics, texts, texts, st.none())
-    | st.builds(events.PatternTopics, texts, texts, st.frozensets(texts, max_size=3), milliseconds),
+    st.builds(events.ConsumerGroupMetadata, texts, st.none())
+    | st.builds(events.ConsumerGroupMetadata, texts, numbers, st.integers(-(2**63), 2**63 - 1)),
+    st.builds(events.ConsumerGroupPartitionMetadata, texts, st.just(False)),
+    st.builds(events.ConsumerGroupMemberMetadata, texts, texts, st.none() | subscriptions),
+    st.builds(events.ConsumerGroupTargetAssignmentMetadata, texts, st.none())
+    | st.builds(events.ConsumerGroupTargetAssignmentMetadata, texts, numbers, milliseconds),
+    st.builds(
+        events.ConsumerGroupTargetAssignmentMember,
+        texts,
+        texts,
+        st.none() | st.frozensets(partitions, max_size=4),
+    ),
+    st.builds(events.ConsumerGroupCurrentMemberAssignment, texts, texts, st.none() | assignments),
+    st.builds(events.ConsumerGroupRegularExpression, texts, texts, st.none())
+    | st.builds(
+        events.ConsumerGroupRegularExpression,
+        texts,
+        texts,
+        st.frozensets(texts, max_size=3),
+        milliseconds,
+    ),
 )
 
 
@@ -64,16 +75,16 @@ def test_what_is_kept_of_an_event_is_all_of_it(event):
 
 
 def test_what_an_older_broker_knew_of_topics_is_read():
-    key, _ = events.TopicsRecord("g", False).encode()
+    key, _ = events.ConsumerGroupPartitionMetadata("g", False).encode()
     value = RECORDS.encode_value(4, 0, {"topics": []})
-    assert decoded(key, value) == events.TopicsRecord("g", True)
+    assert decoded(key, value) == events.ConsumerGroupPartitionMetadata("g", True)
 
 
 @pytest.mark.parametrize("written", [None, [1]])
 def test_partitions_without_epochs_of_their_own_have_the_member_s(written):
     topic = uuid.UUID(int=1)
     owned = {"topicId": topic, "partitions": [0, 1], "assignmentEpochs": written}
-    key, _ = events.Current("g", "m", None).encode()
+    key, _ = events.ConsumerGroupCurrentMemberAssignment("g", "m", None).encode()
     value = RECORDS.encode_value(
         8,
         0,
@@ -90,6 +101,6 @@ def test_partitions_without_epochs_of_their_own_have_the_member_s(written):
 
 
 def test_a_state_of_a_newer_broker_is_read_as_unknown():
-    key, _ = events.Current("g", "m", None).encode()
+    key, _ = events.ConsumerGroupCurrentMemberAssignment("g", "m", None).encode()
     value = RECORDS.encode_value(8, 0, {"memberEpoch": 1, "previousMemberEpoch": 0, "state": 99})
     assert decoded(key, value).assignment.state is events.MemberState.UNKNOWN

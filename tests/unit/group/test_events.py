@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from kserver.group.events import (
     DECODERS,
+    ClassicGroupMetadata,
     GroupDeleted,
-    GroupKept,
-    MemberKept,
+    MemberMetadata,
     OffsetCommitted,
     OffsetDeleted,
     read_commit,
@@ -18,10 +18,10 @@ INTS, LONGS = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 BYTES = st.binary(max_size=20)
 MEMBERS = st.builds(
-    MemberKept, TEXTS, st.none() | TEXTS, TEXTS, TEXTS, st.integers(0, 9), INTS, BYTES, BYTES
+    MemberMetadata, TEXTS, st.none() | TEXTS, TEXTS, TEXTS, st.integers(0, 9), INTS, BYTES, BYTES
 )
 GROUPS = st.builds(
-    GroupKept,
+    ClassicGroupMetadata,
     TEXTS,
     TEXTS,
     INTS,
@@ -78,7 +78,7 @@ def test_records_are_byte_for_byte_those_of_kafka_4_3():
     assert expiring.encode()[1] == bytes.fromhex(
         "0001000000000000000500016d000001a20094edeb000001a200950173"
     )
-    empty = GroupKept("gj9", "consumer", 2, None, None, 1795306090324, ())
+    empty = ClassicGroupMetadata("gj9", "consumer", 2, None, None, 1795306090324, ())
     assert empty.encode()[1] == bytes.fromhex(
         "00030008636f6e73756d657200000002ffffffff000001a20094ef5400000000"
     )

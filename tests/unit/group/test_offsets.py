@@ -4,7 +4,7 @@ import pytest
 
 from kserver.config.setting import MINUTE_MS
 from kserver.errors import ErrorCode, KafkaError
-from kserver.group.consumer_events import GroupEpoch
+from kserver.group.consumer_events import ConsumerGroupMetadata
 from kserver.group.events import OffsetDeleted
 from kserver.group.group import EMPTY
 from kserver.group.requests import (
@@ -329,7 +329,7 @@ def test_however_long_the_names_what_is_deleted_in_a_step_fits_into_a_batch():
 def test_groups_that_nothing_is_left_of_go_in_such_steps_too():
     groups = Steps(offsets_retention_check_interval_ms=MINUTE_MS)
     for n in range(MAX_DELETED):
-        groups.shard.replay(GroupEpoch(f"g{n}", 1))
+        groups.shard.replay(ConsumerGroupMetadata(f"g{n}", 1))
     groups.advance(2 * MINUTE_MS)
     assert not groups.shard.groups
     assert max(map(len, groups.steps)) == MAX_DELETED
