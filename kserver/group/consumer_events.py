@@ -4,7 +4,7 @@
     3     ConsumerGroupMetadata                  the group's epoch, and a hash of its topics
     4     ConsumerGroupPartitionMetadata         what brokers before 4.1 knew of topics; only read
     5     ConsumerGroupMemberMetadata            a member: who it is, what it subscribes to
-    6     ConsumerGroupTargetAssignmentMetadata  the epoch of the targets, and when they were computed
+    6     ConsumerGroupTargetAssignmentMetadata  the epoch of the targets, and when they came
     7     ConsumerGroupTargetAssignmentMember    what a member is to own
     8     ConsumerGroupCurrentMemberAssignment   what a member was told to own, or still has
     16    ConsumerGroupRegularExpression         the topics that a pattern matched
