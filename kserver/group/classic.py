@@ -7,7 +7,9 @@
     expire      one was silent for its session, or did not join or sync in the rebalance's time
 
 A rebalance of a group that was empty waits `group.initial.rebalance.delay.ms` for more members, and
-as long again whenever some came, up to the members' rebalance timeout.
+as long again whenever some came, up to the members' rebalance timeout.  A delay of 0 waits for
+members that are on their way: for GATHER_MS, and as long again whenever some came or have an id and
+did not come yet, up to MOST_GATHER_MS.
 
 Pure: requests and times go in, steps come out.  (Kafka: GroupMetadataManager's classicGroup...)
 """
@@ -58,6 +60,10 @@ Deadline = tuple[str, str, str]
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
 """How long one who was never answered may wait to join: it cannot send heartbeats, and may be gone
 without a sign."""
+
+GATHER_MS, MOST_GATHER_MS = 40, 250
+"""Members that start together reach the coordinator within milliseconds of each other.  The first
+one, answered alone, would learn of the others by its next heartbeat, which is seconds later."""
 
 
 class ClassicGroups:
@@ -239,14 +245,21 @@ class ClassicGroups:
         self._deadlines.drop((SYNC, group.id, ""))
         group.enter(PREPARING_REBALANCE, step.now.wall_ms)
         if group.is_first_rebalance:
-            delay_ms = self._config().group_initial_rebalance_delay_ms
+            delay_ms, most_ms = self._initial_delay(group)
             group.delay_ms = delay_ms
-            group.more_delay_ms = max(group.rebalance_ms - delay_ms, 0)
+            group.more_delay_ms = max(most_ms - delay_ms, 0)
             self._deadlines.set((JOIN, group.id, ""), step.now.ms + delay_ms)
         elif group.all_joined:
             self._complete(group, step)
         else:
             self._deadlines.set((JOIN, group.id, ""), step.now.ms + group.rebalance_ms)
+
+    def _initial_delay(self, group: ClassicGroup) -> tuple[int, int]:
+        """How long more members are waited for at a time, and in all."""
+        delay_ms = self._config().group_initial_rebalance_delay_ms
+        if delay_ms == 0:
+            return GATHER_MS, min(MOST_GATHER_MS, group.rebalance_ms)
+        return delay_ms, group.rebalance_ms
 
     def _complete_if_joined(self, group: ClassicGroup, step: Step) -> None:
         if group.state is PREPARING_REBALANCE and not group.is_first_rebalance and group.all_joined:
@@ -386,14 +399,20 @@ class ClassicGroups:
             self._sync_expired(group, step)
         elif group.state is not PREPARING_REBALANCE:
             pass  # what came due at the same time has completed it
-        elif group.is_first_rebalance and group.has_grown and group.more_delay_ms:
+        elif self._waits_for_more(group):
             group.has_grown = False
-            delay_ms = min(self._config().group_initial_rebalance_delay_ms, group.more_delay_ms)
+            delay_ms = min(self._initial_delay(group)[0], group.more_delay_ms)
             group.more_delay_ms = max(group.more_delay_ms - group.delay_ms, 0)
             group.delay_ms = delay_ms
             self._deadlines.set(deadline, step.now.ms + delay_ms)
         else:
             self._complete(group, step)
+
+    def _waits_for_more(self, group: ClassicGroup) -> bool:
+        if not group.is_first_rebalance or not group.more_delay_ms:
+            return False
+        gathers = self._config().group_initial_rebalance_delay_ms == 0
+        return group.has_grown or (gathers and bool(group.pending))
 
     def _session_expired(self, group: ClassicGroup, member_id: str, step: Step) -> None:
         member = group.members.get(member_id)

@@ -1,7 +1,7 @@
 import pytest
 
 from kserver.errors import ErrorCode, KafkaError
-from kserver.group.classic import NEW_MEMBER_JOIN_TIMEOUT_MS
+from kserver.group.classic import GATHER_MS, MOST_GATHER_MS, NEW_MEMBER_JOIN_TIMEOUT_MS
 from kserver.group.events import ClassicGroupMetadata
 from kserver.group.group import (
     COMPLETING_REBALANCE,
@@ -62,11 +62,35 @@ def test_whoever_comes_late_puts_it_off_by_the_delay_up_to_the_rebalance_timeout
     assert len(groups.answers) == 3 * 3 + 1, "all that came within 3 delays and 500 ms"
 
 
-def test_without_a_delay_it_waits_for_nobody():
+def test_without_a_delay_it_waits_for_those_alone_that_are_on_their_way():
     groups = Groups(group_initial_rebalance_delay_ms=0)
     ticket = groups.send(join())
-    groups.advance(0)
+    groups.advance(GATHER_MS - 1)
+    assert not groups.answers
+    groups.advance(1)
     assert groups.answers[ticket].generation == 1
+
+
+def test_without_a_delay_members_that_start_together_join_together():
+    groups = Groups(group_initial_rebalance_delay_ms=0)
+    first = groups.send(join())
+    groups.advance(GATHER_MS - 1)
+    pending = groups.ask(join(must_know_id=True)).member_id
+    groups.advance(GATHER_MS)
+    assert first not in groups.answers, "one has an id and did not come yet"
+    second = groups.send(join(pending, must_know_id=True))
+    groups.advance(2 * GATHER_MS)
+    assert groups.answers[first].generation == groups.answers[second].generation == 1
+
+
+def test_without_a_delay_nobody_waits_long_for_one_that_does_not_come():
+    groups = Groups(group_initial_rebalance_delay_ms=0)
+    first = groups.send(join())
+    groups.ask(join(must_know_id=True))
+    groups.advance(MOST_GATHER_MS - 1)
+    assert first not in groups.answers
+    groups.advance(1)
+    assert groups.answers[first].generation == 1
 
 
 def test_a_rebalance_of_a_group_that_had_members_waits_for_these():
