@@ -46,6 +46,7 @@ SECOND_STAGE = (
     "integration/scripts/",
     "integration/spark/",
     "integration/test_configs.py",
+    "integration/test_example_access_log.py",
     "integration/test_groups_apache.py",
 )
 """Spark, and Apache's brokers and scripts beside ours."""

@@ -234,7 +234,9 @@ def test_the_old_tools_read_how_far_a_group_came(cluster):
 
 
 def shell(connect: str, *words: str) -> str:
-    """The last line that Kafka's zookeeper-shell prints."""
+    """The last line that Kafka's zookeeper-shell answers with.  Another of its threads prints that
+    it is connected, sometimes as late as that.
+    """
     script = [sys.executable, apache_kafka.__file__, "tool", "3.9.2", "zookeeper-shell.sh"]
     shown = subprocess.run(
         [*script, connect, *words],
@@ -244,7 +246,8 @@ def shell(connect: str, *words: str) -> str:
         check=True,
         text=True,
     )
-    return shown.stdout.splitlines()[-1]
+    lines = shown.stdout.splitlines()
+    return [line for line in lines if line and not line.startswith(("WATCHER", "WatchedEvent"))][-1]
 
 
 def test_a_group_that_is_made_up_leaves_nothing(cluster):
