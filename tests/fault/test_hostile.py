@@ -87,16 +87,22 @@ def known(broker):
 
 
 def warm(broker):
-    """Each version's messages are loaded at their first use; that is no growth."""
+    """Each version's messages are loaded at their first use; that is no growth.
+
+    Some requests are answered, some close the connection, some wait; what is asked behind them all
+    is answered once they have been looked at.
+    """
     chance = random.Random(0)
-    for key, versions in SERVED.items():
-        for version in versions:
-            frame = hostile.random_request(
-                chance, key, version, Known(["absent"], [hostile.ZERO_ID])
-            )
-            with connected(broker) as sock:
+    with contextlib.ExitStack() as sockets:
+        for key, versions in SERVED.items():
+            for version in versions:
+                frame = hostile.random_request(
+                    chance, key, version, Known(["absent"], [hostile.ZERO_ID])
+                )
+                sock = sockets.enter_context(connected(broker))
                 sock.sendall(struct.pack(">i", len(frame)) + frame)
-                until_closed(sock, 0.1)
+        with WireClient(broker.address) as client:
+            client.call(METADATA, 1, topics=[])
 
 
 @pytest.fixture(autouse=True)

@@ -42,7 +42,12 @@ record = st.tuples(
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    settings = {"group.initial.rebalance.delay.ms": 0}
+    settings = {
+        "group.initial.rebalance.delay.ms": 0,
+        # Members of the new protocol learn only by their heartbeats.
+        "group.consumer.min.heartbeat.interval.ms": 500,
+        "group.consumer.heartbeat.interval.ms": 500,
+    }
     with BrokerProcess(tmp_path_factory.mktemp("broker"), settings) as running:
         yield running
 
