@@ -26,13 +26,15 @@ from kserver.config.sections.log import LogSettings
 from kserver.config.sections.metrics import MetricsSettings
 from kserver.config.sections.network import NetworkSettings
 from kserver.config.sections.observability import ObservabilitySettings
+from kserver.config.sections.only_known import (
+    SaslSettings,
+    SecuritySettings,
+    ShareGroupSettings,
+    TieredSettings,
+    TlsSettings,
+)
 from kserver.config.sections.quotas import QuotaSettings
 from kserver.config.sections.replication import ReplicationSettings
-from kserver.config.sections.sasl import SaslSettings
-from kserver.config.sections.security import SecuritySettings
-from kserver.config.sections.share_groups import ShareGroupSettings
-from kserver.config.sections.tiered import TieredSettings
-from kserver.config.sections.tls import TlsSettings
 from kserver.config.sections.transactions import TransactionSettings
 from kserver.config.sections.zookeeper import ZooKeeperSettings
 from kserver.config.setting import (

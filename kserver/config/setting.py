@@ -285,8 +285,11 @@ def setting(
     """
     kind = type or DEFAULT_TYPES[default.__class__]
     asked = tuple(Synonym(s) if isinstance(s, str) else s for s in synonyms)
-    described = Setting(name, kind, default, check, dynamic, acts, asked, broker_key, doc)
-    return dataclasses.field(default=default, metadata={"setting": described})
+    return field_of(Setting(name, kind, default, check, dynamic, acts, asked, broker_key, doc))
+
+
+def field_of(setting: Setting) -> Any:
+    return dataclasses.field(default=setting.default, metadata={"setting": setting})
 
 
 DEFAULT_TYPES: dict[type, Type] = {

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from kserver.config.known import known_keys
 from kserver.config.setting import (
-    CLASS,
     CLUSTER,
     GZIP_LEVEL,
-    LONG,
     STRING,
     Acts,
     at_least,
@@ -18,6 +17,7 @@ from kserver.config.setting import (
 
 
 @section
+@known_keys("general")
 class GeneralSettings:
     """General and identity."""
 
@@ -53,22 +53,6 @@ class GeneralSettings:
         1000,
         at_least(0),
         doc="the largest number a file may choose; generated ones start above it",
-    )
-    background_threads: int = setting(
-        "background.threads",
-        10,
-        at_least(1),
-        dynamic=CLUSTER,
-        acts=Acts.ABSENT,
-        doc="threads for background work",
-    )
-    num_io_threads: int = setting(
-        "num.io.threads",
-        8,
-        at_least(1),
-        dynamic=CLUSTER,
-        acts=Acts.ABSENT,
-        doc="threads that handle requests",
     )
     num_partitions: int = setting(
         "num.partitions",
@@ -109,72 +93,6 @@ class GeneralSettings:
         acts=Acts.REPLICATION,
         doc="how long a broker waits for an answer of another",
     )
-    controlled_shutdown_enable: bool = setting(
-        "controlled.shutdown.enable",
-        True,
-        acts=Acts.REPLICATION,
-        doc="hand leaderships over before stopping",
-    )
-    controlled_shutdown_max_retries: int = setting(
-        "controlled.shutdown.max.retries",
-        3,
-        acts=Acts.REPLICATION,
-        doc="how often handing over is tried",
-    )
-    controlled_shutdown_retry_backoff_ms: int = setting(
-        "controlled.shutdown.retry.backoff.ms",
-        5000,
-        type=LONG,
-        acts=Acts.REPLICATION,
-        doc="pause between two tries",
-    )
-    create_topic_policy_class_name: str | None = setting(
-        "create.topic.policy.class.name",
-        None,
-        type=CLASS,
-        acts=Acts.JAVA,
-        doc="plug-in that may refuse to create a topic",
-    )
-    alter_config_policy_class_name: str | None = setting(
-        "alter.config.policy.class.name",
-        None,
-        type=CLASS,
-        acts=Acts.JAVA,
-        doc="plug-in that may refuse to change a configuration",
-    )
-    alter_config_policy_kraft_compatibility_enable: bool = setting(
-        "alter.config.policy.kraft.compatibility.enable",
-        False,
-        acts=Acts.KRAFT,
-        doc="show that plug-in deletions as a KRaft controller does",
-    )
-    unclean_leader_election_enable: bool = setting(
-        "unclean.leader.election.enable",
-        False,
-        dynamic=CLUSTER,
-        acts=Acts.REPLICATION,
-        doc="let a replica lead that is not in sync: records are lost, the partition is available",
-    )
-    auto_leader_rebalance_enable: bool = setting(
-        "auto.leader.rebalance.enable",
-        True,
-        acts=Acts.REPLICATION,
-        doc="give leadership back to preferred replicas",
-    )
-    leader_imbalance_check_interval_seconds: int = setting(
-        "leader.imbalance.check.interval.seconds",
-        300,
-        at_least(1),
-        type=LONG,
-        acts=Acts.REPLICATION,
-        doc="how often that is looked at",
-    )
-    leader_imbalance_per_broker_percentage: int = setting(
-        "leader.imbalance.per.broker.percentage",
-        10,
-        acts=Acts.REPLICATION,
-        doc="share of leaderships away from home, in percent, that brings them back",
-    )
     compression_type: str = setting(
         "compression.type",
         "producer",
@@ -203,28 +121,9 @@ class GeneralSettings:
         dynamic=CLUSTER,
         doc="level when compression.type is zstd",
     )
-    inter_broker_protocol_version: str = setting(
-        "inter.broker.protocol.version",
-        "3.9-IV0",
-        acts=Acts.RETIRED,
-        doc="version that brokers speak with each other",
-    )
     max_request_partition_size_limit: int = setting(
         "max.request.partition.size.limit",
         2000,
         at_least(1),
         doc="partitions in one answer to DescribeTopicPartitions",
-    )
-    eligible_leader_replicas_enable: bool = setting(
-        "eligible.leader.replicas.enable",
-        False,
-        acts=Acts.KRAFT,
-        doc="remember replicas that could lead after the in-sync ones are gone (KIP-966)",
-    )
-    config_providers: tuple[str, ...] = setting(
-        "config.providers",
-        (),
-        dynamic=CLUSTER,
-        acts=Acts.JAVA,
-        doc="plug-ins that fill in ${provider:key} in values",
     )

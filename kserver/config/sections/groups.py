@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
+from kserver.config.known import known_keys
 from kserver.config.setting import (
     CLUSTER,
     INT_MAX,
     LONG,
     SHORT,
-    Acts,
     at_least,
     one_of,
     section,
     setting,
 )
 
-absent = partial(setting, acts=Acts.ABSENT)
-
 BOUNDED = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
 """Of a consumer group: each may be set for one group, between what the broker says."""
 
 
 @section
+@known_keys("groups")
 class GroupSettings:
     """Group coordinator and offsets."""
 
@@ -45,42 +43,11 @@ class GroupSettings:
     group_max_size: int = setting(
         "group.max.size", INT_MAX, at_least(1), doc="members of a classic group"
     )
-    group_coordinator_threads: int = setting(
-        "group.coordinator.threads",
-        4,
-        at_least(1),
-        acts=Acts.ABSENT,
-        doc="threads of the coordinator",
-    )
-    group_coordinator_background_threads: int = setting(
-        "group.coordinator.background.threads",
-        2,
-        at_least(1),
-        acts=Acts.ABSENT,
-        doc="threads for its background work",
-    )
     group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
         "group.coordinator.rebalance.protocols",
         ("classic", "consumer", "streams"),
         one_of("consumer", "classic", "share", "streams"),
         doc="protocols that groups may use",
-    )
-    group_coordinator_append_linger_ms: int = setting(
-        "group.coordinator.append.linger.ms",
-        -1,
-        at_least(-1),
-        acts=Acts.ABSENT,
-        doc=(
-            "how long the coordinator's writes are gathered; -1 as long as it has others to handle"
-        ),
-    )
-    group_coordinator_cached_buffer_max_bytes: int = setting(
-        "group.coordinator.cached.buffer.max.bytes",
-        1_048_588,
-        at_least(512 << 10),
-        dynamic=CLUSTER,
-        acts=Acts.ABSENT,
-        doc="largest buffer that is kept from one write to the next",
     )
     group_consumer_session_timeout_ms: int = setting(
         "group.consumer.session.timeout.ms",
@@ -152,79 +119,6 @@ class GroupSettings:
         one_of("bidirectional", "upgrade", "downgrade", "disabled"),
         doc="whether a group may move to the consumer protocol, and back, while it has members",
     )
-    group_streams_session_timeout_ms: int = absent(
-        "group.streams.session.timeout.ms",
-        45_000,
-        at_least(1),
-        doc="session timeout of a Streams group (KIP-1071)",
-    )
-    group_streams_min_session_timeout_ms: int = absent(
-        "group.streams.min.session.timeout.ms",
-        45_000,
-        at_least(1),
-        doc="least session timeout that may be set for one group",
-    )
-    group_streams_max_session_timeout_ms: int = absent(
-        "group.streams.max.session.timeout.ms",
-        60_000,
-        at_least(1),
-        doc="greatest session timeout that may be set for one group",
-    )
-    group_streams_heartbeat_interval_ms: int = absent(
-        "group.streams.heartbeat.interval.ms",
-        5000,
-        at_least(1),
-        doc="time between two heartbeats of a member",
-    )
-    group_streams_min_heartbeat_interval_ms: int = absent(
-        "group.streams.min.heartbeat.interval.ms",
-        5000,
-        at_least(1),
-        doc="least heartbeat interval that may be set for one group",
-    )
-    group_streams_max_heartbeat_interval_ms: int = absent(
-        "group.streams.max.heartbeat.interval.ms",
-        15_000,
-        at_least(1),
-        doc="greatest heartbeat interval that may be set for one group",
-    )
-    group_streams_assignment_interval_ms: int = absent(
-        "group.streams.assignment.interval.ms",
-        1000,
-        at_least(0),
-        dynamic=CLUSTER,
-        doc="least time from one assignment of a group to the next",
-    )
-    group_streams_min_assignment_interval_ms: int = absent(
-        "group.streams.min.assignment.interval.ms",
-        0,
-        at_least(0),
-        doc="least assignment interval that may be set for one group",
-    )
-    group_streams_max_assignment_interval_ms: int = absent(
-        "group.streams.max.assignment.interval.ms",
-        15_000,
-        at_least(0),
-        doc="greatest assignment interval that may be set for one group",
-    )
-    group_streams_initial_rebalance_delay_ms: int = absent(
-        "group.streams.initial.rebalance.delay.ms",
-        3000,
-        at_least(0),
-        doc="how long the first rebalance of a Streams group waits for more members",
-    )
-    group_streams_max_size: int = absent(
-        "group.streams.max.size", INT_MAX, at_least(1), doc="members of a Streams group"
-    )
-    group_streams_num_standby_replicas: int = absent(
-        "group.streams.num.standby.replicas", 0, at_least(0), doc="standby replicas of each task"
-    )
-    group_streams_max_standby_replicas: int = absent(
-        "group.streams.max.standby.replicas",
-        2,
-        at_least(0),
-        doc="most standby replicas that may be set for one group",
-    )
     offsets_topic_num_partitions: int = setting(
         "offsets.topic.num.partitions",
         50,
@@ -240,19 +134,6 @@ class GroupSettings:
     )
     offsets_topic_segment_bytes: int = setting(
         "offsets.topic.segment.bytes", 100 << 20, at_least(1), doc="size of its segments"
-    )
-    offsets_topic_compression_codec: int = setting(
-        "offsets.topic.compression.codec",
-        0,
-        acts=Acts.ABSENT,
-        doc="number of its codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd",
-    )
-    offsets_load_buffer_size: int = setting(
-        "offsets.load.buffer.size",
-        5 << 20,
-        at_least(1),
-        acts=Acts.ABSENT,
-        doc="bytes read at a time when it is loaded",
     )
     offsets_retention_minutes: int = setting(
         "offsets.retention.minutes",
@@ -272,13 +153,6 @@ class GroupSettings:
         5000,
         at_least(1),
         doc="how long a commit may take to be replicated",
-    )
-    offsets_commit_required_acks: int = setting(
-        "offsets.commit.required.acks",
-        -1,
-        type=SHORT,
-        acts=Acts.RETIRED,
-        doc="acks of the write of a commit; anything but -1 can lose it",
     )
     offset_metadata_max_bytes: int = setting(
         "offset.metadata.max.bytes", 4 << 10, doc="longest text that a commit may carry"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kserver.config.known import known_keys
 from kserver.config.setting import (
     CLUSTER,
     HOUR_MS,
@@ -11,7 +12,6 @@ from kserver.config.setting import (
     LONG_MAX,
     MINUTE_MS,
     PER_BROKER,
-    Acts,
     Check,
     Synonym,
     at_least,
@@ -27,6 +27,7 @@ RETENTION = Check(
 
 
 @section
+@known_keys("log")
 class LogSettings:
     """Log and retention."""
 
@@ -206,9 +207,6 @@ class LogSettings:
         at_least(0),
         doc="how often it is noted where partitions start",
     )
-    log_message_format_version: str = setting(
-        "log.message.format.version", "3.0-IV1", acts=Acts.RETIRED, doc="version of batches on disk"
-    )
     log_message_timestamp_type: str = setting(
         "log.message.timestamp.type",
         "CreateTime",
@@ -218,15 +216,6 @@ class LogSettings:
             "whose clock a record's timestamp is: CreateTime, the producer's, or "
             "LogAppendTime, the broker's"
         ),
-    )
-    log_message_timestamp_difference_max_ms: int = setting(
-        "log.message.timestamp.difference.max.ms",
-        LONG_MAX,
-        at_least(0),
-        type=LONG,
-        dynamic=CLUSTER,
-        acts=Acts.RETIRED,
-        doc="how far a timestamp may be from the broker's clock; use the two following",
     )
     log_message_timestamp_before_max_ms: int = setting(
         "log.message.timestamp.before.max.ms",
@@ -256,49 +245,10 @@ class LogSettings:
             "records disagree with their header"
         ),
     )
-    log_message_downconversion_enable: bool = setting(
-        "log.message.downconversion.enable",
-        True,
-        dynamic=CLUSTER,
-        acts=Acts.RETIRED,
-        doc="convert batches for consumers older than version 2 of batches",
-    )
-    log_local_retention_ms: int = setting(
-        "log.local.retention.ms",
-        -2,
-        at_least(-2),
-        type=LONG,
-        dynamic=CLUSTER,
-        acts=Acts.TIERED,
-        doc="like log.retention.ms, for what tiered storage has copied; -2 follows it",
-    )
-    log_local_retention_bytes: int = setting(
-        "log.local.retention.bytes",
-        -2,
-        at_least(-2),
-        type=LONG,
-        dynamic=CLUSTER,
-        acts=Acts.TIERED,
-        doc="like log.retention.bytes, for what tiered storage has copied; -2 follows it",
-    )
-    log_dir_failure_timeout_ms: int = setting(
-        "log.dir.failure.timeout.ms",
-        30_000,
-        at_least(1),
-        type=LONG,
-        acts=Acts.KRAFT,
-        doc="stop when the failure of a directory could not be told for this long",
-    )
     num_recovery_threads_per_data_dir: int = setting(
         "num.recovery.threads.per.data.dir",
         2,
         at_least(1),
         dynamic=CLUSTER,
         doc="threads that recover logs at start and flush them at stop",
-    )
-    delete_records_purgatory_purge_interval_requests: int = setting(
-        "delete.records.purgatory.purge.interval.requests",
-        1,
-        acts=Acts.ABSENT,
-        doc="waits after which ended ones are removed",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kserver.config.known import known_keys
 from kserver.config.setting import (
     CLUSTER,
     INT_MAX,
@@ -18,6 +19,7 @@ from kserver.config.setting import (
 
 
 @section
+@known_keys("network")
 class NetworkSettings:
     """Network."""
 
@@ -60,35 +62,6 @@ class NetworkSettings:
         acts=Acts.REPLICATION,
         doc="protocol brokers reach each other with when no listener is named for it",
     )
-    control_plane_listener_name: str | None = setting(
-        "control.plane.listener.name",
-        None,
-        type=STRING,
-        acts=Acts.REPLICATION,
-        doc="listener that only the controller uses",
-    )
-    early_start_listeners: tuple[str, ...] | None = setting(
-        "early.start.listeners",
-        None,
-        type=LIST,
-        acts=Acts.KRAFT,
-        doc="listeners that open before the authorizer is ready",
-    )
-    num_network_threads: int = setting(
-        "num.network.threads",
-        3,
-        at_least(1),
-        dynamic=CLUSTER,
-        acts=Acts.ABSENT,
-        doc="threads for connections, per listener",
-    )
-    queued_max_requests: int = setting(
-        "queued.max.requests",
-        500,
-        at_least(1),
-        acts=Acts.ABSENT,
-        doc="requests that wait before connections are read no more",
-    )
     queued_max_request_bytes: int = setting(
         "queued.max.request.bytes",
         -1,
@@ -120,33 +93,12 @@ class NetworkSettings:
         at_least(1),
         doc="connections that may wait to be accepted",
     )
-    socket_connection_setup_timeout_ms: int = setting(
-        "socket.connection.setup.timeout.ms",
-        10_000,
-        type=LONG,
-        acts=Acts.REPLICATION,
-        doc="how long a connection to another broker may take to open",
-    )
-    socket_connection_setup_timeout_max_ms: int = setting(
-        "socket.connection.setup.timeout.max.ms",
-        30_000,
-        type=LONG,
-        acts=Acts.REPLICATION,
-        doc="the most that grows to after failures",
-    )
     connections_max_idle_ms: int = setting(
         "connections.max.idle.ms",
         600_000,
         type=LONG,
         doc="close a connection that was silent for this long, or took none of its answers; one "
         "whose request comes at less than 1 KiB a second is closed after a minute",
-    )
-    connection_failed_authentication_delay_ms: int = setting(
-        "connection.failed.authentication.delay.ms",
-        100,
-        at_least(0),
-        acts=Acts.SECURITY,
-        doc="how long the answer to a failed login is held back",
     )
     max_connections: int = setting(
         "max.connections", INT_MAX, at_least(0), dynamic=CLUSTER, doc="connections at the same time"

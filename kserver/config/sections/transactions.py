@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from kserver.config.setting import CLUSTER, DAY_MS, HOUR_MS, SHORT, Acts, at_least, section, setting
-
-later = partial(setting, acts=Acts.TRANSACTIONS)
-absent = partial(setting, acts=Acts.ABSENT)
+from kserver.config.known import known_keys
+from kserver.config.setting import CLUSTER, DAY_MS, HOUR_MS, SHORT, at_least, section, setting
 
 
 @section
+@known_keys("transactions")
 class TransactionSettings:
     """Transactions and idempotence."""
 
@@ -36,22 +33,11 @@ class TransactionSettings:
     transaction_state_log_segment_bytes: int = setting(
         "transaction.state.log.segment.bytes", 100 << 20, at_least(1), doc="size of its segments"
     )
-    transaction_state_log_load_buffer_size: int = absent(
-        "transaction.state.log.load.buffer.size",
-        5 << 20,
-        at_least(1),
-        doc="bytes read at a time when it is loaded",
-    )
     transaction_max_timeout_ms: int = setting(
         "transaction.max.timeout.ms",
         900_000,
         at_least(1),
         doc="longest timeout that a producer may ask for",
-    )
-    transaction_two_phase_commit_enable: bool = later(
-        "transaction.two.phase.commit.enable",
-        False,
-        doc="allow transactions that an outside coordinator ends (KIP-939)",
     )
     transactional_id_expiration_ms: int = setting(
         "transactional.id.expiration.ms",

@@ -1,0 +1,93 @@
+"""Keys that are only known: read, checked and listed, and nothing uses their values.
+
+`known_keys.txt` has a row for each, in blocks that sections name:
+
+    acts | both | key | type | default | range | dynamic | doc
+
+`acts` is one of `Acts`, `both` says that clients have the key as well, `range` is written as Kafka
+does.  A key that begins to act leaves the table and becomes an attribute of its section.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kserver.config.setting import (
+    ANYTHING,
+    NON_EMPTY,
+    READ_ONLY,
+    Acts,
+    Check,
+    Dynamic,
+    Setting,
+    Type,
+    at_least,
+    attribute,
+    between,
+    field_of,
+    one_of,
+)
+
+T = TypeVar("T")
+
+TABLE = Path(__file__).with_name("known_keys.txt")
+BOTH = "both"
+DYNAMIC = {"": READ_ONLY, "per broker": Dynamic.PER_BROKER, "cluster": Dynamic.CLUSTER}
+_NUMBERS = re.compile(r"\[(-?[0-9.]+),\.\.\.(?:,(-?[0-9.]+))?\]")
+
+
+def known_keys(*blocks: str, clients: bool = False) -> Callable[[type[T]], type[T]]:
+    """Gives a class that is to be a section the settings of these blocks, behind its own; with
+    `clients`, those that clients have as well."""
+
+    def with_settings(cls: type[T]) -> type[T]:
+        for block in blocks:
+            for row in _blocks()[block]:
+                acts, side, *described = (cell.strip() for cell in row.split("|"))
+                if not clients or side == BOTH:
+                    one = _setting(Acts[acts], *described)
+                    cls.__annotations__[attribute(one.name)] = "Any"
+                    setattr(cls, attribute(one.name), field_of(one))
+        return cls
+
+    return with_settings
+
+
+@functools.cache
+def _blocks() -> dict[str, list[str]]:
+    """The rows of each block."""
+    blocks: dict[str, list[str]] = {}
+    for line in TABLE.read_text().splitlines():
+        if line.startswith("["):
+            rows = blocks.setdefault(line.strip("[]"), [])
+        elif line and not line.startswith("#"):
+            rows.append(line)
+    return blocks
+
+
+def _setting(
+    acts: Acts, key: str, type: str, default: str, range: str, dynamic: str, doc: str
+) -> Setting:
+    described = Setting(key, Type[type], None, _check(range), DYNAMIC[dynamic], acts, (), None, doc)
+    value = None if default == "null" else described.parse(default.strip('"'))
+    return replace(described, default=value)
+
+
+def _check(range: str) -> Check:
+    if range == "":
+        return ANYTHING
+    if range == NON_EMPTY.range:
+        return NON_EMPTY
+    if found := _NUMBERS.fullmatch(range):
+        low, high = found.groups()
+        return at_least(_number(low)) if high is None else between(_number(low), _number(high))
+    return one_of(*range.strip("[]").split(", "))
+
+
+def _number(text: str) -> Any:
+    return float(text) if "." in text else int(text)
