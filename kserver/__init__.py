@@ -24,7 +24,8 @@ Where is ...?
     who is in a group, who reads what          group/, whose head lists its parts
     disks that fail or are full                log/manager.py, log/directory.py
     a replica from one disk to another         replica/move.py
-    every server.properties key                config/sections/; every topic key: config/topic.py
+    every server.properties key                config/sections/, config/known_keys.txt;
+                                               every topic key: config/topic.py
     settings changed while it runs             config/dynamic.py, controller/configs.py
     what is not deterministic                  world/: clock, disk, ZooKeeper, randomness
     Kafka's znodes                             znodes.py

@@ -1,7 +1,7 @@
 """This package as a zip, for executors that do not have it: `k spark-submit --ship`.
 
-Only its Python is in it.  What is compiled cannot be imported out of a zip: kio, crc32c, cramjam,
-lz4, msgpack, google-re2, numpy and pyarrow have to be where the executors are.
+Only its Python and its table of keys are in it.  What is compiled cannot be imported out of a zip:
+kio, crc32c, cramjam, lz4, msgpack, google-re2, numpy and pyarrow have to be where executors are.
 """
 
 from __future__ import annotations
@@ -38,5 +38,6 @@ def archive(root: Path = ROOT) -> Path:
 
 def _sources(root: Path) -> Iterator[Path]:
     for package in PACKAGES:
-        yield from sorted((root / package).rglob("*.py"))
+        for kind in ("*.py", "*_keys.txt"):
+            yield from sorted((root / package).rglob(kind))
     yield root / MODULE

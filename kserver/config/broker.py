@@ -1,6 +1,7 @@
 """The broker's configuration: server.properties, checked, and what follows from it.
 
-Every key stands in `sections/`, a module per section.  Not Pure: `load` reads a file.
+Every key stands in `sections/`, a module per section, or in the table of those only known.  Not
+Pure: `load` reads a file.
 
 Wrong values stop the start, all of them in one ConfigError, a line each; unknown keys are let
 through with a warning, since plug-ins read them and releases drop them.

@@ -14,7 +14,7 @@ import functools
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from importlib.resources import files
 from typing import Any, TypeVar
 
 from kserver.config.setting import (
@@ -35,7 +35,8 @@ from kserver.config.setting import (
 
 T = TypeVar("T")
 
-TABLE = Path(__file__).with_name("known_keys.txt")
+TABLE = files(__package__) / "known_keys.txt"
+"""Wherever this package is, a zip for Spark's executors too."""
 BOTH = "both"
 DYNAMIC = {"": READ_ONLY, "per broker": Dynamic.PER_BROKER, "cluster": Dynamic.CLUSTER}
 _NUMBERS = re.compile(r"\[(-?[0-9.]+),\.\.\.(?:,(-?[0-9.]+))?\]")
