@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kserver.wire.batch import encode_batch
 from kserver.wire.compression import Compression
-from tests.bench.machine import BenchError
+from tests.bench.machine import BenchError, touch
 from tests.bench.servers import Server
 from tests.bench.shapes import MESSAGE_BYTES, SHAPES, Shape
 
@@ -33,6 +33,8 @@ class Outcome(NamedTuple):
     p50_us: float
     p99_us: float
     broker_cpu_s: float
+    plain_mb_s: float = 0.0
+    """What a plain write into the page cache gave right before."""
 
     @property
     def megabytes_s(self) -> float:
@@ -81,10 +83,14 @@ class Load:
         partitions: int = 1,
         in_flight: int = 5,
         most_bytes: int = MOST_BYTES,
+        touched: bool = False,
     ) -> Outcome:
+        """`touched`: into memory that was freed right before (machine.touch)."""
+        plain_mb_s = touch(self.directory, most_bytes) if touched else 0.0
         path = self.directory / batch
         words = [partitions, connections, in_flight, seconds, path, most_bytes]
-        return self._run(server, "produce", topic, *words)
+        found = self._run(server, "produce", topic, *words)
+        return found._replace(plain_mb_s=plain_mb_s)
 
     def fetch(
         self,

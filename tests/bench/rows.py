@@ -20,6 +20,8 @@ from tests.bench.row import FILL_BYTES, Row, Work
 from tests.bench.servers import Server, running
 
 MB_S, CPU_GB = "MB/s", "broker CPU s/GB"
+PLAIN = "MB/s, plain write"
+"""Into the page cache, right before: what the machine gives at that moment."""
 REQUESTS_S, P50, P99 = "requests/s", "p50 us", "p99 us"
 CPU_REQUEST = "broker CPU us/request"
 MESSAGES_S = "messages/s"
@@ -29,19 +31,33 @@ START = "s to first answer"
 IDLE_AFTER_S = 1
 
 
-def produce(name: str, about: str, batch: str, aims: Mapping[str, Aim | None], **shape: int) -> Row:
+def produce(
+    name: str,
+    about: str,
+    batch: str,
+    aims: Mapping[str, Aim | None],
+    *,
+    cores: int = 0,
+    **shape: int,
+) -> Row:
     def measure(work: Work, server: Server, topic: str) -> Mapping[str, float]:
-        return every_figure(
-            work.load.produce(server, topic, batch, seconds=work.seconds, **shape), batch
-        )
+        with server.on_cores(cores):
+            found = work.load.produce(
+                server, topic, batch, seconds=work.seconds, touched=PLAIN in aims, **shape
+            )
+        return every_figure(found, batch)
 
     partitions = shape.get("partitions", 1)
     return Row(name, about, measure, aims, partitions=partitions, of_broker=True)
 
 
-def fetch(name: str, about: str, aims: Mapping[str, Aim | None], **shape: int) -> Row:
+def fetch(
+    name: str, about: str, aims: Mapping[str, Aim | None], *, cores: int = 0, **shape: int
+) -> Row:
     def measure(work: Work, server: Server, topic: str) -> Mapping[str, float]:
-        return every_figure(work.load.fetch(server, topic, seconds=work.seconds, **shape), "16k")
+        with server.on_cores(cores):
+            found = work.load.fetch(server, topic, seconds=work.seconds, **shape)
+        return every_figure(found, "16k")
 
     return Row(
         name,
@@ -63,6 +79,7 @@ def every_figure(found: Outcome, batch: str) -> Mapping[str, float]:
         P50: found.p50_us,
         P99: found.p99_us,
         CPU_REQUEST: found.cpu_us_per_request,
+        PLAIN: found.plain_mb_s,
     }
 
 
@@ -115,13 +132,22 @@ ROWS = (
         "produce-1m",
         "produce, batches of 1 MB, one connection, 5 requests in flight",
         "1m",
-        {MB_S: at_least_times(4), CPU_GB: at_most_times(0.2)},
+        {MB_S: at_least_times(4), CPU_GB: at_most_times(0.2), PLAIN: None},
     ),
     produce(
         "produce-1m-4",
         "the same on 4 connections to 4 partitions",
         "1m",
-        {MB_S: at_least_times(2), CPU_GB: None},
+        {MB_S: at_least_times(1.5), CPU_GB: None, PLAIN: None},
+        connections=4,
+        partitions=4,
+    ),
+    produce(
+        "produce-1m-4-core",
+        "the same, the broker on one core",
+        "1m",
+        {MB_S: None, CPU_GB: None, PLAIN: None},
+        cores=1,
         connections=4,
         partitions=4,
     ),
@@ -129,13 +155,13 @@ ROWS = (
         "produce-64k",
         "produce, batches of 64 KB, one connection, 5 requests in flight",
         "64k",
-        {MB_S: at_least_times(2.5), CPU_GB: None},
+        {MB_S: at_least_times(2.5), CPU_GB: None, PLAIN: None},
     ),
     produce(
         "produce-16k",
         "produce, batches of 16 KB, one connection, 5 requests in flight",
         "16k",
-        {MB_S: at_least_times(3.5), CPU_GB: None},
+        {MB_S: at_least_times(3.5), CPU_GB: None, PLAIN: None},
     ),
     produce(
         "one-record-8",
@@ -162,6 +188,23 @@ ROWS = (
         "fetch up to 1 MB at a time out of the page cache, one connection",
         {MB_S: at_least_times(1.3), CPU_GB: None},
         max_bytes=1 << 20,
+        partitions=4,
+    ),
+    fetch(
+        "fetch-1m-4",
+        "the same on 4 connections",
+        {MB_S: None, CPU_GB: None},
+        max_bytes=1 << 20,
+        connections=4,
+        partitions=4,
+    ),
+    fetch(
+        "fetch-1m-4-core",
+        "the same, the broker on one core",
+        {MB_S: None, CPU_GB: None},
+        cores=1,
+        max_bytes=1 << 20,
+        connections=4,
         partitions=4,
     ),
     fetch(

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -168,6 +168,19 @@ class Server:
         self._process.kill()
         self._process.wait()
         self._process = None
+
+    @contextmanager
+    def on_cores(self, count: int) -> Iterator[None]:
+        """Its threads run on the first so many cores meanwhile; 0 for all."""
+        all_cores = os.sched_getaffinity(0)
+        self._hold(set(sorted(all_cores)[:count]) or all_cores)
+        yield
+        self._hold(all_cores)
+
+    def _hold(self, cores: set[int]) -> None:
+        for thread in Path(f"/proc/{self.pid}/task").iterdir():
+            with suppress(ProcessLookupError):  # it has ended
+                os.sched_setaffinity(int(thread.name), cores)
 
     def cpu_s(self) -> float:
         """What all its threads used up to now."""
