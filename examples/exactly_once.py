@@ -10,9 +10,9 @@ same transactional.id has it aborted.
 
 import asyncio
 import os
-import random
 import sys
 from collections import Counter
+from random import Random
 
 from kcli.client import Admin, Consumer, Producer, TopicPartition
 from kcli.client.descriptions import NewTopic
@@ -31,7 +31,7 @@ async def write_orders(broker: str) -> None:
         await asyncio.gather(*sent)
 
 
-async def invoice_all(broker: str, chance: random.Random) -> None:
+async def invoice_all(broker: str, random: Random) -> None:
     """Returns when no orders are left; raises Crash somewhere in between, mostly."""
     reading = {
         "bootstrap.servers": broker,
@@ -48,7 +48,7 @@ async def invoice_all(broker: str, chance: random.Random) -> None:
             async with producer.transaction():
                 for order in orders:
                     await producer.send(INVOICES, b"invoice for " + order.value)
-                if chance.random() < 0.05:
+                if random.random() < 0.05:
                     raise Crash
                 offsets = {TopicPartition(o.topic, o.partition): o.offset + 1 for o in orders}
                 await producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
@@ -74,10 +74,10 @@ async def main(broker: str) -> None:
         await admin.create_topics([NewTopic(name, partitions=3) for name in (ORDERS, INVOICES)])
     await write_orders(broker)
     crashes = 0
-    chance = random.Random(1)
+    random = Random(1)
     while True:
         try:
-            await invoice_all(broker, chance)
+            await invoice_all(broker, random)
             break
         except Crash:
             crashes += 1

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcli.options import Refused
-from kcli.rows.shapes import Field, Shape
+from kcli.rows.shapes import RowField, RowShape
 
 if TYPE_CHECKING:
     from kcli.client.admin import ConfigEntry
@@ -47,42 +47,42 @@ QUOTAS = {
 _OUTSIDE = r"(?=[^\]]*(?:\[|$))"
 _KEY = re.compile(r"[a-zA-Z0-9._-]*")
 
-SETTINGS = Shape(
+SETTINGS = RowShape(
     "k.configs.describe",
     1,
     "A setting of a topic, a broker or another resource.",
     (
-        Field("entity_type", "string", "What has it: topics, brokers, broker-loggers, ..."),
-        Field(
+        RowField("entity_type", "string", "What has it: topics, brokers, broker-loggers, ..."),
+        RowField(
             "entity_name",
             "string or null",
             "Its name; null for the default of all brokers.",
         ),
-        Field("name", "string", "The key."),
-        Field("value", "string or null", "Its value; null where it is unset or not shown."),
-        Field("source", "string", "Where the value stands, such as DYNAMIC_TOPIC_CONFIG."),
-        Field("type", "string", "BOOLEAN, INT, ...; UNKNOWN where the broker does not tell."),
-        Field("read_only", "boolean", "Whether only a restart changes it."),
-        Field("sensitive", "boolean", "Whether its value is not shown."),
-        Field(
+        RowField("name", "string", "The key."),
+        RowField("value", "string or null", "Its value; null where it is unset or not shown."),
+        RowField("source", "string", "Where the value stands, such as DYNAMIC_TOPIC_CONFIG."),
+        RowField("type", "string", "BOOLEAN, INT, ...; UNKNOWN where the broker does not tell."),
+        RowField("read_only", "boolean", "Whether only a restart changes it."),
+        RowField("sensitive", "boolean", "Whether its value is not shown."),
+        RowField(
             "synonyms",
             "list of string",
             "Every place that gives it a value, as SOURCE:KEY=VALUE, the one that counts first.",
         ),
-        Field("documentation", "string or null", "What the broker says that it does."),
+        RowField("documentation", "string or null", "What the broker says that it does."),
     ),
 )
 
-BOUNDS = Shape(
+BOUNDS = RowShape(
     "k.configs.quotas",
     1,
     "A quota of clients: of a user, a client id, both, or an address.",
     (
-        Field("user", "string or null", "Whose; empty for all users without one of their own."),
-        Field("client_id", "string or null", "Whose; empty for all client ids likewise."),
-        Field("ip", "string or null", "Whose; empty for all addresses likewise."),
-        Field("name", "string", "The key."),
-        Field("value", "number", "The bound."),
+        RowField("user", "string or null", "Whose; empty for all users without one of their own."),
+        RowField("client_id", "string or null", "Whose; empty for all client ids likewise."),
+        RowField("ip", "string or null", "Whose; empty for all addresses likewise."),
+        RowField("name", "string", "The key."),
+        RowField("value", "number", "The bound."),
     ),
 )
 

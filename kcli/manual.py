@@ -17,7 +17,7 @@ from kcli.command import OLDER, Command, Option, Seconds, command_named, paragra
 from kcli.main import COMMANDS
 from kcli.options import DEFAULT_SERVER, SERVER_VARIABLE
 from kcli.rows.listing import shapes_of
-from kcli.rows.shapes import ERROR, Shape
+from kcli.rows.shapes import ERROR, RowShape
 from kcli.spark import manual_texts, option_docs
 from kcli.spark.jobs import JOBS, job_named
 from kcli.statuses import FOUND, TIMED_OUT
@@ -333,7 +333,7 @@ def _rows(command: Command) -> Iterator[str]:
         yield from _shape(shape)
 
 
-def _shape(shape: Shape) -> Iterator[str]:
+def _shape(shape: RowShape) -> Iterator[str]:
     yield f".SS {_literal(shape.id)}"
     yield _text(shape.doc)
     for field in shape.fields:

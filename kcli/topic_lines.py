@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kcli.rows.shapes import Field, Shape
+from kcli.rows.shapes import RowField, RowShape
 from kcli.topic_ids import id_text
 from kserver.model import BrokerId, TopicPartition
 
@@ -24,58 +24,62 @@ REPORTS = (
 )
 """What partitions may be filtered by."""
 
-TOPIC = Field("topic", "string", "Its topic.")
-TOPIC_ID = Field("topic_id", "string or null", "The topic's id; null where the broker has none.")
+TOPIC = RowField("topic", "string", "Its topic.")
+TOPIC_ID = RowField("topic_id", "string or null", "The topic's id; null where the broker has none.")
 
-DESCRIBE = Shape(
+DESCRIBE = RowShape(
     "k.topics.describe",
     1,
     "A partition.",
     (
         TOPIC,
         TOPIC_ID,
-        Field("partition", "integer", "Its number."),
-        Field("leader", "integer or null", "The broker that leads it; null while none does."),
-        Field(
+        RowField("partition", "integer", "Its number."),
+        RowField("leader", "integer or null", "The broker that leads it; null while none does."),
+        RowField(
             "leader_epoch",
             "integer or null",
             "How often leadership changed; null where the broker does not tell.",
         ),
-        Field("replicas", "list of integer", "The brokers that hold it, the preferred one first."),
-        Field("isr", "list of integer", "Those in sync."),
-        Field("adding_replicas", "list of integer", "Those that a reassignment is adding."),
-        Field("removing_replicas", "list of integer", "Those that a reassignment is removing."),
-        Field(
+        RowField(
+            "replicas", "list of integer", "The brokers that hold it, the preferred one first."
+        ),
+        RowField("isr", "list of integer", "Those in sync."),
+        RowField("adding_replicas", "list of integer", "Those that a reassignment is adding."),
+        RowField("removing_replicas", "list of integer", "Those that a reassignment is removing."),
+        RowField(
             "elr",
             "list of integer or null",
             "Replicas that may lead though out of sync (KIP-966); null where the broker does not "
             "tell.",
         ),
-        Field(
+        RowField(
             "last_known_elr",
             "list of integer or null",
             "The last of these that are known; null where the broker does not tell.",
         ),
-        Field("under_replicated", "boolean", "Whether a replica is out of sync."),
-        Field(
+        RowField("under_replicated", "boolean", "Whether a replica is out of sync."),
+        RowField(
             "under_min_isr",
             "boolean",
             "Whether fewer replicas are in sync than min.insync.replicas, or no broker leads.",
         ),
-        Field("at_min_isr", "boolean", "Whether exactly min.insync.replicas replicas are in sync."),
-        Field("unavailable", "boolean", "Whether no live broker leads."),
+        RowField(
+            "at_min_isr", "boolean", "Whether exactly min.insync.replicas replicas are in sync."
+        ),
+        RowField("unavailable", "boolean", "Whether no live broker leads."),
     ),
 )
-OVERRIDES = Shape(
+OVERRIDES = RowShape(
     "k.topics.overrides",
     1,
     "A topic with settings of its own.",
     (
-        Field("topic", "string", "Its name."),
+        RowField("topic", "string", "Its name."),
         TOPIC_ID,
-        Field("partition_count", "integer", "How many partitions it has."),
-        Field("replication_factor", "integer", "On how many brokers its first partition is."),
-        Field("configs", "map of string", "Its settings that are not Kafka's defaults."),
+        RowField("partition_count", "integer", "How many partitions it has."),
+        RowField("replication_factor", "integer", "On how many brokers its first partition is."),
+        RowField("configs", "map of string", "Its settings that are not Kafka's defaults."),
     ),
 )
 

@@ -36,9 +36,9 @@ from kserver.metrics.meters import GroupMeters
 from kserver.model import CONSUMER_OFFSETS, NO_BROKER, TRANSACTION_STATE, BrokerId, Endpoint
 from kserver.network.conversation import Dispatch
 from kserver.network.http import HttpServer
-from kserver.network.listener import AnyConnection, Limits, Listeners, own_name
-from kserver.network.quota import ConnectionRates, Quotas, Window
-from kserver.observation import Observation, State
+from kserver.network.listener import AnyConnection, ConnectionLimits, Listeners, own_name
+from kserver.network.quota import ConnectionRates, Quotas, RateWindow
+from kserver.observation import BrokerState, Observation
 from kserver.registration import Registration
 from kserver.replica.fetch_session import FetchSessions
 from kserver.replica.manager import ReplicaManager
@@ -99,7 +99,7 @@ class Broker:
             http = HttpServer(self.observation.pages(config.metrics_naming))
             stack.callback(http.close)
             await self._open_http(http)
-            window = Window(config.quota_window_num, config.quota_window_size_seconds * 1000)
+            window = RateWindow(config.quota_window_num, config.quota_window_size_seconds * 1000)
             rates = ConnectionRates(window)
             listeners = Listeners(_limits(config), rates, world.disk, self._open_session)
             stack.callback(listeners.close)
@@ -129,7 +129,7 @@ class Broker:
             purgatory = Purgatory(loop)
             quotas = Quotas(
                 window,
-                Window(
+                RateWindow(
                     config.controller_quota_window_num,
                     config.controller_quota_window_size_seconds * 1000,
                 ),
@@ -192,7 +192,7 @@ class Broker:
             def listen(changed: BrokerConfig) -> None:
                 if not self._sockets or not self._rebind(changed, listeners):
                     return
-                if self.observation.state is State.RUNNING:
+                if self.observation.state is BrokerState.RUNNING:
                     listeners.accept()
                 alive.advertise(self.endpoints)
                 endpoints = {endpoint.listener: endpoint for endpoint in self.endpoints}
@@ -212,7 +212,7 @@ class Broker:
             self._configure(metadata.current)
             quotas.update(metadata.current.quotas)
             rates.update(metadata.current.quotas)
-            self.observation.state = State.RECOVERY
+            self.observation.state = BrokerState.RECOVERY
             await logs.open(_topic_configs(lambda: metadata.current, lambda: self.config))
             stack.push_async_callback(logs.close)
             replicas.apply(metadata.current)
@@ -275,16 +275,16 @@ class Broker:
                     for endpoint in self._bound:
                         await listeners.open_stream(endpoint)
                 try:
-                    self.observation.state = State.RUNNING
+                    self.observation.state = BrokerState.RUNNING
                     ready()
                     await stop.wait()
                     log.info("shutting down")
-                    self.observation.state = State.STOPPING
+                    self.observation.state = BrokerState.STOPPING
                     groups.close()
                     transactions.close()
                     await listeners.finish()
                 finally:
-                    self.observation.state = State.STOPPING
+                    self.observation.state = BrokerState.STOPPING
                     # A part that failed ends the tasks that serve requests: let no more in.
                     listeners.close()
                     purgatory.close()
@@ -354,8 +354,8 @@ def _topic_configs(
     return of
 
 
-def _limits(config: BrokerConfig) -> Limits:
-    return Limits(
+def _limits(config: BrokerConfig) -> ConnectionLimits:
+    return ConnectionLimits(
         max_connections=config.max_connections,
         max_connections_per_ip=config.max_connections_per_ip,
         max_connections_per_ip_overrides=config.connection_limits,

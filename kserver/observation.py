@@ -22,7 +22,7 @@ from kserver import __version__
 from kserver.api.context import Parts
 from kserver.errors import KafkaError
 from kserver.group.group import CLASSIC, CONSUMER
-from kserver.group.group import State as GroupState
+from kserver.group.group import ClassicGroupState as GroupState
 from kserver.group.shard import GroupShard
 from kserver.log.manager import LogManager
 from kserver.metadata import PartitionInfo
@@ -59,7 +59,7 @@ ONE_PROCESSOR = "0"
 UNITS = ("kB", "MB", "GB", "TB", "PB")
 
 
-class State(IntEnum):
+class BrokerState(IntEnum):
     """Kafka's BrokerState, as far as it can be here."""
 
     STARTING = 1
@@ -69,9 +69,9 @@ class State(IntEnum):
 
 
 REASONS = {
-    State.STARTING: "starting",
-    State.RECOVERY: "starting: logs are opened",
-    State.STOPPING: "stopping",
+    BrokerState.STARTING: "starting",
+    BrokerState.RECOVERY: "starting: logs are opened",
+    BrokerState.STOPPING: "stopping",
 }
 
 
@@ -80,7 +80,7 @@ class Observation:
 
     def __init__(self) -> None:
         self.metrics = Metrics()
-        self.state = State.STARTING
+        self.state = BrokerState.STARTING
         self.windowed: list[Windowed] = []
         self.clock: Callable[[], float] | None = None
         """The loop's, where that can be read faster than through the loop."""

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from random import Random
 
 DAY = datetime(2025, 9, 25, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -29,17 +29,17 @@ def minute(text: str) -> datetime:
 
 def requests(begin: datetime) -> Iterator[tuple[datetime, str]]:
     """When each request of a minute came, and its line."""
-    chance = random.Random(begin.isoformat())
-    for at_ms in sorted(chance.sample(range(60_000), chance.randint(100, 140))):
+    random = Random(begin.isoformat())
+    for at_ms in sorted(random.sample(range(60_000), random.randint(100, 140))):
         at = begin + timedelta(milliseconds=at_ms)
         fields = {
             "at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            "host": f"10.0.0.{chance.randint(1, 40)}",
-            "path": chance.choice(PATHS),
-            "status": chance.choice(STATUSES),
+            "host": f"10.0.0.{random.randint(1, 40)}",
+            "path": random.choice(PATHS),
+            "status": random.choice(STATUSES),
         }
         line = json.dumps(fields, separators=(",", ":"))
-        yield at, line if chance.random() < 0.995 else line[: len(line) // 2]
+        yield at, line if random.random() < 0.995 else line[: len(line) // 2]
 
 
 def main() -> None:

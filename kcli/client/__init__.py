@@ -17,20 +17,21 @@
     descriptions                  what is told and asked there
 
     producer                      send, try_send, flush
-    intake                        a record's way through interceptors, serializers, partitioner
+    record_appender               a record's way through interceptors, serializers, partitioner
     accumulator, partitioner      records into batches, within a limit of memory
-    lane                          one partition's batches: order, sequences, idempotence
-    sender, outlet                batches to their leaders; timers, metadata, answers
+    partition_queue               one partition's batches: order, sequences, idempotence
+    sender, broker_sender         batches to their leaders; timers, metadata, answers
     produce, verdict, identity    the request's bytes, what an error means, the producer id
-    transactions, transactor      what may follow what, and what refusals mean; who asks for it
+    transactions,                 what may follow what, and what refusals mean; who asks for it
+      transaction_manager
     handover                      ends transactions that producers elsewhere left open for it
 
     consumer                      subscribe, assign, poll, seek, commit
     subscription                  what is read and how far
     fetcher, fetch_session        fetches ahead from every leader; resets and checks positions
-    chunk                         an answer's bytes into records, aborted ones left out
+    completed_fetch               an answer's bytes into records, aborted ones left out
     group                         what a consumer with a group has: a membership, and commits
-    interest                      the topics that it has subscribed to
+    consumer_metadata             the topics that it has subscribed to
     membership, member            its part in a classic group; states, and what answers mean
     consumer_group,               its part in a group by KIP-848; likewise
       consumer_member
@@ -57,11 +58,11 @@ if TYPE_CHECKING:
     from kcli.client.blocking import Blocking
     from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
     from kcli.client.consumer import Consumer, ConsumerRecord
+    from kcli.client.consumer_metadata import SubscriptionPattern
     from kcli.client.errors import ClientError, TransactionFailed
     from kcli.client.group_descriptions import CommittedOffset
     from kcli.client.group_metadata import GroupMetadata
     from kcli.client.interceptors import ConsumerInterceptor, ProducerInterceptor
-    from kcli.client.interest import SubscriptionPattern
     from kcli.client.listener import RebalanceListener
     from kcli.client.producer import Producer, RecordMetadata
     from kserver.errors import KafkaError
@@ -108,7 +109,7 @@ _HOMES = {
     "ProducerInterceptor": "kcli.client.interceptors",
     "RebalanceListener": "kcli.client.listener",
     "RecordMetadata": "kcli.client.producer",
-    "SubscriptionPattern": "kcli.client.interest",
+    "SubscriptionPattern": "kcli.client.consumer_metadata",
     "TopicPartition": "kserver.model",
     "TransactionFailed": "kcli.client.errors",
 }

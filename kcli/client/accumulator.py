@@ -2,8 +2,8 @@
 
 Pure: no I/O, no await; time, chance and what must happen outside are handed in.
 
-    offer(record)      into the open batch of its lane: a list append, no bytes are made
-    sendable(lane)     is the lane's affair; `take` closes the batch if it is the open one
+    offer(record)      into the open batch of its queue: a list append, no bytes are made
+    sendable(queue)     is the queue's affair; `take` closes the batch if it is the open one
     finish(batch)      its outcome is told; its memory is free once it is not in flight either
 """
 
@@ -17,7 +17,13 @@ from itertools import repeat
 from random import Random
 from typing import cast
 
-from kcli.client.lane import SEQUENCE_MASK, Batch, Lane, OnDelivery, Rules
+from kcli.client.partition_queue import (
+    SEQUENCE_MASK,
+    OnDelivery,
+    PartitionQueue,
+    ProducerBatch,
+    Rules,
+)
 from kcli.client.partitioner import partition_for_key
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, TopicPartition
@@ -31,7 +37,7 @@ LAST_TIMESTAMP_MS = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AccumulatorLimits:
     """Sizes in bytes, times in seconds."""
 
     batch_size: int = 16384
@@ -40,42 +46,42 @@ class Limits:
     ignore_keys: bool = False
     adaptive: bool = True
     stuck_after: float = 0.0
-    """A lane whose oldest batch waits for so many seconds gets no more records without a key; 0:
+    """A queue whose oldest batch waits for so many seconds gets no more records without a key; 0:
     never (partitioner.availability.timeout.ms).
     """
 
 
 class _Topic:
-    __slots__ = ("lanes", "sticky", "sticky_bytes", "used_at")
+    __slots__ = ("queues", "sticky", "sticky_bytes", "used_at")
 
     def __init__(self, now: float) -> None:
-        self.lanes: list[Lane] = []
-        self.sticky: Lane | None = None
+        self.queues: list[PartitionQueue] = []
+        self.sticky: PartitionQueue | None = None
         self.sticky_bytes = 0
-        """How much went to the sticky lane in batches that are closed."""
+        """How much went to the sticky queue in batches that are closed."""
         self.used_at = now
 
 
 class Accumulator:
-    """`on_open(batch)` is called when a batch is begun, `on_full(lane)` when one is closed.
+    """`on_open(batch)` is called when a batch is begun, `on_full(queue)` when one is closed.
 
     `on_stamp` is called when the time was read, and sets `stamp_ms` to 0 before time goes on.
     """
 
     def __init__(
         self,
-        limits: Limits,
+        limits: AccumulatorLimits,
         rules: Rules,
         *,
         now: Callable[[], float],
         now_ms: Callable[[], int],
-        chance: Random,
-        on_open: Callable[[Batch], object],
-        on_full: Callable[[Lane], object],
+        random: Random,
+        on_open: Callable[[ProducerBatch], object],
+        on_full: Callable[[PartitionQueue], object],
         on_stamp: Callable[[], object],
     ) -> None:
         self.used_bytes = 0
-        self.incomplete: dict[Batch, None] = {}
+        self.incomplete: dict[ProducerBatch, None] = {}
         """Every batch that is begun and not finished, as they were begun."""
         self.stamp_ms = 0
         """The time as it was read last, 0 when it is to be read again: asking for every record
@@ -86,14 +92,14 @@ class Accumulator:
         self._batch_size = min(limits.batch_size, limits.max_request_size)
         self._now = now
         self._now_ms = now_ms
-        self._chance = chance
+        self._random = random
         self._on_open = on_open
         self._on_full = on_full
         self._on_stamp = on_stamp
         self._topics: dict[str, _Topic] = {}
-        self._sticky: dict[str, Batch] = {}
-        self._filling: dict[Lane, None] = {}
-        """The lanes with an open batch."""
+        self._sticky: dict[str, ProducerBatch] = {}
+        self._filling: dict[PartitionQueue, None] = {}
+        """The queues with an open batch."""
         self._number = 0
         self._refused_bytes = self._batch_size
 
@@ -102,26 +108,27 @@ class Accumulator:
     def knows(self, topic: str) -> bool:
         return topic in self._topics
 
-    def led_by(self, leader: BrokerId) -> list[Lane]:
-        lanes = (lane for topic in self._topics.values() for lane in topic.lanes)
-        return [lane for lane in lanes if lane.leader == leader]
+    def led_by(self, leader: BrokerId) -> list[PartitionQueue]:
+        queues = (queue for topic in self._topics.values() for queue in topic.queues)
+        return [queue for queue in queues if queue.leader == leader]
 
     def topics(self, since: float = 0.0) -> list[str]:
         """Those that got a batch since then, or have one that is not finished."""
-        busy = {batch.lane.partition.topic for batch in self.incomplete}
+        busy = {batch.queue.partition.topic for batch in self.incomplete}
         return [name for name, t in self._topics.items() if t.used_at >= since or name in busy]
 
-    def lanes(self, topic: str) -> Sequence[Lane]:
+    def queues(self, topic: str) -> Sequence[PartitionQueue]:
         found = self._topics.get(topic)
-        return found.lanes if found else ()
+        return found.queues if found else ()
 
     def grow(self, topic: str, partitions: int) -> None:
-        """The topic has so many partitions; fewer than before leave the lanes as they are."""
+        """The topic has so many partitions; fewer than before leave the queues as they are."""
         if topic not in self._topics:
             self._topics[topic] = _Topic(self._now())
-        lanes = self._topics[topic].lanes
-        lanes += (
-            Lane(TopicPartition(topic, p), self._rules) for p in range(len(lanes), partitions)
+        queues = self._topics[topic].queues
+        queues += (
+            PartitionQueue(TopicPartition(topic, p), self._rules)
+            for p in range(len(queues), partitions)
         )
 
     # In
@@ -157,8 +164,8 @@ class Accumulator:
         else:
             if key is not None:
                 size += len(key)
-            lane = self._lane(topic, key, partition)
-            batch = None if lane is None else lane.open
+            queue = self._queue(topic, key, partition)
+            batch = None if queue is None else queue.open
         if batch is None or (full_size := batch.size + size) > self._batch_size:
             batch = self._batch_for(topic, key, partition, size)
             if batch is None:
@@ -198,31 +205,31 @@ class Accumulator:
         return taken
 
     def offer_encoded(self, partition: TopicPartition, records: EncodedRecords) -> bool:
-        """Take a batch in as it is, behind what its lane has; False as for `offer`.
+        """Take a batch in as it is, behind what its queue has; False as for `offer`.
 
         Of many records made at once by other means than steps of Python: a fifth of `offer`'s time.
         """
-        lane = self._lane(partition.topic, None, partition.partition)
-        if lane is None:
+        queue = self._queue(partition.topic, None, partition.partition)
+        if queue is None:
             return False
         size = len(records.body)
         self._expect_possible(size)
-        if lane.open is not None:
-            self._close(lane)
-            self._on_full(lane)
-        batch = self._begin(lane, HEADER_SIZE + size)
+        if queue.open is not None:
+            self._close(queue)
+            self._on_full(queue)
+        batch = self._begin(queue, HEADER_SIZE + size)
         if batch is None:
             return False
         # Closed below: nothing will be appended.
         batch.records = cast(list[NewRecord], records)
         batch.size = HEADER_SIZE + size
-        self._close(lane)
-        self._on_full(lane)
+        self._close(queue)
+        self._on_full(queue)
         return True
 
     def choose(self, topic: str) -> int:
         """A partition of a topic that is known, for records that may go to any."""
-        return self._choose(self._topics[topic].lanes).partition.partition
+        return self._choose(self._topics[topic].queues).partition.partition
 
     def _stamp(self) -> int:
         """The time for this record and those that follow in the same turn and batch."""
@@ -230,67 +237,67 @@ class Accumulator:
         self._on_stamp()
         return self.stamp_ms
 
-    def _lane(self, topic: str, key: bytes | None, partition: int | None) -> Lane | None:
+    def _queue(self, topic: str, key: bytes | None, partition: int | None) -> PartitionQueue | None:
         found = self._topics.get(topic)
         if found is None:
             return None
-        lanes = found.lanes
+        queues = found.queues
         if partition is not None:
-            if not 0 <= partition < len(lanes):
+            if not 0 <= partition < len(queues):
                 raise KafkaError(
                     ErrorCode.unknown_topic_or_partition,
-                    f"{topic} has no partition {partition}, but {len(lanes)}",
+                    f"{topic} has no partition {partition}, but {len(queues)}",
                 )
-            return lanes[partition]
+            return queues[partition]
         if key is not None and not self._limits.ignore_keys:
-            return lanes[partition_for_key(key, len(lanes)) if len(lanes) > 1 else 0]
+            return queues[partition_for_key(key, len(queues)) if len(queues) > 1 else 0]
         if found.sticky is None:
-            found.sticky = self._choose(lanes)
+            found.sticky = self._choose(queues)
             found.sticky_bytes = 0
         return found.sticky
 
-    def _choose(self, lanes: list[Lane]) -> Lane:
+    def _choose(self, queues: list[PartitionQueue]) -> PartitionQueue:
         """By chance; of two the one with less to send, if that counts (KIP-794)."""
-        if len(lanes) == 1:
-            return lanes[0]
-        first = self._draw(lanes)
+        if len(queues) == 1:
+            return queues[0]
+        first = self._draw(queues)
         if not self._limits.adaptive:
             return first
-        second = self._draw(lanes)
+        second = self._draw(queues)
         return first if len(first.waiting) <= len(second.waiting) else second
 
-    def _draw(self, lanes: list[Lane]) -> Lane:
+    def _draw(self, queues: list[PartitionQueue]) -> PartitionQueue:
         """One that can be sent to, unless a few draws find none."""
         for _ in range(LEADER_DRAWS):
-            lane = self._chance.choice(lanes)
-            if lane.leader is not None and not self._is_stuck(lane):
+            queue = self._random.choice(queues)
+            if queue.leader is not None and not self._is_stuck(queue):
                 break
-        return lane
+        return queue
 
-    def _is_stuck(self, lane: Lane) -> bool:
+    def _is_stuck(self, queue: PartitionQueue) -> bool:
         limit = self._limits.stuck_after
-        return bool(limit and lane.waiting and self._now() - lane.waiting[0].created_at > limit)
+        return bool(limit and queue.waiting and self._now() - queue.waiting[0].created_at > limit)
 
     def _batch_for(
         self, topic: str, key: bytes | None, partition: int | None, size: int
-    ) -> Batch | None:
+    ) -> ProducerBatch | None:
         """An open batch with room for a record of `size`; None: unknown topic, or memory is full.
 
         What has no room is closed on the way, and with that a sticky topic may move on.
         """
         self._expect_possible(size)
         while True:
-            lane = self._lane(topic, key, partition)
-            if lane is None:
+            queue = self._queue(topic, key, partition)
+            if queue is None:
                 return None
-            batch = lane.open
+            batch = queue.open
             if batch is None or batch.size + size <= self._batch_size:
                 break
-            self._close(lane)
-            self._on_full(lane)
+            self._close(queue)
+            self._on_full(queue)
         if batch is None:
-            batch = self._begin(lane, max(self._batch_size, HEADER_SIZE + size))
-        if batch is not None and self._topics[topic].sticky is lane:
+            batch = self._begin(queue, max(self._batch_size, HEADER_SIZE + size))
+        if batch is not None and self._topics[topic].sticky is queue:
             self._sticky[topic] = batch
         return batch
 
@@ -312,32 +319,32 @@ class Accumulator:
     def _fits(self, size: int) -> bool:
         return not self.used_bytes or self.used_bytes + size <= self._limits.buffer_memory
 
-    def _begin(self, lane: Lane, reserved: int) -> Batch | None:
+    def _begin(self, queue: PartitionQueue, reserved: int) -> ProducerBatch | None:
         if not self._fits(reserved):
             self._refused_bytes = reserved
             return None
         self._number += 1
-        batch = lane.open = Batch(lane, self._number, self._now())
-        self._topics[lane.partition.topic].used_at = batch.created_at
+        batch = queue.open = ProducerBatch(queue, self._number, self._now())
+        self._topics[queue.partition.topic].used_at = batch.created_at
         batch.reserved = reserved
         self.used_bytes += reserved
         self.incomplete[batch] = None
-        self._filling[lane] = None
+        self._filling[queue] = None
         self._on_open(batch)
         return batch
 
-    def _close(self, lane: Lane) -> None:
+    def _close(self, queue: PartitionQueue) -> None:
         """The open batch waits now; a sticky topic moves on when a batch's worth went there."""
-        batch = lane.open
+        batch = queue.open
         assert batch is not None
-        lane.open = None
-        lane.due = False
-        del self._filling[lane]
-        lane.waiting.append(batch)
+        queue.open = None
+        queue.due = False
+        del self._filling[queue]
+        queue.waiting.append(batch)
         self.stamp_ms = 0
-        name = lane.partition.topic
+        name = queue.partition.topic
         topic = self._topics[name]
-        if topic.sticky is lane:
+        if topic.sticky is queue:
             self._sticky.pop(name, None)
             topic.sticky_bytes += batch.size
             # A full batch ends somewhat short of batch.size.
@@ -346,27 +353,27 @@ class Accumulator:
 
     # Out
 
-    def due(self, batch: Batch) -> bool:
+    def due(self, batch: ProducerBatch) -> bool:
         """Its linger is over: it may be taken although it is not full.  False: it was taken."""
-        if batch.lane.open is not batch:
+        if batch.queue.open is not batch:
             return False
-        batch.lane.due = True
+        batch.queue.due = True
         return True
 
-    def due_all(self) -> list[Lane]:
-        """All that waits may be taken: a flush, or the memory is full.  The lanes to look at."""
-        lanes = list(self._filling)
-        for lane in lanes:
-            lane.due = True
-        return lanes
+    def due_all(self) -> list[PartitionQueue]:
+        """All that waits may be taken: a flush, or the memory is full.  The queues to look at."""
+        queues = list(self._filling)
+        for queue in queues:
+            queue.due = True
+        return queues
 
-    def take(self, batch: Batch) -> None:
-        """What its lane says is sendable is in flight now."""
-        if batch.lane.open is batch:
-            self._close(batch.lane)
-        batch.lane.take(batch)
+    def take(self, batch: ProducerBatch) -> None:
+        """What its queue says is sendable is in flight now."""
+        if batch.queue.open is batch:
+            self._close(batch.queue)
+        batch.queue.take(batch)
 
-    def split(self, batch: Batch) -> None:
+    def split(self, batch: ProducerBatch) -> None:
         """It was too large for the broker: two halves wait in its place."""
         del self.incomplete[batch]
         batch.finished = True
@@ -375,11 +382,11 @@ class Accumulator:
         halves = [self._part(batch, 0, middle), self._part(batch, middle, len(batch.records))]
         halves[0].reserved = batch.reserved
         halves[1].on_finish = batch.on_finish
-        batch.lane.replace(batch, halves)
+        batch.queue.replace(batch, halves)
 
-    def _part(self, batch: Batch, first: int, end: int) -> Batch:
+    def _part(self, batch: ProducerBatch, first: int, end: int) -> ProducerBatch:
         """Some of its records as a batch with the same number: between the same neighbours."""
-        part = Batch(batch.lane, batch.number, batch.created_at)
+        part = ProducerBatch(batch.queue, batch.number, batch.created_at)
         part.records = batch.records[first:end]
         part.size = batch.size // 2
         part.attempts = batch.attempts + 1
@@ -389,23 +396,23 @@ class Accumulator:
         self.incomplete[part] = None
         return part
 
-    def finish(self, batch: Batch) -> None:
+    def finish(self, batch: ProducerBatch) -> None:
         """Its outcome is told.  Its memory is free too, unless it is in flight: then its answer
         frees it, or the bytes of what a slow broker has yet to take would not count.
         """
         assert not batch.finished
         batch.finished = True
         del self.incomplete[batch]
-        if batch not in batch.lane.in_flight:
+        if batch not in batch.queue.in_flight:
             self.free(batch)
 
-    def free(self, batch: Batch) -> None:
+    def free(self, batch: ProducerBatch) -> None:
         """It is finished, and neither waits nor is in flight."""
         self.used_bytes -= batch.reserved
         batch.reserved = 0
 
-    def give_up(self, batch: Batch) -> None:
+    def give_up(self, batch: ProducerBatch) -> None:
         """It will not be sent, or not again; what is in flight stays so until its answer."""
-        if batch.lane.open is batch:
-            self._close(batch.lane)
-        batch.lane.give_up(batch)
+        if batch.queue.open is batch:
+            self._close(batch.queue)
+        batch.queue.give_up(batch)

@@ -34,7 +34,7 @@ from kcli.client.descriptions import (
     ConfigType,
     CoordinatorType,
     CreatedTopic,
-    LogDirectory,
+    LogDirDescription,
     NewPartitions,
     NewTopic,
     PartitionDescription,
@@ -55,7 +55,7 @@ from kserver.peer import Peer
 from kserver.wire import versions
 
 if TYPE_CHECKING:
-    from kcli.client.features import Features
+    from kcli.client.features import FeatureAdmin
     from kcli.client.groups import Groups
     from kcli.client.transaction_admin import TransactionAdmin
 
@@ -71,7 +71,7 @@ __all__ = [
     "ConfigType",
     "CoordinatorType",
     "CreatedTopic",
-    "LogDirectory",
+    "LogDirDescription",
     "NewPartitions",
     "NewTopic",
     "PartitionDescription",
@@ -105,10 +105,10 @@ class Admin:
     """Open while the `async with` lasts; connections are made when first needed."""
 
     def __init__(
-        self, config: AdminConfig | Mapping[str, object], *, chance: Random | None = None
+        self, config: AdminConfig | Mapping[str, object], *, random: Random | None = None
     ) -> None:
         config = AdminConfig.taken(config)
-        self.cluster = Cluster(config, chance=chance)
+        self.cluster = Cluster(config, random=random)
         self.asks_controllers = bool(config.bootstrap_controllers)
         """Whether the addresses are those of controllers, who know of no brokers to ask."""
         self._config = config
@@ -142,10 +142,10 @@ class Admin:
         return TransactionAdmin(self.cluster, self._config)
 
     @cached_property
-    def features(self) -> Features:
-        from kcli.client.features import Features
+    def features(self) -> FeatureAdmin:
+        from kcli.client.features import FeatureAdmin
 
-        return Features(self.cluster, self._config)
+        return FeatureAdmin(self.cluster, self._config)
 
     # Topics
 
@@ -507,7 +507,7 @@ class Admin:
 
     async def describe_log_dirs(
         self, brokers: Iterable[BrokerId]
-    ) -> dict[BrokerId, list[LogDirectory] | KafkaError]:
+    ) -> dict[BrokerId, list[LogDirDescription] | KafkaError]:
         """The log directories of each broker, and which replicas are in them."""
         return await log_dirs.describe(self.cluster, brokers, self._deadline())
 

@@ -16,10 +16,10 @@ import asyncio
 import dataclasses
 import enum
 import logging
-import random
 import re
 import socket
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from random import Random
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -120,14 +120,14 @@ class _Link:
 
 class Cluster:
     """`topics` holds what was asked for by name or all; a missing name was not asked for yet, or
-    does not exist.  `chance` picks among brokers and spreads pauses.
+    does not exist.  `random` picks among brokers and spreads pauses.
     """
 
     def __init__(
         self,
         config: ClientConfig,
         *,
-        chance: random.Random | None = None,
+        random: Random | None = None,
         max_answer_bytes: int = MOST_ANSWER_BYTES,
     ) -> None:
         if config.security_protocol.upper() != "PLAINTEXT":
@@ -140,7 +140,7 @@ class Cluster:
         self.nodes: dict[BrokerId, Node] = {}
         self.topics: dict[str, TopicMetadata] = {}
         self._config = config
-        self._chance = chance or random.Random()
+        self._random = random or Random()
         self._bootstrap = addresses_of(config.bootstrap_servers)
         self._links: dict[tuple[Address, str], _Link] = {}
         """By line: "" is the one that is shared."""
@@ -221,9 +221,9 @@ class Cluster:
         return self._backoff(tries, config.retry_backoff_ms, config.retry_backoff_max_ms)
 
     def _backoff(self, tries: int, first_ms: int, most_ms: int) -> float:
-        """Seconds: doubling, with a fifth of chance either way so that clients do not march."""
+        """Seconds: doubling, with a random fifth either way so that clients do not march."""
         longest = min(most_ms, first_ms * 2.0 ** min(tries - 1, 32))
-        return longest * self._chance.uniform(0.8, 1.2) / 1000
+        return longest * self._random.uniform(0.8, 1.2) / 1000
 
     # Connections
 
@@ -266,7 +266,7 @@ class Cluster:
         if open_peers:
             return min(open_peers, key=lambda peer: peer.in_flight)
         known = [(node.host, node.port) for node in self.nodes.values()]
-        self._chance.shuffle(known)
+        self._random.shuffle(known)
         if not known or self._config.metadata_recovery_strategy.lower() == "rebootstrap":
             known += [address for address in self._bootstrap if address not in known]
         errors: list[OSError | ProtocolError] = []

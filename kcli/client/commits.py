@@ -16,7 +16,7 @@ from kcli.client.errors import CommitFailed, RebalanceInProgress
 from kcli.client.group_coordinator import GroupCoordinator
 from kcli.client.group_descriptions import CommittedOffset
 from kcli.client.group_metadata import GroupMetadata
-from kcli.client.member import OFFSET_COMMIT, Identity, Means, Member
+from kcli.client.member import OFFSET_COMMIT, ClassicMemberCore, Generation, MemberAction
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import TopicPartition
 
@@ -47,7 +47,7 @@ class Committer(Protocol):
     def committing_as(self) -> GroupMetadata:
         """CommitFailed or RebalanceInProgress while it may not commit."""
 
-    def judge(self, code: ErrorCode, asked: GroupMetadata) -> Means:
+    def judge(self, code: ErrorCode, asked: GroupMetadata) -> MemberAction:
         """What a refusal means to who asked; KafkaError for what is fatal."""
 
 
@@ -63,8 +63,8 @@ class NoMember:
     def committing_as(self) -> GroupMetadata:
         return GroupMetadata(self._group_id)
 
-    def judge(self, code: ErrorCode, asked: GroupMetadata) -> Means:
-        return Member().answered(OFFSET_COMMIT, code, Identity())
+    def judge(self, code: ErrorCode, asked: GroupMetadata) -> MemberAction:
+        return ClassicMemberCore().answered(OFFSET_COMMIT, code, Generation())
 
 
 class Commits:
@@ -132,18 +132,18 @@ class Commits:
         except KafkaError as error:
             raise KafkaError(code, what) from error
         match means:
-            case Means.AGAIN:
+            case MemberAction.AGAIN:
                 again = code if code.retriable else ErrorCode.coordinator_load_in_progress
                 raise KafkaError(again, f"{what}: {code.name}")
-            case Means.MOVED:
+            case MemberAction.MOVED:
                 self._coordinator.lost(code.name)
                 raise KafkaError(ErrorCode.coordinator_not_available)
-            case Means.REJOIN:
+            case MemberAction.REJOIN:
                 raise RebalanceInProgress(REBALANCING)
-            case Means.PAST:
+            case MemberAction.PAST:
                 self.committer.committing_as()
                 raise CommitFailed(LEFT_BEHIND)
-            case Means.UNKNOWN | Means.STALE:
+            case MemberAction.UNKNOWN | MemberAction.STALE:
                 raise CommitFailed(LEFT_BEHIND)
 
     async def look_up(

@@ -25,7 +25,7 @@ from kserver.config.setting import (
     INT_MAX,
     NON_EMPTY,
     Acts,
-    Check,
+    SettingCheck,
     Type,
     at_least,
     between,
@@ -35,16 +35,16 @@ from kserver.config.setting import (
 from kserver.errors import ConfigError
 
 _START = re.compile(r"latest|earliest|none|by_duration:P.+")
-START = Check(
+START = SettingCheck(
     "[latest, earliest, none, by_duration:PnDTnHnMn.nS]",
     lambda value: None if _START.fullmatch(value) else "Invalid value",
 )
-GZIP_LEVEL = Check(
+GZIP_LEVEL = SettingCheck(
     "[1,...,9] or -1",
     lambda value: None if value == -1 or 1 <= value <= 9 else "Value must be in [1, 9] or -1",
 )
 
-NO_TWO_PHASES = Check(
+NO_TWO_PHASES = SettingCheck(
     "[false]",
     lambda value: "two-phase commit (KIP-939) is not supported" if value else None,
 )

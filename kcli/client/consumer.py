@@ -22,16 +22,16 @@ record; it leaves out the deserializers and interceptors.
 from __future__ import annotations
 
 import asyncio
-import random
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 from kcli.client import offsets
-from kcli.client.chunk import FetchedBatch
 from kcli.client.cluster import Cluster, PartitionMetadata
+from kcli.client.completed_fetch import FetchedBatch
 from kcli.client.config import ConsumerConfig
 from kcli.client.errors import ClientError, TimedOut, Undeserializable
 from kcli.client.fetcher import Fetcher
@@ -42,15 +42,15 @@ from kcli.client.listener import RebalanceListener
 from kcli.client.named import named
 from kcli.client.offsets import EARLIEST, LATEST, ListedOffset
 from kcli.client.serialization import DESERIALIZERS, Deserializer, as_it_is
-from kcli.client.subscription import Assigned, Subscription
+from kcli.client.subscription import Assigned, SubscriptionState
 from kserver.errors import ConfigError, ErrorCode, KafkaError, ProtocolError
 from kserver.model import LeaderEpoch, Offset, TopicPartition
 from kserver.wire.batch import Record, TimestampType
 
 if TYPE_CHECKING:
     from kcli.client.assignors import Assignor, Counts, Members, Plan
-    from kcli.client.group import Group
-    from kcli.client.interest import SubscriptionPattern
+    from kcli.client.consumer_metadata import SubscriptionPattern
+    from kcli.client.group import ConsumerCoordinator
 
 __all__ = ["Consumer", "ConsumerInterceptor", "ConsumerRecord", "FetchedBatch", "Record"]
 
@@ -92,11 +92,11 @@ class Consumer:
         interceptors: Sequence[ConsumerInterceptor] = (),
         assignors: Sequence[Assignor | Callable[[Counts, Members], Plan]] = (),
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-        chance: random.Random | None = None,
+        random: Random | None = None,
     ) -> None:
         config = ConsumerConfig.taken(config)
-        self._chance = chance or random.Random()
-        self.cluster = Cluster(config, chance=self._chance, max_answer_bytes=_most_bytes(config))
+        self._random = random or Random()
+        self.cluster = Cluster(config, random=self._random, max_answer_bytes=_most_bytes(config))
         self._config = config
 
         def deserializer(key: str, name: str | None) -> Deserializer:
@@ -115,10 +115,10 @@ class Consumer:
         self._assignors = self._strategies(assignors)
         self._now_ms = now_ms
         self._reset = _reset_of(config.auto_offset_reset)
-        self._subscription = Subscription()
+        self._subscription = SubscriptionState()
         self._reading: Assigned | None = None
         self._fetcher: Fetcher | None = None
-        self._group: Group | None = None
+        self._group: ConsumerCoordinator | None = None
         self._task: asyncio.Task[None] | None = None
 
     def _strategies(
@@ -134,16 +134,16 @@ class Consumer:
     async def start(self) -> None:
         """Begin to fetch in the background what is assigned."""
         if self._config.group_id is not None:
-            from kcli.client.group import Group
+            from kcli.client.group import ConsumerCoordinator
 
-            self._group = Group(
+            self._group = ConsumerCoordinator(
                 self._config,
                 self.cluster,
                 self._subscription,
                 self._assignors,
                 reassigned=self._reassigned,
                 wake=lambda: fetcher.arrived.set(),
-                chance=self._chance,
+                random=self._random,
             )
         recall = None if self._group is None else self._group.commits.look_up
         fetcher = self._fetcher = Fetcher(
@@ -381,7 +381,7 @@ class Consumer:
             group.polling(False)
 
     async def _next_batches(
-        self, fetcher: Fetcher, group: Group | None, most: int, deadline: float
+        self, fetcher: Fetcher, group: ConsumerCoordinator | None, most: int, deadline: float
     ) -> list[FetchedBatch]:
         while True:
             fetcher.arrived.clear()
@@ -396,25 +396,25 @@ class Consumer:
                 return []
 
     def _collect(self, fetcher: Fetcher, most: int) -> list[FetchedBatch]:
-        """Chunk after chunk, each to its end before the next partition's turn."""
+        """One completed fetch after another, each to its end before the next partition's turn."""
         found: list[FetchedBatch] = []
         while most > 0:
             state = self._reading
-            if state is None or state.paused or not state.chunks:
-                state = self._reading = self._next_with_chunks()
+            if state is None or state.paused or not state.completed_fetches:
+                state = self._reading = self._next_with_completed_fetches()
                 if state is None:
                     break
-            chunk = state.chunks[0]
+            completed = state.completed_fetches[0]
             try:
-                batch = chunk.take(most)
+                batch = completed.take(most)
             except (KafkaError, ProtocolError) as error:
                 state.error = error
-                state.chunks.clear()
+                state.completed_fetches.clear()
                 break
-            state.position = chunk.position
+            state.position = completed.position
             if batch is None:
-                state.chunks.popleft()
-                self._reading = self._next_with_chunks()
+                state.completed_fetches.popleft()
+                self._reading = self._next_with_completed_fetches()
                 fetcher.wake()
                 continue
             state.epoch = batch.leader_epoch
@@ -422,16 +422,16 @@ class Consumer:
             most -= len(batch.rows)
         return found
 
-    def _next_with_chunks(self) -> Assigned | None:
+    def _next_with_completed_fetches(self) -> Assigned | None:
         """In turn, from the one after that which is read now."""
         states = list(self._subscription)
         start = states.index(self._reading) + 1 if self._reading in states else 0
-        ahead = (s for s in states[start:] + states[:start] if s.chunks and not s.paused)
+        ahead = (s for s in states[start:] + states[:start] if s.completed_fetches and not s.paused)
         return next(ahead, None)
 
     def _raise_error(self) -> None:
         for state in self._subscription:
-            if state.error is not None and not state.chunks:
+            if state.error is not None and not state.completed_fetches:
                 raise state.error
         if self._task is not None and self._task.done():
             self._task.result()
@@ -503,7 +503,7 @@ class Consumer:
             raise ClientError(f"No current assignment for partition {partition}")
         return state
 
-    def _grouped(self) -> Group:
+    def _grouped(self) -> ConsumerCoordinator:
         self._running()
         if self._group is None:
             raise KafkaError(ErrorCode.invalid_group_id, NO_GROUP)

@@ -25,15 +25,15 @@ from kcli.client.consumer_member import (
     CONSUMER_GROUP_HEARTBEAT,
     NOT_SUPPORTED,
     ConsumerMember,
-    Described,
+    ConsumerMemberState,
+    MemberDescription,
     Owned,
-    State,
 )
+from kcli.client.consumer_metadata import ConsumerMetadata
 from kcli.client.errors import CommitFailed
 from kcli.client.group_coordinator import GroupCoordinator, is_passing
 from kcli.client.group_metadata import GroupMetadata
-from kcli.client.interest import Interest
-from kcli.client.member import Means
+from kcli.client.member import MemberAction
 from kcli.client.membership import LEAVE_WITHIN_S, Owner, Settling
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import TopicPartition
@@ -56,18 +56,18 @@ class ConsumerMembership:
         self,
         config: ConsumerConfig,
         coordinator: GroupCoordinator,
-        interest: Interest,
+        consumer_metadata: ConsumerMetadata,
         owner: Owner,
         wake: Callable[[], object],
-        chance: Random,
+        random: Random,
     ) -> None:
         self._config = config
         self._coordinator = coordinator
-        self._interest = interest
+        self._consumer_metadata = consumer_metadata
         self._owner = owner
         self._wake = wake
         self._loop = asyncio.get_running_loop()
-        id = base64.urlsafe_b64encode(chance.randbytes(16)).decode().rstrip("=")
+        id = base64.urlsafe_b64encode(random.randbytes(16)).decode().rstrip("=")
         self._member = ConsumerMember(id, self._described())
         self._given: Given = {}
         self._news = asyncio.Event()
@@ -77,11 +77,11 @@ class ConsumerMembership:
         self._polled_at = self._loop.time()
         self._failure: KafkaError | None = None
 
-    def _described(self) -> Described:
+    def _described(self) -> MemberDescription:
         config = self._config
-        return Described(
-            self._interest.topics(),
-            self._interest.regex,
+        return MemberDescription(
+            self._consumer_metadata.topics(),
+            self._consumer_metadata.regex,
             config.group_instance_id,
             config.client_rack or None,
             config.group_remote_assignor,
@@ -110,9 +110,9 @@ class ConsumerMembership:
             raise CommitFailed(LEFT_BEHIND)
         return self.metadata()
 
-    def judge(self, code: ErrorCode, asked: GroupMetadata) -> Means:
-        means = COMMIT_MEANINGS.get(code, Means.FATAL)
-        if means is Means.FATAL:
+    def judge(self, code: ErrorCode, asked: GroupMetadata) -> MemberAction:
+        means = COMMIT_MEANINGS.get(code, MemberAction.FATAL)
+        if means is MemberAction.FATAL:
             raise KafkaError(code)
         return means
 
@@ -134,10 +134,10 @@ class ConsumerMembership:
         member = self._member
         if self._failure is not None:
             raise self._failure
-        if not self._interest.is_known:
+        if not self._consumer_metadata.is_known:
             return True
         while True:
-            if member.state is State.LOST:
+            if member.state is ConsumerMemberState.LOST:
                 self._settling.task = None
                 self._given = {}
                 if owned := self._owner.owned():
@@ -148,15 +148,15 @@ class ConsumerMembership:
                 self._beating = self._loop.create_task(self._keep_beating())
             if member.has_news:
                 self._news.set()
-            if member.state is not State.RECONCILING:
+            if member.state is not ConsumerMemberState.RECONCILING:
                 return True
-            by_id = self._interest.names_by_id()
+            by_id = self._consumer_metadata.names_by_id()
             target = {
                 (id, n): TopicPartition(by_id[id], n) for id, n in member.target if id in by_id
             }
             if target.keys() == member.owned:
                 # The rest is of topics whose names are not known yet.
-                self._interest.look()
+                self._consumer_metadata.look()
                 return True
             if not self._is_settled(target):
                 return False
@@ -172,7 +172,7 @@ class ConsumerMembership:
         """Of a topic that was deleted and made anew, the partitions are others."""
         if revoked := [p for key, p in self._given.items() if key not in target]:
             await self._owner.revoke(revoked)
-        if self._member.state is not State.RECONCILING:
+        if self._member.state is not ConsumerMemberState.RECONCILING:
             return
         self._given = target
         self._member.reconciled(target)
@@ -186,7 +186,7 @@ class ConsumerMembership:
         beat_at = self._loop.time()
         while True:
             late_at = self._polled_at + self._config.max_poll_interval_ms / 1000
-            if self._is_polling or self._member.state is State.LOST:
+            if self._is_polling or self._member.state is ConsumerMemberState.LOST:
                 late_at = beat_at
             now = self._loop.time()
             if (wait := min(beat_at, late_at) - now) > 0:
@@ -199,7 +199,7 @@ class ConsumerMembership:
                 if tries == 0:
                     beat_at = self._loop.time()
                 continue
-            if self._member.state is State.LOST:
+            if self._member.state is ConsumerMemberState.LOST:
                 # The reader is to be told before it joins again.
                 self._news.clear()
                 await self._news.wait()
@@ -234,16 +234,16 @@ class ConsumerMembership:
         member.sent(said)
         answer = await self._call(said)
         match member.answered(answer.error_code, said, answer.error_message):
-            case Means.MOVED:
+            case MemberAction.MOVED:
                 self._coordinator.lost(answer.error_code.name)
                 raise KafkaError(ErrorCode.coordinator_not_available)
-            case Means.AGAIN:
+            case MemberAction.AGAIN:
                 raise KafkaError(answer.error_code)
-            case Means.DONE:
+            case MemberAction.DONE:
                 assignment = answer.assignment and _owned(answer.assignment.topic_partitions)
                 member_id = answer.member_id or member.member_id
                 member.heard(said, answer.member_epoch, member_id, assignment)
-        if member.state in (State.RECONCILING, State.LOST):
+        if member.state in (ConsumerMemberState.RECONCILING, ConsumerMemberState.LOST):
             self._wake()
         if member.has_news:
             return 0

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from kcli.client.member import Means
+from kcli.client.member import MemberAction
 from kserver.errors import ErrorCode, KafkaError
 
 CONSUMER_GROUP_HEARTBEAT = 68
@@ -38,34 +38,34 @@ LEAVE = -1
 LEAVE_FOR_A_WHILE = -2
 """Of a static member, whose partitions wait for it until its session ends."""
 
-MEANINGS: dict[ErrorCode, Means] = {
-    ErrorCode.none: Means.DONE,
-    ErrorCode.coordinator_load_in_progress: Means.AGAIN,
-    ErrorCode.coordinator_not_available: Means.MOVED,
-    ErrorCode.not_coordinator: Means.MOVED,
-    ErrorCode.unknown_member_id: Means.UNKNOWN,
-    ErrorCode.fenced_member_epoch: Means.UNKNOWN,
+MEANINGS: dict[ErrorCode, MemberAction] = {
+    ErrorCode.none: MemberAction.DONE,
+    ErrorCode.coordinator_load_in_progress: MemberAction.AGAIN,
+    ErrorCode.coordinator_not_available: MemberAction.MOVED,
+    ErrorCode.not_coordinator: MemberAction.MOVED,
+    ErrorCode.unknown_member_id: MemberAction.UNKNOWN,
+    ErrorCode.fenced_member_epoch: MemberAction.UNKNOWN,
 }
 """Of heartbeats; what is not named is fatal: authorization, GROUP_MAX_SIZE_REACHED,
 UNRELEASED_INSTANCE_ID, UNSUPPORTED_ASSIGNOR, INVALID_REGULAR_EXPRESSION, ..."""
 
-COMMIT_MEANINGS: dict[ErrorCode, Means] = {
-    ErrorCode.none: Means.DONE,
-    ErrorCode.coordinator_load_in_progress: Means.AGAIN,
-    ErrorCode.unknown_topic_or_partition: Means.AGAIN,
-    ErrorCode.unstable_offset_commit: Means.AGAIN,
+COMMIT_MEANINGS: dict[ErrorCode, MemberAction] = {
+    ErrorCode.none: MemberAction.DONE,
+    ErrorCode.coordinator_load_in_progress: MemberAction.AGAIN,
+    ErrorCode.unknown_topic_or_partition: MemberAction.AGAIN,
+    ErrorCode.unstable_offset_commit: MemberAction.AGAIN,
     # The epoch has risen, and the next heartbeat's answer tells to what.
-    ErrorCode.stale_member_epoch: Means.AGAIN,
-    ErrorCode.coordinator_not_available: Means.MOVED,
-    ErrorCode.not_coordinator: Means.MOVED,
-    ErrorCode.request_timed_out: Means.MOVED,
-    ErrorCode.unknown_member_id: Means.UNKNOWN,
-    ErrorCode.fenced_member_epoch: Means.UNKNOWN,
-    ErrorCode.illegal_generation: Means.UNKNOWN,
+    ErrorCode.stale_member_epoch: MemberAction.AGAIN,
+    ErrorCode.coordinator_not_available: MemberAction.MOVED,
+    ErrorCode.not_coordinator: MemberAction.MOVED,
+    ErrorCode.request_timed_out: MemberAction.MOVED,
+    ErrorCode.unknown_member_id: MemberAction.UNKNOWN,
+    ErrorCode.fenced_member_epoch: MemberAction.UNKNOWN,
+    ErrorCode.illegal_generation: MemberAction.UNKNOWN,
 }
 
 
-class State(enum.Enum):
+class ConsumerMemberState(enum.Enum):
     JOINING = enum.auto()
     STABLE = enum.auto()
     RECONCILING = enum.auto()
@@ -73,12 +73,14 @@ class State(enum.Enum):
     LOST = enum.auto()
 
 
-BEFORE: dict[State, frozenset[State]] = {
-    State.JOINING: frozenset({State.LOST}),
-    State.STABLE: frozenset(set(State) - {State.LOST}),
-    State.RECONCILING: frozenset(set(State) - {State.LOST}),
-    State.ACKNOWLEDGING: frozenset({State.RECONCILING}),
-    State.LOST: frozenset(State),
+VALID_PREVIOUS_STATES: dict[ConsumerMemberState, frozenset[ConsumerMemberState]] = {
+    ConsumerMemberState.JOINING: frozenset({ConsumerMemberState.LOST}),
+    ConsumerMemberState.STABLE: frozenset(set(ConsumerMemberState) - {ConsumerMemberState.LOST}),
+    ConsumerMemberState.RECONCILING: frozenset(
+        set(ConsumerMemberState) - {ConsumerMemberState.LOST}
+    ),
+    ConsumerMemberState.ACKNOWLEDGING: frozenset({ConsumerMemberState.RECONCILING}),
+    ConsumerMemberState.LOST: frozenset(ConsumerMemberState),
 }
 """The states from which each may follow."""
 
@@ -87,7 +89,7 @@ NO_REGEX = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class MemberDescription:
     """What a member says about itself; `topics` or `regex` is what it subscribes to."""
 
     topics: tuple[str, ...] = ()
@@ -99,8 +101,8 @@ class Described:
 
 
 class ConsumerMember:
-    def __init__(self, member_id: str, described: Described) -> None:
-        self.state = State.JOINING
+    def __init__(self, member_id: str, described: MemberDescription) -> None:
+        self.state = ConsumerMemberState.JOINING
         self.member_id = member_id
         self.epoch = JOIN
         self.described = described
@@ -113,9 +115,11 @@ class ConsumerMember:
 
     def check(self) -> None:
         """What always holds."""
-        assert (self.epoch > 0) is (self.state not in (State.JOINING, State.LOST))
-        assert self.state is not State.STABLE or self.owned == self.target
-        assert self.state is not State.JOINING or not self.owned
+        assert (self.epoch > 0) is (
+            self.state not in (ConsumerMemberState.JOINING, ConsumerMemberState.LOST)
+        )
+        assert self.state is not ConsumerMemberState.STABLE or self.owned == self.target
+        assert self.state is not ConsumerMemberState.JOINING or not self.owned
 
     @property
     def is_member(self) -> bool:
@@ -124,7 +128,7 @@ class ConsumerMember:
     @property
     def has_news(self) -> bool:
         """Whether a heartbeat should not wait for its time."""
-        return self.state in (State.JOINING, State.ACKNOWLEDGING) or (
+        return self.state in (ConsumerMemberState.JOINING, ConsumerMemberState.ACKNOWLEDGING) or (
             self.is_member and self._changes() != {}
         )
 
@@ -163,8 +167,12 @@ class ConsumerMember:
 
     def sent(self, said: Mapping[str, Any]) -> None:
         """An acknowledgement counts when it is on its way: what is answered may bring more."""
-        if self.state is State.ACKNOWLEDGING and said["member_epoch"] == self.epoch:
-            self._turn(State.STABLE if self.owned == self.target else State.RECONCILING)
+        if self.state is ConsumerMemberState.ACKNOWLEDGING and said["member_epoch"] == self.epoch:
+            self._turn(
+                ConsumerMemberState.STABLE
+                if self.owned == self.target
+                else ConsumerMemberState.RECONCILING
+            )
 
     def unheard(self) -> None:
         """No answer: what the coordinator knows is not known."""
@@ -172,19 +180,21 @@ class ConsumerMember:
 
     # In
 
-    def answered(self, code: ErrorCode, said: Mapping[str, Any], message: str | None) -> Means:
+    def answered(
+        self, code: ErrorCode, said: Mapping[str, Any], message: str | None
+    ) -> MemberAction:
         """KafkaError for what is fatal.  `said` is the request."""
         if said["member_epoch"] != self.epoch:
-            return Means.PAST
-        means = MEANINGS.get(code, Means.FATAL)
+            return MemberAction.PAST
+        means = MEANINGS.get(code, MemberAction.FATAL)
         match means:
-            case Means.FATAL if code is ErrorCode.unsupported_version:
+            case MemberAction.FATAL if code is ErrorCode.unsupported_version:
                 raise KafkaError(code, message or NOT_SUPPORTED)
-            case Means.FATAL:
+            case MemberAction.FATAL:
                 raise KafkaError(code, message or "")
-            case Means.UNKNOWN:
+            case MemberAction.UNKNOWN:
                 self.lose()
-            case Means.AGAIN | Means.MOVED:
+            case MemberAction.AGAIN | MemberAction.MOVED:
                 self.unheard()
         return means
 
@@ -197,12 +207,20 @@ class ConsumerMember:
         self.member_id = member_id
         if assignment is not None:
             self.target = assignment
-        if self.state in (State.JOINING, State.STABLE, State.RECONCILING):
-            self._turn(State.STABLE if self.owned == self.target else State.RECONCILING)
+        if self.state in (
+            ConsumerMemberState.JOINING,
+            ConsumerMemberState.STABLE,
+            ConsumerMemberState.RECONCILING,
+        ):
+            self._turn(
+                ConsumerMemberState.STABLE
+                if self.owned == self.target
+                else ConsumerMemberState.RECONCILING
+            )
 
     # The reader's poll
 
-    def subscribe(self, described: Described) -> None:
+    def subscribe(self, described: MemberDescription) -> None:
         self.described = described
 
     def reconciled(self, owned: Iterable[tuple[UUID, int]]) -> None:
@@ -210,17 +228,17 @@ class ConsumerMember:
         owned = frozenset(owned)
         if owned != self.owned:
             self.owned = owned
-            self._turn(State.ACKNOWLEDGING)
+            self._turn(ConsumerMemberState.ACKNOWLEDGING)
 
     def lose(self) -> None:
         self.epoch = JOIN
         self.owned = self.target = frozenset()
         self.unheard()
-        self._turn(State.LOST)
+        self._turn(ConsumerMemberState.LOST)
 
     def lost_is_told(self) -> None:
-        self._turn(State.JOINING)
+        self._turn(ConsumerMemberState.JOINING)
 
-    def _turn(self, state: State) -> None:
-        assert self.state in BEFORE[state], f"{self.state} to {state}"
+    def _turn(self, state: ConsumerMemberState) -> None:
+        assert self.state in VALID_PREVIOUS_STATES[state], f"{self.state} to {state}"
         self.state = state

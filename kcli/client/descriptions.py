@@ -192,7 +192,7 @@ class ReplicaInLogDirectory(NamedTuple):
     """It is being moved here, and takes the current one's place once it has caught up."""
 
 
-class LogDirectory(NamedTuple):
+class LogDirDescription(NamedTuple):
     path: str
     error: KafkaError | None
     replicas: list[ReplicaInLogDirectory]

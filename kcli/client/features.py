@@ -50,7 +50,7 @@ class FeatureMetadata(NamedTuple):
     epoch: int | None
 
 
-class Features:
+class FeatureAdmin:
     def __init__(self, cluster: Cluster, config: AdminConfig) -> None:
         self._cluster = cluster
         self._config = config

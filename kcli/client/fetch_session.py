@@ -1,4 +1,5 @@
-"""FetchSession: what a broker remembers of our fetches, so that only changes are sent (KIP-227).
+"""FetchSessionHandler: what a broker remembers of our fetches, so that only changes are sent
+(KIP-227).
 
 Pure: values in, values out.
 
@@ -25,7 +26,7 @@ NO_SESSION = 0
 _LAST_EPOCH = 0x7FFFFFFF
 
 
-class Wanted(NamedTuple):
+class FetchPosition(NamedTuple):
     """How one partition is asked for; `topic_id` None asks by name."""
 
     topic_id: UUID | None
@@ -37,23 +38,23 @@ class Wanted(NamedTuple):
 class SessionRequest(NamedTuple):
     session_id: int
     epoch: int
-    partitions: dict[TopicPartition, Wanted]
+    partitions: dict[TopicPartition, FetchPosition]
     forgotten: dict[TopicPartition, UUID | None]
 
 
-class FetchSession:
+class FetchSessionHandler:
     def __init__(self) -> None:
         self._id = NO_SESSION
         self._epoch = INITIAL_EPOCH
-        self._known: dict[TopicPartition, Wanted] = {}
-        self._building: dict[TopicPartition, Wanted] = {}
+        self._known: dict[TopicPartition, FetchPosition] = {}
+        self._building: dict[TopicPartition, FetchPosition] = {}
 
     @property
-    def partitions(self) -> Mapping[TopicPartition, Wanted]:
+    def partitions(self) -> Mapping[TopicPartition, FetchPosition]:
         """What the last request asked for, in full."""
         return self._building
 
-    def build(self, wanted: Mapping[TopicPartition, Wanted]) -> SessionRequest:
+    def build(self, wanted: Mapping[TopicPartition, FetchPosition]) -> SessionRequest:
         self._building = dict(wanted)
         if self._epoch == INITIAL_EPOCH:
             return SessionRequest(self._id, INITIAL_EPOCH, self._building, {})

@@ -1,9 +1,10 @@
 """Fetcher: asks the leaders for what comes next, ahead of what is read.
 
 One task for each broker that leads an assigned partition; it has one fetch out at a time, in a
-fetch session.  An answer's chunks are queued undecoded and the next fetch leaves at once, as long
-as a partition has fewer than `CHUNKS_AHEAD` of them.  One more task keeps metadata and positions:
-it resets those that are missing and checks those that a new leader may have truncated (KIP-320).
+fetch session.  An answer's completed fetches are queued undecoded and the next fetch leaves at
+once, as long as a partition has fewer than `FETCHES_AHEAD` of them.  One more task keeps metadata
+and positions: it resets those that are missing and checks those that a new leader may have
+truncated (KIP-320).
 
 What an error of one partition does: a leader that moved or is not ready is asked again after new
 metadata; an offset out of range is reset by auto.offset.reset; anything else waits in
@@ -20,14 +21,14 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from kcli.client.chunk import Aborted, Chunk
 from kcli.client.cluster import Cluster
+from kcli.client.completed_fetch import AbortedProducer, CompletedFetch
 from kcli.client.config import ConsumerConfig
 from kcli.client.errors import ClientError, LogTruncated, NoOffset
-from kcli.client.fetch_session import FetchSession, SessionRequest, Wanted
+from kcli.client.fetch_session import FetchPosition, FetchSessionHandler, SessionRequest
 from kcli.client.group_descriptions import CommittedOffset
 from kcli.client.offsets import ISOLATIONS, LATEST, READ_COMMITTED, ListedOffset, list_offsets
-from kcli.client.subscription import Assigned, Subscription
+from kcli.client.subscription import Assigned, SubscriptionState
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import BrokerId, OffsetAndEpoch, TopicPartition
 from kserver.wire import versions
@@ -38,7 +39,7 @@ OFFSET_FOR_LEADER_EPOCH = 23
 # Topic ids in place of names from here on (KIP-516).
 FETCH_BY_TOPIC_ID = 13
 # So many undecoded answers may wait for the reader: one to read, one to come.
-CHUNKS_AHEAD = 2
+FETCHES_AHEAD = 2
 
 _SESSION_LOST = frozenset(
     {
@@ -73,13 +74,13 @@ _logger = logging.getLogger(__name__)
 
 
 class _Source:
-    """One broker as a source of chunks."""
+    """One broker as a source of completed fetches."""
 
     __slots__ = ("node", "session", "task", "wake")
 
     def __init__(self, node: BrokerId) -> None:
         self.node = node
-        self.session = FetchSession()
+        self.session = FetchSessionHandler()
         self.wake = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
@@ -91,7 +92,7 @@ class Fetcher:
         self,
         config: ConsumerConfig,
         cluster: Cluster,
-        subscription: Subscription,
+        subscription: SubscriptionState,
         *,
         default_reset: Callable[[], int | None],
         recall: Recall | None = None,
@@ -120,7 +121,7 @@ class Fetcher:
         self.wake()
 
     def wake(self) -> None:
-        """The reader took chunks: there is room."""
+        """The reader took completed fetches: there is room."""
         for source in self._sources.values():
             source.wake.set()
 
@@ -349,15 +350,15 @@ class Fetcher:
                 self._ask_for_metadata()
                 await self._cluster.pause(tries)
 
-    def _wanted(self, node: BrokerId) -> dict[TopicPartition, Wanted]:
+    def _wanted(self, node: BrokerId) -> dict[TopicPartition, FetchPosition]:
         now = self._loop.time()
         wanted = {}
         for state in self._subscription:
-            if not state.is_fetchable(now, CHUNKS_AHEAD):
+            if not state.is_fetchable(now, FETCHES_AHEAD):
                 continue
             known = self._cluster.partition(state.partition)
             if known is not None and known.leader == node:
-                wanted[state.partition] = Wanted(
+                wanted[state.partition] = FetchPosition(
                     self._cluster.topics[state.partition.topic].id,
                     state.fetch_offset,
                     known.leader_epoch,
@@ -365,7 +366,7 @@ class Fetcher:
                 )
         return wanted
 
-    async def _fetch(self, source: _Source, wanted: dict[TopicPartition, Wanted]) -> None:
+    async def _fetch(self, source: _Source, wanted: dict[TopicPartition, FetchPosition]) -> None:
         """One fetch and what comes of it; then the broker is left alone as long as it asks to."""
         # As `wanted` is: while a connection is made, the positions may be set elsewhere.
         generations = {p: self._subscription[p].generation for p in wanted}
@@ -440,12 +441,12 @@ class Fetcher:
             if not p.records:
                 return
             aborted = [
-                Aborted(a.first_offset, a.producer_id)
+                AbortedProducer(a.first_offset, a.producer_id)
                 for a in p.aborted_transactions or ()
                 if self._isolation == READ_COMMITTED
             ]
             try:
-                chunk = Chunk(
+                completed = CompletedFetch(
                     state.partition,
                     state.fetch_offset,
                     p.records,
@@ -455,7 +456,7 @@ class Fetcher:
             except ProtocolError as error:
                 self._fail(state, error)
                 return
-            state.arrived(chunk)
+            state.arrived(completed)
             self.arrived.set()
         elif code in _ASK_AGAIN:
             _logger.debug("fetching %s: %s", state.partition, code.name)
@@ -467,7 +468,7 @@ class Fetcher:
             self._fail(state, KafkaError(code, f"fetching {state.partition}"))
 
     def _out_of_range(self, state: Assigned) -> None:
-        if state.chunks:
+        if state.completed_fetches:
             # What was fetched before is read first; then the same is asked again.
             self._hold_back(state)
             return

@@ -19,14 +19,14 @@ from kcli.client.assignors import Assignor
 from kcli.client.cluster import Cluster
 from kcli.client.commits import Commits, Committer, NoMember
 from kcli.client.config import ConsumerConfig
+from kcli.client.consumer_metadata import ConsumerMetadata, SubscriptionPattern
 from kcli.client.errors import ClientError
 from kcli.client.group_coordinator import GroupCoordinator, is_passing
 from kcli.client.group_descriptions import CommittedOffset
 from kcli.client.group_metadata import GroupMetadata
-from kcli.client.interest import Interest, SubscriptionPattern
 from kcli.client.listener import RebalanceListener
 from kcli.client.membership import GRACE_MS, Membership
-from kcli.client.subscription import Subscription
+from kcli.client.subscription import SubscriptionState
 from kserver.errors import KafkaError, ProtocolError
 from kserver.model import TopicPartition
 
@@ -37,7 +37,7 @@ CLOSE_WITHIN_S = 30.0
 _logger = logging.getLogger(__name__)
 
 
-class Member(Committer, Protocol):
+class GroupMembership(Committer, Protocol):
     """A part in a group, by either protocol."""
 
     def metadata(self) -> GroupMetadata: ...
@@ -51,35 +51,35 @@ class Member(Committer, Protocol):
     async def close(self, reason: str) -> None: ...
 
 
-class Group:
+class ConsumerCoordinator:
     """`reassigned` is called when other partitions are read, `wake` when `poll` has work."""
 
     def __init__(
         self,
         config: ConsumerConfig,
         cluster: Cluster,
-        subscription: Subscription,
+        subscription: SubscriptionState,
         assignors: Sequence[Assignor],
         *,
         reassigned: Callable[[], object],
         wake: Callable[[], object],
-        chance: Random,
+        random: Random,
     ) -> None:
         assert config.group_id is not None
         self._config = config
         self._subscription = subscription
         self._reassigned = reassigned
         self._wake = wake
-        self._chance = chance
+        self._random = random
         self._loop = asyncio.get_running_loop()
         self._coordinator = GroupCoordinator(
             cluster, config.group_id, config.max_poll_interval_ms + GRACE_MS
         )
         self._assignors = assignors
         self.commits = Commits(config, self._coordinator)
-        self._interest = Interest(config, cluster, wake)
+        self._consumer_metadata = ConsumerMetadata(config, cluster, wake)
         self._watching: asyncio.Task[None] | None = None
-        self._member: Member | None = None
+        self._member: GroupMembership | None = None
         self._listener = RebalanceListener()
         self._committing: set[asyncio.Task[None]] = set()
         self._commits_itself = config.enable_auto_commit
@@ -94,7 +94,7 @@ class Group:
         return self._member is not None
 
     def topics(self) -> tuple[str, ...]:
-        return self._interest.topics() if self.is_subscribed else ()
+        return self._consumer_metadata.topics() if self.is_subscribed else ()
 
     def subscribe(
         self,
@@ -108,9 +108,9 @@ class Group:
                 "protocol: group.protocol=consumer does"
             )
         self._listener = listener or RebalanceListener()
-        self._interest.subscribe(names, pattern)
+        self._consumer_metadata.subscribe(names, pattern)
         if self._watching is None:
-            self._watching = self._loop.create_task(self._interest.run())
+            self._watching = self._loop.create_task(self._consumer_metadata.run())
         if self._member is None:
             self._member = self._new_member()
             self.commits.committer = self._member
@@ -121,15 +121,25 @@ class Group:
         """Whether the coordinator shares out (KIP-848)."""
         return self._config.group_protocol.lower() == "consumer"
 
-    def _new_member(self) -> Member:
+    def _new_member(self) -> GroupMembership:
         if self._by_coordinator:
             from kcli.client.consumer_group import ConsumerMembership
 
             return ConsumerMembership(
-                self._config, self._coordinator, self._interest, self, self._wake, self._chance
+                self._config,
+                self._coordinator,
+                self._consumer_metadata,
+                self,
+                self._wake,
+                self._random,
             )
         return Membership(
-            self._config, self._coordinator, self._assignors, self._interest, self, self._wake
+            self._config,
+            self._coordinator,
+            self._assignors,
+            self._consumer_metadata,
+            self,
+            self._wake,
         )
 
     async def unsubscribe(self, reason: str = UNSUBSCRIBED) -> None:
@@ -148,7 +158,7 @@ class Group:
                 self._watching = None
             await member.close(reason)
 
-    async def _give_up_all(self, member: Member) -> None:
+    async def _give_up_all(self, member: GroupMembership) -> None:
         if not (owned := self.owned()):
             return
         try:

@@ -451,7 +451,7 @@ def _passing(results: Iterable[object]) -> KafkaError | None:
 
 
 async def _removed_singly(
-    peer: Peer, new: versions.Shape, group: str, members: Iterable[MemberToRemove]
+    peer: Peer, new: versions.MessageShape, group: str, members: Iterable[MemberToRemove]
 ) -> dict[MemberToRemove, KafkaError | None]:
     """As brokers before 2.4 want it, which know no static members."""
     return {

@@ -21,15 +21,15 @@ from kcli.client.cluster import Cluster
 from kcli.client.config import ProducerConfig
 from kcli.client.group_descriptions import CommittedOffset
 from kcli.client.group_metadata import GroupMetadata
-from kcli.client.lane import Lane, Rules
+from kcli.client.partition_queue import PartitionQueue, Rules
+from kcli.client.transaction_manager import TransactionManager
 from kcli.client.transactions import HandedOver
-from kcli.client.transactor import Transactor
 from kserver.model import TopicPartition
 
 Offsets = Mapping[TopicPartition, CommittedOffset]
 
 
-class Heir:
+class TransactionSuccessor:
     """Open while the `async with` lasts.  Every call takes at most max.block.ms."""
 
     def __init__(self, client: Mapping[str, str]) -> None:
@@ -51,23 +51,25 @@ class Heir:
         self, handed: HandedOver, offsets: Offsets | None = None, group: str = ""
     ) -> None:
         """With these offsets of a group, if there are any."""
-        async with self._taken_over(handed) as transactor:
+        async with self._taken_over(handed) as transaction_manager:
             if offsets:
-                await transactor.send_offsets(offsets, GroupMetadata(group))
-            await transactor.commit()
+                await transaction_manager.send_offsets(offsets, GroupMetadata(group))
+            await transaction_manager.commit()
 
     async def abort(self, handed: HandedOver) -> None:
-        async with self._taken_over(handed) as transactor:
-            await transactor.abort()
+        async with self._taken_over(handed) as transaction_manager:
+            await transaction_manager.abort()
 
     @contextlib.asynccontextmanager
-    async def _taken_over(self, handed: HandedOver) -> AsyncIterator[Transactor]:
+    async def _taken_over(self, handed: HandedOver) -> AsyncIterator[TransactionManager]:
         config = ProducerConfig.of({**self._client, "transactional.id": handed.transactional_id})
-        transactor = Transactor(config, self._cluster, Rules(transactional=True), _NoBatches())
-        transactor.take_over(handed)
-        task = asyncio.create_task(transactor.run())
+        transaction_manager = TransactionManager(
+            config, self._cluster, Rules(transactional=True), _NoBatches()
+        )
+        transaction_manager.take_over(handed)
+        task = asyncio.create_task(transaction_manager.run())
         try:
-            yield transactor
+            yield transaction_manager
         finally:
             task.cancel()
             await asyncio.wait([task])
@@ -78,10 +80,10 @@ class _NoBatches:
 
     async def flush(self) -> None: ...
 
-    async def returned(self, lanes: Iterable[Lane]) -> None: ...
+    async def returned(self, queues: Iterable[PartitionQueue]) -> None: ...
 
     def give_up_unsent(self, error: Exception) -> None: ...
 
     def fail(self, error: Exception) -> None: ...
 
-    def enqueue(self, lane: Lane) -> None: ...
+    def enqueue(self, queue: PartitionQueue) -> None: ...

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from kcli.client.lane import RecordMetadata
+from kcli.client.partition_queue import RecordMetadata
 from kserver.wire.batch import Headers
 
 if TYPE_CHECKING:

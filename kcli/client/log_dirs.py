@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from kcli.client.cluster import Cluster
-from kcli.client.descriptions import LogDirectory, ReplicaInLogDirectory
+from kcli.client.descriptions import LogDirDescription, ReplicaInLogDirectory
 from kcli.client.offsets import left_out
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, TopicPartition
@@ -21,8 +21,8 @@ DESCRIBE_LOG_DIRS = 35
 
 async def describe(
     cluster: Cluster, brokers: Iterable[BrokerId], deadline: float
-) -> dict[BrokerId, list[LogDirectory] | KafkaError]:
-    async def ask(broker: BrokerId) -> list[LogDirectory]:
+) -> dict[BrokerId, list[LogDirDescription] | KafkaError]:
+    async def ask(broker: BrokerId) -> list[LogDirDescription]:
         peer = await cluster.peer(broker)
         new = versions.request(DESCRIBE_LOG_DIRS, peer.version(DESCRIBE_LOG_DIRS))
         answer = await peer.call(new(topics=None))
@@ -30,7 +30,7 @@ async def describe(
         if code != ErrorCode.none:
             raise KafkaError(code)
         return [
-            LogDirectory(
+            LogDirDescription(
                 found.log_dir,
                 None if found.error_code == ErrorCode.none else KafkaError(found.error_code),
                 [
@@ -50,7 +50,7 @@ async def describe(
             for found in answer.results
         ]
 
-    async def ask_again(broker: BrokerId) -> list[LogDirectory] | KafkaError:
+    async def ask_again(broker: BrokerId) -> list[LogDirDescription] | KafkaError:
         try:
             return await cluster.retry("describeLogDirs", deadline, lambda: ask(broker))
         except KafkaError as error:

@@ -31,23 +31,23 @@ SYNC_GROUP = 14
 LEAVE_GROUP = 13
 
 
-class State(enum.Enum):
+class ClassicMemberState(enum.Enum):
     UNJOINED = enum.auto()
     PREPARING = enum.auto()
     COMPLETING = enum.auto()
     STABLE = enum.auto()
 
 
-BEFORE: dict[State, frozenset[State]] = {
-    State.UNJOINED: frozenset(State),
-    State.PREPARING: frozenset(State),
-    State.COMPLETING: frozenset({State.PREPARING}),
-    State.STABLE: frozenset({State.COMPLETING}),
+VALID_PREVIOUS_STATES: dict[ClassicMemberState, frozenset[ClassicMemberState]] = {
+    ClassicMemberState.UNJOINED: frozenset(ClassicMemberState),
+    ClassicMemberState.PREPARING: frozenset(ClassicMemberState),
+    ClassicMemberState.COMPLETING: frozenset({ClassicMemberState.PREPARING}),
+    ClassicMemberState.STABLE: frozenset({ClassicMemberState.COMPLETING}),
 }
 """The states from which each may follow."""
 
 
-class Means(enum.Enum):
+class MemberAction(enum.Enum):
     """What is to be done about an answer."""
 
     DONE = enum.auto()
@@ -69,23 +69,23 @@ class Means(enum.Enum):
 
 
 _COORDINATOR = {
-    ErrorCode.none: Means.DONE,
-    ErrorCode.coordinator_load_in_progress: Means.AGAIN,
-    ErrorCode.coordinator_not_available: Means.MOVED,
-    ErrorCode.not_coordinator: Means.MOVED,
-    ErrorCode.unknown_member_id: Means.UNKNOWN,
-    ErrorCode.illegal_generation: Means.STALE,
-    ErrorCode.rebalance_in_progress: Means.REJOIN,
+    ErrorCode.none: MemberAction.DONE,
+    ErrorCode.coordinator_load_in_progress: MemberAction.AGAIN,
+    ErrorCode.coordinator_not_available: MemberAction.MOVED,
+    ErrorCode.not_coordinator: MemberAction.MOVED,
+    ErrorCode.unknown_member_id: MemberAction.UNKNOWN,
+    ErrorCode.illegal_generation: MemberAction.STALE,
+    ErrorCode.rebalance_in_progress: MemberAction.REJOIN,
 }
-MEANINGS: dict[int, dict[ErrorCode, Means]] = {
-    JOIN_GROUP: _COORDINATOR | {ErrorCode.member_id_required: Means.NEW_ID},
+MEANINGS: dict[int, dict[ErrorCode, MemberAction]] = {
+    JOIN_GROUP: _COORDINATOR | {ErrorCode.member_id_required: MemberAction.NEW_ID},
     SYNC_GROUP: _COORDINATOR,
     HEARTBEAT: _COORDINATOR,
     OFFSET_COMMIT: _COORDINATOR
     | {
-        ErrorCode.request_timed_out: Means.MOVED,
-        ErrorCode.unknown_topic_or_partition: Means.AGAIN,
-        ErrorCode.unstable_offset_commit: Means.AGAIN,
+        ErrorCode.request_timed_out: MemberAction.MOVED,
+        ErrorCode.unknown_topic_or_partition: MemberAction.AGAIN,
+        ErrorCode.unstable_offset_commit: MemberAction.AGAIN,
     },
 }
 """What is not named is fatal: authorization, FENCED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED,
@@ -102,19 +102,19 @@ _OF_IDENTITY = frozenset(
 )
 
 
-class Identity(NamedTuple):
+class Generation(NamedTuple):
     generation: int = NO_GENERATION
     member_id: str = ""
 
 
-class Member:
+class ClassicMemberCore:
     """`rejoin` is why the group is to be joined (again), None where it need not be; `is_lost` that
     what is owned is so no more, until `lost_is_told`.
     """
 
     def __init__(self, instance_id: str | None = None) -> None:
-        self.state = State.UNJOINED
-        self.identity = Identity()
+        self.state = ClassicMemberState.UNJOINED
+        self.identity = Generation()
         self.instance_id = instance_id
         self.rejoin: str | None = ""
         self.is_lost = False
@@ -122,15 +122,18 @@ class Member:
     def check(self) -> None:
         """What always holds."""
         has_generation = self.identity.generation != NO_GENERATION
-        assert has_generation or self.state in (State.UNJOINED, State.PREPARING)
+        assert has_generation or self.state in (
+            ClassicMemberState.UNJOINED,
+            ClassicMemberState.PREPARING,
+        )
         assert not has_generation or self.identity.member_id
-        assert self.state is not State.UNJOINED or not has_generation
-        assert self.state is not State.UNJOINED or self.rejoin is not None
+        assert self.state is not ClassicMemberState.UNJOINED or not has_generation
+        assert self.state is not ClassicMemberState.UNJOINED or self.rejoin is not None
 
     @property
     def beats(self) -> bool:
         """Whether the coordinator is told that it is there."""
-        return self.state in (State.COMPLETING, State.STABLE)
+        return self.state in (ClassicMemberState.COMPLETING, ClassicMemberState.STABLE)
 
     def request_rejoin(self, reason: str) -> None:
         """`reason` is what the coordinator is told (KIP-800)."""
@@ -139,47 +142,49 @@ class Member:
 
     def prepare(self) -> None:
         """It asks to join."""
-        self._turn(State.PREPARING)
+        self._turn(ClassicMemberState.PREPARING)
 
-    def answered(self, api_key: int, code: ErrorCode, asked: Identity) -> Means:
+    def answered(self, api_key: int, code: ErrorCode, asked: Generation) -> MemberAction:
         """Of an answer to what was asked as `asked`; KafkaError for what is fatal."""
         if code in _OF_IDENTITY and asked != self.identity:
-            return Means.PAST
-        means = MEANINGS[api_key].get(code, Means.FATAL)
+            return MemberAction.PAST
+        means = MEANINGS[api_key].get(code, MemberAction.FATAL)
         match means:
-            case Means.FATAL:
+            case MemberAction.FATAL:
                 raise KafkaError(code)
-            case Means.UNKNOWN:
+            case MemberAction.UNKNOWN:
                 self.reset(f"encountered {code.name.upper()}", keep_id=False)
-            case Means.STALE:
+            case MemberAction.STALE:
                 self.reset(f"encountered {code.name.upper()}", keep_id=True)
-            case Means.REJOIN if api_key != HEARTBEAT or self.state is State.STABLE:
+            case MemberAction.REJOIN if (
+                api_key != HEARTBEAT or self.state is ClassicMemberState.STABLE
+            ):
                 self.request_rejoin("group is already rebalancing")
         return means
 
     def given_id(self, member_id: str) -> None:
-        self.identity = Identity(NO_GENERATION, member_id)
+        self.identity = Generation(NO_GENERATION, member_id)
         self.rejoin = f"need to re-join with the given member-id: {member_id}"
 
     def joined(self, generation: int, member_id: str) -> None:
-        self.identity = Identity(generation, member_id)
+        self.identity = Generation(generation, member_id)
         self.rejoin = None
-        self._turn(State.COMPLETING)
+        self._turn(ClassicMemberState.COMPLETING)
 
     def synced(self) -> None:
-        self._turn(State.STABLE)
+        self._turn(ClassicMemberState.STABLE)
 
     def reset(self, reason: str, *, keep_id: bool = False) -> None:
         """No member of this generation any more."""
         if self.identity.generation != NO_GENERATION:
             self.is_lost = True
-        self.identity = Identity(NO_GENERATION, self.identity.member_id if keep_id else "")
+        self.identity = Generation(NO_GENERATION, self.identity.member_id if keep_id else "")
         self.rejoin = reason
-        self._turn(State.UNJOINED)
+        self._turn(ClassicMemberState.UNJOINED)
 
     def lost_is_told(self) -> None:
         self.is_lost = False
 
-    def _turn(self, state: State) -> None:
-        assert self.state in BEFORE[state], f"{self.state} to {state}"
+    def _turn(self, state: ClassicMemberState) -> None:
+        assert self.state in VALID_PREVIOUS_STATES[state], f"{self.state} to {state}"
         self.state = state

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, Protocol
 from kcli.client.assignors import Assignor, cooperates
 from kcli.client.commits import LEFT_BEHIND, REBALANCING
 from kcli.client.config import ConsumerConfig
+from kcli.client.consumer_metadata import ConsumerMetadata
 from kcli.client.errors import CommitFailed, RebalanceInProgress
 from kcli.client.group_coordinator import GroupCoordinator, Line, is_passing
 from kcli.client.group_metadata import GroupMetadata
@@ -35,17 +36,16 @@ from kcli.client.group_protocol import (
     write_assignment,
     write_subscription,
 )
-from kcli.client.interest import Interest
 from kcli.client.member import (
     HEARTBEAT,
     JOIN_GROUP,
     LEAVE_GROUP,
     OFFSET_COMMIT,
     SYNC_GROUP,
-    Identity,
-    Means,
-    Member,
-    State,
+    ClassicMemberCore,
+    ClassicMemberState,
+    Generation,
+    MemberAction,
 )
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import TopicPartition
@@ -103,10 +103,10 @@ class Settling:
         return True
 
 
-class Joined(NamedTuple):
+class JoinedGroup(NamedTuple):
     """What a rebalance has led to."""
 
-    identity: Identity
+    identity: Generation
     assignor: Assignor
     assignment: bytes
 
@@ -119,7 +119,7 @@ class Membership:
         config: ConsumerConfig,
         coordinator: GroupCoordinator,
         assignors: Sequence[Assignor],
-        interest: Interest,
+        consumer_metadata: ConsumerMetadata,
         owner: Owner,
         wake: Callable[[], object],
     ) -> None:
@@ -127,18 +127,18 @@ class Membership:
         self._coordinator = coordinator
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._cooperative = cooperates(assignors)
-        self._interest = interest
+        self._consumer_metadata = consumer_metadata
         self._owner = owner
         self._wake = wake
         self._loop = asyncio.get_running_loop()
-        self._member = Member(config.group_instance_id)
+        self._member = ClassicMemberCore(config.group_instance_id)
         self._topics: tuple[str, ...] = ()
         """What was subscribed to when it joined last."""
         self._group_topics: list[str] = []
         self._shared_out: dict[str, int] | None = None
         """Of a leader: what the whole group subscribes to, and how many partitions that had."""
         self._settling = Settling(owner, wake)
-        self._joining: asyncio.Task[Joined | None] | None = None
+        self._joining: asyncio.Task[JoinedGroup | None] | None = None
         self._beating: asyncio.Task[None] | None = None
         self._has_joined = asyncio.Event()
         self._is_polling = False
@@ -159,16 +159,16 @@ class Membership:
 
     def committing_as(self) -> GroupMetadata:
         match self._member.state:
-            case State.STABLE:
+            case ClassicMemberState.STABLE:
                 return self.metadata()
-            case State.UNJOINED:
+            case ClassicMemberState.UNJOINED:
                 raise CommitFailed(LEFT_BEHIND)
         raise RebalanceInProgress(REBALANCING)
 
-    def judge(self, code: ErrorCode, asked: GroupMetadata) -> Means:
-        identity = Identity(asked.generation_id, asked.member_id)
+    def judge(self, code: ErrorCode, asked: GroupMetadata) -> MemberAction:
+        identity = Generation(asked.generation_id, asked.member_id)
         means = self._member.answered(OFFSET_COMMIT, code, identity)
-        if means in (Means.REJOIN, Means.UNKNOWN, Means.STALE):
+        if means in (MemberAction.REJOIN, MemberAction.UNKNOWN, MemberAction.STALE):
             self._wake()
         return means
 
@@ -198,9 +198,9 @@ class Membership:
                     await self._owner.lose(owned)
                 continue
             if self._joining is None:
-                topics = self._interest.topics()
+                topics = self._consumer_metadata.topics()
                 self._notice_changes(topics)
-                if member.rejoin is None or not self._interest.is_known:
+                if member.rejoin is None or not self._consumer_metadata.is_known:
                     return True
                 if not self._settling.is_done():
                     return self._cooperative
@@ -216,11 +216,11 @@ class Membership:
                 await self._complete(joined)
 
     def _notice_changes(self, topics: tuple[str, ...]) -> None:
-        if self._member.state is not State.STABLE:
+        if self._member.state is not ClassicMemberState.STABLE:
             return
         if topics != self._topics:
             self._member.request_rejoin("subscription has changed")
-        elif self._shared_out not in (None, self._interest.counts(self._group_topics)):
+        elif self._shared_out not in (None, self._consumer_metadata.counts(self._group_topics)):
             self._member.request_rejoin("cached metadata has changed")
 
     async def _gave_back(self, topics: tuple[str, ...]) -> bool:
@@ -234,14 +234,14 @@ class Membership:
     def _start_joining(self, topics: tuple[str, ...]) -> None:
         self._member.prepare()
         self._topics = topics
-        self._interest.unwatch()
+        self._consumer_metadata.unwatch()
         self._shared_out = None
         self._joining = self._loop.create_task(self._join(topics, self._owner.owned()))
         self._joining.add_done_callback(lambda _: self._wake())
         if self._beating is None:
             self._beating = self._loop.create_task(self._keep_beating())
 
-    async def _complete(self, joined: Joined) -> None:
+    async def _complete(self, joined: JoinedGroup) -> None:
         """Take over what the leader has given."""
         partitions = sorted(read_assignment(joined.assignment))
         if not {p.topic for p in partitions} <= set(self._topics):
@@ -264,7 +264,7 @@ class Membership:
 
     async def _join(
         self, topics: tuple[str, ...], owned: tuple[TopicPartition, ...]
-    ) -> Joined | None:
+    ) -> JoinedGroup | None:
         """Until the group is stable with it; None where it was reset meanwhile."""
         tries = 0
         while True:
@@ -275,22 +275,22 @@ class Membership:
                     self._member.reset(f"rebalance failed: {error}"[:255])
                     raise
                 _logger.info("joining group %s: %s", self._coordinator.group_id, error)
-                means, joined = Means.AGAIN, None
+                means, joined = MemberAction.AGAIN, None
             match means:
-                case Means.DONE:
+                case MemberAction.DONE:
                     return joined
-                case Means.PAST | Means.UNKNOWN | Means.STALE:
+                case MemberAction.PAST | MemberAction.UNKNOWN | MemberAction.STALE:
                     return None
-                case Means.MOVED:
+                case MemberAction.MOVED:
                     self._coordinator.lost("it has moved")
-            if means is not Means.NEW_ID:
+            if means is not MemberAction.NEW_ID:
                 tries += 1
                 await self._coordinator.cluster.pause(tries)
             self._member.prepare()
 
     async def _join_once(
         self, topics: tuple[str, ...], owned: tuple[TopicPartition, ...]
-    ) -> tuple[Means, Joined | None]:
+    ) -> tuple[MemberAction, JoinedGroup | None]:
         member, config = self._member, self._config
         asked = member.identity
         reason = (member.rejoin or "")[:255]
@@ -313,9 +313,9 @@ class Membership:
 
         answer = await self._coordinator.call(JOIN_GROUP, build, line=Line.REBALANCE)
         means = member.answered(JOIN_GROUP, answer.error_code, asked)
-        if means is Means.NEW_ID:
+        if means is MemberAction.NEW_ID:
             member.given_id(answer.member_id)
-        if means is not Means.DONE:
+        if means is not MemberAction.DONE:
             return means, None
         kind = getattr(answer, "protocol_type", None) or PROTOCOL_TYPE
         assignor = self._assignors.get(answer.protocol_name or "")
@@ -342,7 +342,9 @@ class Membership:
             )
         )
 
-    async def _sync(self, answer: Any, assignor: Assignor) -> tuple[Means, Joined | None]:
+    async def _sync(
+        self, answer: Any, assignor: Assignor
+    ) -> tuple[MemberAction, JoinedGroup | None]:
         member = self._member
         asked = member.identity
         plan: list[tuple[str, bytes]] = []
@@ -362,12 +364,12 @@ class Membership:
 
         synced = await self._coordinator.call(SYNC_GROUP, build, line=Line.REBALANCE)
         means = member.answered(SYNC_GROUP, synced.error_code, asked)
-        if means is not Means.DONE:
+        if means is not MemberAction.DONE:
             return means, None
-        if member.identity != asked or member.state is not State.COMPLETING:
-            return Means.PAST, None
+        if member.identity != asked or member.state is not ClassicMemberState.COMPLETING:
+            return MemberAction.PAST, None
         member.synced()
-        return means, Joined(asked, assignor, synced.assignment)
+        return means, JoinedGroup(asked, assignor, synced.assignment)
 
     async def _share_out(self, answer: Any, assignor: Assignor) -> list[tuple[str, bytes]]:
         """The leader's part."""
@@ -376,8 +378,8 @@ class Membership:
             for m in answer.members
         }
         self._group_topics = sorted({topic for one in members.values() for topic in one.topics})
-        await self._interest.watch(self._group_topics)
-        counts = self._interest.counts(self._group_topics)
+        await self._consumer_metadata.watch(self._group_topics)
+        counts = self._consumer_metadata.counts(self._group_topics)
         self._shared_out = counts
         if getattr(answer, "skip_assignment", False):
             # A static leader that came back: what was shared out still holds (KIP-814).
@@ -441,12 +443,12 @@ class Membership:
         answer = await self._coordinator.call(HEARTBEAT, build)
         self._heard_at = self._loop.time()
         match member.answered(HEARTBEAT, answer.error_code, asked):
-            case Means.MOVED:
+            case MemberAction.MOVED:
                 self._coordinator.lost(answer.error_code.name)
                 raise KafkaError(ErrorCode.coordinator_not_available)
-            case Means.AGAIN:
+            case MemberAction.AGAIN:
                 raise KafkaError(answer.error_code)
-            case Means.REJOIN | Means.UNKNOWN | Means.STALE:
+            case MemberAction.REJOIN | MemberAction.UNKNOWN | MemberAction.STALE:
                 self._wake()
 
     # Leaving
@@ -457,7 +459,7 @@ class Membership:
         tasks = [task for task in under_way if task is not None]
         for task in tasks:
             task.cancel()
-        # What they may have failed with is of no more interest.
+        # What they may have failed with is of no more metadata.
         await asyncio.gather(*tasks, return_exceptions=True)
         self._joining = self._beating = self._settling.task = None
         await self._leave(reason)

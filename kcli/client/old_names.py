@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias
 _SAME: Mapping[str, str] = MappingProxyType({})
 
 
-class Now(NamedTuple):
+class CurrentName(NamedTuple):
     """Today's keys, and what became of those values that are written otherwise."""
 
     keys: tuple[str, ...]
@@ -31,7 +31,7 @@ class Gone(NamedTuple):
     instead: str
 
 
-Names: TypeAlias = Mapping[str, Now | Gone]
+Names: TypeAlias = Mapping[str, CurrentName | Gone]
 
 _WITHOUT_LIMIT = {"-1": str(2**63 - 1)}
 _JAVA = "org.apache.kafka.common.serialization."
@@ -41,33 +41,35 @@ _ENCODERS = {
 }
 _OF_GROUPS = Gone("groups no longer need ZooKeeper, and neither does this key")
 
-CLIENT_NAMES: Names = {"metadata.broker.list": Now(("bootstrap.servers",))}
+CLIENT_NAMES: Names = {"metadata.broker.list": CurrentName(("bootstrap.servers",))}
 PRODUCER_NAMES: Names = {
     **CLIENT_NAMES,
-    "request.required.acks": Now(("acks",)),
-    "queue.buffering.max.ms": Now(("linger.ms",)),
-    "producer.type": Now(("linger.ms",), {"sync": "0", "async": "5000"}),
-    "compression.codec": Now(("compression.type",), {"0": "none", "1": "gzip", "2": "snappy"}),
+    "request.required.acks": CurrentName(("acks",)),
+    "queue.buffering.max.ms": CurrentName(("linger.ms",)),
+    "producer.type": CurrentName(("linger.ms",), {"sync": "0", "async": "5000"}),
+    "compression.codec": CurrentName(
+        ("compression.type",), {"0": "none", "1": "gzip", "2": "snappy"}
+    ),
     "compressed.topics": Gone("compression.type holds for all topics of a producer"),
-    "message.send.max.retries": Now(("retries",)),
-    "topic.metadata.refresh.interval.ms": Now(("metadata.max.age.ms",), _WITHOUT_LIMIT),
+    "message.send.max.retries": CurrentName(("retries",)),
+    "topic.metadata.refresh.interval.ms": CurrentName(("metadata.max.age.ms",), _WITHOUT_LIMIT),
     "queue.buffering.max.messages": Gone("buffer.memory says how many bytes may wait"),
-    "queue.enqueue.timeout.ms": Now(("max.block.ms",), _WITHOUT_LIMIT),
+    "queue.enqueue.timeout.ms": CurrentName(("max.block.ms",), _WITHOUT_LIMIT),
     "batch.num.messages": Gone("batch.size says how many bytes go together"),
-    "key.serializer.class": Now(("key.serializer",), _ENCODERS),
-    "serializer.class": Now(("value.serializer", "key.serializer"), _ENCODERS),
-    "metadata.fetch.timeout.ms": Now(("max.block.ms",)),
-    "timeout.ms": Now(("request.timeout.ms",)),
+    "key.serializer.class": CurrentName(("key.serializer",), _ENCODERS),
+    "serializer.class": CurrentName(("value.serializer", "key.serializer"), _ENCODERS),
+    "metadata.fetch.timeout.ms": CurrentName(("max.block.ms",)),
+    "timeout.ms": CurrentName(("request.timeout.ms",)),
     "block.on.buffer.full": Gone("max.block.ms says how long send may wait for memory"),
 }
 CONSUMER_NAMES: Names = {
     **CLIENT_NAMES,
-    "auto.commit.enable": Now(("enable.auto.commit",)),
-    "fetch.message.max.bytes": Now(("max.partition.fetch.bytes",)),
-    "fetch.wait.max.ms": Now(("fetch.max.wait.ms",)),
-    "refresh.leader.backoff.ms": Now(("retry.backoff.ms",)),
-    "socket.receive.buffer.bytes": Now(("receive.buffer.bytes",)),
-    "socket.timeout.ms": Now(("request.timeout.ms",)),
+    "auto.commit.enable": CurrentName(("enable.auto.commit",)),
+    "fetch.message.max.bytes": CurrentName(("max.partition.fetch.bytes",)),
+    "fetch.wait.max.ms": CurrentName(("fetch.max.wait.ms",)),
+    "refresh.leader.backoff.ms": CurrentName(("retry.backoff.ms",)),
+    "socket.receive.buffer.bytes": CurrentName(("receive.buffer.bytes",)),
+    "socket.timeout.ms": CurrentName(("request.timeout.ms",)),
     "consumer.timeout.ms": Gone("poll has a timeout of its own"),
     "queued.max.message.chunks": Gone("fetch.max.bytes says how much is fetched ahead"),
     "num.consumer.fetchers": Gone("each broker that is read from has a fetcher"),

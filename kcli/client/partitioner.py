@@ -60,7 +60,7 @@ class Partitioner(Protocol):
     ) -> int | None: ...
 
 
-class RoundRobin:
+class RoundRobinPartitioner:
     """One after the other, whatever the key."""
 
     def __init__(self) -> None:
@@ -87,6 +87,6 @@ DEFAULT = frozenset(
 )
 """What older configurations name to have what is done without any."""
 PARTITIONERS: Mapping[str, Partitioner | type[Partitioner]] = {
-    f"{PACKAGE}RoundRobinPartitioner": RoundRobin,
+    f"{PACKAGE}RoundRobinPartitioner": RoundRobinPartitioner,
     f"{PACKAGE}UniformStickyPartitioner": sticky,
 }

@@ -27,7 +27,7 @@ _PARTITION = struct.Struct(">ii")
 _INDEX = struct.Struct(">i")
 
 
-class Part(NamedTuple):
+class PartitionProduceData(NamedTuple):
     """One partition's batch; `topic` is the topic's name, from v13 on its id."""
 
     topic: str | UUID
@@ -49,14 +49,14 @@ class Produced(NamedTuple):
 
 def request_body(
     version: int,
-    parts: Sequence[Part],
+    parts: Sequence[PartitionProduceData],
     *,
     acks: int,
     timeout_ms: int,
     transactional_id: str | None = None,
 ) -> list[bytes]:
     """The pieces of a request's body, the batches' records among them uncopied."""
-    topics: dict[str | UUID, list[Part]] = {}
+    topics: dict[str | UUID, list[PartitionProduceData]] = {}
     for part in parts:
         topics.setdefault(part.topic, []).append(part)
     flexible = version >= FIRST_FLEXIBLE

@@ -37,9 +37,9 @@ import asyncio
 import contextlib
 import functools
 import logging
-import random
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from random import Random
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -48,14 +48,14 @@ from kcli.client.config import ProducerConfig
 from kcli.client.errors import ClientError, IllegalTransactionState
 from kcli.client.group_descriptions import CommittedOffset
 from kcli.client.group_metadata import GroupMetadata
-from kcli.client.intake import Intake, Plugins
 from kcli.client.interceptors import ProducerInterceptor, ProducerRecord
-from kcli.client.lane import Delivered, OnBatch, OnDelivery, RecordMetadata
+from kcli.client.partition_queue import Delivered, OnBatch, OnDelivery, RecordMetadata
 from kcli.client.partitioner import Partitioner
+from kcli.client.record_appender import Plugins, RecordAppender
 from kcli.client.sender import Sender
 from kcli.client.serialization import Serializer
+from kcli.client.transaction_manager import TransactionManager
 from kcli.client.transactions import HandedOver
-from kcli.client.transactor import Transactor
 from kserver.errors import KafkaError
 from kserver.model import Offset, TopicPartition
 from kserver.wire.batch import EncodedRecords, Headers
@@ -95,7 +95,7 @@ class Offer(Protocol):
 
 
 class Producer:
-    """Between `start` and `close`.  `now_ms` stamps records, `chance` spreads those without keys.
+    """Between `start` and `close`.  `now_ms` stamps records, `random` spreads those without keys.
 
     `on_batch` is called with each batch's outcome (Delivered), after the futures of its records.
     What is given here goes before what settings name: key.serializer, partitioner.class and so on.
@@ -111,7 +111,7 @@ class Producer:
         interceptors: Sequence[ProducerInterceptor] = (),
         on_batch: OnBatch | None = None,
         now_ms: Callable[[], int] = wall_clock_ms,
-        chance: random.Random | None = None,
+        random: Random | None = None,
     ) -> None:
         config = ProducerConfig.taken(config)
         self._config = config
@@ -122,11 +122,11 @@ class Producer:
             partitioner=partitioner,
             interceptors=interceptors,
         )
-        self._intake: Intake | None = None
-        self._chance = chance or random.Random()
+        self._appender: RecordAppender | None = None
+        self._random = random or Random()
         self._now_ms = now_ms
         self._on_batch = on_batch
-        self.cluster = Cluster(config, chance=self._chance)
+        self.cluster = Cluster(config, random=self._random)
         self._sender: Sender | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -136,14 +136,14 @@ class Producer:
             self._config,
             self.cluster,
             now_ms=self._now_ms,
-            chance=self._chance,
+            random=self._random,
             on_batch=self._on_batch,
             ignore_keys=(
                 self._config.partitioner_ignore_keys or self._plugins.partitioner is not None
             ),
         )
         if self._plugins:
-            self._intake = Intake(self._sender.accumulator, self._plugins)
+            self._appender = RecordAppender(self._sender.accumulator, self._plugins)
         self._task = asyncio.create_task(self._sender.run())
 
     async def close(self, timeout_ms: int | None = None) -> None:
@@ -156,8 +156,8 @@ class Producer:
         sender, task, self._sender, self._task = self._sender, self._task, None, None
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
-                if sender.transactor is not None:
-                    await sender.transactor.end()
+                if sender.transaction_manager is not None:
+                    await sender.transaction_manager.end()
                 await sender.flush()
         except (TimeoutError, ClientError, KafkaError) as error:
             _logger.debug("closed before all was done: %s", error)
@@ -187,8 +187,12 @@ class Producer:
         never be sent.
         """
         sender = self._running()
-        offer = sender.accumulator.offer if self._intake is None else self._intake.offer
-        return offer if sender.transactor is None else _in_transaction(sender.transactor, offer)
+        offer = sender.accumulator.offer if self._appender is None else self._appender.offer
+        return (
+            offer
+            if sender.transaction_manager is None
+            else _in_transaction(sender.transaction_manager, offer)
+        )
 
     def try_send_all(self, topic: str, values: Sequence[Any], timestamp: int | None = None) -> int:
         """As `try_send` for each of many values, without keys, in a tenth of its time.
@@ -196,12 +200,12 @@ class Producer:
         How many were taken, from the first on; `ready` waits for room for the rest.
         """
         sender = self._running()
-        if sender.transactor is not None:
-            sender.transactor.expect_open()
-        if self._intake is None:
+        if sender.transaction_manager is not None:
+            sender.transaction_manager.expect_open()
+        if self._appender is None:
             return sender.accumulator.offer_all(topic, values, timestamp)
         for taken, value in enumerate(values):
-            if not self._intake.offer(topic, value, timestamp=timestamp):
+            if not self._appender.offer(topic, value, timestamp=timestamp):
                 return taken
         return len(values)
 
@@ -210,8 +214,8 @@ class Producer:
         one.  Interceptors, serializers and partitioners do not see them: `has_plugins`.
         """
         sender = self._running()
-        if sender.transactor is not None:
-            sender.transactor.expect_open()
+        if sender.transaction_manager is not None:
+            sender.transaction_manager.expect_open()
         return sender.accumulator.offer_encoded(TopicPartition(topic, partition), records)
 
     @property
@@ -248,13 +252,15 @@ class Producer:
         sender = self._running()
         outcome: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         on_delivery = functools.partial(_settle, outcome)
-        if sender.transactor is not None or self._intake is not None:
+        if sender.transaction_manager is not None or self._appender is not None:
             record = ProducerRecord(topic, value, key, partition, timestamp, headers)
-            if sender.transactor is not None:
+            if sender.transaction_manager is not None:
                 on_delivery = functools.partial(_settle_in_transaction, outcome)
-                await self._send_in_transaction(sender, sender.transactor, record, on_delivery)
-            elif self._intake is not None:
-                await self._send(sender, self._intake, record, on_delivery)
+                await self._send_in_transaction(
+                    sender, sender.transaction_manager, record, on_delivery
+                )
+            elif self._appender is not None:
+                await self._send(sender, self._appender, record, on_delivery)
             return outcome
         deadline: float | None = None
         while not sender.accumulator.offer(
@@ -266,18 +272,22 @@ class Producer:
         return outcome
 
     async def _send(
-        self, sender: Sender, intake: Intake, record: ProducerRecord, on_delivery: OnDelivery
+        self,
+        sender: Sender,
+        appender: RecordAppender,
+        record: ProducerRecord,
+        on_delivery: OnDelivery,
     ) -> None:
-        record = intake.prepare(record)
+        record = appender.prepare(record)
         deadline = self.cluster.deadline(self._config.max_block_ms)
-        while not intake.take(record, on_delivery):
-            with intake.interceptors.telling(record):
+        while not appender.take(record, on_delivery):
+            with appender.interceptors.telling(record):
                 await sender.ready(record.topic, deadline)
 
     async def _send_in_transaction(
         self,
         sender: Sender,
-        transactor: Transactor,
+        transaction_manager: TransactionManager,
         record: ProducerRecord,
         on_delivery: OnDelivery,
     ) -> None:
@@ -290,7 +300,7 @@ class Producer:
         except IllegalTransactionState:
             raise
         except (ClientError, KafkaError) as error:
-            transactor.batch_failed(error)
+            transaction_manager.batch_failed(error)
             raise
 
     async def flush(self) -> None:
@@ -303,7 +313,7 @@ class Producer:
         deadline = self.cluster.deadline(self._config.max_block_ms)
         while not sender.accumulator.knows(topic):
             await sender.ready(topic, deadline)
-        return len(sender.accumulator.lanes(topic))
+        return len(sender.accumulator.queues(topic))
 
     # Transactions
 
@@ -314,11 +324,11 @@ class Producer:
         Like commit and abort TimedOut after max.block.ms: then call it again.  KafkaError where it
         is refused but may be called again, as without the right to the id.
         """
-        await self._transactor().initialize()
+        await self._transaction_manager().initialize()
 
     async def begin_transaction(self) -> None:
         """What is sent from here on belongs together."""
-        self._transactor().begin()
+        self._transaction_manager().begin()
 
     async def send_offsets_to_transaction(
         self,
@@ -335,21 +345,21 @@ class Producer:
             for partition, offset in offsets.items()
         }
         member = GroupMetadata(group) if isinstance(group, str) else group
-        await self._transactor().send_offsets(notes, member)
+        await self._transaction_manager().send_offsets(notes, member)
 
     async def commit_transaction(self) -> None:
         """Deliver what was sent, and make it visible.  TransactionFailed when any of it failed."""
-        await self._transactor().commit()
+        await self._transaction_manager().commit()
 
     async def abort_transaction(self) -> None:
         """Nothing of what was sent since begin_transaction counts; what was not sent yet fails."""
-        await self._transactor().abort()
+        await self._transaction_manager().abort()
 
     async def hand_over_transaction(self) -> HandedOver:
         """Deliver what was sent, and leave it to an Heir (handover) to end the transaction, from
         anywhere; this producer can only be closed.  TransactionFailed when any of it failed.
         """
-        return await self._transactor().hand_over()
+        return await self._transaction_manager().hand_over()
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
@@ -359,15 +369,15 @@ class Producer:
             yield
             await self.commit_transaction()
         except BaseException:
-            if self._transactor().core.is_open:
+            if self._transaction_manager().core.is_open:
                 await self.abort_transaction()
             raise
 
-    def _transactor(self) -> Transactor:
-        transactor = self._running().transactor
-        if transactor is None:
+    def _transaction_manager(self) -> TransactionManager:
+        transaction_manager = self._running().transaction_manager
+        if transaction_manager is None:
             raise IllegalTransactionState("this producer has no transactional.id")
-        return transactor
+        return transaction_manager
 
     def _running(self) -> Sender:
         if self._sender is None:
@@ -375,11 +385,11 @@ class Producer:
         return self._sender
 
 
-def _in_transaction(transactor: Transactor, offer: Offer) -> Offer:
+def _in_transaction(transaction_manager: TransactionManager, offer: Offer) -> Offer:
     """Only while a transaction is open."""
 
     def offer_in_transaction(*values: Any, **named: Any) -> bool:
-        transactor.expect_open()
+        transaction_manager.expect_open()
         return offer(*values, **named)
 
     return offer_in_transaction

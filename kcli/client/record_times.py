@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from kcli.client.chunk import Chunk
 from kcli.client.cluster import Cluster
+from kcli.client.completed_fetch import CompletedFetch
 from kcli.client.offsets import READ_UNCOMMITTED, of_leaders
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, Offset, TopicPartition
@@ -102,7 +102,7 @@ async def _fetch(
 
 
 def _first_time(partition: TopicPartition, offset: Offset, data: bytes) -> int | None:
-    batch = Chunk(partition, offset, data).take(1)
+    batch = CompletedFetch(partition, offset, data).take(1)
     if batch is None or batch.rows[0][1] < 0:
         return None
     return batch.rows[0][1]

@@ -1,10 +1,10 @@
 """Sender: takes the accumulator's batches to their leaders, and settles what comes of them.
 
 Whatever may let more be sent (a batch begins or fills, a linger ends, an answer comes, metadata
-names a leader) puts a lane into the outlet of its leader.
+names a leader) puts a queue into the broker sender of its leader.
 
-Tasks: one for each outlet, one that keeps metadata, one that fetches the producer id.  Timers: the
-oldest linger, the oldest delivery timeout, and the end of each failed lane's pause.
+Tasks: one for each broker sender, one that keeps metadata, one that fetches the producer id.
+Timers: the oldest linger, the oldest delivery timeout, and the end of each failed queue's pause.
 
 What an error does to a batch is said in `verdict.py`.
 """
@@ -19,15 +19,15 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from random import Random
 
-from kcli.client.accumulator import Accumulator, Limits
+from kcli.client.accumulator import Accumulator, AccumulatorLimits
+from kcli.client.broker_sender import BrokerSender, Encoder
 from kcli.client.cluster import Cluster
 from kcli.client.config import ProducerConfig
 from kcli.client.errors import ClientError, TimedOut, TransactionAborted
 from kcli.client.identity import fetch_producer_id
-from kcli.client.lane import Batch, Delivered, Lane, OnBatch, Rules
-from kcli.client.outlet import Encoder, Outlet
+from kcli.client.partition_queue import Delivered, OnBatch, PartitionQueue, ProducerBatch, Rules
 from kcli.client.produce import Produced
-from kcli.client.transactor import CONCURRENT_PAUSE, Transactor
+from kcli.client.transaction_manager import CONCURRENT_PAUSE, TransactionManager
 from kcli.client.verdict import DOUBTFUL, NOT_LEADER, Verdict, judge
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import BrokerId, Offset
@@ -44,7 +44,7 @@ class Sender:
         cluster: Cluster,
         *,
         now_ms: Callable[[], int],
-        chance: Random,
+        random: Random,
         on_batch: OnBatch | None = None,
         ignore_keys: bool = False,
     ) -> None:
@@ -59,7 +59,7 @@ class Sender:
             transactional=config.transactional_id is not None,
         )
         self.accumulator = Accumulator(
-            Limits(
+            AccumulatorLimits(
                 batch_size=config.batch_size,
                 buffer_memory=config.buffer_memory,
                 max_request_size=config.max_request_size,
@@ -70,14 +70,14 @@ class Sender:
             self._rules,
             now=self._loop.time,
             now_ms=now_ms,
-            chance=chance,
+            random=random,
             on_open=self._opened,
             on_full=self.enqueue,
             on_stamp=self._stamped,
         )
         self._encoder = Encoder(config)
-        self._outlets: dict[BrokerId, Outlet] = {}
-        self._lingering: deque[tuple[float, Batch]] = deque()
+        self._broker_senders: dict[BrokerId, BrokerSender] = {}
+        self._lingering: deque[tuple[float, ProducerBatch]] = deque()
         self._linger_timer: asyncio.TimerHandle | None = None
         self._expiry_timer: asyncio.TimerHandle | None = None
         self._stale = asyncio.Event()
@@ -87,8 +87,10 @@ class Sender:
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._tasks: asyncio.TaskGroup | None = None
         self._fatal: Exception | None = None
-        self.transactor = (
-            Transactor(config, cluster, self._rules, self) if self._rules.transactional else None
+        self.transaction_manager = (
+            TransactionManager(config, cluster, self._rules, self)
+            if self._rules.transactional
+            else None
         )
 
     # For the producer
@@ -98,13 +100,13 @@ class Sender:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 tasks.create_task(self._keep_metadata())
-                if self.transactor is not None:
-                    tasks.create_task(self.transactor.run())
+                if self.transaction_manager is not None:
+                    tasks.create_task(self.transaction_manager.run())
                 elif self._config.enable_idempotence:
                     self._id_needed.set()
                     tasks.create_task(self._keep_producer_id())
-                for outlet in self._outlets.values():
-                    tasks.create_task(outlet.run())
+                for broker_sender in self._broker_senders.values():
+                    tasks.create_task(broker_sender.run())
         except ExceptionGroup as bugs:
             self.fail(ClientError(f"the producer failed: {bugs.exceptions[0]!r}"))
             raise
@@ -133,8 +135,8 @@ class Sender:
                     # Time for what is offered to go out: a caller may never wait otherwise.
                     await asyncio.sleep(0)
                 else:
-                    for lane in accumulator.due_all():
-                        self.enqueue(lane)
+                    for queue in accumulator.due_all():
+                        self.enqueue(queue)
                     await self._change()
         except TimeoutError as error:
             limit_ms = config.max_block_ms
@@ -148,8 +150,8 @@ class Sender:
 
     async def flush(self) -> None:
         """Send all that waits, and wait until every batch begun before now has its outcome."""
-        for lane in self.accumulator.due_all():
-            self.enqueue(lane)
+        for queue in self.accumulator.due_all():
+            self.enqueue(queue)
         outcomes = []
         for batch in self.accumulator.incomplete:
             outcome: asyncio.Future[None] = self._loop.create_future()
@@ -158,8 +160,8 @@ class Sender:
         if outcomes:
             await asyncio.wait(outcomes)
         if self._config.required_acks == 0:
-            for outlet in list(self._outlets.values()):
-                await outlet.drained()
+            for broker_sender in list(self._broker_senders.values()):
+                await broker_sender.drained()
 
     def fail(self, error: Exception) -> None:
         """Every record that waits fails with `error`, and so does all that is offered later; with
@@ -169,36 +171,36 @@ class Sender:
         self._give_up(list(self.accumulator.incomplete), error)
         self._wake_waiters()
 
-    def _give_up(self, batches: list[Batch], error: Exception) -> None:
+    def _give_up(self, batches: list[ProducerBatch], error: Exception) -> None:
         for batch in batches:
             # In a transaction the first that fails takes others with it.
             if not batch.finished:
                 self.accumulator.give_up(batch)
                 self._finish(batch, error, -1, -1)
 
-    # For the transactor
+    # For the transaction manager
 
     def give_up_unsent(self, error: Exception) -> None:
         """All that waits fails; what is in flight still gets its answer, but no further try."""
-        waiting = [b for b in self.accumulator.incomplete if b not in b.lane.in_flight]
+        waiting = [b for b in self.accumulator.incomplete if b not in b.queue.in_flight]
         self._give_up(waiting, error)
 
-    async def returned(self, lanes: Iterable[Lane]) -> None:
-        """Back when nothing of these lanes is in flight."""
-        while any(lane.in_flight for lane in lanes):
+    async def returned(self, queues: Iterable[PartitionQueue]) -> None:
+        """Back when nothing of these queues is in flight."""
+        while any(queue.in_flight for queue in queues):
             await self._change()
 
     # What the accumulator tells
 
-    def _opened(self, batch: Batch) -> None:
+    def _opened(self, batch: ProducerBatch) -> None:
         if self._fatal is not None:
             self._loop.call_soon(self.fail, self._fatal)
             return
-        if self.transactor is not None:
-            self.transactor.join(batch.lane)
+        if self.transaction_manager is not None:
+            self.transaction_manager.join(batch.queue)
         if self._linger == 0:
-            batch.lane.due = True
-            self.enqueue(batch.lane)
+            batch.queue.due = True
+            self.enqueue(batch.queue)
         else:
             self._lingering.append((batch.created_at + self._linger, batch))
             if self._linger_timer is None:
@@ -209,18 +211,20 @@ class Sender:
     def _stamped(self) -> None:
         self._loop.call_soon(setattr, self.accumulator, "stamp_ms", 0)
 
-    def enqueue(self, lane: Lane) -> None:
-        """The lane may have something to send."""
-        if lane.queued:
+    def enqueue(self, queue: PartitionQueue) -> None:
+        """The queue may have something to send."""
+        if queue.queued:
             return
-        if lane.leader is None:
+        if queue.leader is None:
             self._stale.set()
             return
-        outlet = self._outlets.get(lane.leader) or self._open_outlet(lane.leader)
-        outlet.add(lane)
+        broker_sender = self._broker_senders.get(queue.leader) or self._open_broker_sender(
+            queue.leader
+        )
+        broker_sender.add(queue)
 
-    def _open_outlet(self, node: BrokerId) -> Outlet:
-        outlet = self._outlets[node] = Outlet(
+    def _open_broker_sender(self, node: BrokerId) -> BrokerSender:
+        broker_sender = self._broker_senders[node] = BrokerSender(
             node,
             self._config,
             self._cluster,
@@ -230,8 +234,8 @@ class Sender:
             self,
         )
         if self._tasks is not None:
-            self._tasks.create_task(outlet.run())
-        return outlet
+            self._tasks.create_task(broker_sender.run())
+        return broker_sender
 
     # Timers
 
@@ -245,7 +249,7 @@ class Sender:
         while self._lingering and self._lingering[0][0] <= now:
             _, batch = self._lingering.popleft()
             if self.accumulator.due(batch):
-                self.enqueue(batch.lane)
+                self.enqueue(batch.queue)
         self._set_linger_timer()
 
     def _set_expiry_timer(self) -> None:
@@ -262,45 +266,45 @@ class Sender:
             if batch.created_at > born_before:
                 break
             error = TimedOut(
-                f"Expiring {len(batch.records)} record(s) for {batch.lane.partition}:{limit_ms} ms"
+                f"Expiring {len(batch.records)} record(s) for {batch.queue.partition}:{limit_ms} ms"
                 " has passed since batch creation"
             )
             self._give_up([batch], error)
         self._set_expiry_timer()
 
-    # What the outlets tell
+    # What the broker senders tell
 
-    def settle(self, batch: Batch, produced: Produced) -> None:
-        lane, error, was_finished = batch.lane, produced.error, batch.finished
+    def settle(self, batch: ProducerBatch, produced: Produced) -> None:
+        queue, error, was_finished = batch.queue, produced.error, batch.finished
         verdict = judge(
             error,
             batch,
             retries=self._config.retries,
-            transactional=self.transactor is not None,
+            transactional=self.transaction_manager is not None,
         )
         if verdict is Verdict.DELIVERED:
-            for known in lane.answered(batch, appended=True):
+            for known in queue.answered(batch, appended=True):
                 self._finish(known, None, -1, -1)
             if not was_finished:
                 offset = produced.offset if error == ErrorCode.none else -1
                 self._finish(batch, None, offset, produced.append_time)
         elif was_finished:
-            lane.answered(batch, appended=None if error in DOUBTFUL else False)
+            queue.answered(batch, appended=None if error in DOUBTFUL else False)
         elif verdict is Verdict.SPLIT:
             self.accumulator.split(batch)
         elif verdict is Verdict.FAILED:
             self.fail_batch(batch, _refusal(produced))
-        elif self.transactor is not None and not self.transactor.core.is_sending:
+        elif self.transaction_manager is not None and not self.transaction_manager.core.is_sending:
             self.fail_batch(batch, TransactionAborted("its transaction failed or is aborted"))
         else:
             self._retry(batch, verdict, error)
         if was_finished:
             self.accumulator.free(batch)
             self._wake_waiters()
-        if self.transactor is not None and lane.lost:
-            self.transactor.batch_failed(_refusal(produced))
-        if lane.waiting or lane.due:
-            self.enqueue(lane)
+        if self.transaction_manager is not None and queue.lost:
+            self.transaction_manager.batch_failed(_refusal(produced))
+        if queue.waiting or queue.due:
+            self.enqueue(queue)
 
     def metadata_is_stale(self) -> None:
         self._stale.set()
@@ -308,8 +312,8 @@ class Sender:
     def need_producer_id(self) -> None:
         self._id_needed.set()
 
-    def _retry(self, batch: Batch, verdict: Verdict, error: ErrorCode) -> None:
-        lane = batch.lane
+    def _retry(self, batch: ProducerBatch, verdict: Verdict, error: ErrorCode) -> None:
+        queue = batch.queue
         if error in NOT_LEADER:
             self._stale.set()
         pause = self._cluster.backoff(batch.attempts + 1)
@@ -317,31 +321,31 @@ class Sender:
             pause = min(pause, CONCURRENT_PAUSE)
         not_before = self._loop.time() + pause
         if verdict is Verdict.OUT_OF_ORDER:
-            lane.out_of_order(batch, not_before)
+            queue.out_of_order(batch, not_before)
         elif verdict is Verdict.NEW_EPOCH:
-            lane.broken = True
-            lane.put_back(batch, not_before, doubtful=False)
+            queue.broken = True
+            queue.put_back(batch, not_before, doubtful=False)
         else:
-            lane.put_back(batch, not_before, doubtful=batch.doubtful or error in DOUBTFUL)
-        self._loop.call_later(pause, self._resume, lane)
+            queue.put_back(batch, not_before, doubtful=batch.doubtful or error in DOUBTFUL)
+        self._loop.call_later(pause, self._resume, queue)
 
-    def _resume(self, lane: Lane) -> None:
+    def _resume(self, queue: PartitionQueue) -> None:
         """The pause after a failure is over, unless another failure made it longer."""
         # A timer may fire a clock tick early.
-        if lane.not_before <= self._loop.time() + 0.001:
-            lane.not_before = 0.0
-            self.enqueue(lane)
+        if queue.not_before <= self._loop.time() + 0.001:
+            queue.not_before = 0.0
+            self.enqueue(queue)
 
-    def fail_batch(self, batch: Batch, error: Exception) -> None:
-        batch.lane.answered(batch, appended=False)
+    def fail_batch(self, batch: ProducerBatch, error: Exception) -> None:
+        batch.queue.answered(batch, appended=False)
         if not batch.finished:
             self._finish(batch, error, -1, -1)
 
     def _finish(
-        self, batch: Batch, error: Exception | None, offset: Offset, append_time: int
+        self, batch: ProducerBatch, error: Exception | None, offset: Offset, append_time: int
     ) -> None:
         """Free the memory, then tell the outcome."""
-        lane = batch.lane
+        queue = batch.queue
         self.accumulator.finish(batch)
         # Or its records would stay in memory until the linger that it no longer needs is over.
         while self._lingering and self._lingering[0][1].finished:
@@ -349,13 +353,13 @@ class Sender:
         for tell, outcome, metadata in batch.deliver(error, offset, append_time):
             self._call(tell, outcome, metadata)
         if self._on_batch is not None:
-            topic, partition = lane.partition
+            topic, partition = queue.partition
             delivered = Delivered(topic, partition, offset, append_time, batch.records, error)
             self._call(self._on_batch, delivered)
         for told in batch.on_finish:
             told()
-        if error is not None and self.transactor is not None:
-            self.transactor.batch_failed(error)
+        if error is not None and self.transaction_manager is not None:
+            self.transaction_manager.batch_failed(error)
         if self._waiters:
             self._wake_waiters()
 
@@ -410,7 +414,7 @@ class Sender:
                 await self._stale.wait()
 
     def _learn(self, refused: dict[str, KafkaError]) -> bool:
-        """Take what the cluster knows now into the lanes; whether nothing needed is missing."""
+        """Take what the cluster knows now into the queues; whether nothing needed is missing."""
         complete = True
         accumulator = self.accumulator
         for name in (*accumulator.topics(), *self._wanted):
@@ -421,11 +425,11 @@ class Sender:
                     self._wanted[name] = refused.get(name)
                 continue
             accumulator.grow(name, len(topic.partitions))
-            for lane, partition in zip(accumulator.lanes(name), topic.partitions, strict=False):
-                lane.lead(partition.leader)
-                if lane.waiting or lane.due:
-                    complete = complete and lane.leader is not None
-                    self.enqueue(lane)
+            for queue, partition in zip(accumulator.queues(name), topic.partitions, strict=False):
+                queue.lead(partition.leader)
+                if queue.waiting or queue.due:
+                    complete = complete and queue.leader is not None
+                    self.enqueue(queue)
             self._wanted.pop(name, None)
         self._wake_waiters()
         return complete
@@ -441,8 +445,8 @@ class Sender:
                 return
             self._id_needed.clear()
             self._rules.producer_id, self._rules.producer_epoch = identity
-            for outlet in self._outlets.values():
-                outlet.schedule()
+            for broker_sender in self._broker_senders.values():
+                broker_sender.schedule()
 
 
 def _settle(future: asyncio.Future[None]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 from kcli.client.old_names import CLIENT_NAMES, Names, modern
-from kserver.config.setting import Check, settings_of
+from kserver.config.setting import SettingCheck, settings_of
 
 _logger = logging.getLogger(__name__)
 
@@ -75,10 +75,10 @@ def _unknown(key: str, known: list[str]) -> str:
     return f"{key} is not a known setting" + (f"; did you mean {near[0]}?" if near else "")
 
 
-def any_case_of(*allowed: str) -> Check:
+def any_case_of(*allowed: str) -> SettingCheck:
     listed = ", ".join(allowed)
     known = {name.upper() for name in allowed}
-    return Check(
+    return SettingCheck(
         f"(case insensitive) [{listed}]",
         lambda value: None if value.upper() in known else f"String must be one of: {listed}",
     )

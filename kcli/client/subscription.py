@@ -3,7 +3,7 @@
 Pure: no I/O, no clock, no await.
 
     position       the next offset that poll gives
-    fetch_offset   the next one to ask a broker for: ahead of it by what lies in chunks
+    fetch_offset   the next one to ask a broker for: ahead of it by what lies in completed fetches
     reset          a ListOffsets spec that shall give the position (a seek to an end, or by
                    auto.offset.reset); until then there is none
     recall         whether the position shall be what the group has committed, if it has
@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from kcli.client.chunk import Chunk
+from kcli.client.completed_fetch import CompletedFetch
 from kserver.model import LeaderEpoch, Offset, TopicPartition
 
 
@@ -40,7 +40,7 @@ class Assigned:
     generation: int = 0
     paused: bool = False
     not_before: float = 0.0
-    chunks: deque[Chunk] = field(default_factory=deque)
+    completed_fetches: deque[CompletedFetch] = field(default_factory=deque)
     error: Exception | None = None
     high_watermark: Offset = -1
     last_stable_offset: Offset = -1
@@ -60,24 +60,24 @@ class Assigned:
         self.reset = spec
 
     def _drop(self) -> None:
-        self.chunks.clear()
+        self.completed_fetches.clear()
         self.generation += 1
         self.error = None
         self.not_before = 0.0
         self.unchecked = False
         self.recall = False
 
-    def arrived(self, chunk: Chunk) -> None:
-        self.chunks.append(chunk)
-        self.fetch_offset = chunk.end
+    def arrived(self, completed: CompletedFetch) -> None:
+        self.completed_fetches.append(completed)
+        self.fetch_offset = completed.end
 
-    def is_fetchable(self, now: float, most_chunks: int) -> bool:
+    def is_fetchable(self, now: float, most_completed_fetches: int) -> bool:
         return (
             self.position is not None
             and not self.paused
             and not self.unchecked
             and self.error is None
-            and len(self.chunks) < most_chunks
+            and len(self.completed_fetches) < most_completed_fetches
             and self.not_before <= now
         )
 
@@ -93,7 +93,7 @@ class Assigned:
             self.checked_epoch = leader_epoch
 
 
-class Subscription:
+class SubscriptionState:
     """The partitions in the order they were assigned."""
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """What a transactional producer may do when, and what each refusal means to its transaction.
 
-Pure: states, tables and decisions; `transactor.py` asks the brokers.
+Pure: states, tables and decisions; `transaction manager.py` asks the brokers.
 
     UNINITIALIZED -> INITIALIZING -> READY -> IN_TRANSACTION -> COMMITTING -> READY
                                                     |   |            |
@@ -57,7 +57,7 @@ LAST_OF_CLIENTS = 3
 BUMPING = 3
 
 
-class State(enum.Enum):
+class TransactionManagerState(enum.Enum):
     UNINITIALIZED = enum.auto()
     INITIALIZING = enum.auto()
     READY = enum.auto()
@@ -69,24 +69,34 @@ class State(enum.Enum):
     FATAL_ERROR = enum.auto()
 
 
-BEFORE: dict[State, frozenset[State]] = {
+VALID_PREVIOUS_STATES: dict[TransactionManagerState, frozenset[TransactionManagerState]] = {
     # Initializing was refused in a way that may change.
-    State.UNINITIALIZED: frozenset({State.INITIALIZING}),
-    State.INITIALIZING: frozenset({State.UNINITIALIZED}),
-    State.READY: frozenset(
-        {State.INITIALIZING, State.COMMITTING_TRANSACTION, State.ABORTING_TRANSACTION}
+    TransactionManagerState.UNINITIALIZED: frozenset({TransactionManagerState.INITIALIZING}),
+    TransactionManagerState.INITIALIZING: frozenset({TransactionManagerState.UNINITIALIZED}),
+    TransactionManagerState.READY: frozenset(
+        {
+            TransactionManagerState.INITIALIZING,
+            TransactionManagerState.COMMITTING_TRANSACTION,
+            TransactionManagerState.ABORTING_TRANSACTION,
+        }
     ),
-    State.IN_TRANSACTION: frozenset({State.READY}),
-    State.COMMITTING_TRANSACTION: frozenset({State.IN_TRANSACTION}),
-    State.ABORTING_TRANSACTION: frozenset({State.IN_TRANSACTION, State.ABORTABLE_ERROR}),
-    State.ABORTABLE_ERROR: frozenset({State.IN_TRANSACTION, State.COMMITTING_TRANSACTION}),
-    State.HANDED_OVER: frozenset({State.IN_TRANSACTION}),
-    State.FATAL_ERROR: frozenset(State),
+    TransactionManagerState.IN_TRANSACTION: frozenset({TransactionManagerState.READY}),
+    TransactionManagerState.COMMITTING_TRANSACTION: frozenset(
+        {TransactionManagerState.IN_TRANSACTION}
+    ),
+    TransactionManagerState.ABORTING_TRANSACTION: frozenset(
+        {TransactionManagerState.IN_TRANSACTION, TransactionManagerState.ABORTABLE_ERROR}
+    ),
+    TransactionManagerState.ABORTABLE_ERROR: frozenset(
+        {TransactionManagerState.IN_TRANSACTION, TransactionManagerState.COMMITTING_TRANSACTION}
+    ),
+    TransactionManagerState.HANDED_OVER: frozenset({TransactionManagerState.IN_TRANSACTION}),
+    TransactionManagerState.FATAL_ERROR: frozenset(TransactionManagerState),
 }
 """The states from which each may follow."""
 
 
-class Means(enum.IntEnum):
+class TransactionAction(enum.IntEnum):
     """In order: of an answer with many codes the last of these counts."""
 
     DONE = enum.auto()
@@ -103,44 +113,45 @@ class Means(enum.IntEnum):
 
 
 _COORDINATOR = {
-    ErrorCode.none: Means.DONE,
-    ErrorCode.coordinator_not_available: Means.MOVED,
-    ErrorCode.not_coordinator: Means.MOVED,
+    ErrorCode.none: TransactionAction.DONE,
+    ErrorCode.coordinator_not_available: TransactionAction.MOVED,
+    ErrorCode.not_coordinator: TransactionAction.MOVED,
     # Coordinators of older brokers know but one word for both.
-    ErrorCode.invalid_producer_epoch: Means.FENCED,
-    ErrorCode.producer_fenced: Means.FENCED,
-    ErrorCode.transaction_abortable: Means.ABORT,
+    ErrorCode.invalid_producer_epoch: TransactionAction.FENCED,
+    ErrorCode.producer_fenced: TransactionAction.FENCED,
+    ErrorCode.transaction_abortable: TransactionAction.ABORT,
 }
-_OF_TRANSACTION = _COORDINATOR | {ErrorCode.unknown_producer_id: Means.BUMP}
+_OF_TRANSACTION = _COORDINATOR | {ErrorCode.unknown_producer_id: TransactionAction.BUMP}
 
-MEANINGS: dict[int, dict[ErrorCode, Means]] = {
+MEANINGS: dict[int, dict[ErrorCode, TransactionAction]] = {
     FIND_COORDINATOR: {
-        ErrorCode.none: Means.DONE,
+        ErrorCode.none: TransactionAction.DONE,
         # Metadata does not have it so far.
-        ErrorCode.broker_not_available: Means.MOVED,
-        ErrorCode.group_authorization_failed: Means.ABORT,
-        ErrorCode.transaction_abortable: Means.ABORT,
+        ErrorCode.broker_not_available: TransactionAction.MOVED,
+        ErrorCode.group_authorization_failed: TransactionAction.ABORT,
+        ErrorCode.transaction_abortable: TransactionAction.ABORT,
     },
     INIT_PRODUCER_ID: _COORDINATOR
     | {
-        ErrorCode.transactional_id_authorization_failed: Means.ABORT,
-        ErrorCode.cluster_authorization_failed: Means.ABORT,
+        ErrorCode.transactional_id_authorization_failed: TransactionAction.ABORT,
+        ErrorCode.cluster_authorization_failed: TransactionAction.ABORT,
     },
     ADD_PARTITIONS_TO_TXN: _OF_TRANSACTION
     | {
-        ErrorCode.transactional_id_authorization_failed: Means.FATAL,
-        ErrorCode.invalid_txn_state: Means.FATAL,
-        ErrorCode.invalid_producer_id_mapping: Means.FATAL,
+        ErrorCode.transactional_id_authorization_failed: TransactionAction.FATAL,
+        ErrorCode.invalid_txn_state: TransactionAction.FATAL,
+        ErrorCode.invalid_producer_id_mapping: TransactionAction.FATAL,
     },
-    ADD_OFFSETS_TO_TXN: _OF_TRANSACTION | {ErrorCode.group_authorization_failed: Means.ABORT},
+    ADD_OFFSETS_TO_TXN: _OF_TRANSACTION
+    | {ErrorCode.group_authorization_failed: TransactionAction.ABORT},
     END_TXN: _OF_TRANSACTION,
     TXN_OFFSET_COMMIT: _COORDINATOR
     | {
-        ErrorCode.request_timed_out: Means.MOVED,
-        ErrorCode.group_authorization_failed: Means.ABORT,
-        ErrorCode.fenced_instance_id: Means.ABORT,
-        ErrorCode.unknown_member_id: Means.NOT_A_MEMBER,
-        ErrorCode.illegal_generation: Means.NOT_A_MEMBER,
+        ErrorCode.request_timed_out: TransactionAction.MOVED,
+        ErrorCode.group_authorization_failed: TransactionAction.ABORT,
+        ErrorCode.fenced_instance_id: TransactionAction.ABORT,
+        ErrorCode.unknown_member_id: TransactionAction.NOT_A_MEMBER,
+        ErrorCode.illegal_generation: TransactionAction.NOT_A_MEMBER,
     },
 }
 """By API what a code means; one that is not here means AGAIN where it is retriable, else FATAL, but
@@ -159,19 +170,19 @@ _FATAL_OF_BATCH = frozenset(
 )
 
 
-def meaning(api: int, code: ErrorCode) -> Means:
+def meaning(api: int, code: ErrorCode) -> TransactionAction:
     found = MEANINGS[api].get(code)
     if found is not None:
         return found
     if code.retriable:
-        return Means.AGAIN
-    return Means.ABORT if api == ADD_PARTITIONS_TO_TXN else Means.FATAL
+        return TransactionAction.AGAIN
+    return TransactionAction.ABORT if api == ADD_PARTITIONS_TO_TXN else TransactionAction.FATAL
 
 
 def decisive(api: int, codes: Iterable[ErrorCode]) -> ErrorCode:
     """Of the codes of one answer the one that counts."""
 
-    def weight(code: ErrorCode) -> tuple[Means, bool]:
+    def weight(code: ErrorCode) -> tuple[TransactionAction, bool]:
         # Not attempted: for the sake of another partition, whose code says more.
         return meaning(api, code), code is not ErrorCode.operation_not_attempted
 
@@ -198,7 +209,7 @@ class Transactions:
     """
 
     transactional_id: str
-    state: State = State.UNINITIALIZED
+    state: TransactionManagerState = TransactionManagerState.UNINITIALIZED
     error: Exception | None = None
     """Why it is in an error state."""
     version: int = 0
@@ -214,12 +225,18 @@ class Transactions:
     @property
     def is_open(self) -> bool:
         """Whether there is something to commit or abort."""
-        return self.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
+        return self.state in (
+            TransactionManagerState.IN_TRANSACTION,
+            TransactionManagerState.ABORTABLE_ERROR,
+        )
 
     @property
     def is_sending(self) -> bool:
         """Whether what waits may still go out."""
-        return self.state in (State.IN_TRANSACTION, State.COMMITTING_TRANSACTION)
+        return self.state in (
+            TransactionManagerState.IN_TRANSACTION,
+            TransactionManagerState.COMMITTING_TRANSACTION,
+        )
 
     def check(self) -> None:
         """TransactionFailed in an error state."""
@@ -228,7 +245,7 @@ class Transactions:
 
     def failure(self) -> TransactionFailed:
         assert self.error is not None
-        if self.state is State.ABORTABLE_ERROR:
+        if self.state is TransactionManagerState.ABORTABLE_ERROR:
             return TransactionFailed(self.error, abortable=True)
         if isinstance(self.error, KafkaError) and self.error.code is ErrorCode.producer_fenced:
             return ProducerFenced(self.error, abortable=False)
@@ -236,13 +253,16 @@ class Transactions:
 
     # Steps
 
-    def enter(self, target: State, call: str) -> None:
+    def enter(self, target: TransactionManagerState, call: str) -> None:
         """A caller's step.  IllegalTransactionState where it cannot be taken now, and
         TransactionFailed in an error state.
         """
-        if not (target is State.ABORTING_TRANSACTION and self.state is State.ABORTABLE_ERROR):
+        if not (
+            target is TransactionManagerState.ABORTING_TRANSACTION
+            and self.state is TransactionManagerState.ABORTABLE_ERROR
+        ):
             self.check()
-        if self.state not in BEFORE[target]:
+        if self.state not in VALID_PREVIOUS_STATES[target]:
             raise IllegalTransactionState(
                 f"TransactionalId {self.transactional_id}: {call} cannot be called in state"
                 f" {self.state.name}"
@@ -253,7 +273,7 @@ class Transactions:
     def expect_open(self, call: str) -> None:
         """IllegalTransactionState outside of a transaction, TransactionFailed after an error."""
         self.check()
-        if self.state is not State.IN_TRANSACTION:
+        if self.state is not TransactionManagerState.IN_TRANSACTION:
             raise IllegalTransactionState(
                 f"TransactionalId {self.transactional_id}: {call} needs a transaction that was"
                 f" begun (state {self.state.name})"
@@ -261,33 +281,33 @@ class Transactions:
 
     def take_over(self, handed: HandedOver) -> None:
         """In place of initializing: a transaction is open, and began elsewhere."""
-        assert self.state is State.UNINITIALIZED, self.state
+        assert self.state is TransactionManagerState.UNINITIALIZED, self.state
         assert self.transactional_id == handed.transactional_id
-        self.state = State.IN_TRANSACTION
+        self.state = TransactionManagerState.IN_TRANSACTION
         self.version, self.started = handed.version, handed.started
 
     def completed(self) -> None:
         """Initialized, committed or aborted."""
-        assert self.state in BEFORE[State.READY], self.state
-        self.state = State.READY
+        assert self.state in VALID_PREVIOUS_STATES[TransactionManagerState.READY], self.state
+        self.state = TransactionManagerState.READY
         self.started = False
         self.bump_needed = False
 
     # Errors
 
-    def refused(self, error: Exception, means: Means) -> None:
+    def refused(self, error: Exception, means: TransactionAction) -> None:
         """A request of the transaction's own was refused for good."""
         match means:
-            case Means.FENCED:
+            case TransactionAction.FENCED:
                 self.fail(KafkaError(ErrorCode.producer_fenced, _FENCED))
-            case Means.NOT_A_MEMBER:
+            case TransactionAction.NOT_A_MEMBER:
                 self.abortable(
                     CommitFailed(f"the offsets are not this member's to commit: {error}")
                 )
-            case Means.BUMP if self.can_bump and not self.implicit:
+            case TransactionAction.BUMP if self.can_bump and not self.implicit:
                 self.bump_needed = True
                 self.abortable(error)
-            case Means.ABORT:
+            case TransactionAction.ABORT:
                 self.abortable(error)
             case _:
                 self.fail(error)
@@ -303,18 +323,18 @@ class Transactions:
 
     def abortable(self, error: Exception) -> None:
         """Only an abort may follow; when one is on its way already, it failed for good."""
-        if self.state is State.INITIALIZING:
-            self.state = State.UNINITIALIZED
+        if self.state is TransactionManagerState.INITIALIZING:
+            self.state = TransactionManagerState.UNINITIALIZED
         elif self.is_sending:
-            self.state = State.ABORTABLE_ERROR
+            self.state = TransactionManagerState.ABORTABLE_ERROR
             self.error = error
-        elif self.state is State.ABORTING_TRANSACTION:
+        elif self.state is TransactionManagerState.ABORTING_TRANSACTION:
             self.fail(error)
 
     def fail(self, error: Exception) -> None:
         """Nothing may follow."""
-        if self.state is not State.FATAL_ERROR:
-            self.state = State.FATAL_ERROR
+        if self.state is not TransactionManagerState.FATAL_ERROR:
+            self.state = TransactionManagerState.FATAL_ERROR
             self.error = error
 
     # The cluster's features
@@ -328,7 +348,11 @@ class Transactions:
             return
         was_implicit, self.version = self.implicit, version
         self.features_epoch = features_epoch
-        if self.implicit and not was_implicit and self.state is not State.INITIALIZING:
+        if (
+            self.implicit
+            and not was_implicit
+            and self.state is not TransactionManagerState.INITIALIZING
+        ):
             self.bump_needed = True
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 
-from kcli.client.lane import Batch
+from kcli.client.partition_queue import ProducerBatch
 from kserver.errors import ErrorCode
 
 # After these the batch may have been appended all the same.  A lost connection counts as
@@ -52,7 +52,9 @@ class Verdict(enum.Enum):
     FAILED = enum.auto()
 
 
-def judge(error: ErrorCode, batch: Batch, *, retries: int, transactional: bool = False) -> Verdict:
+def judge(
+    error: ErrorCode, batch: ProducerBatch, *, retries: int, transactional: bool = False
+) -> Verdict:
     """`retries`: how often a batch may be tried again."""
     if error in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
         return Verdict.DELIVERED

@@ -10,7 +10,7 @@ from kcli.command import Manual, command
 from kcli.options import cluster, together
 from kcli.output import answer
 from kcli.rows.listing import Rows, formatted, rows
-from kcli.rows.shapes import Field, Shape
+from kcli.rows.shapes import RowField, RowShape
 from kcli.running import CLUSTER, EXPECTED, admin_config, reason, run
 
 if TYPE_CHECKING:
@@ -40,21 +40,21 @@ NOT_FOR_CLIENTS = frozenset({4, 5, 6, 7, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70,
 GONE = {4: "LeaderAndIsr", 5: "StopReplica", 6: "UpdateMetadata", 7: "ControlledShutdown"}
 
 
-VERSIONS = Shape(
+VERSIONS = RowShape(
     "k.broker-api-versions",
     1,
     "A request that a broker answers, or that a client knows.",
     (
-        Field("broker", "integer", "The broker's id."),
-        Field("host", "string", "Where it is reached."),
-        Field("port", "integer", "And at which port."),
-        Field("rack", "string or null", "Its rack."),
-        Field("api_key", "integer", "The request's number."),
-        Field("api", "string or null", "Its name; null where k does not know it."),
-        Field("min_version", "integer or null", "The lowest version that the broker answers."),
-        Field("max_version", "integer or null", "The highest; both null where it answers none."),
-        Field("usable_version", "integer or null", "The highest that k can use, if any."),
-        Field(
+        RowField("broker", "integer", "The broker's id."),
+        RowField("host", "string", "Where it is reached."),
+        RowField("port", "integer", "And at which port."),
+        RowField("rack", "string or null", "Its rack."),
+        RowField("api_key", "integer", "The request's number."),
+        RowField("api", "string or null", "Its name; null where k does not know it."),
+        RowField("min_version", "integer or null", "The lowest version that the broker answers."),
+        RowField("max_version", "integer or null", "The highest; both null where it answers none."),
+        RowField("usable_version", "integer or null", "The highest that k can use, if any."),
+        RowField(
             "status",
             "string",
             "usable, unsupported (by the broker), unknown (to k), too-new or too-old (the broker).",

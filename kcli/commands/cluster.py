@@ -24,7 +24,7 @@ from kcli.options import (
 )
 from kcli.output import answer, would
 from kcli.rows.listing import Rows, formatted, rows_if_asked
-from kcli.rows.shapes import Field, Shape
+from kcli.rows.shapes import RowField, RowShape
 from kcli.running import CLUSTER, admin_config, run
 from kcli.statuses import DONE
 
@@ -53,23 +53,23 @@ MANUAL = Manual(
     see_also=("k-broker-api-versions", "k-topics"),
 )
 
-ID = Shape(
+ID = RowShape(
     "k.cluster.cluster-id",
     1,
     "The cluster.",
-    (Field("cluster_id", "string or null", "Its id; null before Kafka 0.10.1."),),
+    (RowField("cluster_id", "string or null", "Its id; null before Kafka 0.10.1."),),
 )
-ENDPOINTS = Shape(
+ENDPOINTS = RowShape(
     "k.cluster.list-endpoints",
     1,
     "A broker, or with --bootstrap-controller a controller.",
     (
-        Field("id", "integer", "Its id."),
-        Field("host", "string", "Where it is reached."),
-        Field("port", "integer", "And at which port."),
-        Field("rack", "string or null", "Its rack."),
-        Field("state", "string or null", "unfenced or fenced; null of a controller."),
-        Field("endpoint_type", "string", "broker or controller."),
+        RowField("id", "integer", "Its id."),
+        RowField("host", "string", "Where it is reached."),
+        RowField("port", "integer", "And at which port."),
+        RowField("rack", "string or null", "Its rack."),
+        RowField("state", "string or null", "unfenced or fenced; null of a controller."),
+        RowField("endpoint_type", "string", "broker or controller."),
     ),
 )
 

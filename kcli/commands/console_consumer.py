@@ -20,7 +20,7 @@ from kcli.console.formatters import (
 )
 from kcli.console.offset_range import Edge, Malformed, OffsetRange
 from kcli.console.offset_range import parse as parse_offsets
-from kcli.console.reading import Reading, Wanted
+from kcli.console.reading import Reading, ReadingOptions
 from kcli.console.record_filter import MalformedTerm, RecordFilter
 from kcli.options import (
     CONNECTION,
@@ -323,7 +323,7 @@ def _through_zookeeper(
     return console.read(reading, given.topic, properties)
 
 
-def _wanted(given: SimpleNamespace, *, in_group: bool = False) -> Wanted:
+def _wanted(given: SimpleNamespace, *, in_group: bool = False) -> ReadingOptions:
     """Negative limits stand for none, as with Kafka's tool."""
     exclude(given, "timeout-ms", ["idle-timeout"])
     patience_ms = given.timeout_ms
@@ -333,7 +333,7 @@ def _wanted(given: SimpleNamespace, *, in_group: bool = False) -> Wanted:
         filter = RecordFilter(given.grep) if given.grep else None
     except MalformedTerm as error:
         refuse(str(error))
-    return Wanted(
+    return ReadingOptions(
         given.topic,
         given.include,
         given.partition,

@@ -52,7 +52,7 @@ ENVELOPES = ("json", "jsonl", "msgpack")
 INPUT_FORMATS = (LINES, *ENVELOPES, *ENCODINGS)
 
 
-class Rate(click.ParamType):  # type: ignore[type-arg]
+class RateType(click.ParamType):  # type: ignore[type-arg]
     """Records a second: 1000, 1000/s, 90/m, 5/h."""
 
     name = "rate"
@@ -151,7 +151,7 @@ PRODUCER_OPTIONS = (
         "ENCODING",
     ),
     option("--value-encoding", "How a line writes its value, likewise.", "ENCODING"),
-    option("--rate", "No more records than so many a second: N, N/s, N/m.", "N", type=Rate()),
+    option("--rate", "No more records than so many a second: N, N/s, N/m.", "N", type=RateType()),
     option("--sync", "Send one record at a time, and end at the first that fails."),
     option("--reader-property", READER_PROPERTIES, "KEY=VALUE", multiple=True),
     option("--reader-config", "A file of them; --reader-property wins.", "FILE"),
@@ -244,9 +244,9 @@ def _format(given: SimpleNamespace) -> Callable[[int], InputFormat]:
     for unused in ("reader_property", "reader_config", "key_encoding", "value_encoding"):
         if getattr(given, unused):
             refuse(f"--{unused.replace('_', '-')} is for lines, and {name} has none")
-    from kcli.console.envelope_input import JsonLines, MsgpackMaps
+    from kcli.console.envelope_input import JsonLinesInput, MsgpackMaps
 
-    return MsgpackMaps if name == "msgpack" else JsonLines
+    return MsgpackMaps if name == "msgpack" else JsonLinesInput
 
 
 def _line_reader(given: SimpleNamespace, name: str) -> LineReader:

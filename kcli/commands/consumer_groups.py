@@ -34,7 +34,7 @@ from kcli.options import (
 )
 from kcli.output import answer, complain
 from kcli.rows.listing import Rows, formatted, rows
-from kcli.rows.shapes import Shape
+from kcli.rows.shapes import RowShape
 from kcli.running import CLUSTER, EXPECTED, admin_config, reason, run, status_of
 from kcli.statuses import DONE, FOUND
 
@@ -218,7 +218,7 @@ def consumer_groups(given: SimpleNamespace) -> int:
         return status_of(error)
 
 
-def _shape(given: SimpleNamespace) -> Shape:
+def _shape(given: SimpleNamespace) -> RowShape:
     if given.reset_offsets:
         return RESET
     if given.list:

@@ -26,9 +26,9 @@ from kcli.options import (
 from kcli.output import answer, transient
 from kcli.perf import dates, judging
 from kcli.perf.consumed import DETAILED_HEADER, HEADER, Consumed
-from kcli.perf.consuming import Consuming, Wanted
+from kcli.perf.consuming import ConsumerPerfOptions, Consuming
 from kcli.rows.listing import Rows, formatted, rows_if_asked
-from kcli.rows.shapes import Field, Shape
+from kcli.rows.shapes import RowField, RowShape
 from kcli.running import run, warned
 
 if TYPE_CHECKING:
@@ -44,26 +44,26 @@ REPORT = "Report"
 NOT_METRICS = ("start_ms", "end_ms")
 METRICS = tuple(field for field in Consumed._fields if field not in NOT_METRICS)
 
-RUN = Shape(
+RUN = RowShape(
     "k.consumer-perf-test.run",
     1,
     "A reporting interval (window), or the whole run (total).",
     (
-        Field("phase", "string", "window or total."),
-        Field("start_ms", "integer", "When it began, in ms since 1970."),
-        Field("end_ms", "integer", "When it ended."),
-        Field("records", "integer", "Records that were read in it."),
-        Field("mib", "number", "Their keys and values, in units of 1048576 bytes."),
-        Field("records_per_s", "number", "Records a second."),
-        Field("mib_per_s", "number", "1048576 bytes a second."),
-        Field(
+        RowField("phase", "string", "window or total."),
+        RowField("start_ms", "integer", "When it began, in ms since 1970."),
+        RowField("end_ms", "integer", "When it ended."),
+        RowField("records", "integer", "Records that were read in it."),
+        RowField("mib", "number", "Their keys and values, in units of 1048576 bytes."),
+        RowField("records_per_s", "number", "Records a second."),
+        RowField("mib_per_s", "number", "1048576 bytes a second."),
+        RowField(
             "rebalance_ms",
             "integer",
             "How long it took to find the partitions, or to join the group.",
         ),
-        Field("fetch_ms", "integer", "The rest of the time."),
-        Field("fetch_records_per_s", "number", "Records a second of that."),
-        Field("fetch_mib_per_s", "number", "1048576 bytes a second of that."),
+        RowField("fetch_ms", "integer", "The rest of the time."),
+        RowField("fetch_records_per_s", "number", "Records a second of that."),
+        RowField("fetch_mib_per_s", "number", "1048576 bytes a second of that."),
     ),
 )
 
@@ -182,7 +182,7 @@ def consumer_perf_test(given: SimpleNamespace) -> int:
     workload = {"records": given.num_records, "from_latest": given.from_latest}
     judge = judging.Judge(given, METRICS, judging.run_of("consumer", subject, properties, workload))
     timeout_ms = TIMEOUT_MS if given.timeout is None else given.timeout
-    wanted = Wanted(
+    wanted = ConsumerPerfOptions(
         given.topic,
         None if given.include is None else name_pattern(given.include),
         given.num_records,
@@ -195,7 +195,7 @@ def consumer_perf_test(given: SimpleNamespace) -> int:
 
 def _run(
     given: SimpleNamespace,
-    wanted: Wanted,
+    wanted: ConsumerPerfOptions,
     config: ConsumerConfig,
     judge: judging.Judge,
     out: Rows | None,
@@ -238,7 +238,7 @@ def _window(
     sys.stdout.flush()
 
 
-def _warn(wanted: Wanted, out: Rows | None) -> None:
+def _warn(wanted: ConsumerPerfOptions, out: Rows | None) -> None:
     """Kafka's tool has this among the answers."""
     why = (
         "Exiting before consuming the expected number of records: timeout "

@@ -14,7 +14,7 @@ from kcli.error_texts import exception
 from kcli.options import Refused, cluster, dry_run, exclude, option, require, together, yes
 from kcli.output import answer, would
 from kcli.rows.listing import Rows, formatted, rows_if_asked
-from kcli.rows.shapes import Field, Shape
+from kcli.rows.shapes import RowField, RowShape
 from kcli.running import CLUSTER, admin_config, confirm, reason, run
 from kcli.statuses import DONE, FAILED
 from kserver.errors import KafkaError
@@ -50,14 +50,14 @@ MANUAL = Manual(
     see_also=("k-get-offsets", "k-log-dirs", "k-topics"),
 )
 
-DELETED = Shape(
+DELETED = RowShape(
     "k.delete-records",
     1,
     "A partition and where it begins now.",
     (
-        Field("topic", "string", "Its topic."),
-        Field("partition", "integer", "Its number."),
-        Field("low_watermark", "integer", "The first offset that is left, or comes next."),
+        RowField("topic", "string", "Its topic."),
+        RowField("partition", "integer", "Its number."),
+        RowField("low_watermark", "integer", "The first offset that is left, or comes next."),
     ),
 )
 

@@ -22,7 +22,7 @@ from kserver.errors import KafkaError, ProtocolError, StorageError
 
 if TYPE_CHECKING:
     from kcli.rows.listing import Rows
-    from kcli.rows.shapes import Shape
+    from kcli.rows.shapes import RowShape
     from kcli.segments.decoders import Decoder
     from kcli.segments.segment_files import Entry, Problems
     from kcli.segments.segment_text import Printing
@@ -160,7 +160,7 @@ def dump_log(given: SimpleNamespace) -> int:
     given.max_message_size = 5242880 if given.max_message_size is None else given.max_message_size
     paths = given.files.rstrip(",").split(",")
     problems = Problems()
-    with Reading(paths) as reading:
+    with FileReading(paths) as reading:
         if given.output is None:
             status = _print_lines(paths, given, printing, problems, reading)
         else:
@@ -170,7 +170,7 @@ def dump_log(given: SimpleNamespace) -> int:
     return FOUND if status == DONE and given.check and any(problems.named()) else status
 
 
-class Reading:
+class FileReading:
     """How far the files are read: progress, and what an interrupted command says."""
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -208,7 +208,7 @@ def _size(path: str) -> int:
         return 0
 
 
-def _shape(paths: Sequence[str], deep: bool) -> Shape:
+def _shape(paths: Sequence[str], deep: bool) -> RowShape:
     shapes = {path: shape_of(_kind(path), deep) for path in paths}
     for path, shape in shapes.items():
         if shape is None:
@@ -235,7 +235,7 @@ def _print_lines(
     given: SimpleNamespace,
     printing: Printing,
     problems: Problems,
-    reading: Reading,
+    reading: FileReading,
 ) -> int:
     status = DONE
     for path in paths:
@@ -256,7 +256,7 @@ def _print_rows(
     given: SimpleNamespace,
     printing: Printing,
     problems: Problems,
-    reading: Reading,
+    reading: FileReading,
     out: Rows,
 ) -> None:
     from kcli.segments.segment_rows import row
@@ -308,7 +308,7 @@ def _lines(
     given: SimpleNamespace,
     printing: Printing,
     problems: Problems,
-    reading: Reading,
+    reading: FileReading,
 ) -> Iterator[str]:
     from kcli.segments.segment_text import line
 
@@ -350,7 +350,7 @@ def _check_sanity(path: str) -> None:
 
 
 def _entries(
-    path: str, given: SimpleNamespace, deep: bool, problems: Problems, reading: Reading
+    path: str, given: SimpleNamespace, deep: bool, problems: Problems, reading: FileReading
 ) -> Iterator[Entry]:
     """What stands in a file, the log beside it read for an index."""
     from kcli.segments import segment_files as files

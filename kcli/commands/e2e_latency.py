@@ -27,7 +27,7 @@ from kcli.perf import judging
 from kcli.perf.round_trip import PARTITIONS, REPLICATION_FACTOR, RoundTrips, Trip
 from kcli.perf.tally import Sum, whole
 from kcli.rows.listing import Rows, formatted, rows_if_asked
-from kcli.rows.shapes import Field, Shape
+from kcli.rows.shapes import RowField, RowShape
 from kcli.running import run
 
 if TYPE_CHECKING:
@@ -37,18 +37,18 @@ POSITIONS = ("bootstrap_server", "topic", "num_records", "producer_acks", "recor
 METRICS = ("records", "avg_ms", "max_ms", "p50_ms", "p95_ms", "p99_ms", "p999_ms")
 LAST_INT = (1 << 31) - 1
 
-RUN = Shape(
+RUN = RowShape(
     "k.e2e-latency.run",
     1,
     "The whole run: times from the sending of a record until it was read.",
     (
-        Field("records", "integer", "Records that went and came back."),
-        Field("avg_ms", "number or null", "The mean time; null without records, as all times."),
-        Field("max_ms", "number or null", "The longest time."),
-        Field("p50_ms", "number or null", "The median time."),
-        Field("p95_ms", "number or null", "A time that 95 % do not exceed."),
-        Field("p99_ms", "number or null", "A time that 99 % do not exceed."),
-        Field("p999_ms", "number or null", "A time that 99.9 % do not exceed."),
+        RowField("records", "integer", "Records that went and came back."),
+        RowField("avg_ms", "number or null", "The mean time; null without records, as all times."),
+        RowField("max_ms", "number or null", "The longest time."),
+        RowField("p50_ms", "number or null", "The median time."),
+        RowField("p95_ms", "number or null", "A time that 95 % do not exceed."),
+        RowField("p99_ms", "number or null", "A time that 99 % do not exceed."),
+        RowField("p999_ms", "number or null", "A time that 99.9 % do not exceed."),
     ),
 )
 

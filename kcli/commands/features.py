@@ -25,7 +25,7 @@ from kcli.options import (
 from kcli.output import answer
 from kcli.release_features import METADATA_VERSION
 from kcli.rows.listing import Rows, formatted, rows_if_asked
-from kcli.rows.shapes import Field, Shape
+from kcli.rows.shapes import RowField, RowShape
 from kcli.running import CLUSTER, admin_config, confirm, reason, run
 from kcli.statuses import DONE
 
@@ -56,33 +56,35 @@ MANUAL = Manual(
     see_also=("k-transactions", "k-broker-api-versions"),
 )
 
-_FEATURE = Field("feature", "string", "Its name.")
-DESCRIBE = Shape(
+_FEATURE = RowField("feature", "string", "Its name.")
+DESCRIBE = RowShape(
     "k.features.describe",
     1,
     "A feature that the broker knows.",
     (
         _FEATURE,
-        Field("supported_min", "integer", "The lowest level that it knows."),
-        Field("supported_max", "integer", "The highest."),
-        Field("finalized", "integer", "The level of the cluster; 0 where the feature is off."),
-        Field("epoch", "integer or null", "How often the levels changed, as the broker counts it."),
+        RowField("supported_min", "integer", "The lowest level that it knows."),
+        RowField("supported_max", "integer", "The highest."),
+        RowField("finalized", "integer", "The level of the cluster; 0 where the feature is off."),
+        RowField(
+            "epoch", "integer or null", "How often the levels changed, as the broker counts it."
+        ),
     ),
 )
-MAPPING = Shape(
+MAPPING = RowShape(
     "k.features.version-mapping",
     1,
     "A feature of a release.",
-    (_FEATURE, Field("level", "integer", "The level that the release begins with.")),
+    (_FEATURE, RowField("level", "integer", "The level that the release begins with.")),
 )
-DEPENDENCIES = Shape(
+DEPENDENCIES = RowShape(
     "k.features.feature-dependencies",
     1,
     "A feature at a level.",
     (
         _FEATURE,
-        Field("level", "integer", "The level."),
-        Field("needs", "list of string", "What that needs, as feature=level."),
+        RowField("level", "integer", "The level."),
+        RowField("needs", "list of string", "What that needs, as feature=level."),
     ),
 )
 

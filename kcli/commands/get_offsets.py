@@ -11,7 +11,7 @@ from kcli.command import OLDER, Manual, command
 from kcli.options import Refused, broker_list, cluster, name_filter, option, together
 from kcli.output import answer, complain
 from kcli.rows.listing import Rows, formatted, rows
-from kcli.rows.shapes import Field, Shape
+from kcli.rows.shapes import RowField, RowShape
 from kcli.running import CLUSTER, EXPECTED, admin_config, granted, reason, run, status_of
 from kserver.errors import KafkaError
 from kserver.model import TopicPartition
@@ -53,20 +53,22 @@ MANUAL = Manual(
     see_also=("k-topics", "k-console-consumer"),
 )
 
-OFFSETS = Shape(
+OFFSETS = RowShape(
     "k.get-offsets",
     1,
     "A partition and the offset that was asked for.",
     (
-        Field("topic", "string", "Its topic."),
-        Field("partition", "integer", "Its number."),
-        Field("offset", "integer or null", "The offset; null where the partition has none such."),
-        Field(
+        RowField("topic", "string", "Its topic."),
+        RowField("partition", "integer", "Its number."),
+        RowField(
+            "offset", "integer or null", "The offset; null where the partition has none such."
+        ),
+        RowField(
             "timestamp_ms",
             "integer or null",
             "The record's time in ms since 1970, where a time or max-timestamp was asked for.",
         ),
-        Field(
+        RowField(
             "leader_epoch",
             "integer or null",
             "The epoch in which that record was written; null where the broker does not tell.",

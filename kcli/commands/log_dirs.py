@@ -12,12 +12,12 @@ from kcli.error_texts import exception
 from kcli.options import Refused, cluster, option, require, together
 from kcli.output import answer
 from kcli.rows.listing import Rows, formatted, rows_if_asked
-from kcli.rows.shapes import Field, Shape
+from kcli.rows.shapes import RowField, RowShape
 from kcli.running import CLUSTER, admin_config, granted, run
 from kcli.statuses import DONE
 
 if TYPE_CHECKING:
-    from kcli.client.admin import Admin, LogDirectory
+    from kcli.client.admin import Admin, LogDirDescription
     from kserver.model import BrokerId
 
 CLIENT_ID = "log-dirs-tool"
@@ -43,25 +43,25 @@ MANUAL = Manual(
     see_also=("k-topics", "k-delete-records"),
 )
 
-LOG_DIRS = Shape(
+LOG_DIRS = RowShape(
     "k.log-dirs",
     1,
     "A replica in a log directory, or a directory without one.",
     (
-        Field("broker", "integer", "The broker's id."),
-        Field("log_dir", "string", "The directory."),
-        Field("error", "string or null", "Why it cannot be used; null where it can."),
-        Field("total_bytes", "integer or null", "Size of its file system; null if not told."),
-        Field("usable_bytes", "integer or null", "What is free there; null if not told."),
-        Field("topic", "string or null", "The replica's topic; null where there is none."),
-        Field("partition", "integer or null", "The number of its partition."),
-        Field("size", "integer or null", "Bytes of its segments."),
-        Field(
+        RowField("broker", "integer", "The broker's id."),
+        RowField("log_dir", "string", "The directory."),
+        RowField("error", "string or null", "Why it cannot be used; null where it can."),
+        RowField("total_bytes", "integer or null", "Size of its file system; null if not told."),
+        RowField("usable_bytes", "integer or null", "What is free there; null if not told."),
+        RowField("topic", "string or null", "The replica's topic; null where there is none."),
+        RowField("partition", "integer or null", "The number of its partition."),
+        RowField("size", "integer or null", "Bytes of its segments."),
+        RowField(
             "offset_lag",
             "integer or null",
             "How many offsets a future replica is behind the current one.",
         ),
-        Field(
+        RowField(
             "is_future",
             "boolean or null",
             "Whether it is being moved here and takes the current one's place later.",
@@ -132,7 +132,7 @@ def _words(text: str | None) -> list[str]:
     return [word for word in (text or "").split(",") if word]
 
 
-def _kept(directories: list[LogDirectory], topics: set[str]) -> list[LogDirectory]:
+def _kept(directories: list[LogDirDescription], topics: set[str]) -> list[LogDirDescription]:
     return [
         one._replace(
             replicas=sorted(r for r in one.replicas if not topics or r.partition.topic in topics)
@@ -141,7 +141,7 @@ def _kept(directories: list[LogDirectory], topics: set[str]) -> list[LogDirector
     ]
 
 
-def _as_kafka(found: dict[BrokerId, list[LogDirectory]]) -> dict[str, Any]:
+def _as_kafka(found: dict[BrokerId, list[LogDirDescription]]) -> dict[str, Any]:
     """In the order that the fields have in Kafka's tool."""
     return {
         "brokers": [
@@ -170,7 +170,7 @@ def _as_kafka(found: dict[BrokerId, list[LogDirectory]]) -> dict[str, Any]:
     }
 
 
-def _print(out: Rows, id: BrokerId, directory: LogDirectory) -> None:
+def _print(out: Rows, id: BrokerId, directory: LogDirDescription) -> None:
     of_directory = {
         "broker": id,
         "log_dir": directory.path,

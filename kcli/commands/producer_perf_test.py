@@ -34,7 +34,7 @@ from kcli.perf.payloads import Payloads
 from kcli.perf.producing import Load, Producing
 from kcli.perf.tally import Sum
 from kcli.rows.listing import Rows, formatted, rows_if_asked
-from kcli.rows.shapes import Field, Shape
+from kcli.rows.shapes import RowField, RowShape
 from kcli.running import run, warned
 from kcli.statuses import FAILED
 
@@ -51,25 +51,27 @@ PAYLOADS = ("record-size", "payload-file", "payload-monotonic")
 METRICS = tuple(field for field in Sum._fields if field != "elapsed_ms")
 
 SUM = (
-    Field("records", "integer", "Records that were delivered."),
-    Field("elapsed_ms", "number", "How long that took."),
-    Field("records_per_s", "number", "Records a second."),
-    Field("mib_per_s", "number", "Their values, in units of 1048576 bytes a second."),
-    Field("avg_ms", "number or null", "The mean latency; null without records, as all latencies."),
-    Field("max_ms", "number or null", "The longest latency."),
-    Field("p50_ms", "number or null", "The median latency."),
-    Field("p95_ms", "number or null", "A latency that 95 % do not exceed."),
-    Field("p99_ms", "number or null", "A latency that 99 % do not exceed."),
-    Field("p999_ms", "number or null", "A latency that 99.9 % do not exceed."),
+    RowField("records", "integer", "Records that were delivered."),
+    RowField("elapsed_ms", "number", "How long that took."),
+    RowField("records_per_s", "number", "Records a second."),
+    RowField("mib_per_s", "number", "Their values, in units of 1048576 bytes a second."),
+    RowField(
+        "avg_ms", "number or null", "The mean latency; null without records, as all latencies."
+    ),
+    RowField("max_ms", "number or null", "The longest latency."),
+    RowField("p50_ms", "number or null", "The median latency."),
+    RowField("p95_ms", "number or null", "A latency that 95 % do not exceed."),
+    RowField("p99_ms", "number or null", "A latency that 99 % do not exceed."),
+    RowField("p999_ms", "number or null", "A latency that 99.9 % do not exceed."),
 )
-RUN = Shape(
+RUN = RowShape(
     "k.producer-perf-test.run",
     1,
     "A reporting interval (window), the whole run (total), or what followed on the warm-up "
     "(steady).",
     (
-        Field("phase", "string", "window, total or steady."),
-        Field("lost", "integer", "Records that were not delivered, since the start."),
+        RowField("phase", "string", "window, total or steady."),
+        RowField("lost", "integer", "Records that were not delivered, since the start."),
         *SUM,
     ),
 )

@@ -12,7 +12,7 @@ from kcli.main import COMMANDS
 from kcli.options import exclude, option, refuse, together
 from kcli.output import answer
 from kcli.rows.listing import formatted, rows, shapes_of
-from kcli.rows.shapes import ERROR, Field, Shape, schema
+from kcli.rows.shapes import ERROR, RowField, RowShape, schema
 from kcli.spark.jobs import JOBS, job_named
 
 MANUAL = Manual(
@@ -27,16 +27,16 @@ MANUAL = Manual(
     see_also=("k-shapes(7)",),
 )
 
-FIELDS = Shape(
+FIELDS = RowShape(
     "k.shapes",
     1,
     "A field of a shape.",
     (
-        Field("shape", "string", "The shape, with its version."),
-        Field("command", "string or null", "The command that prints it; null for errors."),
-        Field("field", "string", "The field's name."),
-        Field("type", "string", "What it holds."),
-        Field("doc", "string", "What it says."),
+        RowField("shape", "string", "The shape, with its version."),
+        RowField("command", "string or null", "The command that prints it; null for errors."),
+        RowField("field", "string", "The field's name."),
+        RowField("type", "string", "What it holds."),
+        RowField("doc", "string", "What it says."),
     ),
 )
 
@@ -75,9 +75,9 @@ def shapes(given: SimpleNamespace) -> int:
     return 0
 
 
-def declared() -> dict[str, tuple[str | None, Shape]]:
+def declared() -> dict[str, tuple[str | None, RowShape]]:
     """Every shape by its id, with the command that prints it."""
-    found: dict[str, tuple[str | None, Shape]] = {}
+    found: dict[str, tuple[str | None, RowShape]] = {}
     commands = {name: command_named(name) for group in COMMANDS.values() for name in group}
     commands |= {f"spark-submit {name}": job_named(name) for name in JOBS}
     for name, one in commands.items():
@@ -87,7 +87,7 @@ def declared() -> dict[str, tuple[str | None, Shape]]:
     return found | {ERROR.id: (None, ERROR)}
 
 
-def _text(name: str | None, shape: Shape) -> str:
+def _text(name: str | None, shape: RowShape) -> str:
     """A heading, and a line for each field."""
     names = max(len(field.name) for field in shape.fields)
     types = max(len(field.type) for field in shape.fields)

@@ -11,7 +11,7 @@ from kcli.command import Manual, Seconds, command
 from kcli.options import INT, Refused, is_given, option, refuse, together
 from kcli.output import answer, complain
 from kcli.rows.listing import formatted, rows_if_asked
-from kcli.rows.shapes import Field, Shape
+from kcli.rows.shapes import RowField, RowShape
 from kcli.statuses import DONE, FAILED
 
 HOST = "127.0.0.1"
@@ -47,18 +47,18 @@ MANUAL = Manual(
     see_also=("k-spark-submit", "k-spark(7)"),
 )
 
-STATUS = Shape(
+STATUS = RowShape(
     "k.spark-cluster.status",
     1,
     "The master, or a worker.",
     (
-        Field("name", "string", "master, or worker-1 and so on."),
-        Field("pid", "integer or null", "Its process; null of a worker that has ended."),
-        Field("address", "string", "Where it listens."),
-        Field("state", "string", "As the master says; STARTING where it does not know it yet."),
-        Field("cores", "integer", "How many it lends; 0 of the master."),
-        Field("cores_used", "integer", "And how many of them are lent."),
-        Field("memory_mb", "integer", "How many MiB it lends; 0 of the master."),
+        RowField("name", "string", "master, or worker-1 and so on."),
+        RowField("pid", "integer or null", "Its process; null of a worker that has ended."),
+        RowField("address", "string", "Where it listens."),
+        RowField("state", "string", "As the master says; STARTING where it does not know it yet."),
+        RowField("cores", "integer", "How many it lends; 0 of the master."),
+        RowField("cores_used", "integer", "And how many of them are lent."),
+        RowField("memory_mb", "integer", "How many MiB it lends; 0 of the master."),
     ),
 )
 OF_START = ("workers", "cores", "memory", "host", "port", "ui-port", "timeout")

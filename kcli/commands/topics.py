@@ -28,7 +28,7 @@ from kcli.options import (
 )
 from kcli.output import answer, complain, would
 from kcli.rows.listing import Rows, formatted, rows
-from kcli.rows.shapes import Field, Shape
+from kcli.rows.shapes import RowField, RowShape
 from kcli.running import (
     CLUSTER,
     EXPECTED,
@@ -98,14 +98,14 @@ MANUAL = Manual(
 )
 
 
-LIST = Shape(
+LIST = RowShape(
     "k.topics.list",
     1,
     "A topic.",
     (
-        Field("topic", "string", "Its name."),
-        Field("topic_id", "string or null", "Its id; null where the broker has none."),
-        Field("internal", "boolean", "Whether it holds the cluster's own records."),
+        RowField("topic", "string", "Its name."),
+        RowField("topic_id", "string or null", "Its id; null where the broker has none."),
+        RowField("internal", "boolean", "Whether it holds the cluster's own records."),
     ),
 )
 
@@ -212,7 +212,7 @@ def topics(given: SimpleNamespace) -> int:
         return status_of(error)
 
 
-def _shape(given: SimpleNamespace) -> Shape:
+def _shape(given: SimpleNamespace) -> RowShape:
     if given.list:
         return LIST
     return OVERRIDES if given.topics_with_overrides else DESCRIBE

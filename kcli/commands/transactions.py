@@ -25,7 +25,7 @@ from kcli.options import (
 )
 from kcli.output import answer, would
 from kcli.rows.listing import Rows, formatted, rows_if_asked
-from kcli.rows.shapes import Field, Shape
+from kcli.rows.shapes import RowField, RowShape
 from kcli.running import CLUSTER, EXPECTED, admin_config, confirm, granted, reason, run, status_of
 from kcli.statuses import DONE, FAILED
 from kserver.model import TopicPartition
@@ -64,29 +64,31 @@ MANUAL = Manual(
     see_also=("k-get-offsets", "k-console-consumer", "k-features"),
 )
 
-_ID = Field("transactional_id", "string", "The transactional.id.")
-_COORDINATOR = Field("coordinator", "integer", "The id of the broker that leads it.")
-_PRODUCER_ID = Field("producer_id", "integer", "The producer id.")
-_EPOCH = Field("producer_epoch", "integer", "Its epoch.")
-_STATE = Field(
+_ID = RowField("transactional_id", "string", "The transactional.id.")
+_COORDINATOR = RowField("coordinator", "integer", "The id of the broker that leads it.")
+_PRODUCER_ID = RowField("producer_id", "integer", "The producer id.")
+_EPOCH = RowField("producer_epoch", "integer", "Its epoch.")
+_STATE = RowField(
     "state",
     "string",
     "Ongoing, PrepareAbort, PrepareCommit, CompleteAbort, CompleteCommit, Empty, "
     "PrepareEpochFence or Unknown.",
 )
-_TOPIC = Field("topic", "string", "Its topic.")
-_PARTITION = Field("partition", "integer", "Its number.")
-_COORDINATOR_EPOCH = Field(
+_TOPIC = RowField("topic", "string", "Its topic.")
+_PARTITION = RowField("partition", "integer", "Its number.")
+_COORDINATOR_EPOCH = RowField(
     "coordinator_epoch",
     "integer or null",
     "The epoch of the coordinator that ended a transaction of its here last, if any.",
 )
-_LAST_TIMESTAMP = Field("last_timestamp", "integer", "When it wrote here last, in ms of the epoch.")
+_LAST_TIMESTAMP = RowField(
+    "last_timestamp", "integer", "When it wrote here last, in ms of the epoch."
+)
 
-LIST = Shape(
+LIST = RowShape(
     "k.transactions.list", 1, "A transactional.id.", (_ID, _COORDINATOR, _PRODUCER_ID, _STATE)
 )
-DESCRIBE = Shape(
+DESCRIBE = RowShape(
     "k.transactions.describe",
     1,
     "A transactional.id.",
@@ -96,13 +98,13 @@ DESCRIBE = Shape(
         _PRODUCER_ID,
         _EPOCH,
         _STATE,
-        Field("timeout_ms", "integer", "After so long the coordinator aborts a transaction."),
-        Field("started_at_ms", "integer or null", "When what is open began; null without."),
-        Field("duration_ms", "integer or null", "How long that has been open."),
-        Field("partitions", "list of string", "What takes part in it: topic-partition."),
+        RowField("timeout_ms", "integer", "After so long the coordinator aborts a transaction."),
+        RowField("started_at_ms", "integer or null", "When what is open began; null without."),
+        RowField("duration_ms", "integer or null", "How long that has been open."),
+        RowField("partitions", "list of string", "What takes part in it: topic-partition."),
     ),
 )
-PRODUCERS = Shape(
+PRODUCERS = RowShape(
     "k.transactions.describe-producers",
     1,
     "A producer that wrote to the partition.",
@@ -110,12 +112,16 @@ PRODUCERS = Shape(
         _PRODUCER_ID,
         _EPOCH,
         _COORDINATOR_EPOCH,
-        Field("last_sequence", "integer", "The sequence number of its last record; -1 for none."),
+        RowField(
+            "last_sequence", "integer", "The sequence number of its last record; -1 for none."
+        ),
         _LAST_TIMESTAMP,
-        Field("transaction_start", "integer or null", "The first offset of what it has open here."),
+        RowField(
+            "transaction_start", "integer or null", "The first offset of what it has open here."
+        ),
     ),
 )
-HANGING = Shape(
+HANGING = RowShape(
     "k.transactions.find-hanging",
     1,
     "A transaction in a partition, which no coordinator knows of.",
@@ -125,9 +131,9 @@ HANGING = Shape(
         _PRODUCER_ID,
         _EPOCH,
         _COORDINATOR_EPOCH,
-        Field("start_offset", "integer", "Its first offset."),
+        RowField("start_offset", "integer", "Its first offset."),
         _LAST_TIMESTAMP,
-        Field("duration_min", "integer", "For how many minutes nothing was added."),
+        RowField("duration_min", "integer", "For how many minutes nothing was added."),
     ),
 )
 
@@ -277,7 +283,7 @@ def _action(given: SimpleNamespace) -> str:
 
 async def _show(
     given: SimpleNamespace,
-    shape: Shape,
+    shape: RowShape,
     rows_of: Callable[[SimpleNamespace, Admin], Coroutine[Any, Any, Iterable[Row]]],
     out: Rows | None,
 ) -> int:
@@ -291,7 +297,7 @@ async def _show(
     return DONE
 
 
-def _cells(shape: Shape, row: Row) -> list[str]:
+def _cells(shape: RowShape, row: Row) -> list[str]:
     return [_cell(name, row[name]) for name in shape.names]
 
 

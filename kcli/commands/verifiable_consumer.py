@@ -129,7 +129,7 @@ def verifiable_consumer(given: SimpleNamespace) -> int:
     from kcli.client.config import ConsumerConfig
 
     config = warned(ConsumerConfig.of(_properties(given)))
-    run(Verifiable(given, config).all(), given.timeout)
+    run(VerifiableConsumer(given, config).all(), given.timeout)
     return DONE
 
 
@@ -172,7 +172,7 @@ def _properties(given: SimpleNamespace) -> dict[str, str]:
     return properties
 
 
-class Verifiable(RebalanceListener):
+class VerifiableConsumer(RebalanceListener):
     """One run."""
 
     def __init__(self, given: SimpleNamespace, config: ConsumerConfig) -> None:

@@ -106,7 +106,7 @@ def verifiable_producer(given: SimpleNamespace) -> int:
 
     properties = client_properties(given, acks=given.acks or "-1", retries="0")
     config = warned(ProducerConfig.of(properties))
-    run(Verifiable(given, config).all(), given.timeout)
+    run(VerifiableProducer(given, config).all(), given.timeout)
     return DONE
 
 
@@ -121,7 +121,7 @@ def _check(given: SimpleNamespace) -> None:
         refuse("--repeating-keys should be greater than zero")
 
 
-class Verifiable:
+class VerifiableProducer:
     """One run."""
 
     def __init__(self, given: SimpleNamespace, config: ProducerConfig) -> None:

@@ -14,7 +14,7 @@ from kcli.console.incoming import Incoming, TooLarge, Unreadable
 from kcli.console.line_reader import LineSplitter
 
 
-class JsonLines:
+class JsonLinesInput:
     """Empty lines are passed over."""
 
     unit = "record"

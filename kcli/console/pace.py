@@ -9,7 +9,7 @@ from __future__ import annotations
 BURST_S = 0.1
 
 
-class Pace:
+class RecordPace:
     """Times are seconds of any one clock."""
 
     def __init__(self, per_second: float, now: float) -> None:

@@ -30,7 +30,7 @@ Poll = Callable[[float, int], Awaitable["list[FetchedBatch] | None"]]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ReadingOptions:
     """What is to be read: a topic, or all that match a pattern; of a topic perhaps one partition.
 
     None stands for no limit, and of `offsets` for auto.offset.reset.  `to_end`: what is there now
@@ -56,7 +56,7 @@ class Wanted:
 class Reading:
     """One run; `count` is how many records were printed, or tried to."""
 
-    def __init__(self, wanted: Wanted, formats: Formatter, config: ConsumerConfig) -> None:
+    def __init__(self, wanted: ReadingOptions, formats: Formatter, config: ConsumerConfig) -> None:
         self.count = 0
         self._wanted = wanted
         self._formats = formats

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kcli.client.errors import ClientError
 from kcli.console import input
 from kcli.console.incoming import InputFormat, TooLarge, Unreadable
-from kcli.console.pace import Pace
+from kcli.console.pace import RecordPace
 from kcli.output import complain, prompt
 from kcli.running import reason
 from kserver.errors import ErrorCode, KafkaError
@@ -56,7 +56,7 @@ class Sending:
         self._config = config
         self._sync = sync
         self._per_second = per_second
-        self._pace: Pace | None = None
+        self._pace: RecordPace | None = None
         self._read = 0
         """How many records were read, with those in hand."""
         self._at = 0
@@ -72,7 +72,7 @@ class Sending:
 
         format = self._format
         if self._per_second is not None:
-            self._pace = Pace(self._per_second, asyncio.get_running_loop().time())
+            self._pace = RecordPace(self._per_second, asyncio.get_running_loop().time())
         prompts = sys.stdin.isatty() and sys.stdout.isatty()
         async with Producer(self._config, **BYTES_OUT, on_batch=self._told) as producer:
             prompt(1 if prompts else 0)

@@ -18,7 +18,7 @@ from kcli.groups.gathering import (
     listed,
     readings,
 )
-from kcli.groups.group_text import Reading, assignment_words
+from kcli.groups.group_text import GroupPosition, assignment_words
 from kcli.options import Refused
 from kcli.output import answer, complain
 from kcli.rows.listing import Rows
@@ -99,7 +99,7 @@ async def existing(
     return groups
 
 
-def offset_row(group: str, reading: Reading, age_seconds: float | None) -> dict[str, Any]:
+def offset_row(group: str, reading: GroupPosition, age_seconds: float | None) -> dict[str, Any]:
     member = reading.member
     return {
         "group": group,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kcli import error_texts
-from kcli.groups.group_text import Reading
+from kcli.groups.group_text import GroupPosition
 from kcli.options import Refused
 from kcli.running import granted
 from kserver.errors import ErrorCode, KafkaError
@@ -90,7 +90,9 @@ def is_gone(result: object) -> bool:
     return isinstance(result, KafkaError) and result.code == ErrorCode.unknown_topic_or_partition
 
 
-async def readings(admin: Admin, groups: Collection[GroupDescription]) -> dict[str, list[Reading]]:
+async def readings(
+    admin: Admin, groups: Collection[GroupDescription]
+) -> dict[str, list[GroupPosition]]:
     """How far each group is.  Ends are asked for after what was committed, so that a lag is never
     too small: below zero it is only where more was committed than there is.
     """
@@ -108,7 +110,7 @@ def _partitions(group: GroupDescription, offsets: Committed) -> Iterator[TopicPa
 
 def _readings(
     group: GroupDescription, offsets: Committed, ends: Mapping[TopicPartition, Offset]
-) -> Iterator[Reading]:
+) -> Iterator[GroupPosition]:
     """Members with the most partitions first, what nobody reads last."""
     nobodys = set(offsets)
     for member in sorted(group.members, key=lambda member: -len(member.assignment)):
@@ -121,9 +123,11 @@ def _readings(
 
 def _reading(
     partition: TopicPartition, offsets: Committed, ends: Mapping[TopicPartition, Offset]
-) -> Reading:
+) -> GroupPosition:
     at = offsets.get(partition)
-    return Reading(partition, at and at.offset, at and at.leader_epoch, ends.get(partition), None)
+    return GroupPosition(
+        partition, at and at.offset, at and at.leader_epoch, ends.get(partition), None
+    )
 
 
 class Ages:
@@ -135,7 +139,7 @@ class Ages:
     def __init__(self) -> None:
         self._times: dict[tuple[TopicPartition, Offset], int | None] = {}
 
-    async def seconds(self, admin: Admin, readings: Sequence[Reading]) -> list[float | None]:
+    async def seconds(self, admin: Admin, readings: Sequence[GroupPosition]) -> list[float | None]:
         """Of each of these; 0 where nothing is left to read, None if not known."""
         behind = {
             one.partition: one.committed
@@ -153,7 +157,7 @@ class Ages:
 
 
 def _age(
-    reading: Reading, times: Mapping[tuple[TopicPartition, Offset], int | None], now_ms: float
+    reading: GroupPosition, times: Mapping[tuple[TopicPartition, Offset], int | None], now_ms: float
 ) -> float | None:
     """In seconds, to the millisecond."""
     if reading.lag is None or reading.committed is None:

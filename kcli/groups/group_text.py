@@ -16,7 +16,7 @@ NOTHING = "-"
 UNKNOWN = "Unknown"
 
 
-class Reading(NamedTuple):
+class GroupPosition(NamedTuple):
     """How far a group has come in a partition, and which of its members reads there."""
 
     partition: TopicPartition
@@ -111,7 +111,7 @@ def any_lines(groups: Sequence[GroupListing]) -> Iterator[str]:
         yield "".join(f"{cell:{width}} " for cell in row)
 
 
-def offset_lines(group: str, readings: Iterable[Reading], *, verbose: bool) -> Iterator[str]:
+def offset_lines(group: str, readings: Iterable[GroupPosition], *, verbose: bool) -> Iterator[str]:
     columns = _OFFSETS if verbose else _without(_OFFSETS, "LEADER-EPOCH")
     rows = []
     for one in readings:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from kcli.groups.group_text import NOTHING, Reading
+from kcli.groups.group_text import NOTHING, GroupPosition
 from kserver.model import Offset, TopicPartition
 
 WINDOW = 10
@@ -41,17 +41,17 @@ class Look(NamedTuple):
         return self.state in SETTLED and self.lag is not None and self.lag <= lag
 
 
-class Part(NamedTuple):
+class PartitionLag(NamedTuple):
     """One partition of a look; `lag` and `lag_seconds` as there."""
 
-    reading: Reading
+    reading: GroupPosition
     lag: int | None
     lag_seconds: float | None
 
 
-class Seen(NamedTuple):
+class SeenLag(NamedTuple):
     look: Look
-    parts: Sequence[Part]
+    parts: Sequence[PartitionLag]
 
 
 class Trend:
@@ -70,14 +70,14 @@ class Trend:
         return (lag - first) / (time_s - first_s) if time_s > first_s else None
 
 
-def begun(reading: Reading, starts: Mapping[TopicPartition, Offset]) -> Reading:
+def begun(reading: GroupPosition, starts: Mapping[TopicPartition, Offset]) -> GroupPosition:
     """As if the start of the partition had been committed where nothing was."""
     if reading.committed is not None:
         return reading
     return reading._replace(committed=starts.get(reading.partition))
 
 
-def left(reading: Reading) -> int | None:
+def left(reading: GroupPosition) -> int | None:
     """Records that are left to read."""
     return None if reading.lag is None else max(0, reading.lag)
 

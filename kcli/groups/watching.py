@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from kcli.groups import lag
 from kcli.groups.describing import existing
 from kcli.groups.gathering import DEAD, Ages, readings
-from kcli.groups.group_text import NOTHING, Reading
-from kcli.groups.lag import Look, Part, Seen, Trend
+from kcli.groups.group_text import NOTHING, GroupPosition
+from kcli.groups.lag import Look, PartitionLag, SeenLag, Trend
 from kcli.options import Refused
 from kcli.output import answer, visible
 from kcli.rows.listing import Rows
@@ -31,7 +31,7 @@ EVERY_S = 1.0
 ROOM_LINES = 3
 """Of a terminal, what a table leaves to its headings and the shell."""
 
-Show: TypeAlias = Callable[[Sequence[Seen]], None]
+Show: TypeAlias = Callable[[Sequence[SeenLag]], None]
 
 
 Names: TypeAlias = Callable[[], Awaitable[Sequence[str]]]
@@ -78,7 +78,7 @@ class _Watcher:
         self._trends: dict[str, Trend] = defaultdict(Trend)
         self._ages: dict[str, Ages] = defaultdict(Ages)
 
-    async def look(self, names: Sequence[str]) -> list[Seen]:
+    async def look(self, names: Sequence[str]) -> list[SeenLag]:
         groups = await existing(self._admin, names)
         for group in groups:
             if group.state == DEAD:
@@ -102,22 +102,22 @@ class _Watcher:
                 lag.oldest(ages),
                 self._trends[group.group].per_second(now_s, in_all),
             )
-            seen.append(Seen(look, list(map(Part, of_group, lags, ages))))
+            seen.append(SeenLag(look, list(map(PartitionLag, of_group, lags, ages))))
         return seen
 
-    async def _starts(self, every: Sequence[Reading]) -> dict[TopicPartition, Offset]:
+    async def _starts(self, every: Sequence[GroupPosition]) -> dict[TopicPartition, Offset]:
         """Where partitions begin that nothing was committed for."""
         wanted = {one.partition for one in every if one.committed is None and one.end is not None}
         found = await self._admin.list_offsets(dict.fromkeys(wanted, EARLIEST))
         return {p: one.offset for p, one in found.items() if not isinstance(one, KafkaError)}
 
 
-def _nothing(seen: Sequence[Seen]) -> None:
+def _nothing(seen: Sequence[SeenLag]) -> None:
     """For --until-lag alone, which prints when it has ended."""
 
 
 def _as_rows(out: Rows) -> Show:
-    def show(seen: Sequence[Seen]) -> None:
+    def show(seen: Sequence[SeenLag]) -> None:
         for one in seen:
             out.row(**one.look._asdict())
 
@@ -127,7 +127,7 @@ def _as_rows(out: Rows) -> Show:
 def _as_lines() -> Show:
     answer(lag.heading())
 
-    def show(seen: Sequence[Seen]) -> None:
+    def show(seen: Sequence[SeenLag]) -> None:
         for one in seen:
             answer(lag.line(one.look))
 
@@ -148,7 +148,7 @@ def _on_a_terminal() -> Iterator[Show]:
         yield lambda seen: live.update(_table(seen, console.height - ROOM_LINES), refresh=True)
 
 
-def _table(seen: Sequence[Seen], most: int) -> Any:
+def _table(seen: Sequence[SeenLag], most: int) -> Any:
     """Each group, and below it its partitions, those with the most left first; of `most` lines."""
     from rich.table import Column, Table
     from rich.text import Text

@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from random import Random
 from types import TracebackType
 from typing import Self
 
@@ -34,7 +34,7 @@ from kcli.client.consumer import Consumer, FetchedBatch
 from kcli.client.errors import ClientError, TimedOut
 from kcli.client.serialization import BYTES_IN
 from kcli.paper.config import split
-from kcli.paper.member import Member, Progress, State, View, threads
+from kcli.paper.member import GroupView, PaperMember, PaperProgress, PaperState, threads
 from kserver import znodes
 from kserver.errors import KafkaError, ProtocolError
 from kserver.model import TopicPartition
@@ -81,7 +81,7 @@ class PaperConsumer:
         name: str,
         now_ms: Callable[[], int],
         lasting: bool = True,
-        chance: random.Random | None = None,
+        random: Random | None = None,
     ) -> None:
         self._config, self._properties = split(properties)
         self._reading = ConsumerConfig.of(self._properties)
@@ -91,9 +91,9 @@ class PaperConsumer:
         self.id = f"{self._group}_{self._config.consumer_id or name}"
         self._now_ms = now_ms
         self._lasting = lasting
-        self._chance = chance
-        self._member = Member(f"{self.id}-0", self._config.rebalance_max_retries)
-        self._progress = Progress()
+        self._random = random
+        self._member = PaperMember(f"{self.id}-0", self._config.rebalance_max_retries)
+        self._progress = PaperProgress()
         self._connected = asyncio.Event()
         self._changed = asyncio.Event()
         self._brokers: list[str] = []
@@ -189,7 +189,7 @@ class PaperConsumer:
                 await self._step()
             except (ConnectionLost, SessionExpired):
                 self._member.answer_lost()
-                if self._member.state is not State.OWNING:
+                if self._member.state is not PaperState.OWNING:
                     self._stop_reading()
                 self._changed.set()
                 await asyncio.sleep(_PAUSE_S)
@@ -199,15 +199,15 @@ class PaperConsumer:
 
     async def _step(self) -> None:
         match self._member.state:
-            case State.OUTSIDE:
+            case PaperState.OUTSIDE:
                 await self._register()
-            case State.RELEASING:
+            case PaperState.RELEASING:
                 await self._release()
-            case State.CLAIMING:
+            case PaperState.CLAIMING:
                 await self._claim()
-            case State.WAITING:
+            case PaperState.WAITING:
                 await self._wait()
-            case State.OWNING:
+            case PaperState.OWNING:
                 await self._look()
 
     async def _register(self) -> None:
@@ -288,10 +288,10 @@ class PaperConsumer:
     async def _look(self) -> None:
         session = self._member.session
         await self._changed.wait()
-        if self._member.state is State.OWNING:
+        if self._member.state is PaperState.OWNING:
             view = await self._view()
             self._same(session)
-            if self._member.state is State.OWNING:
+            if self._member.state is PaperState.OWNING:
                 self._member.looked(view)
 
     def _same(self, session: int) -> None:
@@ -299,7 +299,7 @@ class PaperConsumer:
         if session != self._member.session:
             raise SessionExpired
 
-    async def _view(self) -> View:
+    async def _view(self) -> GroupView:
         """As of now, and `_changed` is set once it is so no more."""
         self._changed.clear()
         zookeeper = self._zookeeper
@@ -312,7 +312,7 @@ class PaperConsumer:
                     found[topic] += threads(member, told, topic)
         partitions = {topic: await self._partitions(topic) for topic in self._topics}
         self._brokers = await self._addresses()
-        return View(
+        return GroupView(
             {topic: tuple(sorted(those)) for topic, those in found.items()},
             partitions,
             bool(self._brokers),
@@ -394,7 +394,7 @@ class PaperConsumer:
         self._bootstrap = self._brokers
         given = self._properties | {"bootstrap.servers": ",".join(self._brokers)}
         self._consumer = Consumer(
-            ConsumerConfig.of(given), **BYTES_IN, now_ms=self._now_ms, chance=self._chance
+            ConsumerConfig.of(given), **BYTES_IN, now_ms=self._now_ms, random=self._random
         )
         await self._consumer.start()
         self._has_consumer.set()

@@ -29,7 +29,7 @@ from kserver.model import Offset, TopicPartition
 from kserver.znodes import STATIC, MemberRegistration
 
 
-class State(enum.Enum):
+class PaperState(enum.Enum):
     OUTSIDE = enum.auto()
     RELEASING = enum.auto()
     CLAIMING = enum.auto()
@@ -37,12 +37,17 @@ class State(enum.Enum):
     OWNING = enum.auto()
 
 
-PREVIOUS = {
-    State.OUTSIDE: set(State),
-    State.RELEASING: {State.OUTSIDE, State.CLAIMING, State.WAITING, State.OWNING},
-    State.CLAIMING: {State.RELEASING},
-    State.WAITING: {State.CLAIMING},
-    State.OWNING: {State.CLAIMING},
+VALID_PREVIOUS_STATES = {
+    PaperState.OUTSIDE: set(PaperState),
+    PaperState.RELEASING: {
+        PaperState.OUTSIDE,
+        PaperState.CLAIMING,
+        PaperState.WAITING,
+        PaperState.OWNING,
+    },
+    PaperState.CLAIMING: {PaperState.RELEASING},
+    PaperState.WAITING: {PaperState.CLAIMING},
+    PaperState.OWNING: {PaperState.CLAIMING},
 }
 
 
@@ -51,7 +56,7 @@ class RebalanceFailed(ClientError):
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class GroupView:
     """What ZooKeeper says, as far as a rebalance depends on it."""
 
     threads: Mapping[str, tuple[str, ...]]
@@ -85,16 +90,16 @@ def _reads(pattern: str, name: str, topic: str) -> bool:
 
 
 @dataclass(slots=True)
-class Member:
+class PaperMember:
     thread: str
     """Its one thread: the member's id with `-0`, as it stands in the owner nodes."""
     max_retries: int
-    state: State = State.OUTSIDE
+    state: PaperState = PaperState.OUTSIDE
     session: int = 0
     """Rises when a session expires: what was begun before is then void."""
     held: tuple[TopicPartition, ...] = ()
     """Whose owner nodes may be this member's, because it once asked for them."""
-    view: View | None = None
+    view: GroupView | None = None
     """On which the last claim was decided."""
     waits: int = 0
     """How many times in a row it waited in vain."""
@@ -102,21 +107,21 @@ class Member:
     @property
     def owned(self) -> tuple[TopicPartition, ...]:
         """What it reads."""
-        return self.held if self.state is State.OWNING else ()
+        return self.held if self.state is PaperState.OWNING else ()
 
     def registered(self) -> None:
-        self._go(State.RELEASING)
+        self._go(PaperState.RELEASING)
 
     def released(self) -> None:
         """None of the owner nodes is this member's."""
         self.held = ()
-        self._go(State.CLAIMING)
+        self._go(PaperState.CLAIMING)
 
-    def claim(self, view: View) -> tuple[TopicPartition, ...] | None:
+    def claim(self, view: GroupView) -> tuple[TopicPartition, ...] | None:
         """What to claim; None when it is to register first."""
-        assert self.state is State.CLAIMING
+        assert self.state is PaperState.CLAIMING
         if any(self.thread not in threads for threads in view.threads.values()):
-            self._go(State.OUTSIDE)
+            self._go(PaperState.OUTSIDE)
             return None
         self.view = view
         self.held = tuple(
@@ -130,12 +135,12 @@ class Member:
     def claimed(self) -> None:
         """All of it, and it is read now."""
         self.waits = 0
-        self._go(State.OWNING)
+        self._go(PaperState.OWNING)
 
     def refused(self) -> None:
         """None of it: one has another owner still, or the nodes around it are gone."""
         self.held = ()
-        self._go(State.WAITING)
+        self._go(PaperState.WAITING)
 
     def again(self, *, in_vain: bool) -> None:
         """The wait is over; `in_vain` when nothing happened meanwhile.  RebalanceFailed."""
@@ -145,42 +150,42 @@ class Member:
                 f"{self.thread} can't rebalance after {self.max_retries} retries: another consumer "
                 "of the group holds on to its partitions"
             )
-        self._go(State.RELEASING)
+        self._go(PaperState.RELEASING)
 
-    def looked(self, view: View) -> None:
+    def looked(self, view: GroupView) -> None:
         """Nothing is given up where it would only be claimed again."""
         if view != self.view:
-            self._go(State.RELEASING)
+            self._go(PaperState.RELEASING)
 
     def give_up(self) -> None:
         """It ends, or one of its nodes is gone by another's hand."""
-        if self.state is State.OWNING:
-            self._go(State.RELEASING)
+        if self.state is PaperState.OWNING:
+            self._go(PaperState.RELEASING)
 
     def answer_lost(self) -> None:
         """The connection broke within a step; what was asked may have been done."""
-        if self.state is State.CLAIMING:
-            self._go(State.RELEASING)
+        if self.state is PaperState.CLAIMING:
+            self._go(PaperState.RELEASING)
 
     def expired(self) -> None:
         self.session += 1
         self.held = ()
         self.waits = 0
-        self._go(State.OUTSIDE)
+        self._go(PaperState.OUTSIDE)
 
     def check(self) -> None:
-        assert self.held == () or self.state not in (State.OUTSIDE, State.WAITING)
-        assert self.state is not State.OWNING or self.view is not None
-        assert self.waits <= self.max_retries or self.state is State.WAITING
+        assert self.held == () or self.state not in (PaperState.OUTSIDE, PaperState.WAITING)
+        assert self.state is not PaperState.OWNING or self.view is not None
+        assert self.waits <= self.max_retries or self.state is PaperState.WAITING
         assert len(set(self.held)) == len(self.held)
 
-    def _go(self, state: State) -> None:
-        assert self.state in PREVIOUS[state], f"from {self.state} to {state}"
+    def _go(self, state: PaperState) -> None:
+        assert self.state in VALID_PREVIOUS_STATES[state], f"from {self.state} to {state}"
         self.state = state
 
 
 @dataclass(slots=True)
-class Progress:
+class PaperProgress:
     """How far each partition that is owned was read.
 
     A record is handed out, then done, which shows when its reader asks for more, and only then may

@@ -27,7 +27,7 @@ _value = itemgetter(3)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ConsumerPerfOptions:
     """One topic, or those whose whole name matches; `patience_s` is the longest time without a
     record.
     """
@@ -46,7 +46,7 @@ class Consuming:
 
     def __init__(
         self,
-        wanted: Wanted,
+        wanted: ConsumerPerfOptions,
         config: ConsumerConfig,
         on_window: Callable[[Consumed, float, int], object],
         now_ms: Callable[[], int],

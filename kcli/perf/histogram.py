@@ -21,7 +21,7 @@ ERROR = 1 / (2 * _HALF)
 BUCKETS = (_LIMIT_BITS - _EXACT_BITS + 2) * _HALF
 
 
-class Histogram:
+class LatencyHistogram:
     __slots__ = ("_buckets", "count", "least_us", "most_us", "total_us")
 
     def __init__(self) -> None:

@@ -25,18 +25,18 @@ class Payloads(Protocol):
     def take(self, first: int, count: int) -> Sequence[bytes]: ...
 
 
-def letters(size: int, chance: Random) -> bytes:
+def letters(size: int, random: Random) -> bytes:
     """So many random upper-case letters."""
-    return chance.randbytes(size).translate(_TO_LETTER)
+    return random.randbytes(size).translate(_TO_LETTER)
 
 
 class Letters:
     """Values of one size, made once: to make each anew would cost more than to send it."""
 
-    def __init__(self, size: int, count: int, chance: Random) -> None:
+    def __init__(self, size: int, count: int, random: Random) -> None:
         self.size = size
         different = max(2, min(count, POOL_BYTES // size))
-        made = letters(different * size, chance)
+        made = letters(different * size, random)
         self._pool = [made[at : at + size] for at in range(0, len(made), size)]
 
     def take(self, first: int, count: int) -> Sequence[bytes]:
@@ -49,12 +49,12 @@ class OfFile:
 
     size = None
 
-    def __init__(self, values: Sequence[bytes], chance: Random) -> None:
+    def __init__(self, values: Sequence[bytes], random: Random) -> None:
         self._values = values
-        self._chance = chance
+        self._random = random
 
     def take(self, first: int, count: int) -> Sequence[bytes]:
-        return self._chance.choices(self._values, k=count)
+        return self._random.choices(self._values, k=count)
 
 
 class Counting:

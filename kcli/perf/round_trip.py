@@ -71,7 +71,7 @@ class RoundTrips:
         from kcli.client.producer import Producer
         from kcli.client.serialization import BYTES_IN, BYTES_OUT
 
-        loop, trip, chance = asyncio.get_running_loop(), self._trip, Random(0)
+        loop, trip, random = asyncio.get_running_loop(), self._trip, Random(0)
         await self._create_if_missing()
         async with (
             Consumer(self._consumer_config, **BYTES_IN) as consumer,
@@ -80,9 +80,9 @@ class RoundTrips:
             await self._seek_to_end(consumer)
             self._tally = Tally(loop.time())
             for number in range(trip.records):
-                value = letters(trip.value_bytes, chance)
-                key = letters(trip.key_bytes, chance) or None
-                headers = _headers(trip, chance)
+                value = letters(trip.value_bytes, random)
+                key = letters(trip.key_bytes, random) or None
+                headers = _headers(trip, random)
                 began_s = loop.time()
                 await (await producer.send(trip.topic, value, key, headers=headers))
                 found = await consumer.poll(POLL_TIMEOUT_MS)
@@ -113,11 +113,11 @@ class RoundTrips:
             await consumer.position(partition)
 
 
-def _headers(trip: Trip, chance: Random) -> Headers:
+def _headers(trip: Trip, random: Random) -> Headers:
     return tuple(
         (
-            letters(trip.header_key_bytes, chance).decode(),
-            None if trip.header_value_bytes < 0 else letters(trip.header_value_bytes, chance),
+            letters(trip.header_key_bytes, random).decode(),
+            None if trip.header_value_bytes < 0 else letters(trip.header_value_bytes, random),
         )
         for _ in range(trip.headers)
     )

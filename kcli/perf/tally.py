@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from kcli.perf.histogram import Histogram
+from kcli.perf.histogram import LatencyHistogram
 
 MEBIBYTE = 1 << 20
 
@@ -17,7 +17,7 @@ class Tally:
     def __init__(self, since_s: float) -> None:
         self.since_s = since_s
         self.bytes = 0
-        self.latencies = Histogram()
+        self.latencies = LatencyHistogram()
 
     def add(self, latency_us: int, records: int, size_bytes: int) -> None:
         """So many records, together of this size, each after this time."""

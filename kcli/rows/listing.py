@@ -28,11 +28,11 @@ import click
 from kcli.command import Command, Option
 from kcli.output import answer, complain
 from kcli.rows.row_formats import Csv, Json, JsonLines, Row, Table, Template, Tsv, Writer, Yaml
-from kcli.rows.shapes import Shape
+from kcli.rows.shapes import RowShape
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
-FORMATS: dict[str, Callable[[Shape], Writer]] = {
+FORMATS: dict[str, Callable[[RowShape], Writer]] = {
     "json": Json,
     "jsonl": JsonLines,
     "yaml": Yaml,
@@ -54,7 +54,7 @@ class Format(NamedTuple):
 class Output(Option):
     """-o; `shapes` are those of the rows that the command prints with it."""
 
-    def __init__(self, *args: Any, shapes: Sequence[Shape], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, shapes: Sequence[RowShape], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.shapes = shapes
 
@@ -76,7 +76,7 @@ class _FormatType(click.ParamType):  # type: ignore[type-arg]
         )
 
 
-def formatted(*shapes: Shape) -> Callable[[Decorated], Decorated]:
+def formatted(*shapes: RowShape) -> Callable[[Decorated], Decorated]:
     """Declare -o on a command, which prints rows of these shapes, one of them at a time."""
     return click.option(
         "-o",
@@ -90,12 +90,12 @@ def formatted(*shapes: Shape) -> Callable[[Decorated], Decorated]:
     )
 
 
-def shapes_of(command: Command) -> Sequence[Shape]:
+def shapes_of(command: Command) -> Sequence[RowShape]:
     """What its -o prints; nothing where it has none."""
     return next((one.shapes for one in command.options() if isinstance(one, Output)), ())
 
 
-def rows(given: SimpleNamespace, shape: Shape) -> Rows:
+def rows(given: SimpleNamespace, shape: RowShape) -> Rows:
     """Rows in the format of -o.  UsageError for a template with a field that the shape lacks."""
     chosen = given.output
     context = click.get_current_context(silent=True)
@@ -108,7 +108,7 @@ def rows(given: SimpleNamespace, shape: Shape) -> Rows:
 
 
 @contextmanager
-def rows_if_asked(given: SimpleNamespace, shape: Shape) -> Iterator[Rows | None]:
+def rows_if_asked(given: SimpleNamespace, shape: RowShape) -> Iterator[Rows | None]:
     """As `rows`, or None where -o was not given and Kafka's own text is wanted."""
     if given.output is None:
         yield None
@@ -120,7 +120,7 @@ def rows_if_asked(given: SimpleNamespace, shape: Shape) -> Iterator[Rows | None]
 class Rows:
     """A context: rows are printed as they come, what ends them is told at the end."""
 
-    def __init__(self, shape: Shape, writer: Writer, command: str) -> None:
+    def __init__(self, shape: RowShape, writer: Writer, command: str) -> None:
         self.shape = shape
         self.status = 0
         self._writer = writer

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from kcli.output import visible
-from kcli.rows.shapes import ERROR, Field, Shape
+from kcli.rows.shapes import ERROR, RowField, RowShape
 
 Row = Mapping[str, Any]
 
@@ -47,7 +47,7 @@ class Writer(Protocol):
 class Json:
     """One document, a line for each item."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowShape) -> None:
         self.shape = shape
         self.begun = False
 
@@ -68,7 +68,7 @@ class Json:
 class JsonLines:
     """A line is the row itself, with the shape it has; the lines of errors have theirs."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowShape) -> None:
         self.schema = shape.id
 
     def head(self) -> str:
@@ -84,7 +84,7 @@ class JsonLines:
 class Yaml:
     """Block style for the document and its rows; each value in JSON, which YAML takes as it is."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowShape) -> None:
         self.shape = shape
         self.begun = False
 
@@ -107,7 +107,7 @@ class Csv:
     """RFC 4180 with a heading.  Null is nothing, an empty text is two quotes; lists and maps are
     JSON."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowShape) -> None:
         self.shape = shape
 
     def head(self) -> str:
@@ -124,7 +124,7 @@ class Tsv:
     """A line for each row, with a heading.  Tab, line feed, carriage return and backslash are
     written `\\t`, `\\n`, `\\r` and `\\\\`, null `\\N`; lists and maps are JSON."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowShape) -> None:
         self.shape = shape
 
     def head(self) -> str:
@@ -141,7 +141,7 @@ class Table:
     """Aligned columns.  On a terminal of `columns` what is wider goes on in the next line; with
     None no cell is folded."""
 
-    def __init__(self, shape: Shape, columns: int | None) -> None:
+    def __init__(self, shape: RowShape, columns: int | None) -> None:
         self.shape = shape
         self.columns = columns
         self.page: list[list[str]] = []
@@ -194,7 +194,7 @@ class Template:
     and `\\\\` are a tab, a line feed and a backslash.  Raises ValueError for any other text.
     """
 
-    def __init__(self, shape: Shape, text: str) -> None:
+    def __init__(self, shape: RowShape, text: str) -> None:
         self.parts = list(_parts(shape, text))
 
     def head(self) -> str:
@@ -270,11 +270,11 @@ def _tsv(value: Any) -> str:
     return re.sub(r"[\\\t\n\r]", lambda match: _TSV[match[0]], text)
 
 
-def _side(field: Field) -> Any:
+def _side(field: RowField) -> Any:
     return "right" if field.is_number else "left"
 
 
-def _parts(shape: Shape, text: str) -> Iterator[tuple[str, Field | None, str]]:
+def _parts(shape: RowShape, text: str) -> Iterator[tuple[str, RowField | None, str]]:
     """A literal text, and the field that follows it with its format."""
     import string
 

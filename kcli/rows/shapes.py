@@ -32,7 +32,7 @@ _RESERVED = {"schema", "y", "n", "yes", "no", "on", "off", "true", "false", "nul
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class RowField:
     """One value of a row: its name, one of TYPES, and a sentence on what it says."""
 
     name: str
@@ -58,13 +58,13 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RowShape:
     """One kind of row; `doc` says what a row stands for."""
 
     name: str
     version: int
     doc: str
-    fields: tuple[Field, ...]
+    fields: tuple[RowField, ...]
 
     @property
     def id(self) -> str:
@@ -76,24 +76,26 @@ class Shape:
         return tuple(field.name for field in self.fields)
 
 
-ERROR = Shape(
+ERROR = RowShape(
     "k.error",
     1,
     "What was refused or failed.",
     (
-        Field("subject", "string or null", "What it is about; null where it is the whole command."),
-        Field(
+        RowField(
+            "subject", "string or null", "What it is about; null where it is the whole command."
+        ),
+        RowField(
             "code",
             "string",
             "The protocol's name of the error, such as UNKNOWN_TOPIC_OR_PARTITION; else TIMED_OUT, "
             "INTERRUPTED, INVALID, FILE, REFUSED, or a command's own.",
         ),
-        Field("message", "string", "Why, for a person."),
+        RowField("message", "string", "Why, for a person."),
     ),
 )
 
 
-def schema(shape: Shape) -> dict[str, Any]:
+def schema(shape: RowShape) -> dict[str, Any]:
     """The JSON Schema (2020-12) of the document that -o json prints of such rows."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -108,7 +110,7 @@ def schema(shape: Shape) -> dict[str, Any]:
     }
 
 
-def _row(shape: Shape) -> dict[str, Any]:
+def _row(shape: RowShape) -> dict[str, Any]:
     return {
         "description": shape.doc,
         "type": "object",
@@ -117,6 +119,6 @@ def _row(shape: Shape) -> dict[str, Any]:
     }
 
 
-def _typed(field: Field) -> dict[str, Any]:
+def _typed(field: RowField) -> dict[str, Any]:
     plain = _SCHEMAS[field.plain_type]
     return plain | {"type": [plain["type"], "null"]} if field.is_nullable else plain

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from kcli.segments import old_messages
 from kserver.errors import ProtocolError
 from kserver.log import checkpoint
-from kserver.log.producer_state import Producer, ProducerState
+from kserver.log.producer_state import ProducerStateEntry, ProducerStateManager
 from kserver.wire.batch import LOG_OVERHEAD, Record, RecordBatch
 
 LEAST_HEADER = 17
@@ -83,7 +83,7 @@ class AbortedEntry(NamedTuple):
 
 class ProducerEntry(NamedTuple):
     id: int
-    producer: Producer
+    producer: ProducerStateEntry
 
 
 class EpochEntry(NamedTuple):
@@ -305,7 +305,7 @@ def aborted_entries(entries: bytes) -> Iterator[AbortedEntry]:
 
 def producer_entries(path: str, snapshot: bytes) -> Iterator[ProducerEntry]:
     """Raises StorageError for a snapshot that is corrupt."""
-    state = ProducerState(expiration_ms=NEVER)
+    state = ProducerStateManager(expiration_ms=NEVER)
     state.restore(snapshot, path, now_ms=0)
     return map(ProducerEntry._make, state.producers.items())
 

@@ -30,7 +30,7 @@ FILES = ":files"
 NamesOf = Callable[[SimpleNamespace], "Names"]
 
 
-class Found(NamedTuple):
+class FoundValues(NamedTuple):
     """What the last word may become: `before` and one of `candidates`, whose values go on there;
     or `before` and the name of a file that begins with `file`.
     """
@@ -40,7 +40,7 @@ class Found(NamedTuple):
     file: str | None = None
 
 
-NOTHING = Found()
+NOTHING = FoundValues()
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
@@ -82,7 +82,7 @@ def split(line: str) -> list[str]:
     return [""]
 
 
-def complete(words: Sequence[str], names_of: NamesOf) -> Found:
+def complete(words: Sequence[str], names_of: NamesOf) -> FoundValues:
     """`names_of` is given bootstrap_server and command_config, as the words have them."""
     *before, word = words
     commands = {name: note for group in COMMANDS.values() for name, note in group.items()}
@@ -137,7 +137,7 @@ class _Line:
             return None
         return option
 
-    def complete(self, word: str) -> Found:
+    def complete(self, word: str) -> FoundValues:
         if (option := self._taker(word)) is not None:
             return self._value(option, "", word)
         name, equals, value = _bare(word).partition("=")
@@ -148,7 +148,7 @@ class _Line:
         found = self._argument(word)
         return self._option(word) if found == NOTHING and word in ("", "-") else found
 
-    def _option(self, word: str) -> Found:
+    def _option(self, word: str) -> FoundValues:
         """Those that may still be given; older spellings where nothing else begins so."""
         from kcli.command import OLDER
 
@@ -167,22 +167,22 @@ class _Line:
                 return found
         return NOTHING
 
-    def _argument(self, word: str) -> Found:
+    def _argument(self, word: str) -> FoundValues:
         import click
 
         arguments = [p for p in self._command.params if isinstance(p, click.Argument)]
         return self._value(arguments[0], "", word) if arguments else NOTHING
 
-    def _value(self, param: click.Parameter, before: str, text: str) -> Found:
+    def _value(self, param: click.Parameter, before: str, text: str) -> FoundValues:
         """`before` is the option, where its value stands in the same word."""
-        from kcli.shell.completion_values import FILES_OF, SOURCES, Asked, of_words
+        from kcli.shell.completion_values import FILES_OF, SOURCES, CompletionQuery, of_words
 
         metavar = str(param.metavar)
         if ",..." in metavar:
             earlier = text[: text.rfind(",") + 1]
             before, text = before + earlier, text.removeprefix(earlier)
         if metavar.removesuffix(",...") in FILES_OF:
-            return Found((), before, text)
+            return FoundValues((), before, text)
         name = max(param.opts, key=len).lstrip("-")
         command = str(self._command.name)
         source = SOURCES.get(f"{command} {name}") or SOURCES.get(name)
@@ -194,12 +194,12 @@ class _Line:
             bootstrap_server=_expanded(self._given.get("bootstrap-server")),
             command_config=_expanded(self._given.get("command-config")),
         )
-        asked = Asked(text, command, self._given, self._names_of(cluster))
+        asked = CompletionQuery(text, command, self._given, self._names_of(cluster))
         return _begun(text, source(asked), before)
 
 
-def _begun(text: str, candidates: Iterable[tuple[str, str]], before: str = "") -> Found:
-    return Found([c for c in candidates if c[0].startswith(text)], before)
+def _begun(text: str, candidates: Iterable[tuple[str, str]], before: str = "") -> FoundValues:
+    return FoundValues([c for c in candidates if c[0].startswith(text)], before)
 
 
 def _is_option(word: str) -> bool:

@@ -34,7 +34,7 @@ class Names(Protocol):
     def groups(self) -> Mapping[str, str]: ...
 
 
-class Asked(NamedTuple):
+class CompletionQuery(NamedTuple):
     """A value that begins with `text`, in a command line with these options, by their names."""
 
     text: str
@@ -43,7 +43,7 @@ class Asked(NamedTuple):
     names: Names
 
 
-Source = Callable[[Asked], Iterable[Candidate]]
+Source = Callable[[CompletionQuery], Iterable[Candidate]]
 
 FILES_OF = ("FILE", "DIRECTORY", "[server.properties]")
 
@@ -83,24 +83,24 @@ def of_words(*words: str) -> Source:
     return lambda asked: map(Candidate, words)
 
 
-def topics(asked: Asked) -> Iterable[Candidate]:
+def topics(asked: CompletionQuery) -> Iterable[Candidate]:
     for name, partitions in asked.names.topics().items():
         yield Candidate(name, "1 partition" if partitions == 1 else f"{partitions} partitions")
 
 
-def topic_list(asked: Asked) -> Iterable[Candidate]:
+def topic_list(asked: CompletionQuery) -> Iterable[Candidate]:
     """The last of TOPIC,TOPIC."""
     before = asked.text[: asked.text.rfind(",") + 1]
     return (Candidate(before + name, note) for name, note in topics(asked))
 
 
-def partitions(asked: Asked) -> Iterable[Candidate]:
+def partitions(asked: CompletionQuery) -> Iterable[Candidate]:
     """Of the topic that is named before."""
     count = asked.names.topics().get(asked.given.get("topic", ""), 0)
     return (Candidate(str(number)) for number in range(count))
 
 
-def topic_partitions(asked: Asked) -> Iterable[Candidate]:
+def topic_partitions(asked: CompletionQuery) -> Iterable[Candidate]:
     """TOPIC, and after it TOPIC:PARTITION."""
     topic, colon, _ = asked.text.partition(":")
     if not colon:
@@ -109,23 +109,23 @@ def topic_partitions(asked: Asked) -> Iterable[Candidate]:
     return (Candidate(f"{topic}:{number}") for number in range(count))
 
 
-def brokers(asked: Asked) -> Iterable[Candidate]:
+def brokers(asked: CompletionQuery) -> Iterable[Candidate]:
     return (Candidate(where, f"broker {id}") for id, where in asked.names.brokers().items())
 
 
-def broker_ids(asked: Asked) -> Iterable[Candidate]:
+def broker_ids(asked: CompletionQuery) -> Iterable[Candidate]:
     """The last of ID:ID, or of ID,ID."""
     before = asked.text[: max(asked.text.rfind(":"), asked.text.rfind(",")) + 1]
     return (Candidate(before + id, where) for id, where in asked.names.brokers().items())
 
 
-def topic_settings(asked: Asked) -> Iterable[Candidate]:
+def topic_settings(asked: CompletionQuery) -> Iterable[Candidate]:
     from kserver.config.topic import TopicConfig
 
     return _settings(asked.text, TopicConfig, asked.names.topic_keys())
 
 
-def added_settings(asked: Asked) -> Iterable[Candidate]:
+def added_settings(asked: CompletionQuery) -> Iterable[Candidate]:
     """The last of KEY=VALUE,KEY=VALUE."""
     before, last = _last(asked)
     if bounded := _quotas(asked):
@@ -137,7 +137,7 @@ def added_settings(asked: Asked) -> Iterable[Candidate]:
     return (Candidate(before + one.value, one.note) for one in found)
 
 
-def deleted_settings(asked: Asked) -> Iterable[Candidate]:
+def deleted_settings(asked: CompletionQuery) -> Iterable[Candidate]:
     """The last of KEY,KEY."""
     before, last = _last(asked)
     keys: Iterable[str] = asked.names.topic_keys()
@@ -147,12 +147,12 @@ def deleted_settings(asked: Asked) -> Iterable[Candidate]:
     return (Candidate(before + key) for key in keys)
 
 
-def _last(asked: Asked) -> tuple[str, Asked]:
+def _last(asked: CompletionQuery) -> tuple[str, CompletionQuery]:
     comma = asked.text.rfind(",") + 1
     return asked.text[:comma], asked._replace(text=asked.text[comma:])
 
 
-def _quotas(asked: Asked) -> Sequence[str]:
+def _quotas(asked: CompletionQuery) -> Sequence[str]:
     """What may be set where the words name whom quotas are of."""
     for type, keys in QUOTAS.items():
         if {type[:-1], f"{type[:-1]}-defaults"} & asked.given.keys():
@@ -160,7 +160,7 @@ def _quotas(asked: Asked) -> Sequence[str]:
     return QUOTAS.get(asked.given.get("entity-type", ""), ())
 
 
-def dynamic_settings(asked: Asked) -> Iterable[Candidate]:
+def dynamic_settings(asked: CompletionQuery) -> Iterable[Candidate]:
     from kserver.config.broker import BrokerConfig
     from kserver.config.dynamic import changes_at
     from kserver.config.setting import Dynamic, settings_of
@@ -170,38 +170,38 @@ def dynamic_settings(asked: Asked) -> Iterable[Candidate]:
     return _settings(asked.text, BrokerConfig, names)
 
 
-def entity_names(asked: Asked) -> Iterable[Candidate]:
+def entity_names(asked: CompletionQuery) -> Iterable[Candidate]:
     if _is_of_topics(asked):
         return topics(asked)
     return broker_ids(asked) if "broker" in asked.given.get("entity-type", "") else ()
 
 
-def _is_of_topics(asked: Asked) -> bool:
+def _is_of_topics(asked: CompletionQuery) -> bool:
     given = asked.given
     return asked.command == "topics" or "topic" in given or given.get("entity-type") == "topics"
 
 
-def groups(asked: Asked) -> Iterable[Candidate]:
+def groups(asked: CompletionQuery) -> Iterable[Candidate]:
     return (Candidate(name, state) for name, state in asked.names.groups().items())
 
 
 def last_of_words(*words: str) -> Source:
     """The last of WORD,WORD."""
 
-    def source(asked: Asked) -> Iterable[Candidate]:
+    def source(asked: CompletionQuery) -> Iterable[Candidate]:
         before, _ = _last(asked)
         return (Candidate(before + word) for word in words)
 
     return source
 
 
-def broker_settings(asked: Asked) -> Iterable[Candidate]:
+def broker_settings(asked: CompletionQuery) -> Iterable[Candidate]:
     from kserver.config.broker import BrokerConfig
 
     return _settings(asked.text, BrokerConfig)
 
 
-def client_settings(asked: Asked) -> Iterable[Candidate]:
+def client_settings(asked: CompletionQuery) -> Iterable[Candidate]:
     from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
 
     if "producer" in asked.command:
@@ -209,20 +209,20 @@ def client_settings(asked: Asked) -> Iterable[Candidate]:
     return _settings(asked.text, ConsumerConfig if "consumer" in asked.command else AdminConfig)
 
 
-def reader_properties(asked: Asked) -> Iterable[Candidate]:
+def reader_properties(asked: CompletionQuery) -> Iterable[Candidate]:
     return _pairs(asked.text, READER_KEYS)
 
 
-def formatter_properties(asked: Asked) -> Iterable[Candidate]:
+def formatter_properties(asked: CompletionQuery) -> Iterable[Candidate]:
     return _pairs(asked.text, FORMATTER_KEYS)
 
 
-def properties(asked: Asked) -> Iterable[Candidate]:
+def properties(asked: CompletionQuery) -> Iterable[Candidate]:
     """--property, as the console tools had it."""
     return _pairs(asked.text, READER_KEYS if "producer" in asked.command else FORMATTER_KEYS)
 
 
-def transaction_states(asked: Asked) -> Iterable[Candidate]:
+def transaction_states(asked: CompletionQuery) -> Iterable[Candidate]:
     """The last of STATE,STATE."""
     from kcli.client.transaction_admin import STATES
 

@@ -1,5 +1,5 @@
 from collections.abc import Sequence
 
-from kcli.spark.columns import Batch, Columns
+from kcli.spark.columns import ColumnBatch, Columns
 
-def decode(batches: Sequence[Batch], key: bool, value: bool, headers: bool, /) -> Columns: ...
+def decode(batches: Sequence[ColumnBatch], key: bool, value: bool, headers: bool, /) -> Columns: ...

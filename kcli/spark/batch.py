@@ -18,7 +18,7 @@ from kcli.client.blocking import Blocking
 from kcli.spark.filters import Bounds, bounds_of
 from kcli.spark.logs import Logs
 from kcli.spark.options import ReadOptions
-from kcli.spark.planning import OffsetRange, grouped, split
+from kcli.spark.planning import KafkaOffsetRange, grouped, split
 from kcli.spark.processes import keep_modules
 from kcli.spark.value_columns import ValueColumns
 
@@ -26,10 +26,10 @@ _ASKS_FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 @dataclass
-class Task(InputPartition):
+class BatchTask(InputPartition):
     """What one reads, in this order."""
 
-    ranges: list[OffsetRange]
+    ranges: list[KafkaOffsetRange]
 
 
 class BatchReader(DataSourceReader):
@@ -51,7 +51,8 @@ class BatchReader(DataSourceReader):
                 since = logs.since(ids, bounds.since_ms)
                 starts = {p: max(starts[p], since.get(p, ends[p])) for p in ids}
         ranges = [
-            OffsetRange(p, *bounds.cut(starts[p], ends[p]), id) for p, id in sorted(ids.items())
+            KafkaOffsetRange(p, *bounds.cut(starts[p], ends[p]), id)
+            for p, id in sorted(ids.items())
         ]
         return tasks(ranges, options)
 
@@ -74,20 +75,20 @@ def batch_reader(options: ReadOptions, columns: ValueColumns) -> BatchReader:
     return (FilteringReader if is_asked else BatchReader)(options, columns)
 
 
-def tasks(ranges: list[OffsetRange], options: ReadOptions) -> list[InputPartition]:
+def tasks(ranges: list[KafkaOffsetRange], options: ReadOptions) -> list[InputPartition]:
     """What each task reads of these."""
     asked = {
         "min_partitions": options.min_partitions,
         "max_records": options.max_records_per_partition,
     }
-    return [Task(some) for some in grouped(split(ranges, **asked), **asked)]
+    return [BatchTask(some) for some in grouped(split(ranges, **asked), **asked)]
 
 
 def read(
     partition: InputPartition, options: ReadOptions, columns: ValueColumns
 ) -> Iterator[pa.RecordBatch]:
     """One task's records; where there is nothing to plan Spark makes a partition of its own."""
-    if not isinstance(partition, Task):
+    if not isinstance(partition, BatchTask):
         return
     from kcli.spark.fetching import read_ranges  # not where it is planned only
 

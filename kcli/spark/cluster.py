@@ -22,7 +22,7 @@ from typing import Any
 
 from kcli.options import Refused
 from kcli.spark import installation, standalone
-from kcli.spark.standalone import Member, Plan, Process
+from kcli.spark.standalone import ClusterPlan, ClusterProcess, Process
 
 LOOK_AGAIN_S = 0.1
 ANSWER_S = 5.0
@@ -40,7 +40,7 @@ def start(
     cores: int,
     memory: str,
     timeout_s: float,
-) -> Plan:
+) -> ClusterPlan:
     """Returns once all workers are with the master.
 
     Refused or TimeoutError where that does not come to be, and then nothing of it is left running.
@@ -54,7 +54,7 @@ def start(
                 " ends it, another --dir starts one beside it"
             )
         ports = _checked(host, port, "--port"), _checked(host, ui_port, "--ui-port")
-        plan = Plan(directory, host, *ports, _free_ports(host, workers), cores, memory)
+        plan = ClusterPlan(directory, host, *ports, _free_ports(host, workers), cores, memory)
         with open(plan.settings_file, "w", encoding="utf-8") as file:
             file.write(standalone.settings_text())
         launch = _Launch(plan, [script], added, time.monotonic() + timeout_s)
@@ -86,7 +86,7 @@ def stop(directory: str) -> int:
     return len(ended)
 
 
-def members(directory: str) -> list[Member]:
+def members(directory: str) -> list[ClusterProcess]:
     """The master and its workers."""
     found = list(processes(directory))
     master = next((process for process in found if process.role == "master"), None)
@@ -118,7 +118,7 @@ def processes(directory: str) -> Iterator[Process]:
 
 class _Launch:
     def __init__(
-        self, plan: Plan, script: Sequence[str], added: dict[str, str], deadline_s: float
+        self, plan: ClusterPlan, script: Sequence[str], added: dict[str, str], deadline_s: float
     ) -> None:
         self._plan = plan
         self._script = script

@@ -31,7 +31,7 @@ _PAST_END = b"\0" * 16
 _MOST_VARINT_BYTES = 10
 
 
-class Batch(NamedTuple):
+class ColumnBatch(NamedTuple):
     body: bytes | memoryview
     """Its records, decompressed."""
     records: int
@@ -50,7 +50,7 @@ times in ms.  Then keys, values, and headers as lists without bytes, names and v
 was not wanted."""
 
 
-def decode(batches: Sequence[Batch], key: bool, value: bool, headers: bool, /) -> Columns:
+def decode(batches: Sequence[ColumnBatch], key: bool, value: bool, headers: bool, /) -> Columns:
     """ProtocolError where the bytes are not what a batch says of them."""
     records = _Records(batches)
     return (
@@ -83,7 +83,7 @@ def _joined(slots: list[_Slots], order: Ints) -> _Slots:
 class _Records:
     """Where everything lies in the bytes of some batches, one entry a record in each array."""
 
-    def __init__(self, batches: Sequence[Batch]) -> None:
+    def __init__(self, batches: Sequence[ColumnBatch]) -> None:
         for batch in batches:
             if not 0 <= batch.records <= len(batch.body) // 2:
                 raise ProtocolError(f"{batch.records} records in {len(batch.body)} bytes")
@@ -172,7 +172,7 @@ class _Records:
         order = np.argsort(np.concatenate([of for of, _, _ in found]), kind="stable")
         return _joined([n for _, n, _ in found], order), _joined([v for _, _, v in found], order)
 
-    def offsets(self, of: Sequence[Batch]) -> Ints:
+    def offsets(self, of: Sequence[ColumnBatch]) -> Ints:
         delta, counts = self.offset_deltas, self.counts
         descends = np.diff(delta) <= 0
         firsts = np.cumsum([0, *counts])[1:-1]
@@ -184,7 +184,7 @@ class _Records:
             raise ProtocolError("a record past the batch's last offset")
         return np.repeat(np.array([b.base_offset for b in of], np.int64), counts) + delta
 
-    def times(self, of: Sequence[Batch]) -> Ints:
+    def times(self, of: Sequence[ColumnBatch]) -> Ints:
         delta = self.time_deltas
         base = np.repeat(np.array([b.time for b in of], np.int64), self.counts)
         signed = (delta >> np.uint64(1)).astype(np.int64) ^ -(delta & np.uint64(1)).astype(np.int64)

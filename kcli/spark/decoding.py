@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from kcli.spark.columns import Batch, Buffers
+from kcli.spark.columns import Buffers, ColumnBatch
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import Offset, ProducerId, TopicPartition
 from kserver.wire.batch import (
@@ -56,7 +56,7 @@ TYPES: dict[str, pa.DataType] = {
 _MOST_MS = ((1 << 63) - 1) // 1000
 
 
-class Aborted(NamedTuple):
+class AbortedRange(NamedTuple):
     """A transaction that was aborted: its producer's records from `first_offset` to the marker."""
 
     first_offset: Offset
@@ -66,7 +66,7 @@ class Aborted(NamedTuple):
 def visible(
     found: Iterable[RecordBatch],
     partition: TopicPartition,
-    aborted: Sequence[Aborted] = (),
+    aborted: Sequence[AbortedRange] = (),
     *,
     check_crcs: bool = True,
 ) -> Iterator[RecordBatch]:
@@ -110,7 +110,7 @@ def arrow_batches(
     ProtocolError where the bytes are not what a batch's header says, KafkaError where they cannot
     be decompressed.
     """
-    parts: list[Batch] = []
+    parts: list[ColumnBatch] = []
     size = 0
     for batch in found:
         if batch.last_offset < start or batch.base_offset >= end:
@@ -124,7 +124,7 @@ def arrow_batches(
         yield from _decoded(parts, size, partition, start, end, columns, most_bytes)
 
 
-def _part(of: RecordBatch) -> Batch:
+def _part(of: RecordBatch) -> ColumnBatch:
     """Its records, and what its header says of them, as far as that can be so."""
     attributes, count, last_delta = of.attributes, of.count, of.last_offset_delta
     body = of.unfolded() if attributes & COMPRESSION_MASK else of.buffer[HEADER_SIZE:]
@@ -137,11 +137,11 @@ def _part(of: RecordBatch) -> Batch:
         raise ProtocolError("an offset of more than 64 bits")
     appended = attributes & LOG_APPEND_TIME != 0
     time = of.max_timestamp if appended else of.base_timestamp
-    return Batch(body, count, base, last_delta, time, appended)
+    return ColumnBatch(body, count, base, last_delta, time, appended)
 
 
 def _decoded(
-    parts: list[Batch],
+    parts: list[ColumnBatch],
     size: int,
     partition: TopicPartition,
     start: Offset,
@@ -213,7 +213,7 @@ def _timestamps(ms: Any, first: int, last: int) -> pa.Array:
     return _array(TYPES["timestamp"], last - first, [None, times * 1000])
 
 
-def _timestamp_types(parts: Sequence[Batch]) -> pa.Array:
+def _timestamp_types(parts: Sequence[ColumnBatch]) -> pa.Array:
     """One for each record, of batches that are nearly always of one type."""
     kinds = [
         (appended, sum(part.records for part in some))

@@ -23,10 +23,10 @@ from kcli.client.config import ConsumerConfig
 from kcli.client.fetch_session import FINAL_EPOCH
 from kcli.client.fetcher import FETCH, FETCH_BY_TOPIC_ID
 from kcli.client.offsets import EARLIEST, ISOLATIONS, READ_COMMITTED, list_offsets
-from kcli.spark.decoding import Aborted, arrow_batches, visible
+from kcli.spark.decoding import AbortedRange, arrow_batches, visible
 from kcli.spark.logs import GONE_AFTER_S
 from kcli.spark.options import ReadOptions
-from kcli.spark.planning import DataLost, OffsetRange
+from kcli.spark.planning import DataLost, KafkaOffsetRange
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import Offset
 from kserver.peer import ANY_VERSION
@@ -51,8 +51,8 @@ _logger = logging.getLogger(__name__)
 
 
 def read_ranges(
-    options: ReadOptions, wanted: Sequence[OffsetRange], columns: Sequence[str]
-) -> Iterator[tuple[OffsetRange, pa.RecordBatch]]:
+    options: ReadOptions, wanted: Sequence[KafkaOffsetRange], columns: Sequence[str]
+) -> Iterator[tuple[KafkaOffsetRange, pa.RecordBatch]]:
     """Their records, with these columns."""
     with Blocking(Fetch, options, wanted) as fetch:
         while (found := fetch.next()) is not None:
@@ -70,16 +70,16 @@ class Fetched(NamedTuple):
     first, and the last may reach over the range.
     """
 
-    range: OffsetRange
+    range: KafkaOffsetRange
     start: Offset
     batches: list[RecordBatch]
-    aborted: list[Aborted]
+    aborted: list[AbortedRange]
 
 
 class Fetch:
     """Of ranges, one after another.  Open while the `async with` lasts."""
 
-    def __init__(self, options: ReadOptions, wanted: Sequence[OffsetRange]) -> None:
+    def __init__(self, options: ReadOptions, wanted: Sequence[KafkaOffsetRange]) -> None:
         config = ConsumerConfig.taken(options.client)
         given = config.given("max_partition_fetch_bytes")
         max_bytes = config.max_partition_fetch_bytes if given else FETCH_BYTES
@@ -134,7 +134,7 @@ class RangeFetch:
         self,
         cluster: Cluster,
         config: ConsumerConfig,
-        wanted: OffsetRange,
+        wanted: KafkaOffsetRange,
         max_bytes: int,
         *,
         fails: bool,
@@ -266,7 +266,7 @@ class RangeFetch:
             )
         start, self._position = self._position, found[-1].next_offset
         aborted = [
-            Aborted(a.first_offset, a.producer_id)
+            AbortedRange(a.first_offset, a.producer_id)
             for a in p.aborted_transactions or ()
             if self._isolation == READ_COMMITTED
         ]

@@ -38,7 +38,7 @@ class Amount:
     tasks: int | None = None
 
 
-class Part(NamedTuple):
+class TaskPart(NamedTuple):
     """What one task did for a batch: its transaction, or None where it had been committed before.
 
     `batch_id` is None outside of streams.
@@ -74,7 +74,7 @@ def written_before(marker: CommittedOffset | None, batch_id: int, group: str) ->
         ) from error
 
 
-def expect_same(part: Part, before: Amount) -> None:
+def expect_same(part: TaskPart, before: Amount) -> None:
     """Unrepeatable where a task has other rows than when it wrote them."""
     if (part.amount.rows, part.amount.bytes) != (before.rows, before.bytes):
         raise Unrepeatable(
@@ -84,7 +84,7 @@ def expect_same(part: Part, before: Amount) -> None:
         )
 
 
-def in_order(parts: list[Part]) -> tuple[list[Part], list[Part]]:
+def in_order(parts: list[TaskPart]) -> tuple[list[TaskPart], list[TaskPart]]:
     """What to commit first, and then the rest.  Unrepeatable where other tasks wrote before."""
     first, *rest = sorted(parts)
     if first.handed is not None:

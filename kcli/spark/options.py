@@ -132,7 +132,7 @@ _INT32_MAX = (1 << 31) - 1
 
 def batch_options(given: Mapping[str, str]) -> ReadOptions:
     """Of `spark.read`; ConfigError names the option and what to do."""
-    options = Given(given, NAMES, _REFUSED)
+    options = GivenOptions(given, NAMES, _REFUSED)
     read = _read_options(options, Everywhere(EARLIEST))
     _refuse_spec(read.start, "startingOffsets", LATEST, "latest", "a batch ends")
     _refuse_spec(read.end, "endingOffsets", EARLIEST, "earliest", "a batch begins")
@@ -141,7 +141,7 @@ def batch_options(given: Mapping[str, str]) -> ReadOptions:
 
 def stream_options(given: Mapping[str, str]) -> ReadOptions:
     """Of `spark.readStream`; ConfigError names the option and what to do."""
-    options = Given(given, NAMES, _REFUSED)
+    options = GivenOptions(given, NAMES, _REFUSED)
     for name in _ENDINGS:
         if name in options:
             raise ConfigError(
@@ -151,7 +151,7 @@ def stream_options(given: Mapping[str, str]) -> ReadOptions:
     return _read_options(options, Everywhere(LATEST))
 
 
-class Given:
+class GivenOptions:
     """The options by their names, however these were written.
 
     `names` are known, beside those of the client; `refused` says why those are that cannot be set.
@@ -223,7 +223,7 @@ def _unknown(name: str, known: Mapping[str, str]) -> ConfigError:
     return ConfigError(f"option {name} is not known{hint}")
 
 
-def _read_options(given: Given, default_start: Position) -> ReadOptions:
+def _read_options(given: GivenOptions, default_start: Position) -> ReadOptions:
     given.expect_servers()
     wanted = _wanted(given)
     least, most = given.count("minOffsetsPerTrigger"), given.count("maxOffsetsPerTrigger")
@@ -252,7 +252,7 @@ def _read_options(given: Given, default_start: Position) -> ReadOptions:
     )
 
 
-def _wanted(given: Given) -> Wanted:
+def _wanted(given: GivenOptions) -> Wanted:
     named = [name for name in ("assign", "subscribe", "subscribePattern") if name in given]
     if len(named) != 1:
         found = f", not {' and '.join(named)}" if named else ""
@@ -286,7 +286,7 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
     return tuple(sorted(set(found)))
 
 
-def _or_latest(given: Given) -> bool:
+def _or_latest(given: GivenOptions) -> bool:
     name = "startingOffsetsByTimestampStrategy"
     strategy = (given.text(name) or "error").strip().lower()
     if strategy not in ("error", "latest"):
@@ -294,7 +294,7 @@ def _or_latest(given: Given) -> bool:
     return strategy == "latest"
 
 
-def _position(given: Given, which: str, or_latest: bool) -> Position | None:
+def _position(given: GivenOptions, which: str, or_latest: bool) -> Position | None:
     """What comes first of the three ways to say it."""
     if (text := given.text(name := f"{which}Timestamp")) is not None:
         if not re.fullmatch(r"\s*[0-9]{1,18}\s*", text):

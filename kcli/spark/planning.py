@@ -37,7 +37,7 @@ class DataLost(Exception):
 
 
 @dataclass(frozen=True)
-class OffsetRange:
+class KafkaOffsetRange:
     """Offsets from `start` on, before `end`; `topic_id` None where the cluster gives topics none.
     Not all of these offsets need have a record.
     """
@@ -53,11 +53,11 @@ class OffsetRange:
 
 
 def split(
-    ranges: Sequence[OffsetRange],
+    ranges: Sequence[KafkaOffsetRange],
     *,
     min_partitions: int | None = None,
     max_records: int | None = None,
-) -> list[OffsetRange]:
+) -> list[KafkaOffsetRange]:
     """Parts of at most `max_records` offsets each, and at least `min_partitions` of them if there
     are that many offsets: what would be the largest part is split further.  Empty ranges go.
     """
@@ -73,21 +73,21 @@ def split(
     return [part for r, n in zip(whole, parts, strict=True) for part in _even_parts(r, n)]
 
 
-def _even_parts(whole: OffsetRange, count: int) -> list[OffsetRange]:
+def _even_parts(whole: KafkaOffsetRange, count: int) -> list[KafkaOffsetRange]:
     at = [whole.start + whole.size * i // count for i in range(count + 1)]
     return [
-        OffsetRange(whole.partition, start, end, whole.topic_id)
+        KafkaOffsetRange(whole.partition, start, end, whole.topic_id)
         for start, end in pairwise(at)
         if start < end
     ]
 
 
 def grouped(
-    parts: Sequence[OffsetRange],
+    parts: Sequence[KafkaOffsetRange],
     *,
     min_partitions: int | None = None,
     max_records: int | None = None,
-) -> list[list[OffsetRange]]:
+) -> list[list[KafkaOffsetRange]]:
     """What each task reads: one part, but of many small ones several.
 
     A task costs 20 ms of processor time and more, whatever it reads.  Yet there are MANY at least,
@@ -99,7 +99,7 @@ def grouped(
         return [[part] for part in parts]
     most = min(max_records or TASK_OFFSETS, TASK_OFFSETS)
     most = min(most, sum(part.size for part in parts) // fewest)
-    groups: list[list[OffsetRange]] = []
+    groups: list[list[KafkaOffsetRange]] = []
     size = 0
     for n, part in enumerate(parts):
         is_full = size + part.size > most or len(parts) - n <= fewest - len(groups)

@@ -25,8 +25,8 @@ from pyspark.sql.datasource import (
 from kcli.client.blocking import Blocking
 from kcli.client.producer import Producer
 from kcli.spark import transactional_sink
-from kcli.spark.outlet import Outlet
 from kcli.spark.processes import keep_modules
+from kcli.spark.row_producer import RowProducer
 from kcli.spark.transactional_sink import Handed, task_of_batch, task_of_stream
 from kcli.spark.write_options import WriteOptions
 
@@ -89,7 +89,7 @@ def write(
     batches: Iterator[pa.RecordBatch], options: WriteOptions, columns: tuple[str, ...]
 ) -> Written:
     """All of it, acknowledged; else WriteFailed."""
-    outlet = Outlet(options, columns)
+    outlet = RowProducer(options, columns)
     # Many a task behind a shuffle has nothing, and then needs no connection.
     if (first := next(batches, None)) is not None:
         with Blocking(Producer, options.client, on_batch=outlet.told) as producer:

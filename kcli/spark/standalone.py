@@ -31,7 +31,7 @@ MEMORY = re.compile(r"0*[1-9][0-9]*([kmgt]b?|b)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Plan:
+class ClusterPlan:
     """What is started; the ports are free ones."""
 
     directory: str
@@ -117,7 +117,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Member:
+class ClusterProcess:
     """A master or worker of a cluster, as far as it is known; 0 for what is not."""
 
     name: str
@@ -131,7 +131,7 @@ class Member:
     memory_mb: int = 0
 
 
-def members(processes: Sequence[Process], told: Mapping[str, Any] | None) -> list[Member]:
+def members(processes: Sequence[Process], told: Mapping[str, Any] | None) -> list[ClusterProcess]:
     """The master and its workers by name, from the processes and from what the master says of
     itself, if it answers."""
     known = {f"{w['host']}:{w['port']}": w for w in (told or {}).get("workers", [])}
@@ -139,7 +139,7 @@ def members(processes: Sequence[Process], told: Mapping[str, Any] | None) -> lis
     for process in processes:
         if process.role == "master":
             state = (told or {}).get("status", "STARTING")
-            found.append(Member("master", process.pid, process.address, state))
+            found.append(ClusterProcess("master", process.pid, process.address, state))
         elif process.role == "worker":
             worker = known.pop(process.address, {"state": "STARTING"})
             found.append(_worker(process.name, process.pid, process.address, worker))
@@ -147,8 +147,8 @@ def members(processes: Sequence[Process], told: Mapping[str, Any] | None) -> lis
     return sorted(found, key=lambda one: (one.pid is None, one.name != "master", one.name))
 
 
-def _worker(name: str, pid: int | None, address: str, told: Mapping[str, Any]) -> Member:
-    return Member(
+def _worker(name: str, pid: int | None, address: str, told: Mapping[str, Any]) -> ClusterProcess:
+    return ClusterProcess(
         name,
         pid,
         address,

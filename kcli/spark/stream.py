@@ -30,7 +30,7 @@ from kcli.client.blocking import Blocking
 from kcli.spark.batch import read, tasks
 from kcli.spark.logs import Ids, Logs
 from kcli.spark.options import EARLIEST, LATEST, Offsets, ReadOptions, checkpoint_of, offsets_of
-from kcli.spark.planning import DataLost, OffsetRange, changed, limited
+from kcli.spark.planning import DataLost, KafkaOffsetRange, changed, limited
 from kcli.spark.value_columns import ValueColumns
 from kserver.model import TopicPartition
 
@@ -149,7 +149,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         new = [p for p in ends if p in self._ids and marks.get(p, EARLIEST) == EARLIEST]
         begin = logs.earliest(new)
         ranges = [
-            OffsetRange(p, begin.get(p, marks.get(p)), ends[p], self._ids[p])
+            KafkaOffsetRange(p, begin.get(p, marks.get(p)), ends[p], self._ids[p])
             for p in sorted(ends)
             if p in self._ids and marks.get(p) != LATEST
         ]

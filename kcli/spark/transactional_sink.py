@@ -50,10 +50,10 @@ from kcli.client.config import AdminConfig
 from kcli.client.errors import ClientError, ProducerFenced, TransactionFailed
 from kcli.client.group_descriptions import CommittedOffset
 from kcli.client.groups import Groups
-from kcli.client.handover import Heir
+from kcli.client.handover import TransactionSuccessor
 from kcli.client.producer import Producer
-from kcli.spark.markers import Part, expect_same, in_order, marker_of, written_before
-from kcli.spark.outlet import Outlet, WriteFailed
+from kcli.spark.markers import TaskPart, expect_same, in_order, marker_of, written_before
+from kcli.spark.row_producer import RowProducer, WriteFailed
 from kcli.spark.write_options import WriteOptions
 from kserver.config.setting import settings_of
 from kserver.errors import ErrorCode, KafkaError
@@ -65,7 +65,7 @@ _BATCH_ID = "streaming.sql.batchId"
 _QUERY_ID = "sql.streaming.queryId"
 
 
-class Task(NamedTuple):
+class WriteTask(NamedTuple):
     """Which part of which write this is; `batch_id` is None outside of streams."""
 
     number: int
@@ -81,10 +81,10 @@ class Task(NamedTuple):
 class Handed(WriterCommitMessage):
     """What one task did."""
 
-    part: Part
+    part: TaskPart
 
 
-def task_of_stream() -> Task:
+def task_of_stream() -> WriteTask:
     """The one that runs here.  WriteFailed where exactly once cannot be kept."""
     context = _context()
     batch_id, query = context.getLocalProperty(_BATCH_ID), context.getLocalProperty(_QUERY_ID)
@@ -94,10 +94,10 @@ def task_of_stream() -> Task:
             f" {_QUERY_ID} and {_BATCH_ID}: use Spark 4.1 or later, and a trigger that makes"
             " micro-batches"
         )
-    return Task(context.partitionId(), query, int(batch_id))
+    return WriteTask(context.partitionId(), query, int(batch_id))
 
 
-def task_of_batch(name: str) -> Task:
+def task_of_batch(name: str) -> WriteTask:
     """Likewise; `name` is this write's alone."""
     context = _context()
     if context.getLocalProperty(_BATCH_ID) is not None:
@@ -105,7 +105,7 @@ def task_of_batch(name: str) -> Task:
             "exactlyOnce is not for writes within foreachBatch, which are done again with their"
             " batch: write the stream itself, writeStream.format('k')"
         )
-    return Task(context.partitionId(), name, None)
+    return WriteTask(context.partitionId(), name, None)
 
 
 def _context() -> TaskContext:
@@ -122,11 +122,14 @@ def _context() -> TaskContext:
 
 
 def write_in_transaction(
-    batches: Iterator[pa.RecordBatch], options: WriteOptions, columns: tuple[str, ...], task: Task
-) -> Part:
+    batches: Iterator[pa.RecordBatch],
+    options: WriteOptions,
+    columns: tuple[str, ...],
+    task: WriteTask,
+) -> TaskPart:
     """Its rows in an open transaction, or passed over where they are committed already."""
     id = task.transactional_id(options)
-    outlet = Outlet(options, columns)
+    outlet = RowProducer(options, columns)
     client = options.client | {"transactional.id": id}
     with Blocking(Producer, client, on_batch=outlet.told) as producer:
         try:
@@ -138,7 +141,7 @@ def write_in_transaction(
                     # To the end: what is before this in the query may need to be run whole.
                     for batch in batches:
                         outlet.count(batch)
-                    part = Part(task.number, task.batch_id, outlet.amount, None)
+                    part = TaskPart(task.number, task.batch_id, outlet.amount, None)
                     expect_same(part, before)
                     return part._replace(amount=before)
             producer.begin_transaction()
@@ -151,7 +154,7 @@ def write_in_transaction(
         except (ClientError, KafkaError) as error:
             outlet.check()
             _refuse(error, id, options)
-        return Part(task.number, task.batch_id, outlet.amount, handed)
+        return TaskPart(task.number, task.batch_id, outlet.amount, handed)
 
 
 async def _marker(producer: Producer, options: WriteOptions, group: str) -> CommittedOffset | None:
@@ -185,12 +188,12 @@ def commit(messages: Sequence[object], options: WriteOptions) -> None:
     if not parts:
         return
     first, rest = in_order(parts) if parts[0].batch_id is not None else ([], parts)
-    with Blocking(Heir, options.client) as heir:
+    with Blocking(TransactionSuccessor, options.client) as heir:
         heir.run(lambda heir: _commit(heir, first, options))
         heir.run(lambda heir: _commit(heir, rest, options))
 
 
-async def _commit(heir: Heir, parts: list[Part], options: WriteOptions) -> None:
+async def _commit(heir: TransactionSuccessor, parts: list[TaskPart], options: WriteOptions) -> None:
     outcomes = await asyncio.gather(
         *(commit_part(heir, part, options) for part in parts), return_exceptions=True
     )
@@ -211,7 +214,7 @@ async def _commit(heir: Heir, parts: list[Part], options: WriteOptions) -> None:
     _refuse(error, part.handed.transactional_id, options, beside)
 
 
-async def commit_part(heir: Heir, part: Part, options: WriteOptions) -> None:
+async def commit_part(heir: TransactionSuccessor, part: TaskPart, options: WriteOptions) -> None:
     """One transaction; that of task 0 in a stream with its marker."""
     handed = part.handed
     assert handed is not None
@@ -236,13 +239,13 @@ def abort(messages: Sequence[object], options: WriteOptions, write: str | None =
     silent = sorted({*range(len(messages))} - {part.task for part in parts})
     ids = [] if base is None else [f"{base}-{number}" for number in silent]
 
-    async def end_all(heir: Heir) -> list[BaseException | None]:
+    async def end_all(heir: TransactionSuccessor) -> list[BaseException | None]:
         return await asyncio.gather(*map(heir.abort, handed), return_exceptions=True)
 
     outcomes: list[object] = []
     try:
         if handed:
-            with Blocking(Heir, options.client) as heir:
+            with Blocking(TransactionSuccessor, options.client) as heir:
                 outcomes += heir.run(end_all)
         if ids:
             with Blocking(Admin, _admin_config(options)) as admin:
@@ -256,7 +259,7 @@ def abort(messages: Sequence[object], options: WriteOptions, write: str | None =
             raise outcome
 
 
-def _parts(messages: Sequence[object]) -> list[Part]:
+def _parts(messages: Sequence[object]) -> list[TaskPart]:
     """Of a task that failed there is none."""
     return [message.part for message in messages if isinstance(message, Handed)]
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from kcli.client.config import ProducerConfig
 from kcli.spark.option_docs import NAMES, WRITE_NAMES
-from kcli.spark.options import Given
+from kcli.spark.options import GivenOptions
 from kserver.errors import ConfigError
 
 HEADERS_TYPE = "array<struct<key:string,value:binary>>"
@@ -80,7 +80,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         for name in NAMES
         if name not in WRITE_NAMES
     }
-    options = Given(given, (*WRITE_NAMES, *_SPARKS), reading | _REFUSED)
+    options = GivenOptions(given, (*WRITE_NAMES, *_SPARKS), reading | _REFUSED)
     options.expect_servers()
     exactly_once = options.flag("exactlyOnce", False)
     client = {"batch.size": str(BATCH_BYTES)} | options.client()
@@ -96,7 +96,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     )
 
 
-def _name(options: Given, name: str) -> str | None:
+def _name(options: GivenOptions, name: str) -> str | None:
     text = options.text(name)
     if text is not None and not text.strip():
         raise ConfigError(f"option {name} is empty")

@@ -23,7 +23,7 @@ from kserver.api.find_coordinator import existing
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import CONSUMER_OFFSETS, TopicPartition
 from kserver.txn.requests import AddPartitions
-from kserver.txn.transaction import Identity
+from kserver.txn.transaction import ProducerIdAndEpoch
 from kserver.wire.versions import reply_to
 
 KEY, VERSIONS = 25, range(0, 5)
@@ -39,7 +39,7 @@ async def handle(request: Any, context: Context) -> Any:
             raise KafkaError(ErrorCode.invalid_request)
         await existing(CONSUMER_OFFSETS, context)
         partition = TopicPartition(CONSUMER_OFFSETS, parts.groups.partition_of(request.group_id))
-        producer = Identity(request.producer_id, request.producer_epoch)
+        producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         add = AddPartitions(request.transactional_id, producer, frozenset({partition}))
         await parts.transactions.ask(request.transactional_id, add)
     except KafkaError as error:

@@ -27,7 +27,7 @@ from kserver.api.context import Context, Parts
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import INTERNAL_TOPICS, TopicPartition
 from kserver.txn.requests import AddPartitions, VerifyPartitions
-from kserver.txn.transaction import EPOCH_BUMPS, Identity
+from kserver.txn.transaction import EPOCH_BUMPS, ProducerIdAndEpoch
 from kserver.wire.versions import reply_to
 
 KEY, VERSIONS = 24, range(0, 6)
@@ -48,7 +48,7 @@ async def handle(request: Any, context: Context) -> Any:
                     one.topics,
                     await _add(
                         one.transactional_id,
-                        Identity(one.producer_id, one.producer_epoch),
+                        ProducerIdAndEpoch(one.producer_id, one.producer_epoch),
                         one.topics,
                         version,
                         context.parts,
@@ -63,7 +63,7 @@ async def handle(request: Any, context: Context) -> Any:
     topics = request.v3_and_below_topics
     codes = await _add(
         request.v3_and_below_transactional_id,
-        Identity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
+        ProducerIdAndEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
         topics,
         version,
         context.parts,
@@ -74,7 +74,7 @@ async def handle(request: Any, context: Context) -> Any:
 
 async def _add(
     transactional_id: str,
-    producer: Identity,
+    producer: ProducerIdAndEpoch,
     topics: Any,
     version: int,
     parts: Parts,

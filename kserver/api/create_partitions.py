@@ -17,7 +17,7 @@ from typing import Any
 
 from kserver.api.context import Context
 from kserver.api.throttling import Mutations
-from kserver.controller.topics import NewPartitions
+from kserver.controller.topics import CreatablePartitions
 from kserver.errors import ErrorCode
 from kserver.wire.versions import reply_to
 
@@ -29,7 +29,7 @@ FIRST_STRICT = 3
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     wanted = [
-        NewPartitions(
+        CreatablePartitions(
             name=topic.name,
             count=topic.count,
             assignments=None

@@ -22,7 +22,7 @@ from typing import Any
 from kserver.api.context import Context
 from kserver.api.describe_configs import topic_entries
 from kserver.api.throttling import Mutations
-from kserver.controller.topics import NewTopic
+from kserver.controller.topics import CreatableTopic
 from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import TopicInfo
 from kserver.wire.versions import reply_to
@@ -35,7 +35,7 @@ FIRST_STRICT = 6
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     wanted = [
-        NewTopic(
+        CreatableTopic(
             name=topic.name,
             partitions=topic.num_partitions,
             replication_factor=topic.replication_factor,

@@ -26,7 +26,7 @@ from kserver.config.broker import BrokerConfig
 from kserver.config.dynamic import is_sensitive, type_of
 from kserver.config.group import GroupConfig
 from kserver.config.setting import (
-    Described,
+    DescribedConfig,
     Dynamic,
     GivenValue,
     Layer,
@@ -46,7 +46,7 @@ from kserver.wire.versions import reply_to
 KEY, VERSIONS = 32, range(1, 5)
 
 
-class Entry(NamedTuple):
+class DescribedEntry(NamedTuple):
     """One setting as the answers of DescribeConfigs and CreateTopics tell it."""
 
     name: str
@@ -89,13 +89,13 @@ async def handle(request: Any, context: Context) -> Any:
     return reply(results=results)
 
 
-def topic_entries(topic: TopicInfo, broker: BrokerConfig) -> list[Entry]:
+def topic_entries(topic: TopicInfo, broker: BrokerConfig) -> list[DescribedEntry]:
     """All settings of a topic; any of them may be changed while it is in use."""
     config = TopicConfig.stored(topic.config, broker)
     return [_entry(one, read_only=False) for one in describe(config)]
 
 
-def _entries(resource_type: int, name: str, context: Context) -> list[Entry]:
+def _entries(resource_type: int, name: str, context: Context) -> list[DescribedEntry]:
     parts = context.parts
     if resource_type == ResourceType.TOPIC:
         check_name(name)
@@ -133,12 +133,12 @@ def _entries(resource_type: int, name: str, context: Context) -> list[Entry]:
     raise KafkaError(ErrorCode.invalid_request, f"Unsupported resource type: {resource_type}")
 
 
-def _of_all_brokers(overrides: Mapping[str, str]) -> list[Entry]:
+def _of_all_brokers(overrides: Mapping[str, str]) -> list[DescribedEntry]:
     table = settings_of(BrokerConfig)
     layer = Layer(Source.DYNAMIC_DEFAULT_BROKER_CONFIG, overrides)
     return [
         _entry(
-            Described(table[name], told.value, told.source, (told,)),
+            DescribedConfig(table[name], told.value, told.source, (told,)),
             read_only=table[name].dynamic is Dynamic.READ_ONLY,
         )
         for name in overrides
@@ -147,7 +147,7 @@ def _of_all_brokers(overrides: Mapping[str, str]) -> list[Entry]:
     ] + _unknown((layer,))
 
 
-def _unknown(layers: Sequence[Layer]) -> list[Entry]:
+def _unknown(layers: Sequence[Layer]) -> list[DescribedEntry]:
     """What was set under names that no setting has, of one listener or misspelt."""
     known = settings_of(BrokerConfig)
     given: dict[str, list[GivenValue]] = {}
@@ -157,7 +157,7 @@ def _unknown(layers: Sequence[Layer]) -> list[Entry]:
                 shown = None if is_sensitive(name) else text
                 given.setdefault(name, []).append(GivenValue(name, shown, source))
     return [
-        Entry(
+        DescribedEntry(
             name,
             told[0].value,
             told[0].source.value,
@@ -171,9 +171,9 @@ def _unknown(layers: Sequence[Layer]) -> list[Entry]:
     ]
 
 
-def _logger(name: str, level: str) -> Entry:
+def _logger(name: str, level: str) -> DescribedEntry:
     source = Source.DYNAMIC_BROKER_LOGGER_CONFIG
-    return Entry(
+    return DescribedEntry(
         name,
         level,
         source.value,
@@ -185,9 +185,9 @@ def _logger(name: str, level: str) -> Entry:
     )
 
 
-def _entry(one: Described, *, read_only: bool) -> Entry:
+def _entry(one: DescribedConfig, *, read_only: bool) -> DescribedEntry:
     setting = one.setting
-    return Entry(
+    return DescribedEntry(
         one.name,
         one.value,
         one.source.value,
@@ -199,7 +199,7 @@ def _entry(one: Described, *, read_only: bool) -> Entry:
     )
 
 
-def _config(shape: Any, entry: Entry, request: Any) -> Any:
+def _config(shape: Any, entry: DescribedEntry, request: Any) -> Any:
     return shape(
         name=entry.name,
         value=entry.value,

@@ -18,7 +18,7 @@ from typing import Any
 from kserver.api.context import Context, Parts
 from kserver.controller.topics import check_name
 from kserver.errors import KafkaError
-from kserver.log.producer_state import Producer
+from kserver.log.producer_state import ProducerStateEntry
 from kserver.model import NO_EPOCH, ProducerId
 from kserver.wire.versions import reply_to
 
@@ -56,7 +56,7 @@ def _partition(topic: str, index: int, parts: Parts, new: Any) -> Any:
     )
 
 
-def _producer(producer_id: ProducerId, producer: Producer, new: Any) -> Any:
+def _producer(producer_id: ProducerId, producer: ProducerStateEntry, new: Any) -> Any:
     return new(
         producer_id=producer_id,
         producer_epoch=producer.epoch,

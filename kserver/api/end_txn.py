@@ -25,7 +25,7 @@ from kserver.api.context import Context
 from kserver.errors import ErrorCode, KafkaError, StorageError
 from kserver.txn.producer_ids import ask_with_id
 from kserver.txn.requests import EndTransaction
-from kserver.txn.transaction import EPOCH_BUMPS, Identity
+from kserver.txn.transaction import EPOCH_BUMPS, ProducerIdAndEpoch
 from kserver.wire.versions import reply_to
 from kserver.world.zookeeper import ZooKeeperError
 
@@ -43,11 +43,11 @@ async def handle(request: Any, context: Context) -> Any:
             raise KafkaError(ErrorCode.invalid_request)
         end = EndTransaction(
             request.transactional_id,
-            Identity(request.producer_id, request.producer_epoch),
+            ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
             request.committed,
             EPOCH_BUMPS if version >= FIRST_WITH_EPOCH_BUMPS else 0,
         )
-        given: Identity = await ask_with_id(parts.transactions, parts.producer_ids, end)
+        given: ProducerIdAndEpoch = await ask_with_id(parts.transactions, parts.producer_ids, end)
         return reply(producer_id=given.producer_id, producer_epoch=given.epoch)
     except KafkaError as error:
         code = fenced_as(error.code, version >= FIRST_WITH_FENCED)

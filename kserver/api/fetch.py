@@ -37,7 +37,7 @@ from kserver.errors import ErrorCode, KafkaError
 from kserver.model import NO_BROKER
 from kserver.network.conversation import Answer, Pending
 from kserver.network.conversation import Parts as Response
-from kserver.replica.fetch import Limits, NotInMemory, Read, read, warmed
+from kserver.replica.fetch import FetchLimits, NotInMemory, Read, read, warmed
 from kserver.replica.fetch_session import FINAL_EPOCH, NO_SESSION, Fetching
 from kserver.wire.codec import RequestHeader
 
@@ -64,7 +64,7 @@ class Parked:
         session: Session,
         parts: Parts,
         fetching: Fetching,
-        limits: Limits,
+        limits: FetchLimits,
         min_bytes: int,
         began_s: float,
     ) -> None:
@@ -143,7 +143,7 @@ def handle_frame(
     if measured:
         max_bytes = throttling.most_to_fetch(max_bytes, header.client_id or "", session, parts)
         min_bytes = min(min_bytes, max_bytes)
-    limits = Limits(max_bytes, request.read_committed)
+    limits = FetchLimits(max_bytes, request.read_committed)
     reads = read(parts.replicas, fetching.wanted, limits)
     if isinstance(reads, NotInMemory):
         parked = Parked(header, session, parts, fetching, limits, min_bytes, began_s)

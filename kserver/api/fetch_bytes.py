@@ -19,7 +19,7 @@ from kserver.metadata import NO_ID
 from kserver.model import NO_BROKER, NO_EPOCH
 from kserver.network.conversation import Part, Parts
 from kserver.replica.fetch import Read
-from kserver.replica.fetch_session import FINAL_EPOCH, NO_SESSION, Wanted
+from kserver.replica.fetch_session import FINAL_EPOCH, NO_SESSION, FetchPartition
 from kserver.wire import varint
 
 FIRST_WITH_SESSIONS = 7
@@ -70,7 +70,7 @@ class Request(NamedTuple):
     read_committed: bool
     session_id: int
     session_epoch: int
-    wanted: list[Wanted]
+    wanted: list[FetchPartition]
     forgotten: list[tuple[UUID | str | None, int]]
 
 
@@ -98,7 +98,7 @@ def _read_request(
     if version >= FIRST_WITH_SESSIONS:
         session_id, session_epoch = _SESSION.unpack_from(frame, at)
         at += 8
-    wanted: list[Wanted] = []
+    wanted: list[FetchPartition] = []
     count, at = _read_count(frame, at, flexible)
     left = _less(MAX_PARTITIONS, count)
     for _ in range(count):
@@ -122,7 +122,9 @@ def _read_request(
                 else:
                     index, offset, limit = _WANTED_V4.unpack_from(frame, at)
                     at += 16
-            wanted.append(Wanted(topic, topic_id, index, current, offset, last, start, limit))
+            wanted.append(
+                FetchPartition(topic, topic_id, index, current, offset, last, start, limit)
+            )
         if flexible:
             at = _skip_tags(frame, at)
     forgotten: list[tuple[UUID | str | None, int]] = []
@@ -283,7 +285,7 @@ def _by_topic(reads: Sequence[Read]) -> list[Sequence[Read]]:
     return list(topics)
 
 
-def _topic(wanted: Wanted, version: int) -> bytes:
+def _topic(wanted: FetchPartition, version: int) -> bytes:
     if version >= FIRST_WITH_TOPIC_IDS:
         return (wanted.topic_id or NO_ID).bytes
     name = (wanted.topic or "").encode()

@@ -17,7 +17,7 @@ import logging
 from typing import Any
 
 from kserver.api.context import Context
-from kserver.controller.topics import NewTopic
+from kserver.controller.topics import CreatableTopic
 from kserver.coordinator.topics import partition_of, wanted_topic
 from kserver.errors import ErrorCode, KafkaError, StorageError
 from kserver.metadata import TopicInfo
@@ -83,7 +83,7 @@ async def existing(name: str, context: Context) -> TopicInfo:
     if topic is not None:
         return topic
     wanted = wanted_topic(name, parts.config, len(parts.metadata.current.brokers))
-    new = NewTopic(name, wanted.partitions, wanted.replication_factor, config=wanted.config)
+    new = CreatableTopic(name, wanted.partitions, wanted.replication_factor, config=wanted.config)
     try:
         (made,) = await parts.controller.create_topics([new], validate_only=False)
     except StorageError as error:

@@ -29,7 +29,7 @@ from kserver.errors import ErrorCode, KafkaError, StorageError
 from kserver.model import NO_PRODUCER_ID
 from kserver.txn.producer_ids import ask_with_id
 from kserver.txn.requests import InitProducerId
-from kserver.txn.transaction import NO_EPOCH, Identity
+from kserver.txn.transaction import NO_EPOCH, ProducerIdAndEpoch
 from kserver.wire.versions import reply_to
 from kserver.world.zookeeper import ZooKeeperError
 
@@ -51,8 +51,8 @@ async def handle(request: Any, context: Context) -> Any:
     return reply(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
 
 
-async def _identity(request: Any, parts: Parts) -> Identity:
-    named = Identity(
+async def _identity(request: Any, parts: Parts) -> ProducerIdAndEpoch:
+    named = ProducerIdAndEpoch(
         getattr(request, "producer_id", NO_PRODUCER_ID),
         getattr(request, "producer_epoch", NO_EPOCH),
     )
@@ -60,7 +60,7 @@ async def _identity(request: Any, parts: Parts) -> Identity:
     if (named.producer_id == NO_PRODUCER_ID) != (named.epoch == NO_EPOCH):
         raise KafkaError(ErrorCode.invalid_request)
     if transactional_id is None:
-        return Identity(await parts.producer_ids.next(), 0)
+        return ProducerIdAndEpoch(await parts.producer_ids.next(), 0)
     if transactional_id == "":
         raise KafkaError(ErrorCode.invalid_request)
     wanted = InitProducerId(
@@ -68,5 +68,5 @@ async def _identity(request: Any, parts: Parts) -> Identity:
         request.transaction_timeout // timedelta(milliseconds=1),
         None if named.producer_id == NO_PRODUCER_ID else named,
     )
-    given: Identity = await ask_with_id(parts.transactions, parts.producer_ids, wanted)
+    given: ProducerIdAndEpoch = await ask_with_id(parts.transactions, parts.producer_ids, wanted)
     return given

@@ -18,12 +18,12 @@ from typing import Any
 from kserver.api.context import Context
 from kserver.errors import KafkaError
 from kserver.group.topic_patterns import matching
-from kserver.txn.transaction import State
+from kserver.txn.transaction import TransactionState
 from kserver.wire.versions import reply_to
 
 KEY, VERSIONS = 66, range(0, 3)
 
-STATES = {str(state): state for state in State}
+STATES = {str(state): state for state in TransactionState}
 
 
 async def handle(request: Any, context: Context) -> Any:

@@ -30,7 +30,7 @@ from kserver.api.answers import (
 )
 from kserver.api.context import Context
 from kserver.api.throttling import Mutations
-from kserver.controller.topics import NewTopic, check_name
+from kserver.controller.topics import CreatableTopic, check_name
 from kserver.errors import ErrorCode, KafkaError, StorageError
 from kserver.metadata import ClusterMetadata, TopicInfo
 from kserver.model import INTERNAL_TOPICS
@@ -121,7 +121,7 @@ async def _find_one(
     if not may_create or asked.name in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.unknown_topic_or_partition)
     (made,) = await context.parts.controller.create_topics(
-        [NewTopic(asked.name)], validate_only=False, charge=mutations.charge
+        [CreatableTopic(asked.name)], validate_only=False, charge=mutations.charge
     )
     if isinstance(made, TopicInfo):
         return made

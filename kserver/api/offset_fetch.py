@@ -54,7 +54,7 @@ _PARTITION_V6 = struct.Struct(">iqibhb")
 _END_V6 = struct.Struct(">hb")
 
 
-class Asked(NamedTuple):
+class AskedGroup(NamedTuple):
     """One group, as it was asked for."""
 
     group_id: str
@@ -99,7 +99,9 @@ def handle_frame(
     return pending
 
 
-def _ask(group: Any, version: int, stable: bool, image: ClusterMetadata, parts: Parts) -> Asked:
+def _ask(
+    group: Any, version: int, stable: bool, image: ClusterMetadata, parts: Parts
+) -> AskedGroup:
     topics = None
     if group.topics is not None:
         topics = [(topic, *named(topic, image)) for topic in group.topics]
@@ -111,7 +113,7 @@ def _ask(group: Any, version: int, stable: bool, image: ClusterMetadata, parts: 
         group.member_id if has_members else None,
         group.member_epoch if has_members else NO_GENERATION,
     )
-    return Asked(group.group_id, topics, ask_now(group.group_id, wanted, parts))
+    return AskedGroup(group.group_id, topics, ask_now(group.group_id, wanted, parts))
 
 
 def _wanted(topic: Any, info: TopicInfo | None, version: int) -> tuple[str, Sequence[int]]:
@@ -122,7 +124,7 @@ def _wanted(topic: Any, info: TopicInfo | None, version: int) -> tuple[str, Sequ
 
 
 def _topics(
-    asked: Asked, found: FetchedOffsets, image: ClusterMetadata, version: int
+    asked: AskedGroup, found: FetchedOffsets, image: ClusterMetadata, version: int
 ) -> Iterator[Topic]:
     has_ids = version >= FIRST_WITH_TOPIC_IDS
     if asked.topics is None:
@@ -138,7 +140,7 @@ def _topics(
 
 
 def _write(
-    header: RequestHeader, groups: Sequence[Asked], image: ClusterMetadata, wait_ms: int
+    header: RequestHeader, groups: Sequence[AskedGroup], image: ClusterMetadata, wait_ms: int
 ) -> bytes:
     _, version, correlation_id, _ = header
     parts = [b"\0"] if version >= FIRST_FLEXIBLE else []  # the header's tagged fields
@@ -173,7 +175,7 @@ def _write(
     return _HEAD.pack(len(body) + 4, correlation_id) + body
 
 
-def _told(asked: Asked) -> FetchedOffsets | KafkaError:
+def _told(asked: AskedGroup) -> FetchedOffsets | KafkaError:
     told: FetchedOffsets | KafkaError = result_of(asked.told)
     if isinstance(told, KafkaError) and told.code is ErrorCode.coordinator_not_available:
         # Consumers older than 3.9 do not know that error here; so they look for it again.

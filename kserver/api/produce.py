@@ -48,7 +48,7 @@ from kserver.metrics.meters import TopicMeters
 from kserver.model import INTERNAL_TOPICS, NO_TIMESTAMP, Offset, TopicPartition
 from kserver.network.conversation import Answer, Pending
 from kserver.replica.partition import Partition
-from kserver.txn.transaction import Identity
+from kserver.txn.transaction import ProducerIdAndEpoch
 from kserver.txn.verification import Refused, Turn
 from kserver.wire import varint
 from kserver.wire.batch import COMPRESSION_MASK
@@ -112,7 +112,7 @@ request makes one."""
 class Begun(NamedTuple):
     """Where a request begins, or may begin, a producer's part of a transaction."""
 
-    producer: Identity
+    producer: ProducerIdAndEpoch
     partitions: frozenset[TopicPartition]
     others: Refused
     """Those that another producer's batches are for: they belong to no transaction of this one."""
@@ -187,7 +187,7 @@ async def _in_turn(
 
 def _asked(
     header: RequestHeader, wanted: Wanted, begun: Begun
-) -> tuple[str, Identity, frozenset[TopicPartition], bool, bool]:
+) -> tuple[str, ProducerIdAndEpoch, frozenset[TopicPartition], bool, bool]:
     _, _, transactional_id, _ = wanted
     assert transactional_id is not None
     version = header.api_version
@@ -205,7 +205,7 @@ def _begun(wanted: Wanted, version: int, parts: Parts) -> Begun | None:
     if version < FIRST_TO_ADD and not parts.config.transaction_partition_verification_enable:
         return None
     partitions = []
-    producer: Identity | None = None
+    producer: ProducerIdAndEpoch | None = None
     others: dict[TopicPartition, KafkaError] = {}
     _, _, _, topics = wanted
     for name, _, batches in topics:
@@ -218,7 +218,7 @@ def _begun(wanted: Wanted, version: int, parts: Parts) -> Begun | None:
             producer_id, epoch = _PRODUCER.unpack_from(records, _PRODUCER_AT)
             known = partition.log.producers.producers.get(producer_id)
             if known is None or known.transaction_start < 0 or known.epoch != epoch:
-                producer = producer or Identity(producer_id, epoch)
+                producer = producer or ProducerIdAndEpoch(producer_id, epoch)
                 if producer == (producer_id, epoch):
                     partitions.append(partition.topic_partition)
                 else:

@@ -139,14 +139,14 @@ HotHandler = Callable[[RequestHeader, memoryview, int, Session, Parts], Answer]
 PlainHandler = Callable[[Any, Context], Coroutine[Any, Any, Any]]
 
 
-class Entry(NamedTuple):
+class ApiEntry(NamedTuple):
     versions: range
     hot: HotHandler | None
     plain: PlainHandler | None
 
 
-TABLE: Mapping[int, Entry] = {
-    module.KEY: Entry(
+TABLE: Mapping[int, ApiEntry] = {
+    module.KEY: ApiEntry(
         module.VERSIONS,
         getattr(module, "handle_frame", None),
         getattr(module, "handle", None),

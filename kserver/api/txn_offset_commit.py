@@ -34,7 +34,7 @@ from kserver.group.requests import (
     CommitTransactionalOffsets,
 )
 from kserver.model import CONSUMER_OFFSETS, TopicPartition
-from kserver.txn.transaction import Identity
+from kserver.txn.transaction import ProducerIdAndEpoch
 from kserver.wire.versions import reply_to
 
 KEY, VERSIONS = 28, range(0, 6)
@@ -101,7 +101,7 @@ async def _verify(request: Any, context: Context) -> None:
     if not request.group_id:
         raise KafkaError(ErrorCode.invalid_group_id)
     partition = TopicPartition(CONSUMER_OFFSETS, parts.groups.partition_of(request.group_id))
-    producer = Identity(request.producer_id, request.producer_epoch)
+    producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     hosted = parts.replicas.partitions.get(partition)
     if hosted is not None:
         known = hosted.log.producers.producers.get(producer.producer_id)

@@ -23,7 +23,7 @@ from kserver.api.context import Context, Parts
 from kserver.errors import ErrorCode
 from kserver.model import TopicPartition
 from kserver.txn.markers import Marker
-from kserver.txn.transaction import Identity
+from kserver.txn.transaction import ProducerIdAndEpoch
 from kserver.wire.versions import reply_to
 
 KEY, VERSIONS = 27, range(1, 3)
@@ -59,7 +59,7 @@ async def handle(request: Any, context: Context) -> Any:
 
 def _write(marker: Any, parts: Parts) -> dict[TopicPartition, asyncio.Future[ErrorCode]]:
     end = Marker(
-        Identity(marker.producer_id, marker.producer_epoch),
+        ProducerIdAndEpoch(marker.producer_id, marker.producer_epoch),
         marker.transaction_result,
         marker.coordinator_epoch,
         getattr(marker, "transaction_version", 0),

@@ -22,9 +22,9 @@ from kserver.config.setting import (
     NON_EMPTY,
     READ_ONLY,
     Acts,
-    Check,
     Dynamic,
     Setting,
+    SettingCheck,
     Type,
     at_least,
     attribute,
@@ -79,7 +79,7 @@ def _setting(
     return replace(described, default=value)
 
 
-def _check(range: str) -> Check:
+def _check(range: str) -> SettingCheck:
     if range == "":
         return ANYTHING
     if range == NON_EMPTY.range:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from kserver.errors import ConfigError
 
 
-class Entry(NamedTuple):
+class PropertyEntry(NamedTuple):
     key: str
     value: str
     line: int
@@ -35,13 +35,13 @@ def decode(data: bytes) -> str:
         return data.decode("latin-1")
 
 
-def parse(text: str) -> list[Entry]:
+def parse(text: str) -> list[PropertyEntry]:
     """All entries in order.  ConfigError, with the line, for a broken \\u escape."""
     entries = []
     for number, line in _logical_lines(text):
         raw_key, raw_value = _split(line)
         try:
-            entries.append(Entry(_unescape(raw_key), _unescape(raw_value), number))
+            entries.append(PropertyEntry(_unescape(raw_key), _unescape(raw_value), number))
         except ValueError as error:
             raise ConfigError(f"line {number}: {error}") from None
     return entries

@@ -94,7 +94,7 @@ class Acts(Enum):
     RETIRED = "never acts: pins a format or protocol older than any in use"
 
 
-class Check(NamedTuple):
+class SettingCheck(NamedTuple):
     """What a parsed value has to satisfy."""
 
     range: str
@@ -105,10 +105,10 @@ class Check(NamedTuple):
     """All that is allowed, where that can be listed."""
 
 
-ANYTHING = Check("", lambda value: None)
+ANYTHING = SettingCheck("", lambda value: None)
 
 
-def between(low: float, high: float) -> Check:
+def between(low: float, high: float) -> SettingCheck:
     def refusal(value: float) -> str | None:
         if value < low:
             return f"Value must be at least {low}"
@@ -116,17 +116,17 @@ def between(low: float, high: float) -> Check:
             return f"Value must be no more than {high}"
         return None
 
-    return Check(f"[{low},...,{high}]", refusal)
+    return SettingCheck(f"[{low},...,{high}]", refusal)
 
 
-def at_least(low: float) -> Check:
-    return Check(
+def at_least(low: float) -> SettingCheck:
+    return SettingCheck(
         f"[{low},...]",
         lambda value: f"Value must be at least {low}" if value < low else None,
     )
 
 
-def one_of(*allowed: str) -> Check:
+def one_of(*allowed: str) -> SettingCheck:
     """For a string, or for each entry of a list."""
     listed = ", ".join(allowed)
 
@@ -134,11 +134,11 @@ def one_of(*allowed: str) -> Check:
         given = (value,) if isinstance(value, str) else value
         return None if set(given) <= set(allowed) else f"String must be one of: {listed}"
 
-    return Check(f"[{listed}]", refusal, allowed)
+    return SettingCheck(f"[{listed}]", refusal, allowed)
 
 
-NON_EMPTY = Check("not empty", lambda value: None if value else "Value must not be empty")
-GZIP_LEVEL = Check(
+NON_EMPTY = SettingCheck("not empty", lambda value: None if value else "Value must not be empty")
+GZIP_LEVEL = SettingCheck(
     "[1,...,9] or -1",
     lambda level: (
         None if level in (-1, *range(1, 10)) else "Value must be between 1 and 9 or equal to -1"
@@ -158,7 +158,7 @@ class Setting:
     name: str
     type: Type
     default: Any
-    check: Check
+    check: SettingCheck
     dynamic: Dynamic
     acts: Acts
     synonyms: tuple[Synonym, ...]
@@ -269,7 +269,7 @@ def java_double(value: float) -> str:
 def setting(
     name: str,
     default: Any,
-    check: Check = ANYTHING,
+    check: SettingCheck = ANYTHING,
     *,
     type: Type | None = None,
     dynamic: Dynamic = READ_ONLY,
@@ -353,7 +353,7 @@ class GivenValue(NamedTuple):
     source: Source
 
 
-class Described(NamedTuple):
+class DescribedConfig(NamedTuple):
     """One setting of one configuration, as DescribeConfigs answers it."""
 
     setting: Setting
@@ -376,14 +376,14 @@ class Config(Protocol):
         """All places that give `setting` a value, the strongest first."""
 
 
-def describe(config: Config) -> list[Described]:
+def describe(config: Config) -> list[DescribedConfig]:
     """Every setting with its value and where that comes from."""
     described = []
     for setting in settings_of(type(config)).values():
         given = tuple(config.given(setting))
         source = given[0].source if given else Source.DEFAULT_CONFIG
         value = setting.render(getattr(config, setting.attribute))
-        described.append(Described(setting, value, source, given))
+        described.append(DescribedConfig(setting, value, source, given))
     return described
 
 

@@ -22,9 +22,9 @@ from kserver.config.setting import (
     LONG,
     LONG_MAX,
     Acts,
-    Check,
     GivenValue,
     Setting,
+    SettingCheck,
     Source,
     at_least,
     between,
@@ -47,7 +47,7 @@ def _throttled_replicas(replicas: tuple[str, ...]) -> str | None:
 
 
 PAIRS = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
-THROTTLED_REPLICAS = Check(PAIRS, _throttled_replicas)
+THROTTLED_REPLICAS = SettingCheck(PAIRS, _throttled_replicas)
 
 
 # A topic's settings can all be changed while the broker runs.

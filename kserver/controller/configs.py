@@ -82,7 +82,7 @@ class Change(NamedTuple):
     replaces: bool = False
 
 
-class Plan(NamedTuple):
+class ConfigPlan(NamedTuple):
     """What a resource's overrides are to be."""
 
     kind: ResourceType
@@ -145,7 +145,7 @@ def plan(
     broker: BrokerId,
     static: BrokerConfig,
     config: BrokerConfig,
-) -> Plan:
+) -> ConfigPlan:
     """What the change, which `refused` let through, makes of a topic, of the broker of that number
     or of the default; its settings are `static` from its file and now `config`.  KafkaError."""
     if change.kind == ResourceType.TOPIC:
@@ -160,7 +160,7 @@ def plan(
     return planned
 
 
-def _topic(change: Change, image: ClusterMetadata, config: BrokerConfig) -> Plan:
+def _topic(change: Change, image: ClusterMetadata, config: BrokerConfig) -> ConfigPlan:
     if not change.name:
         raise _invalid("Default topic resources are not allowed.")
     check_name(change.name)
@@ -174,10 +174,10 @@ def _topic(change: Change, image: ClusterMetadata, config: BrokerConfig) -> Plan
     if topic is None:
         text = f"The topic '{change.name}' does not exist."
         raise KafkaError(ErrorCode.unknown_topic_or_partition, text)
-    return Plan(ResourceType.TOPIC, change.name, overrides, was)
+    return ConfigPlan(ResourceType.TOPIC, change.name, overrides, was)
 
 
-def _group(change: Change, image: ClusterMetadata, config: BrokerConfig) -> Plan:
+def _group(change: Change, image: ClusterMetadata, config: BrokerConfig) -> ConfigPlan:
     """The group need not exist."""
     if not change.name:
         raise _invalid("Default group resources are not allowed.")
@@ -187,7 +187,7 @@ def _group(change: Change, image: ClusterMetadata, config: BrokerConfig) -> Plan
         GroupConfig.of(overrides, config)
     except ConfigError as error:
         raise KafkaError(ErrorCode.invalid_config, str(error)) from error
-    return Plan(ResourceType.GROUP, change.name, overrides, was)
+    return ConfigPlan(ResourceType.GROUP, change.name, overrides, was)
 
 
 def _broker(
@@ -196,7 +196,7 @@ def _broker(
     broker: BrokerId,
     static: BrokerConfig,
     config: BrokerConfig,
-) -> Plan:
+) -> ConfigPlan:
     if change.name:
         check_broker(change.name, broker)
     before = overrides_of(image, broker)
@@ -213,7 +213,7 @@ def _broker(
         dynamic.check_step(config, new)
     except ConfigError as error:
         raise _invalid(str(error)) from error
-    return Plan(ResourceType.BROKER, change.name, overrides, was)
+    return ConfigPlan(ResourceType.BROKER, change.name, overrides, was)
 
 
 def check_broker(name: str, broker: BrokerId) -> None:

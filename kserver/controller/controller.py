@@ -31,7 +31,7 @@ from kserver.config.broker import BrokerConfig
 from kserver.controller import configs, features, quotas, stored
 from kserver.controller import topics as rules
 from kserver.controller.claimed_store import ClaimedStore, together
-from kserver.controller.topics import NewPartitions, NewTopic
+from kserver.controller.topics import CreatablePartitions, CreatableTopic
 from kserver.errors import ConfigError, ErrorCode, KafkaError, StorageError
 from kserver.metadata import ClusterMetadata, Features, MetadataCache, TopicInfo
 from kserver.model import BrokerId
@@ -130,7 +130,7 @@ class Controller:
                 self._operations.get_nowait().answer.cancel()
 
     async def create_topics(
-        self, topics: Sequence[NewTopic], *, validate_only: bool, charge: Charge = _nothing
+        self, topics: Sequence[CreatableTopic], *, validate_only: bool, charge: Charge = _nothing
     ) -> list[TopicInfo | KafkaError]:
         """One result for each, in order: the topic as it is now, or would be; or why not."""
         return await self._in_turn(
@@ -144,7 +144,7 @@ class Controller:
 
     async def create_partitions(
         self,
-        requests: Sequence[NewPartitions],
+        requests: Sequence[CreatablePartitions],
         *,
         validate_only: bool,
         charge: Charge = _nothing,
@@ -195,7 +195,7 @@ class Controller:
             operation.answer.cancel()
 
     async def _create_topics(
-        self, requests: Sequence[NewTopic], validate_only: bool, charge: Charge
+        self, requests: Sequence[CreatableTopic], validate_only: bool, charge: Charge
     ) -> list[TopicInfo | KafkaError]:
         image = self._metadata.current
         partitions = sum(rules.requested_partitions(r, self._config) for r in requests)
@@ -203,7 +203,7 @@ class Controller:
         racks = {broker.id: broker.rack for broker in image.brokers.values()}
         names = set(image.topics)
 
-        def plan(request: NewTopic) -> TopicInfo:
+        def plan(request: CreatableTopic) -> TopicInfo:
             topic = rules.create(
                 request,
                 names,
@@ -239,14 +239,14 @@ class Controller:
         return [t if isinstance(t, KafkaError) else None for t in gone]
 
     async def _create_partitions(
-        self, requests: Sequence[NewPartitions], validate_only: bool, charge: Charge
+        self, requests: Sequence[CreatablePartitions], validate_only: bool, charge: Charge
     ) -> list[KafkaError | None]:
         image = self._metadata.current
         added = sum(rules.added_partitions(r, image.topics.get(r.name)) for r in requests)
         refused = rules.refused([r.name for r in requests], added)
         racks = {broker.id: broker.rack for broker in image.brokers.values()}
 
-        def plan(request: NewPartitions) -> TopicInfo:
+        def plan(request: CreatablePartitions) -> TopicInfo:
             topic = rules.grow(request, image.topics.get(request.name), racks)
             charge(rules.added_partitions(request, image.topics.get(request.name)))
             return topic
@@ -269,7 +269,7 @@ class Controller:
             return [plan if isinstance(plan, KafkaError) else None for plan in plans]
         bounds = dict(self._metadata.current.quotas)
 
-        async def write(plan: quotas.Plan) -> None:
+        async def write(plan: quotas.QuotaPlan) -> None:
             overrides = await self._write_overrides(
                 *znodes.quota_entity_name(plan.entity), plan.changes
             )
@@ -284,7 +284,7 @@ class Controller:
     async def _alter_configs(
         self, changes: Sequence[configs.Change], validate_only: bool
     ) -> list[KafkaError | None]:
-        def planned(change: configs.Change) -> configs.Plan:
+        def planned(change: configs.Change) -> configs.ConfigPlan:
             image = self._metadata.current
             return configs.plan(change, image, self._id, self._static, self._config)
 
@@ -324,7 +324,7 @@ class Controller:
         self._announce(replace(self._metadata.current, features=after))
         return errors
 
-    async def _write_config(self, plan: configs.Plan) -> None:
+    async def _write_config(self, plan: configs.ConfigPlan) -> None:
         if plan.overrides == plan.was:
             return
         path = znodes.config_path(*plan.entity)
@@ -342,7 +342,7 @@ class Controller:
         changed = sorted(dict(plan.overrides.items() ^ plan.was.items()))
         log.info("config of %s changed: %s", "/".join(plan.entity), ", ".join(changed))
 
-    def _publish_config(self, plan: configs.Plan) -> None:
+    def _publish_config(self, plan: configs.ConfigPlan) -> None:
         image = self._metadata.current
         if plan.overrides == plan.was:
             return

@@ -59,7 +59,7 @@ class Alteration(NamedTuple):
     changes: Sequence[tuple[str, float | None]]
 
 
-class Plan(NamedTuple):
+class QuotaPlan(NamedTuple):
     entity: QuotaEntity
     changes: Mapping[str, str | None]
     """Texts by key, as they are written; None for keys that go."""
@@ -113,7 +113,7 @@ def named_twice(alterations: Sequence[Alteration]) -> frozenset[frozenset[tuple[
     return frozenset(named for named, number in times.items() if number > 1)
 
 
-def plan(alteration: Alteration, twice: Collection[frozenset[tuple[str, str | None]]]) -> Plan:
+def plan(alteration: Alteration, twice: Collection[frozenset[tuple[str, str | None]]]) -> QuotaPlan:
     """INVALID_REQUEST."""
     entity = entity_of(alteration.named)
     if frozenset(alteration.named) in twice:
@@ -126,7 +126,7 @@ def plan(alteration: Alteration, twice: Collection[frozenset[tuple[str, str | No
         if key not in types:
             raise _invalid(f"Invalid configuration key {key}")
         changes[key] = None if value is None else _text(key, types[key], value)
-    return Plan(entity, changes)
+    return QuotaPlan(entity, changes)
 
 
 def bounds(overrides: Mapping[str, str]) -> dict[str, float]:

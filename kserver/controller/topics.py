@@ -41,7 +41,7 @@ UNKNOWN_TOPIC = "This server does not host this topic-partition."
 
 
 @dataclass(frozen=True, slots=True)
-class NewTopic:
+class CreatableTopic:
     """-1 stands for `num.partitions` and `default.replication.factor`."""
 
     name: str
@@ -54,7 +54,7 @@ class NewTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class NewPartitions:
+class CreatablePartitions:
     name: str
     count: int
     """How many there are to be in all."""
@@ -98,18 +98,18 @@ def refused(names: Sequence[str], partitions: int = 0) -> dict[str, KafkaError]:
     return {name: twice for name, times in Counter(names).items() if times > 1}
 
 
-def requested_partitions(new: NewTopic, config: BrokerConfig) -> int:
+def requested_partitions(new: CreatableTopic, config: BrokerConfig) -> int:
     if new.assignments:
         return len(new.assignments)
     return config.num_partitions if new.partitions == -1 else max(new.partitions, 0)
 
 
-def added_partitions(request: NewPartitions, topic: TopicInfo | None) -> int:
+def added_partitions(request: CreatablePartitions, topic: TopicInfo | None) -> int:
     return 0 if topic is None else max(request.count - len(topic.partitions), 0)
 
 
 def create(
-    new: NewTopic,
+    new: CreatableTopic,
     topics: Collection[str],
     racks: Mapping[BrokerId, str | None],
     config: BrokerConfig,
@@ -143,7 +143,7 @@ def create(
 
 
 def grow(
-    request: NewPartitions, topic: TopicInfo | None, racks: Mapping[BrokerId, str | None]
+    request: CreatablePartitions, topic: TopicInfo | None, racks: Mapping[BrokerId, str | None]
 ) -> TopicInfo:
     """The topic with its new partitions.  KafkaError."""
     if topic is None:
@@ -184,7 +184,9 @@ def delete(topic: TopicInfo | None, config: BrokerConfig) -> TopicInfo:
     return topic
 
 
-def _given_assignments(new: NewTopic, brokers: Collection[BrokerId]) -> list[tuple[BrokerId, ...]]:
+def _given_assignments(
+    new: CreatableTopic, brokers: Collection[BrokerId]
+) -> list[tuple[BrokerId, ...]]:
     assert new.assignments
     if new.replication_factor != -1:
         text = "replication factor was not set to -1."
@@ -232,7 +234,7 @@ def _checked_replicas(
 
 
 def _placed(
-    new: NewTopic,
+    new: CreatableTopic,
     racks: Mapping[BrokerId, str | None],
     config: BrokerConfig,
     start: int,

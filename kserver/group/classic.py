@@ -25,19 +25,19 @@ from kserver.coordinator.shard import Ticket
 from kserver.errors import ErrorCode, KafkaError
 from kserver.group.events import ClassicGroupMetadata, GroupDeleted
 from kserver.group.group import (
-    COMES_AFTER,
     COMPLETING_REBALANCE,
     DEAD,
     EMPTY,
     PREPARING_REBALANCE,
     STABLE,
+    VALID_PREVIOUS_STATES,
     ClassicGroup,
     Group,
 )
-from kserver.group.member import Member
+from kserver.group.member import ClassicGroupMember
 from kserver.group.requests import (
     NO_MEMBER,
-    Described,
+    DescribedGroup,
     DescribedMember,
     DescribeGroup,
     Heartbeat,
@@ -155,7 +155,12 @@ class ClassicGroups:
             self._add(group, new_id, request, ticket, step)
 
     def _join_again(
-        self, group: ClassicGroup, member: Member, request: JoinGroup, ticket: Ticket, step: Step
+        self,
+        group: ClassicGroup,
+        member: ClassicGroupMember,
+        request: JoinGroup,
+        ticket: Ticket,
+        step: Step,
     ) -> None:
         is_leader = group.is_leader(member.id)
         is_same = member.protocols == request.protocols
@@ -173,7 +178,7 @@ class ClassicGroups:
     def _add(
         self, group: ClassicGroup, member_id: str, request: JoinGroup, ticket: Ticket, step: Step
     ) -> None:
-        member = Member(
+        member = ClassicGroupMember(
             member_id,
             request.instance_id,
             request.client_id,
@@ -190,7 +195,7 @@ class ClassicGroups:
         self._await_others(group, member, ticket, step)
 
     def _await_others(
-        self, group: ClassicGroup, member: Member, ticket: Ticket, step: Step
+        self, group: ClassicGroup, member: ClassicGroupMember, ticket: Ticket, step: Step
     ) -> None:
         step.answer(group.take_join_ticket(member), _came_again(member))
         group.await_join(member, ticket)
@@ -230,7 +235,7 @@ class ClassicGroups:
     # The rebalance
 
     def rebalance(self, group: ClassicGroup, step: Step) -> None:
-        if group.state in COMES_AFTER[PREPARING_REBALANCE]:
+        if group.state in VALID_PREVIOUS_STATES[PREPARING_REBALANCE]:
             self._prepare(group, step)
         else:
             self._complete_if_joined(group, step)
@@ -373,7 +378,7 @@ class ClassicGroups:
 
     def _member(
         self, group_id: str, member_id: str, instance_id: str | None
-    ) -> tuple[ClassicGroup, Member]:
+    ) -> tuple[ClassicGroup, ClassicGroupMember]:
         if not group_id:
             raise KafkaError(ErrorCode.invalid_group_id)
         group = self.get(group_id)
@@ -441,7 +446,7 @@ class ClassicGroups:
         if len(group.members) > self._config().group_max_size:
             self._prepare(group, step)
 
-    def describe(self, request: DescribeGroup) -> Described:
+    def describe(self, request: DescribeGroup) -> DescribedGroup:
         """Raises KafkaError."""
         group = self.get(request.group_id)
         if group is None:
@@ -460,7 +465,7 @@ class ClassicGroups:
             )
             for member in group.members.values()
         ]
-        return Described(group.state_name, group.protocol_type or "", protocol, members)
+        return DescribedGroup(group.state_name, group.protocol_type or "", protocol, members)
 
     # What is kept
 
@@ -491,7 +496,7 @@ def _joined(group: ClassicGroup, member_id: str, *, shows_members: bool = False)
     )
 
 
-def _came_again(member: Member) -> Joined:
+def _came_again(member: ClassicGroupMember) -> Joined:
     """For the request that it sent before: nobody waits for that answer."""
     return Joined(member.id, ErrorCode.rebalance_in_progress)
 
@@ -500,7 +505,7 @@ def _synced(group: ClassicGroup, assignment: bytes) -> Synced:
     return Synced(group.protocol_type, group.protocol, assignment)
 
 
-def _answer_sync(member: Member, answer: Any, step: Step) -> bool:
+def _answer_sync(member: ClassicGroupMember, answer: Any, step: Step) -> bool:
     """Whether it waited."""
     ticket, member.sync_ticket = member.sync_ticket, None
     step.answer(ticket, answer)

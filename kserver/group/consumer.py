@@ -42,10 +42,10 @@ from kserver.group.consumer_events import (
     ConsumerGroupTargetAssignmentMember,
     ConsumerGroupTargetAssignmentMetadata,
     MemberState,
+    MemberSubscription,
     Partitions,
-    Subscription,
 )
-from kserver.group.consumer_group import ConsumerGroup, ConsumerMember, hash_of
+from kserver.group.consumer_group import ConsumerGroup, ConsumerGroupMember, hash_of
 from kserver.group.consumer_requests import (
     UNCHANGED_MS,
     ConsumerHeard,
@@ -256,7 +256,9 @@ class ConsumerGroups:
                 f"The consumer group has reached its maximum capacity of {limit} members.",
             )
 
-    def _admitted(self, draft: Draft, request: ConsumerHeartbeat, member_id: str) -> ConsumerMember:
+    def _admitted(
+        self, draft: Draft, request: ConsumerHeartbeat, member_id: str
+    ) -> ConsumerGroupMember:
         """The member as it was; a new one has not been added yet."""
         group, instance_id = draft.group, request.instance_id
         if request.epoch != JOINING_EPOCH:
@@ -275,8 +277,8 @@ class ConsumerGroups:
         return self.replace_static(draft, before, member_id)
 
     def replace_static(
-        self, draft: Draft, before: ConsumerMember, member_id: str
-    ) -> ConsumerMember:
+        self, draft: Draft, before: ConsumerGroupMember, member_id: str
+    ) -> ConsumerGroupMember:
         """A static member is back under another id: it goes on where it was."""
         group_id, target = draft.group.id, draft.group.target(before.id)
         draft.add_all(_gone(group_id, before.id))
@@ -289,7 +291,9 @@ class ConsumerGroups:
 
     # The four steps
 
-    def subscribe(self, draft: Draft, before: ConsumerMember, said: Subscription) -> bool:
+    def subscribe(
+        self, draft: Draft, before: ConsumerGroupMember, said: MemberSubscription
+    ) -> bool:
         """Step 1: what the member says of itself, and whether it changes what is subscribed to."""
         old, group_id = before.subscription, draft.group.id
         is_new = before.id not in draft.group.members
@@ -424,7 +428,7 @@ class ConsumerGroups:
             return None
         return draft, member_id
 
-    def await_session(self, group_id: str, member: ConsumerMember, now: Now) -> None:
+    def await_session(self, group_id: str, member: ConsumerGroupMember, now: Now) -> None:
         classic = member.subscription.classic
         session_ms = (
             self._group_config(group_id).consumer_session_timeout_ms
@@ -434,14 +438,14 @@ class ConsumerGroups:
         self._deadlines.set((SESSION, group_id, member.id), now.ms + session_ms)
 
     def _await_revocation(
-        self, group_id: str, before: ConsumerMember, after: ConsumerMember, now: Now
+        self, group_id: str, before: ConsumerGroupMember, after: ConsumerGroupMember, now: Now
     ) -> None:
         if after.at.state is not MemberState.UNREVOKED_PARTITIONS:
             self._deadlines.drop((REVOKE, group_id, after.id))
         elif after.at != before.at:
             self._await(REVOKE, after, group_id, now)
 
-    def _await(self, kind: str, member: ConsumerMember, group_id: str, now: Now) -> None:
+    def _await(self, kind: str, member: ConsumerGroupMember, group_id: str, now: Now) -> None:
         at_ms = now.ms + max(member.subscription.rebalance_timeout_ms, 0)
         self._deadlines.set((kind, group_id, member.id), at_ms)
 
@@ -507,7 +511,7 @@ def _gone(group_id: str, member_id: str) -> Iterable[ConsumerEvent]:
     yield ConsumerGroupMemberMetadata(group_id, member_id, None)
 
 
-def _said(old: Subscription, request: ConsumerHeartbeat) -> Subscription:
+def _said(old: MemberSubscription, request: ConsumerHeartbeat) -> MemberSubscription:
     """The subscription with what the request changes of it."""
     topics, rebalance_ms = request.topics, request.rebalance_ms
     return replace(
@@ -526,7 +530,7 @@ def _said(old: Subscription, request: ConsumerHeartbeat) -> Subscription:
     )
 
 
-def _check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> None:
+def _check_epoch(member: ConsumerGroupMember, request: ConsumerHeartbeat) -> None:
     """Raises FENCED_MEMBER_EPOCH.  One epoch back is let in by who has nothing that was taken from
     it since: the answer with the new epoch was lost."""
     known = member.at.epoch

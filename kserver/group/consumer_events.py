@@ -65,7 +65,7 @@ class ClassicProtocol:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class MemberSubscription:
     """What a member says of itself."""
 
     instance_id: str | None = None
@@ -124,7 +124,7 @@ class ConsumerGroupPartitionMetadata:
 class ConsumerGroupMemberMetadata:
     group_id: str
     member_id: str
-    subscription: Subscription | None
+    subscription: MemberSubscription | None
 
     def encode(self) -> Record:
         value = None if self.subscription is None else _subscription_value(self.subscription)
@@ -238,7 +238,7 @@ def _member_key(
     return {"groupId": event.group_id, "memberId": event.member_id}
 
 
-def _subscription_value(subscription: Subscription) -> Values:
+def _subscription_value(subscription: MemberSubscription) -> Values:
     classic = subscription.classic
     return {
         "instanceId": subscription.instance_id,
@@ -332,9 +332,9 @@ DECODERS: Mapping[int, Callable[[Values, Values | None], ConsumerEvent]] = {
 """By the kind of a record: its key's and its value's fields to the event."""
 
 
-def _subscription(values: Values) -> Subscription:
+def _subscription(values: Values) -> MemberSubscription:
     classic = values["classicMemberMetadata"]
-    return Subscription(
+    return MemberSubscription(
         instance_id=values["instanceId"],
         rack_id=values["rackId"],
         client_id=values["clientId"],

@@ -36,8 +36,8 @@ from kserver.group.consumer_events import (
     ConsumerGroupTargetAssignmentMember,
     ConsumerGroupTargetAssignmentMetadata,
     MemberState,
+    MemberSubscription,
     Partitions,
-    Subscription,
     TopicIdPartition,
 )
 from kserver.group.group import CONSUMER, CommitCheck
@@ -58,9 +58,9 @@ class GroupState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerMember:
+class ConsumerGroupMember:
     id: str
-    subscription: Subscription = field(default_factory=Subscription)
+    subscription: MemberSubscription = field(default_factory=MemberSubscription)
     at: Assignment = field(default_factory=Assignment)
 
     @property
@@ -83,7 +83,7 @@ class ConsumerGroup:
         self.target_epoch = FIRST_EPOCH
         self.target_at_ms = 0
         """Since 1970; 0 when there was none."""
-        self.members: dict[str, ConsumerMember] = {}
+        self.members: dict[str, ConsumerGroupMember] = {}
         self.targets: dict[str, Partitions] = {}
         self.owners: dict[TopicIdPartition, str] = {}
         """Who was told to own a partition, and has not yet given it back."""
@@ -133,7 +133,7 @@ class ConsumerGroup:
             case ConsumerGroupMemberMetadata(member_id=member_id, subscription=None):
                 self._remove(member_id)
             case ConsumerGroupMemberMetadata(
-                member_id=member_id, subscription=Subscription() as subscription
+                member_id=member_id, subscription=MemberSubscription() as subscription
             ):
                 self._set(replace(self.member_or_new(member_id), subscription=subscription))
             case ConsumerGroupTargetAssignmentMetadata(epoch=epoch, at_ms=at_ms):
@@ -154,7 +154,7 @@ class ConsumerGroup:
             case ConsumerGroupRegularExpression(pattern=pattern, topics=frozenset() as topics):
                 self.patterns[pattern] = topics
 
-    def _set(self, member: ConsumerMember) -> None:
+    def _set(self, member: ConsumerGroupMember) -> None:
         self._release(member.id)
         self.members[member.id] = member
         for partition in (*member.at.assigned, *member.at.revoking):
@@ -216,7 +216,7 @@ class ConsumerGroup:
             return GroupState.STABLE
         return GroupState.RECONCILING
 
-    def member(self, member_id: str) -> ConsumerMember:
+    def member(self, member_id: str) -> ConsumerGroupMember:
         """Raises UNKNOWN_MEMBER_ID."""
         member = self.members.get(member_id)
         if member is None:
@@ -226,14 +226,14 @@ class ConsumerGroup:
             )
         return member
 
-    def member_or_new(self, member_id: str) -> ConsumerMember:
-        return self.members.get(member_id) or ConsumerMember(member_id)
+    def member_or_new(self, member_id: str) -> ConsumerGroupMember:
+        return self.members.get(member_id) or ConsumerGroupMember(member_id)
 
-    def static_member(self, instance_id: str) -> ConsumerMember | None:
+    def static_member(self, instance_id: str) -> ConsumerGroupMember | None:
         member_id = self.instances.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
-    def named_member(self, member_id: str, instance_id: str | None) -> ConsumerMember:
+    def named_member(self, member_id: str, instance_id: str | None) -> ConsumerGroupMember:
         """Who sent this.  Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
         if instance_id is None:
             return self.member(member_id)
@@ -255,7 +255,7 @@ class ConsumerGroup:
         """Whether nobody but this member has it."""
         return self.owners.get(partition, member_id) == member_id
 
-    def subscribed_topics(self, subscription: Subscription) -> frozenset[str]:
+    def subscribed_topics(self, subscription: MemberSubscription) -> frozenset[str]:
         """By name and by pattern; they need not exist."""
         matched = self.patterns.get(subscription.pattern or "", frozenset())
         return matched.union(subscription.topics)
@@ -381,11 +381,13 @@ def hash_of(topics: Iterable[str], known: Mapping[str, TopicInfo]) -> int:
     return int.from_bytes(digest.digest(), signed=True)
 
 
-def _stale(member: ConsumerMember) -> ErrorCode:
+def _stale(member: ConsumerGroupMember) -> ErrorCode:
     return ErrorCode.illegal_generation if member.is_classic else ErrorCode.stale_member_epoch
 
 
-def _check_older(member: ConsumerMember, epoch: int, topic_id: UUID, partition: int) -> ErrorCode:
+def _check_older(
+    member: ConsumerGroupMember, epoch: int, topic_id: UUID, partition: int
+) -> ErrorCode:
     """A member that has not heard of its new epoch yet may commit what it has had since the one it
     knows (KIP-1251): nobody else can have had it in between."""
     one = TopicIdPartition(topic_id, partition)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kserver.group.consumer_events import Partitions, Subscription
+from kserver.group.consumer_events import MemberSubscription, Partitions
 
 UNCHANGED_MS = -1
 
@@ -59,7 +59,7 @@ class DescribeConsumerGroup(NamedTuple):
 
 class DescribedConsumer(NamedTuple):
     id: str
-    subscription: Subscription
+    subscription: MemberSubscription
     epoch: int
     assigned: Partitions
     target: Partitions

@@ -30,7 +30,7 @@ from uuid import UUID
 from kserver.coordinator.shard import Ticket
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.group.events import ClassicGroupMetadata, GroupDeleted, MemberMetadata
-from kserver.group.member import Member, Protocols
+from kserver.group.member import ClassicGroupMember, Protocols
 from kserver.group.records import CONSUMERS, MEMBER_PROTOCOL
 from kserver.group.requests import NO_MEMBER, JoinedMember
 from kserver.model import NO_TIMESTAMP
@@ -90,7 +90,7 @@ class Group(Protocol):
         """The events that delete it."""
 
 
-class State(Enum):
+class ClassicGroupState(Enum):
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
@@ -98,14 +98,14 @@ class State(Enum):
     DEAD = "Dead"
 
 
-EMPTY, PREPARING_REBALANCE, COMPLETING_REBALANCE, STABLE, DEAD = State
+EMPTY, PREPARING_REBALANCE, COMPLETING_REBALANCE, STABLE, DEAD = ClassicGroupState
 
-COMES_AFTER: Mapping[State, frozenset[State]] = {
+VALID_PREVIOUS_STATES: Mapping[ClassicGroupState, frozenset[ClassicGroupState]] = {
     EMPTY: frozenset({PREPARING_REBALANCE}),
     PREPARING_REBALANCE: frozenset({EMPTY, COMPLETING_REBALANCE, STABLE}),
     COMPLETING_REBALANCE: frozenset({PREPARING_REBALANCE}),
     STABLE: frozenset({COMPLETING_REBALANCE}),
-    DEAD: frozenset(State),
+    DEAD: frozenset(ClassicGroupState),
 }
 """Each state with those from which it is reached, once the group is loaded."""
 
@@ -129,7 +129,7 @@ class ClassicGroup:
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.leader: str | None = None
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, ClassicGroupMember] = {}
         self.static: dict[str, str] = {}
         """Member ids of static members, by instance id."""
         self.pending: dict[str, None] = {}
@@ -173,16 +173,16 @@ class ClassicGroup:
         """Where the topics are not known, any may be one of them."""
         return self.has_consumers if self.subscribed is None else topic in self.subscribed
 
-    def enter(self, state: State, now_ms: int) -> None:
+    def enter(self, state: ClassicGroupState, now_ms: int) -> None:
         """`now_ms` by the wall clock."""
-        assert self.state in COMES_AFTER[state], f"{self.id}: {self.state} > {state}"
+        assert self.state in VALID_PREVIOUS_STATES[state], f"{self.id}: {self.state} > {state}"
         self.is_first_rebalance = self.state is EMPTY
         self.state = state
         self.since_ms = now_ms
 
     # Who may
 
-    def check_member(self, member_id: str, instance_id: str | None) -> Member:
+    def check_member(self, member_id: str, instance_id: str | None) -> ClassicGroupMember:
         """Raises UNKNOWN_MEMBER_ID, and FENCED_INSTANCE_ID for a static one that was replaced."""
         if instance_id is not None:
             current = self.static.get(instance_id)
@@ -255,7 +255,7 @@ class ClassicGroup:
             self._support.get(name, 0) == len(self.members) for name, _ in protocols
         )
 
-    def add(self, member: Member, protocol_type: str) -> None:
+    def add(self, member: ClassicGroupMember, protocol_type: str) -> None:
         if member.instance_id is not None:
             assert member.instance_id not in self.static
             self.static[member.instance_id] = member.id
@@ -280,7 +280,7 @@ class ClassicGroup:
         self.pending.pop(member_id, None)
         self.unsynced.pop(member_id, None)
 
-    def replace(self, instance_id: str, new_id: str) -> Member:
+    def replace(self, instance_id: str, new_id: str) -> ClassicGroupMember:
         """A static member is there again, under a new id: the old one's place is its own now."""
         old_id = self.static[instance_id]
         # In the same place: the order of members is what assignors see.
@@ -299,7 +299,7 @@ class ClassicGroup:
         return member
 
     def update(
-        self, member: Member, protocols: Protocols, rebalance_ms: int, session_ms: int
+        self, member: ClassicGroupMember, protocols: Protocols, rebalance_ms: int, session_ms: int
     ) -> None:
         self._count(member, -1)
         member.protocols = protocols
@@ -307,17 +307,17 @@ class ClassicGroup:
         member.rebalance_ms = rebalance_ms
         member.session_ms = session_ms
 
-    def await_join(self, member: Member, ticket: Ticket) -> None:
+    def await_join(self, member: ClassicGroupMember, ticket: Ticket) -> None:
         self.joining += member.join_ticket is None
         member.join_ticket = ticket
 
-    def take_join_ticket(self, member: Member) -> Ticket | None:
+    def take_join_ticket(self, member: ClassicGroupMember) -> Ticket | None:
         """None when it does not wait."""
         ticket, member.join_ticket = member.join_ticket, None
         self.joining -= ticket is not None
         return ticket
 
-    def _count(self, member: Member, by: int) -> None:
+    def _count(self, member: ClassicGroupMember, by: int) -> None:
         # A name that is given twice counts once.
         for name in dict(member.protocols):
             count = self._support.get(name, 0) + by
@@ -426,7 +426,7 @@ class ClassicGroup:
         for kept in event.members:
             member = before.get(kept.id)
             if member is None:
-                member = Member(
+                member = ClassicGroupMember(
                     kept.id,
                     kept.instance_id,
                     kept.client_id,

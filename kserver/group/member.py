@@ -13,7 +13,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 """Names with the member's metadata for each, the one it likes best first."""
 
 
-class Member:
+class ClassicGroupMember:
     __slots__ = (
         "assignment",
         "client_host",

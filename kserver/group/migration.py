@@ -39,16 +39,16 @@ from kserver.group.consumer_events import (
     ConsumerGroupTargetAssignmentMember,
     ConsumerGroupTargetAssignmentMetadata,
     MemberState,
+    MemberSubscription,
     Partitions,
-    Subscription,
     TopicIdPartition,
     by_topic,
 )
-from kserver.group.consumer_group import ConsumerGroup, ConsumerMember
+from kserver.group.consumer_group import ConsumerGroup, ConsumerGroupMember
 from kserver.group.consumer_requests import ConsumerHeartbeat
 from kserver.group.events import ClassicGroupMetadata, MemberMetadata
 from kserver.group.group import ClassicGroup
-from kserver.group.member import Member
+from kserver.group.member import ClassicGroupMember
 from kserver.group.records import CONSUMERS, MEMBER_PROTOCOL
 from kserver.group.requests import (
     NO_MEMBER,
@@ -142,7 +142,9 @@ class Migration:
             text = "the group size exceeds the consumer group maximum size."
             raise _cannot_upgrade(classic, text)
 
-    def _upgraded_member(self, member: Member, classic: ClassicGroup) -> ConsumerMember:
+    def _upgraded_member(
+        self, member: ClassicGroupMember, classic: ClassicGroup
+    ) -> ConsumerGroupMember:
         """It is where its group's last assignment has put it.  Raises ProtocolError."""
         name = classic.protocol or member.protocols[0][0]
         subscription = _decoded(_SUBSCRIPTION, member.metadata(name))
@@ -157,9 +159,9 @@ class Migration:
                 raise _cannot_upgrade(classic, text)
             assigned = self._ids(assignment["assignedPartitions"])
         epoch = classic.generation
-        return ConsumerMember(
+        return ConsumerGroupMember(
             member.id,
-            Subscription(
+            MemberSubscription(
                 instance_id=member.instance_id,
                 rack_id=subscription["rackId"],
                 client_id=member.client_id,
@@ -260,7 +262,7 @@ class Migration:
 
     def _admitted(
         self, draft: Draft, member_id: str, is_unknown: bool, instance_id: str | None
-    ) -> ConsumerMember | None:
+    ) -> ConsumerGroupMember | None:
         """The member as it was; None when the group becomes a classic one by this.  Raises
         KafkaError."""
         if instance_id is None:
@@ -319,7 +321,7 @@ class Migration:
         else:
             step.answer(ticket, None)
 
-    def _await_join(self, group: ConsumerGroup, member: ConsumerMember, step: Step) -> None:
+    def _await_join(self, group: ConsumerGroup, member: ConsumerGroupMember, step: Step) -> None:
         deadline = (JOIN, group.id, member.id)
         if deadline not in self._deadlines:
             at_ms = step.now.ms + max(member.subscription.rebalance_timeout_ms, 0)
@@ -426,7 +428,7 @@ class Migration:
             group.id, CONSUMERS, group.epoch, protocol, members[0].id, now_ms, members
         )
 
-    def _member_kept(self, member: ConsumerMember, metadata: bytes) -> MemberMetadata:
+    def _member_kept(self, member: ConsumerGroupMember, metadata: bytes) -> MemberMetadata:
         said = member.subscription
         assert said.classic is not None
         return MemberMetadata(
@@ -443,7 +445,7 @@ class Migration:
 
 def _classic_member(
     group: ConsumerGroup, member_id: str, instance_id: str | None
-) -> ConsumerMember:
+) -> ConsumerGroupMember:
     """Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
     member = group.named_member(member_id, instance_id)
     if not member.is_classic:
@@ -452,7 +454,7 @@ def _classic_member(
     return member
 
 
-def _leaving(group: ConsumerGroup, one: LeavingMember) -> ConsumerMember:
+def _leaving(group: ConsumerGroup, one: LeavingMember) -> ConsumerGroupMember:
     """Also by its instance id alone: an administrator's wish.  Raises KafkaError."""
     member_id = one.member_id
     if member_id == NO_MEMBER and one.instance_id is not None:
@@ -460,7 +462,7 @@ def _leaving(group: ConsumerGroup, one: LeavingMember) -> ConsumerMember:
     return _classic_member(group, member_id, one.instance_id)
 
 
-def _check_generation(member: ConsumerMember, generation: int) -> None:
+def _check_generation(member: ConsumerGroupMember, generation: int) -> None:
     if generation != member.at.epoch:
         raise KafkaError(
             ErrorCode.illegal_generation,

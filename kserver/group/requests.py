@@ -189,7 +189,7 @@ class DescribedMember(NamedTuple):
     assignment: bytes
 
 
-class Described(NamedTuple):
+class DescribedGroup(NamedTuple):
     state: str
     protocol_type: str
     protocol: str

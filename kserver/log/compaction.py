@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kserver.errors import KafkaError, ProtocolError, StorageError
-from kserver.log.record_filter import KeyMap, Transactions, filtered
+from kserver.log.record_filter import CleanedTransactionMetadata, KeyMap, filtered
 from kserver.log.segment import (
     CLEANED,
     LOG,
@@ -76,7 +76,7 @@ class Job:
     buffer_bytes: int
 
 
-class Group(NamedTuple):
+class SegmentGroup(NamedTuple):
     """Neighbouring segments, and the one that is to stand in their place."""
 
     sources: tuple[Offset, ...]
@@ -86,7 +86,7 @@ class Group(NamedTuple):
 
 
 class Compacted(NamedTuple):
-    groups: tuple[Group, ...]
+    groups: tuple[SegmentGroup, ...]
     cleaned_to: Offset
     """All below it is clean."""
     read_bytes: int
@@ -125,8 +125,8 @@ class _Run:
         self._job = job
         self._transactions = self._all_transactions()
 
-    def _all_transactions(self) -> Transactions:
-        return Transactions(self._job.aborted, self._job.last_of)
+    def _all_transactions(self) -> CleanedTransactionMetadata:
+        return CleanedTransactionMetadata(self._job.aborted, self._job.last_of)
 
     def note_keys(self) -> None:
         """The newest offset of each key that is dirty, as far as the map reaches."""
@@ -179,7 +179,7 @@ class _Run:
     def _size(self, base: Offset, suffix: str) -> int:
         return self._disk.open(segment_path(self._job.directory, base, suffix)).size()
 
-    def clean(self, sources: tuple[Offset, ...]) -> Group:
+    def clean(self, sources: tuple[Offset, ...]) -> SegmentGroup:
         job = self._job
         new = LogSegment.create(
             self._disk, job.directory, sources[0], job.config, job.now_ms, state=CLEANED
@@ -212,11 +212,11 @@ class _Run:
         out.flush()
         if not has_changed:
             remove_cleaned(self._disk, job.directory, sources[:1])
-            return Group(sources, has_changed=False)
+            return SegmentGroup(sources, has_changed=False)
         self.written_bytes += new.size
         new.seal()
         new.sync()
-        return Group(sources, has_changed=True)
+        return SegmentGroup(sources, has_changed=True)
 
     def _batches(self, base: Offset) -> Iterator[tuple[Header, RecordBatch]]:
         """Every batch of a segment, its CRC checked."""

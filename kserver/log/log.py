@@ -34,7 +34,7 @@ from kserver.log.flusher import Flusher
 from kserver.log.home import Housekeeping, LogHome
 from kserver.log.leader_epochs import EpochEnd, LeaderEpochCache
 from kserver.log.leftovers import remove_snapshots_above
-from kserver.log.producer_state import ProducerState
+from kserver.log.producer_state import ProducerStateManager
 from kserver.log.segment import SNAPSHOT, Cut, LogSegment
 from kserver.log.segments import COLD, Cold, Segments, Slice, TimestampedOffset
 from kserver.log.transaction_index import AbortedTransaction
@@ -67,7 +67,7 @@ class Log:
         self.log_end_offset: Offset = recovered.log_end_offset
         self.high_watermark: Offset = recovered.log_start_offset
         self.recovery_point: Offset = recovered.recovery_point
-        self.producers: ProducerState = recovered.producers
+        self.producers: ProducerStateManager = recovered.producers
         self.epochs: LeaderEpochCache = recovered.epochs
         self.failure: StorageError | None = None
         """How the disk failed; nothing can be appended or flushed any more."""
@@ -107,7 +107,7 @@ class Log:
                 config,
                 stored,
                 now_ms,
-                ProducerState(home.producer_expiration_ms),
+                ProducerStateManager(home.producer_expiration_ms),
                 home.random,
             ).run()
         except OSError as error:
@@ -519,11 +519,11 @@ class Log:
         segment = kept[-1]
         has_producers = bool(self.producers.producers)
 
-        def prepare() -> tuple[Cut, ProducerState]:
+        def prepare() -> tuple[Cut, ProducerStateManager]:
             cut = segment.cut_at(offset)
             expiration_ms = self.producers.expiration_ms
             if not has_producers:
-                return cut, ProducerState(expiration_ms)
+                return cut, ProducerStateManager(expiration_ms)
             disk, now_ms = self._disk, self.flushed_ms
             return cut, recovery.replay_producers(
                 disk, self.directory, expiration_ms, kept, cut, now_ms

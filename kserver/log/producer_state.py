@@ -73,7 +73,7 @@ class CompletedTransaction(NamedTuple):
     """First record of the oldest transaction still ongoing, else the offset after the marker."""
 
 
-class Producer:
+class ProducerStateEntry:
     """One producer id; `DescribeProducers` answers with these fields."""
 
     __slots__ = (
@@ -113,7 +113,7 @@ class Producer:
         self.last_timestamp = batch.timestamp
 
 
-class ProducerState:
+class ProducerStateManager:
     __slots__ = ("_decided", "_ongoing", "_producers", "expiration_ms", "first_unstable_offset")
 
     def __init__(self, expiration_ms: int) -> None:
@@ -121,14 +121,14 @@ class ProducerState:
         """producer.id.expiration.ms"""
         self.first_unstable_offset: Offset | None = None
         """None while no transaction is open; may lie below a log start that moved up since."""
-        self._producers: dict[ProducerId, Producer] = {}
+        self._producers: dict[ProducerId, ProducerStateEntry] = {}
         self._ongoing: dict[Offset, ProducerId] = {}
         """By first offset, which rises: a transaction starts at the log's end."""
         self._decided: dict[Offset, Offset] = {}
         """First offset to marker, of transactions whose marker may not be replicated yet."""
 
     @property
-    def producers(self) -> Mapping[ProducerId, Producer]:
+    def producers(self) -> Mapping[ProducerId, ProducerStateEntry]:
         return self._producers
 
     def check(self, batch: ValidBatch, origin: Origin) -> RecentBatch | None:
@@ -177,7 +177,7 @@ class ProducerState:
         """Note a data batch that was written.  Only for batches that have a producer id."""
         producer = self._producers.get(batch.producer_id)
         if producer is None:
-            producer = self._producers[batch.producer_id] = Producer(batch.producer_epoch)
+            producer = self._producers[batch.producer_id] = ProducerStateEntry(batch.producer_epoch)
         elif producer.epoch != batch.producer_epoch:
             producer.start_epoch(batch.producer_epoch)
         producer.keep(
@@ -217,7 +217,7 @@ class ProducerState:
         """Note a marker that was written; None when it ended nothing, as an empty transaction."""
         producer = self._producers.get(batch.producer_id)
         if producer is None:
-            producer = self._producers[batch.producer_id] = Producer(batch.producer_epoch)
+            producer = self._producers[batch.producer_id] = ProducerStateEntry(batch.producer_epoch)
         elif producer.epoch != batch.producer_epoch:
             producer.start_epoch(batch.producer_epoch)
         producer.coordinator_epoch = coordinator_epoch
@@ -315,7 +315,7 @@ class ProducerState:
         unstable = self._ongoing.keys() | self._decided.keys()
         assert self.first_unstable_offset == (min(unstable) if unstable else None)
 
-    def _is_idle(self, producer: Producer, now_ms: int) -> bool:
+    def _is_idle(self, producer: ProducerStateEntry, now_ms: int) -> bool:
         return (
             producer.transaction_start < 0
             and now_ms - producer.last_timestamp >= self.expiration_ms
@@ -338,7 +338,7 @@ coordinator epoch, first offset of the ongoing transaction."""
 _SNAPSHOT_VERSION = 1
 
 
-def _decode(snapshot: bytes, path: str) -> dict[ProducerId, Producer]:
+def _decode(snapshot: bytes, path: str) -> dict[ProducerId, ProducerStateEntry]:
     if len(snapshot) < _HEAD.size + _COUNT.size:
         raise _corrupt(path, f"{len(snapshot)} bytes are no snapshot")
     version, crc = _HEAD.unpack_from(snapshot)
@@ -361,7 +361,7 @@ def _decode(snapshot: bytes, path: str) -> dict[ProducerId, Producer]:
         coordinator_epoch,
         transaction_start,
     ) in _ENTRY.iter_unpack(entries):
-        producer = Producer(epoch)
+        producer = ProducerStateEntry(epoch)
         if last_offset >= 0:
             producer.keep(
                 RecentBatch(
@@ -392,7 +392,7 @@ def _last_sequence(batch: ValidBatch) -> int:
     return (batch.base_sequence + batch.last_offset - batch.base_offset) & _LAST_SEQUENCE
 
 
-def _fenced(producer_id: ProducerId, epoch: int, producer: Producer) -> KafkaError:
+def _fenced(producer_id: ProducerId, epoch: int, producer: ProducerStateEntry) -> KafkaError:
     return KafkaError(
         ErrorCode.invalid_producer_epoch,
         f"Epoch of producer {producer_id} is {epoch}, which is smaller than the last seen epoch "

@@ -155,7 +155,7 @@ def scan(data: bytes, count: int) -> list[Scanned]:
     return records
 
 
-class Verdict(NamedTuple):
+class BatchRetention(NamedTuple):
     """What is to become of a batch as a whole, before its records are looked at."""
 
     discards: bool = False
@@ -168,7 +168,7 @@ class Verdict(NamedTuple):
     """What its segment's index of aborted transactions still has to say."""
 
 
-class Transactions:
+class CleanedTransactionMetadata:
     """What one cleaning knows of the transactions that it walks over, in offset order.
 
     `aborted` are those of the whole log, `last_of` the last data batch's offset of each producer
@@ -187,10 +187,10 @@ class Transactions:
         """Of these a batch was met."""
         self._last_of = last_of
 
-    def judge(self, header: Header, marker: ControlType | None) -> Verdict:
+    def judge(self, header: Header, marker: ControlType | None) -> BatchRetention:
         """The next batch; `marker` is what a control batch says, None for one without records."""
         if header.producer_id < 0:
-            return Verdict()
+            return BatchRetention()
         while self._to_come and self._to_come[-1].first_offset <= header.last_offset:
             one = self._to_come.pop()
             self._aborted[one.producer_id] = (one, False)
@@ -200,29 +200,29 @@ class Transactions:
             if marker is ControlType.abort:
                 begun = self._aborted.pop(header.producer_id, None)
                 if begun is not None and begun[1] and begun[0].last_offset == header.base_offset:
-                    return Verdict(stays=is_last, aborted=begun[0])
+                    return BatchRetention(stays=is_last, aborted=begun[0])
             elif marker is ControlType.commit:
                 if header.producer_id in self._committed:
                     self._committed.remove(header.producer_id)
-                    return Verdict(stays=is_last)
+                    return BatchRetention(stays=is_last)
             elif marker is ControlType.unknown:
-                return Verdict()
-            return Verdict(True, is_last, is_spent_marker=True)
+                return BatchRetention()
+            return BatchRetention(True, is_last, is_spent_marker=True)
         is_last = header.last_offset == offset
         if header.attributes & TRANSACTIONAL:
             begun = self._aborted.get(header.producer_id)
             # The marker may lie before where the walk began.
             if begun is not None and header.base_offset <= begun[0].last_offset:
                 self._aborted[header.producer_id] = (begun[0], True)
-                return Verdict(True, is_last)
+                return BatchRetention(True, is_last)
             self._committed.add(header.producer_id)
-        return Verdict(stays=is_last)
+        return BatchRetention(stays=is_last)
 
 
 def filtered(
     batch: RecordBatch,
     header: Header,
-    verdict: Verdict,
+    verdict: BatchRetention,
     keys: KeyMap,
     now_ms: int,
     delete_retention_ms: int,

@@ -48,7 +48,7 @@ from kserver.errors import StorageError
 from kserver.log import checkpoint
 from kserver.log.leader_epochs import EpochStart, LeaderEpochCache
 from kserver.log.leftovers import remove_segment, snapshot_offsets, tidy
-from kserver.log.producer_state import CompletedTransaction, ProducerState
+from kserver.log.producer_state import CompletedTransaction, ProducerStateManager
 from kserver.log.segment import (
     MAX_RELATIVE_OFFSET,
     SNAPSHOT,
@@ -98,7 +98,7 @@ class Recovered:
     log_start_offset: Offset
     log_end_offset: Offset
     recovery_point: Offset
-    producers: ProducerState
+    producers: ProducerStateManager
     epochs: LeaderEpochCache
     epochs_changed: bool
     """Their file says something else: the first flush must write it.  A crash before finds again
@@ -132,7 +132,7 @@ class Recovery:
         config: TopicConfig,
         stored: Stored,
         now_ms: int,
-        producers: ProducerState,
+        producers: ProducerStateManager,
         random: Random,
     ) -> None:
         self._disk = disk
@@ -473,7 +473,7 @@ def valid_batches(
 
 
 def replay(
-    producers: ProducerState,
+    producers: ProducerStateManager,
     segment: LogSegment,
     first: Offset,
     stateful_from: Offset,
@@ -489,7 +489,7 @@ def replay(
 
 
 def note_producer(
-    producers: ProducerState, segment: LogSegment, position: int, header: Header
+    producers: ProducerStateManager, segment: LogSegment, position: int, header: Header
 ) -> CompletedTransaction | None:
     """Tell `producers` of a batch that is in the log; the transaction that it ended, if any."""
     if header.producer_id < 0:
@@ -514,7 +514,7 @@ def note_producer(
 
 
 def note_marker(
-    producers: ProducerState, batch: ValidBatch, data: bytes | memoryview
+    producers: ProducerStateManager, batch: ValidBatch, data: bytes | memoryview
 ) -> CompletedTransaction | None:
     """The same for a control batch, whose bytes are `data`."""
     if not batch.record_count:
@@ -537,7 +537,7 @@ def aborted_transaction(done: CompletedTransaction) -> AbortedTransaction:
 
 
 def restore_producers(
-    disk: Disk, directory: str, producers: ProducerState, limit: Offset, now_ms: int
+    disk: Disk, directory: str, producers: ProducerStateManager, limit: Offset, now_ms: int
 ) -> Offset | None:
     """Load the newest snapshot that is whole and not above `limit`; its offset, None without one.
 
@@ -564,9 +564,9 @@ def replay_producers(
     segments: Sequence[LogSegment],
     cut: Cut,
     now_ms: int,
-) -> ProducerState:
+) -> ProducerStateManager:
     """What the producers were at the cut in the last of `segments`."""
-    producers = ProducerState(expiration_ms)
+    producers = ProducerStateManager(expiration_ms)
     start = restore_producers(disk, directory, producers, cut.end_offset, now_ms) or 0
     for segment in segments:
         if segment.end_offset > start:

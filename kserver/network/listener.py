@@ -55,7 +55,7 @@ class AnyConnection(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ConnectionLimits:
     """What connections may take; bytes and milliseconds as the settings of those names."""
 
     max_connections: int
@@ -79,7 +79,7 @@ class Listeners:
 
     def __init__(
         self,
-        limits: Limits,
+        limits: ConnectionLimits,
         rates: ConnectionRates,
         disk: Disk,
         open_session: OpenSession,
@@ -112,7 +112,7 @@ class Listeners:
         """How many connections there are of each listener that ever had one."""
         return dict.fromkeys(self.taken, 0) | Counter(self._connections.values())
 
-    def configure(self, limits: Limits) -> None:
+    def configure(self, limits: ConnectionLimits) -> None:
         """From now on; connections that are there stay, whatever their number."""
         self._limits = limits
         self._rates.limit = limits.max_connection_creation_rate

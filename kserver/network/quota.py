@@ -41,7 +41,7 @@ Held: TypeAlias = Mapping[QuotaEntity, Mapping[str, float]]
 """As ClusterMetadata.quotas."""
 
 
-class Window(NamedTuple):
+class RateWindow(NamedTuple):
     """How use is sampled: quota.window.num and quota.window.size.seconds."""
 
     samples: int
@@ -63,7 +63,7 @@ class Rate:
 
     __slots__ = ("_samples", "_window")
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: RateWindow) -> None:
         self._window = window
         self._samples: deque[list[float]] = deque()
         """Of each, the oldest first: when it began, when an amount came last, and their sum."""
@@ -103,7 +103,7 @@ class TokenBucket:
 
     __slots__ = ("_filled_ms", "_tokens", "_window")
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: RateWindow) -> None:
         self._window = window
         self._tokens = 0.0
         self._filled_ms: int | None = None
@@ -128,7 +128,7 @@ class TokenBucket:
         return min(max(round(-left / bound * 1000), 1), LONGEST_MS) if left < 0 else 0
 
 
-class Bounds:
+class QuotaBounds:
     """Of one quota: who has which."""
 
     def __init__(self, key: str, held: Held) -> None:
@@ -184,11 +184,11 @@ class Tracked(Generic[T]):
 class RateQuota:
     """A rate that each client is held to."""
 
-    def __init__(self, window: Window, longest_ms: int = LONGEST_MS) -> None:
+    def __init__(self, window: RateWindow, longest_ms: int = LONGEST_MS) -> None:
         self._window = window
         self._longest_ms = longest_ms
         self._rates = Tracked(lambda: Rate(window))
-        self.bounds = Bounds("", {})
+        self.bounds = QuotaBounds("", {})
 
     def charge(self, user: str, client_id: str, amount: float, now_ms: int) -> int:
         """Count what was used; returns how long to wait now, in ms."""
@@ -226,9 +226,9 @@ class RateQuota:
 class MutationQuota:
     """Partitions that each client may make and delete."""
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: RateWindow) -> None:
         self._buckets = Tracked(lambda: TokenBucket(window))
-        self.bounds = Bounds("", {})
+        self.bounds = QuotaBounds("", {})
 
     def charge(
         self, user: str, client_id: str, amount: int, now_ms: int, *, strict: bool
@@ -249,7 +249,7 @@ class MutationQuota:
 
 
 class Bounded(Protocol):
-    bounds: Bounds
+    bounds: QuotaBounds
 
 
 Quota = TypeVar("Quota", bound=Bounded)
@@ -258,7 +258,7 @@ Quota = TypeVar("Quota", bound=Bounded)
 class Quotas:
     """All quotas of a broker's clients; None for one that nobody has."""
 
-    def __init__(self, window: Window, controller_window: Window) -> None:
+    def __init__(self, window: RateWindow, controller_window: RateWindow) -> None:
         self._produce = RateQuota(window)
         self._fetch = RateQuota(window)
         self._request = RateQuota(window, window.sample_ms)
@@ -280,23 +280,23 @@ class Quotas:
 
 
 def _bounded(quota: Quota, key: str, held: Held) -> Quota | None:
-    quota.bounds = Bounds(key, held)
+    quota.bounds = QuotaBounds(key, held)
     return quota if quota.bounds else None
 
 
 class ConnectionRates:
     """How fast connections may come: of all together, and of each address."""
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: RateWindow) -> None:
         self._window = window
         self._all = Rate(window)
         self._by_address = Tracked(lambda: Rate(window))
-        self._bounds = Bounds("", {})
+        self._bounds = QuotaBounds("", {})
         self.limit = float("inf")
         """max.connection.creation.rate."""
 
     def update(self, held: Held) -> None:
-        self._bounds = Bounds("connection_creation_rate", held)
+        self._bounds = QuotaBounds("connection_creation_rate", held)
 
     def refuses_ms(self, address: str, now_ms: int) -> int:
         """How long an address that was too fast is to be kept from the next try; 0 lets it in."""

@@ -20,7 +20,7 @@ from kserver.log.log import COLD, Cold, Log, Slice
 from kserver.log.transaction_index import AbortedTransaction
 from kserver.metrics.meters import TopicMeters
 from kserver.model import NO_EPOCH, LeaderEpoch, Offset
-from kserver.replica.fetch_session import Wanted
+from kserver.replica.fetch_session import FetchPartition
 from kserver.replica.manager import ReplicaManager
 from kserver.replica.partition import Partition
 from kserver.world.disk import FileRange
@@ -36,7 +36,7 @@ class Diverging(NamedTuple):
 class Read(NamedTuple):
     """One partition's part of a fetch answer; `size` bytes of `data`, if any."""
 
-    wanted: Wanted
+    wanted: FetchPartition
     error: ErrorCode = ErrorCode.none
     high_watermark: Offset = -1
     last_stable_offset: Offset = -1
@@ -49,7 +49,7 @@ class Read(NamedTuple):
     """Of its topic, where the partition is hosted here."""
 
 
-class Limits(NamedTuple):
+class FetchLimits(NamedTuple):
     max_bytes: int
     read_committed: bool
 
@@ -64,7 +64,7 @@ class NotInMemory(NamedTuple):
 
 
 def read(
-    replicas: ReplicaManager, wanted: Sequence[Wanted], limits: Limits
+    replicas: ReplicaManager, wanted: Sequence[FetchPartition], limits: FetchLimits
 ) -> list[Read] | NotInMemory:
     """Read all that is wanted, in order, never waiting for the disk."""
     partitions = replicas.partitions
@@ -118,7 +118,10 @@ def read(
 
 
 async def warmed(
-    replicas: ReplicaManager, wanted: Sequence[Wanted], limits: Limits, cold: NotInMemory
+    replicas: ReplicaManager,
+    wanted: Sequence[FetchPartition],
+    limits: FetchLimits,
+    cold: NotInMemory,
 ) -> list[Read]:
     """As `read`, after waiting for the disk as often as that takes."""
     while True:
@@ -133,13 +136,13 @@ async def warmed(
         cold = found
 
 
-def _missing(replicas: ReplicaManager, one: Wanted) -> Partition:
+def _missing(replicas: ReplicaManager, one: FetchPartition) -> Partition:
     if one.topic is None:
         raise KafkaError(ErrorCode.unknown_topic_id)
     return replicas.get(one.topic, one.partition)
 
 
-def _diverging(log: Log, one: Wanted) -> Diverging | None:
+def _diverging(log: Log, one: FetchPartition) -> Diverging | None:
     epoch, end_offset = log.end_offset_for_epoch(one.last_fetched_epoch)
     if epoch == NO_EPOCH or end_offset == -1:
         raise KafkaError(ErrorCode.offset_out_of_range)
@@ -148,7 +151,7 @@ def _diverging(log: Log, one: Wanted) -> Diverging | None:
     return None
 
 
-def _refusal(replicas: ReplicaManager, one: Wanted, code: ErrorCode) -> Read:
+def _refusal(replicas: ReplicaManager, one: FetchPartition, code: ErrorCode) -> Read:
     """An error; OFFSET_OUT_OF_RANGE carries the offsets that would have been in range."""
     partition = replicas.partitions.get((one.topic or "", one.partition))
     if partition is None:

@@ -35,7 +35,7 @@ NO_SESSION = 0
 MAX_EPOCH = 2**31 - 1
 
 
-class Wanted(NamedTuple):
+class FetchPartition(NamedTuple):
     """One partition of a fetch.  `topic` is None when the client named an id we do not know."""
 
     topic: str | None
@@ -56,7 +56,7 @@ class Wanted(NamedTuple):
 class Known:
     """What the client was last told of a partition; a change is reason to mention it again."""
 
-    wanted: Wanted
+    wanted: FetchPartition
     high_watermark: Offset = -1
     log_start_offset: Offset = -1
 
@@ -70,7 +70,7 @@ class FetchSession:
     partitions: dict[tuple[UUID | str | None, int], Known] = field(default_factory=dict)
 
     def update(
-        self, named: Iterable[Wanted], forgotten: Iterable[tuple[UUID | str | None, int]]
+        self, named: Iterable[FetchPartition], forgotten: Iterable[tuple[UUID | str | None, int]]
     ) -> None:
         for key in forgotten:
             self.partitions.pop(key, None)
@@ -92,7 +92,7 @@ class FetchSession:
 class Fetching(NamedTuple):
     """What a fetch is about: all its partitions, and the session it belongs to, if any."""
 
-    wanted: list[Wanted]
+    wanted: list[FetchPartition]
     session: FetchSession | None
     incremental: bool
 
@@ -113,7 +113,7 @@ class FetchSessions:
         self,
         session_id: int,
         epoch: int,
-        named: list[Wanted],
+        named: list[FetchPartition],
         forgotten: Sequence[tuple[UUID | str | None, int]],
         *,
         now_ms: int,
@@ -147,7 +147,7 @@ class FetchSessions:
         """The client asked for a last full fetch outside of its session."""
         self._sessions.pop(session_id, None)
 
-    def _create(self, named: list[Wanted], now_ms: int, new_id: int) -> FetchSession | None:
+    def _create(self, named: list[FetchPartition], now_ms: int, new_id: int) -> FetchSession | None:
         if new_id in self._sessions or not self._make_room(len(named), now_ms):
             return None
         session = FetchSession(new_id, now_ms, now_ms)

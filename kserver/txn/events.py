@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from kserver.errors import ProtocolError
 from kserver.model import NO_PRODUCER_ID, TopicPartition
 from kserver.txn.records import RECORDS, TRANSACTION
-from kserver.txn.transaction import PREPARED, State, Transaction
+from kserver.txn.transaction import PREPARED, Transaction, TransactionState
 from kserver.wire.schema import UnknownKind
 
 FLEXIBLE_VALUES = 1
@@ -52,7 +52,7 @@ def encode(event: Event, transaction_version: int) -> tuple[bytes, bytes | None]
         "producerEpoch": one.epoch,
         "transactionTimeoutMs": one.timeout_ms,
         "transactionStatus": one.state.value,
-        "transactionPartitions": None if one.state is State.EMPTY else topics,
+        "transactionPartitions": None if one.state is TransactionState.EMPTY else topics,
         "transactionLastUpdateTimestampMs": one.updated_ms,
         "transactionStartTimestampMs": one.started_ms,
         "clientTransactionVersion": one.version,
@@ -73,7 +73,7 @@ def decode(key: bytes, value: bytes | None) -> Event | None:
         return Forgotten(transactional_id)
     _, found = RECORDS.decode_value(TRANSACTION, value)
     try:
-        state = State(found["transactionStatus"])
+        state = TransactionState(found["transactionStatus"])
     except ValueError:
         raise ProtocolError(
             f"{transactional_id}: {found['transactionStatus']} is no state"
@@ -100,9 +100,13 @@ def decode(key: bytes, value: bytes | None) -> Event | None:
     )
 
 
-def _previous(found: dict[str, Any], state: State) -> int:
+def _previous(found: dict[str, Any], state: TransactionState) -> int:
     previous: int = found["previousProducerId"]
-    is_told = state not in PREPARED and state is not State.ONGOING and found["producerEpoch"] == 0
+    is_told = (
+        state not in PREPARED
+        and state is not TransactionState.ONGOING
+        and found["producerEpoch"] == 0
+    )
     return previous if is_told and previous != found["producerId"] else NO_PRODUCER_ID
 
 

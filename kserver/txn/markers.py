@@ -43,7 +43,7 @@ from kserver.replica.partition import Partition
 from kserver.replica.purgatory import Purgatory
 from kserver.txn.requests import MarkersWritten
 from kserver.txn.shard import WriteMarkers
-from kserver.txn.transaction import EPOCH_BUMPS, Identity
+from kserver.txn.transaction import EPOCH_BUMPS, ProducerIdAndEpoch
 from kserver.txn.verification import Verification
 from kserver.wire.batch import encode_batch, end_transaction_marker
 from kserver.wire.versions import request
@@ -70,7 +70,7 @@ Told: TypeAlias = Callable[[ErrorCode], None]
 class Marker:
     """The end of one producer's transaction."""
 
-    producer: Identity
+    producer: ProducerIdAndEpoch
     commit: bool
     coordinator_epoch: LeaderEpoch
     version: int = 0

@@ -23,21 +23,21 @@ from dataclasses import dataclass
 from enum import Enum
 
 from kserver.model import NO_PRODUCER_ID, ProducerId, TopicPartition
-from kserver.txn.transaction import Identity
+from kserver.txn.transaction import ProducerIdAndEpoch
 
 
-class Wanted(Enum):
+class ProducerIdWanted(Enum):
     ID = "a new producer id"
 
 
-WANTS_ID = Wanted.ID
+WANTS_ID = ProducerIdWanted.ID
 
 
 @dataclass(frozen=True, slots=True)
 class InitProducerId:
     transactional_id: str
     timeout_ms: int
-    expected: Identity | None = None
+    expected: ProducerIdAndEpoch | None = None
     """What the producer has, when it goes on after an error (KIP-360)."""
     new_id: ProducerId = NO_PRODUCER_ID
 
@@ -47,7 +47,7 @@ class AddPartitions:
     """For a group's offsets: its partition of __consumer_offsets."""
 
     transactional_id: str
-    producer: Identity
+    producer: ProducerIdAndEpoch
     partitions: frozenset[TopicPartition]
     version: int = 0
     """Of transactions, as the producer has it: 2 where it leaves it to the broker to add (Produce
@@ -59,14 +59,14 @@ class VerifyPartitions:
     """Whether these are part of the transaction: NONE or TRANSACTION_ABORTABLE for each."""
 
     transactional_id: str
-    producer: Identity
+    producer: ProducerIdAndEpoch
     partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
 class EndTransaction:
     transactional_id: str
-    producer: Identity
+    producer: ProducerIdAndEpoch
     commit: bool
     version: int = 0
     """Of transactions, as the producer has it: 2 from EndTxn v5 on."""
@@ -78,4 +78,4 @@ class MarkersWritten:
     """To every partition of the transaction that was ended with this identity."""
 
     transactional_id: str
-    producer: Identity
+    producer: ProducerIdAndEpoch

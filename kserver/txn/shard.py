@@ -43,9 +43,9 @@ from kserver.txn.transaction import (
     LAST_EPOCH,
     PREPARED,
     RESTING,
-    Identity,
-    State,
+    ProducerIdAndEpoch,
     Transaction,
+    TransactionState,
     fenced,
 )
 
@@ -62,7 +62,7 @@ class WriteMarkers:
     """An effect: to each of these partitions, and MarkersWritten once that is done."""
 
     transactional_id: str
-    producer: Identity
+    producer: ProducerIdAndEpoch
     commit: bool
     partitions: frozenset[TopicPartition]
     version: int
@@ -119,7 +119,7 @@ class TransactionShard:
         if found.state in PREPARED:
             raise _concurrent()
         wants_id = found.wants_new_id(request.expected)
-        if found.state is State.ONGOING:
+        if found.state is TransactionState.ONGOING:
             # The client asks again, and by then another epoch is its own.
             aborted = found.fenced(self._version, now.wall_ms)
             return Outcome([Changed(aborted)], [(ticket, _concurrent())], [_markers(aborted)])
@@ -130,7 +130,7 @@ class TransactionShard:
 
     def _add(self, request: AddPartitions, ticket: Ticket, now: Now) -> Outcome:
         found = self._owned(request.transactional_id, request.producer)
-        if found.state is State.ONGOING and request.partitions <= found.partitions:
+        if found.state is TransactionState.ONGOING and request.partitions <= found.partitions:
             return Outcome(answers=[(ticket, None)])
         new = found.with_partitions(request.partitions, request.version, now.wall_ms)
         return _changed(new, ticket, None)
@@ -145,7 +145,7 @@ class TransactionShard:
         }
         return Outcome(answers=[(ticket, codes)])
 
-    def _owned(self, transactional_id: str, producer: Identity) -> Transaction:
+    def _owned(self, transactional_id: str, producer: ProducerIdAndEpoch) -> Transaction:
         """The transaction, which the producer may go on with."""
         found = self._found(transactional_id)
         if producer.producer_id != found.producer_id:
@@ -187,7 +187,9 @@ class TransactionShard:
             now_ms=now.wall_ms,
         )
         # With a new producer id the producer goes on under that one.
-        given = Identity(new.next_id, 0) if new.next_id != NO_PRODUCER_ID else new.identity
+        given = (
+            ProducerIdAndEpoch(new.next_id, 0) if new.next_id != NO_PRODUCER_ID else new.identity
+        )
         return Outcome([Changed(new)], [(ticket, given)], [_markers(new)])
 
     def _complete(self, request: MarkersWritten, ticket: Ticket, now: Now) -> Outcome:
@@ -266,7 +268,7 @@ class TransactionShard:
                 self._ongoing.pop(transactional_id, None)
             case Changed(transaction):
                 self.transactions[transaction.id] = transaction
-                if transaction.state is State.ONGOING:
+                if transaction.state is TransactionState.ONGOING:
                     self._ongoing[transaction.id] = None
                 else:
                     self._ongoing.pop(transaction.id, None)
@@ -285,13 +287,15 @@ class TransactionShard:
         for transactional_id, one in self.transactions.items():
             assert one.id == transactional_id
             one.check()
-        ongoing = {one.id for one in self.transactions.values() if one.state is State.ONGOING}
+        ongoing = {
+            one.id for one in self.transactions.values() if one.state is TransactionState.ONGOING
+        }
         assert self._ongoing.keys() == ongoing
 
 
 def _is_ended_by(found: Transaction, request: EndTransaction) -> bool:
     """Whether what is there came of this very request, or one like it that was answered."""
-    if found.state in (State.EMPTY, State.ONGOING):
+    if found.state in (TransactionState.EMPTY, TransactionState.ONGOING):
         return False
     if request.version < EPOCH_BUMPS:
         return request.producer == found.identity
@@ -306,7 +310,7 @@ def _is_ended_by(found: Transaction, request: EndTransaction) -> bool:
     return named.producer_id == found.previous_id and named.epoch == LAST_EPOCH
 
 
-def _check_epoch(found: Transaction, named: Identity) -> None:
+def _check_epoch(found: Transaction, named: ProducerIdAndEpoch) -> None:
     """PRODUCER_FENCED, also for the epoch that the coordinator itself fences with: no other comes
     after it."""
     if named.epoch != found.epoch or named.epoch > LAST_EPOCH:
@@ -332,7 +336,7 @@ def _concurrent() -> KafkaError:
     return KafkaError(ErrorCode.concurrent_transactions, text)
 
 
-def _unknown(transactional_id: str, producer: Identity) -> KafkaError:
+def _unknown(transactional_id: str, producer: ProducerIdAndEpoch) -> KafkaError:
     text = f"producer {producer.producer_id} is not that of transactional id {transactional_id}"
     return KafkaError(ErrorCode.invalid_producer_id_mapping, text)
 

@@ -42,7 +42,7 @@ EPOCH_BUMPS = 2
 """The transaction version from which on each end of a transaction raises the epoch."""
 
 
-class State(Enum):
+class TransactionState(Enum):
     """By the number that a record has for it."""
 
     EMPTY = 0
@@ -59,26 +59,29 @@ class State(Enum):
         return self.name.title().replace("_", "")
 
 
-RESTING = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
+RESTING = frozenset(
+    {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
+)
 """No transaction is open."""
-PREPARED = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
+PREPARED = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 
-PREVIOUS = {
-    State.EMPTY: RESTING,
-    State.ONGOING: RESTING | {State.ONGOING},
-    State.PREPARE_COMMIT: frozenset({State.ONGOING}),
+VALID_PREVIOUS_STATES = {
+    TransactionState.EMPTY: RESTING,
+    TransactionState.ONGOING: RESTING | {TransactionState.ONGOING},
+    TransactionState.PREPARE_COMMIT: frozenset({TransactionState.ONGOING}),
     # From a resting state: a producer of version 2 does not know whether its partitions came to be
     # added, and aborts to be sure.
-    State.PREPARE_ABORT: RESTING | {State.ONGOING, State.PREPARE_EPOCH_FENCE},
-    State.COMPLETE_COMMIT: frozenset({State.PREPARE_COMMIT}),
-    State.COMPLETE_ABORT: frozenset({State.PREPARE_ABORT}),
-    State.DEAD: RESTING,
-    State.PREPARE_EPOCH_FENCE: frozenset({State.ONGOING}),
+    TransactionState.PREPARE_ABORT: RESTING
+    | {TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE},
+    TransactionState.COMPLETE_COMMIT: frozenset({TransactionState.PREPARE_COMMIT}),
+    TransactionState.COMPLETE_ABORT: frozenset({TransactionState.PREPARE_ABORT}),
+    TransactionState.DEAD: RESTING,
+    TransactionState.PREPARE_EPOCH_FENCE: frozenset({TransactionState.ONGOING}),
 }
 """The states that each may follow."""
 
 
-class Identity(NamedTuple):
+class ProducerIdAndEpoch(NamedTuple):
     """A producer id and its epoch."""
 
     producer_id: ProducerId
@@ -94,7 +97,7 @@ class Transaction:
     timeout_ms: int
     """How long a transaction may be ongoing."""
     updated_ms: int
-    state: State = State.EMPTY
+    state: TransactionState = TransactionState.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
     started_ms: int = NO_TIMESTAMP
     """When the first partition was added; of the last transaction while there is none."""
@@ -110,8 +113,8 @@ class Transaction:
     Kafka: one that asks again of another coordinator is fenced."""
 
     @property
-    def identity(self) -> Identity:
-        return Identity(self.producer_id, self.epoch)
+    def identity(self) -> ProducerIdAndEpoch:
+        return ProducerIdAndEpoch(self.producer_id, self.epoch)
 
     @property
     def is_used_up(self) -> bool:
@@ -120,15 +123,15 @@ class Transaction:
 
     @property
     def is_commit(self) -> bool:
-        return self.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+        return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
     def has_timed_out(self, now_ms: int) -> bool:
-        return self.state is State.ONGOING and self.started_ms + self.timeout_ms < now_ms
+        return self.state is TransactionState.ONGOING and self.started_ms + self.timeout_ms < now_ms
 
     # Changes
 
     def initialized(
-        self, timeout_ms: int, expected: Identity | None, new_id: ProducerId, now_ms: int
+        self, timeout_ms: int, expected: ProducerIdAndEpoch | None, new_id: ProducerId, now_ms: int
     ) -> Transaction:
         """For a producer that begins, or, with `expected`, goes on after an error (KIP-360).
 
@@ -138,16 +141,19 @@ class Transaction:
         if expected is not None and self._is_repeated(expected):
             identity, previous_id, last_epoch = self.identity, self.previous_id, self.last_epoch
         else:
-            identity, previous_id = Identity(self.producer_id, self.epoch + 1), NO_PRODUCER_ID
+            identity, previous_id = (
+                ProducerIdAndEpoch(self.producer_id, self.epoch + 1),
+                NO_PRODUCER_ID,
+            )
             if self.is_used_up:
                 assert new_id != NO_PRODUCER_ID
-                identity, previous_id = Identity(new_id, 0), self.producer_id
+                identity, previous_id = ProducerIdAndEpoch(new_id, 0), self.producer_id
             last_epoch = self.epoch
             if expected is None:
                 # Somebody else than who had the old ones: who had them is fenced.
                 last_epoch, previous_id = NO_EPOCH, NO_PRODUCER_ID
         return self._to(
-            State.EMPTY,
+            TransactionState.EMPTY,
             producer_id=identity.producer_id,
             epoch=identity.epoch,
             last_epoch=last_epoch,
@@ -158,12 +164,12 @@ class Transaction:
             updated_ms=now_ms,
         )
 
-    def wants_new_id(self, expected: Identity | None) -> bool:
+    def wants_new_id(self, expected: ProducerIdAndEpoch | None) -> bool:
         """Whether `initialized` needs a new producer id.  PRODUCER_FENCED."""
         self._check_expected(expected)
         return self.is_used_up and (expected is None or not self._is_repeated(expected))
 
-    def _check_expected(self, expected: Identity | None) -> None:
+    def _check_expected(self, expected: ProducerIdAndEpoch | None) -> None:
         if expected is None:
             return
         if expected.producer_id == self.producer_id:
@@ -173,7 +179,7 @@ class Transaction:
         if not is_owner:
             raise fenced(self, expected)
 
-    def _is_repeated(self, expected: Identity) -> bool:
+    def _is_repeated(self, expected: ProducerIdAndEpoch) -> bool:
         """Its owner was given the present identity, and did not hear of it."""
         if expected.producer_id == self.producer_id:
             return expected.epoch == self.last_epoch and not self.epoch > LAST_EPOCH
@@ -182,9 +188,9 @@ class Transaction:
     def with_partitions(
         self, added: Iterable[TopicPartition], version: int, now_ms: int
     ) -> Transaction:
-        begins = self.state is not State.ONGOING
+        begins = self.state is not TransactionState.ONGOING
         return self._to(
-            State.ONGOING,
+            TransactionState.ONGOING,
             partitions=self.partitions | frozenset(added),
             started_ms=now_ms if begins else self.started_ms,
             updated_ms=now_ms,
@@ -195,11 +201,11 @@ class Transaction:
         """By its producer; `new_id` is taken when this one is used up, and only from version 2."""
         bumps = version >= EPOCH_BUMPS
         return self._to(
-            State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
+            TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
             epoch=self.epoch + 1 if bumps else self.epoch,
             last_epoch=self.epoch if bumps else self.last_epoch,
             next_id=new_id if bumps and self.is_used_up else NO_PRODUCER_ID,
-            started_ms=self.started_ms if self.state is State.ONGOING else now_ms,
+            started_ms=self.started_ms if self.state is TransactionState.ONGOING else now_ms,
             updated_ms=now_ms,
             version=version,
         )
@@ -208,15 +214,20 @@ class Transaction:
         """Aborted by the coordinator, whose version this is."""
         # From version 2 on its producer may go on once it hears of this, as after its own abort.
         last_epoch = self.epoch if version >= EPOCH_BUMPS else NO_EPOCH
-        return self._to(State.PREPARE_EPOCH_FENCE, epoch=self.epoch + 1, last_epoch=last_epoch)._to(
-            State.PREPARE_ABORT, last_epoch=last_epoch, updated_ms=now_ms, version=version
+        return self._to(
+            TransactionState.PREPARE_EPOCH_FENCE, epoch=self.epoch + 1, last_epoch=last_epoch
+        )._to(
+            TransactionState.PREPARE_ABORT,
+            last_epoch=last_epoch,
+            updated_ms=now_ms,
+            version=version,
         )
 
     def completed(self, now_ms: int) -> Transaction:
         """All markers are written."""
         takes_next = self.next_id != NO_PRODUCER_ID
         return self._to(
-            State.COMPLETE_COMMIT if self.is_commit else State.COMPLETE_ABORT,
+            TransactionState.COMPLETE_COMMIT if self.is_commit else TransactionState.COMPLETE_ABORT,
             producer_id=self.next_id if takes_next else self.producer_id,
             epoch=0 if takes_next else self.epoch,
             previous_id=self.producer_id if takes_next else NO_PRODUCER_ID,
@@ -226,27 +237,27 @@ class Transaction:
         )
 
     def dead(self) -> Transaction:
-        return self._to(State.DEAD)
+        return self._to(TransactionState.DEAD)
 
-    def _to(self, state: State, **changes: object) -> Transaction:
-        assert self.state in PREVIOUS[state], f"{self.id}: {self.state} > {state}"
+    def _to(self, state: TransactionState, **changes: object) -> Transaction:
+        assert self.state in VALID_PREVIOUS_STATES[state], f"{self.id}: {self.state} > {state}"
         kept: dict[str, object] = {"previous_id": NO_PRODUCER_ID}
         return replace(self, state=state, **(kept | changes))  # type: ignore[arg-type]
 
     def check(self) -> None:
         """The invariants of what is kept."""
-        assert self.state not in (State.DEAD, State.PREPARE_EPOCH_FENCE)
+        assert self.state not in (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE)
         assert self.producer_id >= 0
         assert 0 <= self.epoch <= LAST_EPOCH + 1
         assert self.last_epoch < self.epoch or self.epoch == 0
         if self.epoch > LAST_EPOCH:
             # Given to no producer.
-            assert self.state in PREPARED or self.state is State.COMPLETE_ABORT
+            assert self.state in PREPARED or self.state is TransactionState.COMPLETE_ABORT
         if self.state in RESTING:
             assert not self.partitions
-        elif self.state is State.ONGOING:
+        elif self.state is TransactionState.ONGOING:
             assert self.partitions
-        if self.state is State.EMPTY:
+        if self.state is TransactionState.EMPTY:
             assert self.started_ms == NO_TIMESTAMP
         else:
             assert self.started_ms >= 0
@@ -260,7 +271,7 @@ class Transaction:
             assert self.previous_id != self.producer_id
 
 
-def fenced(transaction: Transaction, named: Identity) -> KafkaError:
+def fenced(transaction: Transaction, named: ProducerIdAndEpoch) -> KafkaError:
     return KafkaError(
         ErrorCode.producer_fenced,
         f"Producer {named.producer_id} with epoch {named.epoch} of transactional id"

@@ -31,7 +31,7 @@ from kserver.coordinator.runtime import CoordinatorRuntime
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import ProducerId, TopicPartition
 from kserver.txn.requests import AddPartitions, VerifyPartitions
-from kserver.txn.transaction import EPOCH_BUMPS, Identity
+from kserver.txn.transaction import EPOCH_BUMPS, ProducerIdAndEpoch
 
 Refused: TypeAlias = Mapping[TopicPartition, KafkaError]
 
@@ -70,7 +70,7 @@ class Verification:
     async def refused(
         self,
         transactional_id: str,
-        producer: Identity,
+        producer: ProducerIdAndEpoch,
         partitions: frozenset[TopicPartition],
         adds: bool,
         knows_abortable: bool = True,
@@ -89,7 +89,7 @@ class Verification:
     def refused_now(
         self,
         transactional_id: str,
-        producer: Identity,
+        producer: ProducerIdAndEpoch,
         partitions: frozenset[TopicPartition],
         adds: bool,
         knows_abortable: bool = True,
@@ -116,7 +116,7 @@ class Verification:
     async def _codes(
         self,
         transactional_id: str,
-        producer: Identity,
+        producer: ProducerIdAndEpoch,
         partitions: frozenset[TopicPartition],
         *,
         adds: bool,
@@ -136,7 +136,7 @@ class Verification:
     def _ask(
         self,
         transactional_id: str,
-        producer: Identity,
+        producer: ProducerIdAndEpoch,
         partitions: frozenset[TopicPartition],
         *,
         adds: bool,

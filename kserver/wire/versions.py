@@ -29,23 +29,23 @@ from kserver.wire import codec
 from kserver.wire.guard import entity_in
 
 
-def reply_to(request: Any) -> Shape:
+def reply_to(request: Any) -> MessageShape:
     """The builder of answers to `request`, in its version."""
     return _response(request.__api_key__, request.__version__)
 
 
 @functools.cache
-def request(api_key: int, version: int) -> Shape:
+def request(api_key: int, version: int) -> MessageShape:
     """The builder of requests; raises ProtocolError for a version that does not exist."""
     return _shape(codec.request_type(api_key, version))
 
 
 @functools.cache
-def _response(api_key: int, version: int) -> Shape:
+def _response(api_key: int, version: int) -> MessageShape:
     return _shape(codec.response_type(api_key, version))
 
 
-class Shape:
+class MessageShape:
     """Builds one entity of one version; its nested entities hang off it by field name."""
 
     __slots__ = ("_cls", "_names", "_parts", "_zeros")
@@ -85,8 +85,8 @@ ABSENT = _Absent()
 
 
 @functools.cache
-def _shape(cls: Any) -> Shape:
-    return Shape(cls)
+def _shape(cls: Any) -> MessageShape:
+    return MessageShape(cls)
 
 
 _ZEROS = (

@@ -33,7 +33,7 @@ import msgpack
 from kserver.errors import StorageError
 from kserver.world.clock import Clock
 from kserver.world.disk import Disk, File
-from kserver.world.znode_tree import Node, Transaction, Tree, Watches, end_of_session
+from kserver.world.znode_tree import Tree, Watches, Znode, ZnodeTransaction, end_of_session
 from kserver.world.zookeeper import (
     ANY_VERSION,
     NO_SESSION,
@@ -92,7 +92,7 @@ class EmbeddedZooKeeper:
             nodes, self._zxid = read_journal(data, self._path)
             self._tree = Tree(nodes)
         self._zxid = self._session = (self._zxid >> 32) + 1 << 32
-        leftovers = Transaction(self._tree)
+        leftovers = ZnodeTransaction(self._tree)
         self._apply(leftovers, end_of_session(self._tree), self._zxid)
         try:
             await self._write(self._zxid, leftovers.changes)
@@ -188,7 +188,7 @@ class EmbeddedZooKeeper:
                     request.answer.set_exception(ConnectionLost(request.ops[0].path))
 
     async def _commit(self, requests: list[_Request]) -> None:
-        transaction = Transaction(self._tree)
+        transaction = ZnodeTransaction(self._tree)
         zxid = self._zxid
         outcomes: list[list[OpResult] | ZooKeeperError | StorageError] = []
         for ops, make_parents, _ in requests:
@@ -218,11 +218,11 @@ class EmbeddedZooKeeper:
             else:
                 request.answer.set_result(outcome)
 
-    def _apply(self, transaction: Transaction, ops: Sequence[Op], zxid: int) -> list[OpResult]:
+    def _apply(self, transaction: ZnodeTransaction, ops: Sequence[Op], zxid: int) -> list[OpResult]:
         now_ms = self._clock.now_ms()
         return transaction.apply(ops, zxid=zxid, now_ms=now_ms, session=self._session)
 
-    async def _write(self, zxid: int, changes: dict[str, Node | None]) -> None:
+    async def _write(self, zxid: int, changes: dict[str, Znode | None]) -> None:
         file, self._file = self._file, None
         if file is not None:
             frame = _frame(zxid, changes)
@@ -231,12 +231,12 @@ class EmbeddedZooKeeper:
                 self._end += len(frame)
                 self._file = file
                 return
-        whole: dict[str, Node | None] = {**self._tree.nodes, **changes}
+        whole: dict[str, Znode | None] = {**self._tree.nodes, **changes}
         self._end = await self._disk.offload(lambda: self._replace(zxid, whole))
         self._limit = 2 * self._end + _SLACK_BYTES
         self._file = self._disk.open(self._path)
 
-    def _replace(self, zxid: int, whole: Mapping[str, Node | None]) -> int:
+    def _replace(self, zxid: int, whole: Mapping[str, Znode | None]) -> int:
         frame = _frame(zxid, {path: node for path, node in whole.items() if node is not None})
         self._disk.replace_file(self._path, frame)
         return len(frame)
@@ -249,7 +249,7 @@ class EmbeddedZooKeeper:
             asyncio.get_running_loop().call_soon(listener, event)
 
 
-def _frame(zxid: int, changes: Mapping[str, Node | None]) -> bytes:
+def _frame(zxid: int, changes: Mapping[str, Znode | None]) -> bytes:
     body: bytes = msgpack.packb([zxid, list(changes.items())])
     return _HEAD.pack(len(body), zlib.crc32(body)) + body
 
@@ -272,9 +272,9 @@ def _frames(data: bytes, at: int = 0) -> Iterator[bytes]:
         at += size
 
 
-def read_journal(data: bytes, path: str) -> tuple[dict[str, Node], int]:
+def read_journal(data: bytes, path: str) -> tuple[dict[str, Znode], int]:
     """The nodes and the last zxid; StorageError for a damaged file."""
-    nodes: dict[str, Node] = {}
+    nodes: dict[str, Znode] = {}
     zxid = end = 0
     for body in _frames(data):
         zxid, changes = msgpack.unpackb(body)
@@ -282,7 +282,7 @@ def read_journal(data: bytes, path: str) -> tuple[dict[str, Node], int]:
             if node is None:
                 nodes.pop(changed, None)  # made and deleted within one frame
             else:
-                nodes[changed] = Node(*node)
+                nodes[changed] = Znode(*node)
         end += _HEAD.size + len(body)
     if end < len(data):
         broken = _HEAD.unpack_from(data, end)[0] if end + _HEAD.size <= len(data) else 0

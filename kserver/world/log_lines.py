@@ -43,7 +43,7 @@ class TextLines(logging.Formatter):
         return "\n".join(_INDENT + printable(line) for line in stack_info.split("\n"))
 
 
-class JsonLines(logging.Formatter):
+class JsonLogLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line = {
@@ -61,7 +61,7 @@ class JsonLines(logging.Formatter):
 def set_up(kind: str, levels: dict[str, int]) -> None:
     """Log to standard output; `levels` by the logger's name, "" for all."""
     handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(JsonLines() if kind == "json" else TextLines())
+    handler.setFormatter(JsonLogLines() if kind == "json" else TextLines())
     logging.root.handlers = [handler]
     logging.root.setLevel(logging.INFO)
     for name, level in levels.items():

@@ -39,7 +39,7 @@ from kserver.world.zookeeper import (
 )
 
 
-class Node(NamedTuple):
+class Znode(NamedTuple):
     data: bytes
     czxid: int
     mzxid: int
@@ -67,7 +67,7 @@ class Node(NamedTuple):
         )
 
 
-ROOT = Node(b"", 0, 0, 0, 0, 0)
+ROOT = Znode(b"", 0, 0, 0, 0, 0)
 
 
 def parent_of(path: str) -> str:
@@ -79,12 +79,12 @@ def is_path(path: str) -> bool:
 
 
 class Tree:
-    def __init__(self, nodes: Mapping[str, Node] | None = None) -> None:
-        self.nodes: dict[str, Node] = {"/": ROOT}
+    def __init__(self, nodes: Mapping[str, Znode] | None = None) -> None:
+        self.nodes: dict[str, Znode] = {"/": ROOT}
         self._names: dict[str, set[str]] = {}
         self.change(nodes or {})
 
-    def node(self, path: str) -> Node:
+    def node(self, path: str) -> Znode:
         node = self.nodes.get(path)
         if node is None:
             raise NoNode(path)
@@ -94,7 +94,7 @@ class Tree:
         self.node(path)
         return sorted(self._names.get(path, ()))
 
-    def change(self, changes: Mapping[str, Node | None]) -> None:
+    def change(self, changes: Mapping[str, Znode | None]) -> None:
         """Set these nodes, and remove those that are None."""
         for path, node in changes.items():
             parent, name = parent_of(path), path[path.rindex("/") + 1 :]
@@ -117,14 +117,14 @@ class Tree:
             assert path == "/" or parent_of(path) in self.nodes
 
 
-class Transaction:
+class ZnodeTransaction:
     """Requests on their way into `tree`; each sees those before it."""
 
     def __init__(self, tree: Tree) -> None:
-        self.changes: dict[str, Node | None] = {}
+        self.changes: dict[str, Znode | None] = {}
         self.events: list[WatchEvent] = []
         self._tree = tree
-        self._tried: dict[str, Node | None] = {}
+        self._tried: dict[str, Znode | None] = {}
 
     def apply(self, ops: Sequence[Op], *, zxid: int, now_ms: int, session: int) -> list[OpResult]:
         """All of them, or none and the first one's error."""
@@ -181,7 +181,7 @@ class Transaction:
         if parent.owner:
             raise NoChildrenForEphemerals(path)
         owner = session if op.ephemeral else NO_SESSION
-        self._tried[path] = Node(op.data, zxid, zxid, zxid, now_ms, now_ms, owner=owner)
+        self._tried[path] = Znode(op.data, zxid, zxid, zxid, now_ms, now_ms, owner=owner)
         self._tried[parent_path] = parent._replace(
             pzxid=zxid,
             children_created=parent.children_created + 1,
@@ -203,7 +203,7 @@ class Transaction:
         events.append(WatchEvent(WatchType.DELETED, op.path))
         events.append(WatchEvent(WatchType.CHILDREN, parent_path))
 
-    def _existing(self, path: str, version: int) -> Node:
+    def _existing(self, path: str, version: int) -> Znode:
         node = self._node(path)
         if node is None:
             raise NoNode(path)
@@ -211,7 +211,7 @@ class Transaction:
             raise BadVersion(path)
         return node
 
-    def _node(self, path: str) -> Node | None:
+    def _node(self, path: str) -> Znode | None:
         for changes in (self._tried, self.changes):
             if path in changes:
                 return changes[path]

@@ -7,13 +7,13 @@ time count from the start of the process to its end, the start of Python or Java
 from __future__ import annotations
 
 import json
-import random
 import resource
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from random import Random
 
 from tests.bench.figures import Aim, at_most
 from tests.bench.machine import BenchError
@@ -157,9 +157,9 @@ def consume_lines(work: Work, server: Server, topic: str) -> Mapping[str, float]
 
 def _a_million_lines(path: Path) -> Path:
     if not path.exists():
-        chance = random.Random(1)
+        random = Random(1)
         some = b"".join(
-            chance.randbytes(MESSAGE_BYTES // 2).hex().encode() + b"\n" for _ in range(1000)
+            random.randbytes(MESSAGE_BYTES // 2).hex().encode() + b"\n" for _ in range(1000)
         )
         with open(path, "wb") as file:
             for _ in range(LINES // 1000):

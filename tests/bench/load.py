@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import random
 import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 from kserver.wire.batch import encode_batch
@@ -144,9 +144,9 @@ def outcome(output: str, broker_cpu_s: float) -> Outcome:
 
 def batch(count: int) -> bytes:
     """The same random values each time: nothing in them compresses."""
-    chance = random.Random(1)
+    random = Random(1)
     now_ms = int(time.time() * 1000)
-    return encode_batch([(now_ms, None, chance.randbytes(MESSAGE_BYTES), ()) for _ in range(count)])
+    return encode_batch([(now_ms, None, random.randbytes(MESSAGE_BYTES), ()) for _ in range(count)])
 
 
 def shaped_batch(shape: Shape) -> bytes:

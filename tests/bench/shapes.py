@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+from random import Random
 from typing import NamedTuple
 
 MESSAGE_BYTES = 200
@@ -35,11 +35,11 @@ class Shape(NamedTuple):
 
     def messages(self) -> list[Message]:
         """The same each time.  Values are of 500 words: lz4 halves them."""
-        chance = random.Random(1)
-        words = [chance.randbytes(chance.randint(1, 5)).hex() for _ in range(500)]
+        random = Random(1)
+        words = [random.randbytes(random.randint(1, 5)).hex() for _ in range(500)]
         return [
             Message(
-                " ".join(chance.choices(words, k=MESSAGE_BYTES // 2))[:MESSAGE_BYTES].encode(),
+                " ".join(random.choices(words, k=MESSAGE_BYTES // 2))[:MESSAGE_BYTES].encode(),
                 b"key-%05d" % number if self.keyed else None,
                 [(f"header-{i}", b"content-%d" % i) for i in range(self.headers)],
             )

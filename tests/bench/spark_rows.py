@@ -9,9 +9,9 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-import random
 import time
 from collections.abc import Callable, Mapping
+from random import Random
 
 from kserver.wire.batch import encode_batch
 from tests.bench import compiled
@@ -123,17 +123,17 @@ def figures(found: Mapping[str, Took], rows: int) -> Mapping[str, float]:
 
 
 def orders(count: int) -> list[tuple[int, None, bytes, tuple[()]]]:
-    chance = random.Random(1)
+    random = Random(1)
     now_ms = int(time.time() * 1000)
     made = []
     for number in range(count):
         order = {
-            "account": chance.randrange(ACCOUNTS),
-            "amount": chance.randrange(100_000) / 100,
+            "account": random.randrange(ACCOUNTS),
+            "amount": random.randrange(100_000) / 100,
             "at": f"2026-01-01T00:{number % MINUTES:02}:00Z",
             "note": "",
         }
-        order["note"] = chance.randbytes(MESSAGE_BYTES).hex()[: MESSAGE_BYTES - len(str(order))]
+        order["note"] = random.randbytes(MESSAGE_BYTES).hex()[: MESSAGE_BYTES - len(str(order))]
         made.append((now_ms, None, json.dumps(order).encode(), ()))
     return made
 

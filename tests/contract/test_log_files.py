@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -109,12 +109,12 @@ def test_after_a_crash_apaches_preallocated_indexes_are_trimmed(orders: Path) ->
 
 def fill(log: Log) -> None:
     """Every codec, transactions and epochs, over many segments."""
-    chance = random.Random(1)
+    random = Random(1)
     sequences = {7: 0, 8: 0}
     for number in range(300):
         codec = Compression(number % 5)
-        count = chance.randrange(1, 6)
-        producer_id = chance.choice([-1, 7, 8])
+        count = random.randrange(1, 6)
+        producer_id = random.choice([-1, 7, 8])
         fields: dict[str, Any] = {}
         if producer_id >= 0:
             fields = {
@@ -125,14 +125,14 @@ def fill(log: Log) -> None:
             }
             sequences[producer_id] += count
         records = [
-            (DAY_ONE_MS + chance.randrange(10_000), b"key", b"value %d" % n * 9, (("h", None),))
+            (DAY_ONE_MS + random.randrange(10_000), b"key", b"value %d" % n * 9, (("h", None),))
             for n in range(count)
         ]
         data = memoryview(bytearray(encode_batch(records, compression=codec, **fields)))
         log.append_as_leader(data, number // 100, DAY_ONE_MS)
         if number % 20 == 19:
             for id in sequences:
-                end = marker(id, 0, commit=chance.random() < 0.5)
+                end = marker(id, 0, commit=random.random() < 0.5)
                 log.append_as_leader(end, number // 100, DAY_ONE_MS, origin=Origin.coordinator)
 
 

@@ -19,7 +19,7 @@ from kserver import znodes
 from kserver.config.broker import BrokerConfig
 from kserver.controller.configs import Change, Op, OpType
 from kserver.controller.controller import Controller
-from kserver.controller.topics import NewPartitions, NewTopic
+from kserver.controller.topics import CreatablePartitions, CreatableTopic
 from kserver.metadata import BrokerInfo, ClusterMetadata, MetadataCache
 from kserver.model import NO_BROKER, Endpoint, TopicPartition
 from kserver.registration import Registration, cluster_id, prepare
@@ -131,13 +131,15 @@ class History:
         async with OurBroker(KazooZooKeeper(self.connect)) as broker:
             made = await broker.controller.create_topics(
                 [
-                    NewTopic("ours", 12, config={"retention.ms": "1000", "segment.bytes": "2000"}),
-                    NewTopic("gone", 2),
+                    CreatableTopic(
+                        "ours", 12, config={"retention.ms": "1000", "segment.bytes": "2000"}
+                    ),
+                    CreatableTopic("gone", 2),
                 ],
                 validate_only=False,
             )
             self.made = made[0]
-            grown = [NewPartitions("gone", 3)]
+            grown = [CreatablePartitions("gone", 3)]
             assert await broker.controller.create_partitions(grown, validate_only=False) == [None]
             assert await broker.controller.delete_topics(["gone"]) == [None]
             altered = await broker.controller.alter_configs(CHANGES, validate_only=False)

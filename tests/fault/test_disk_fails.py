@@ -7,10 +7,10 @@ it: ext4 then allows no more writes (errors=remount-ro).
 from __future__ import annotations
 
 import asyncio
-import random
 import subprocess
 import threading
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -147,12 +147,12 @@ def test_kills_while_replicas_move_lose_nothing(tmp_path):
         "replica.high.watermark.checkpoint.interval.ms": 50,
         "log.retention.check.interval.ms": 50,
     }
-    chance = random.Random(1)
+    random = Random(1)
     partitions = 4
 
     def meddle(client):
-        partition = chance.randrange(partitions)
-        path = str(chance.choice(directories))
+        partition = random.randrange(partitions)
+        path = str(random.choice(directories))
         topics = [{"name": "t", "partitions": [partition]}]
         answer = client.call(ALTER_REPLICA_LOG_DIRS, 2, dirs=[{"path": path, "topics": topics}])
         assert answer.results[0].partitions[0].error_code is ErrorCode.none
@@ -169,7 +169,7 @@ def test_kills_while_replicas_move_lose_nothing(tmp_path):
         stop = threading.Event()
         mover = threading.Thread(target=moving, args=(broker.address, stop))
         mover.start()
-        stop.wait(0.2 + chance.random() / 2)
+        stop.wait(0.2 + random.random() / 2)
         broker.kill()
         stop.set()
         mover.join()

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import signal
 import struct
 import uuid
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 
@@ -209,15 +209,15 @@ def _no_hang():
 def test_spoilt_requests_of_every_kind_are_answered_or_end_their_connection(seed):
     async def scenario(loop: SimLoop) -> None:
         attack = await under_attack(loop)
-        chance = random.Random(seed)
+        random = Random(seed)
         for number in range(250):
             if number % 50 == 0:
                 await attack.stock()
-            key, version = chance.choice(APIS)
-            frame = hostile.random_request(chance, key, version, attack.known)
+            key, version = random.choice(APIS)
+            frame = hostile.random_request(random, key, version, attack.known)
             await attack.send(frame)
             for _ in range(8):
-                await attack.send(hostile.spoilt(chance, frame))
+                await attack.send(hostile.spoilt(random, frame))
         await attack.check()
         assert attack.answered > 100
         assert attack.closed > 100
@@ -241,12 +241,12 @@ def test_what_once_found_a_bug_does_not_again():
 def test_no_length_can_lie_in_what_is_read_by_hand(seed):
     async def scenario(loop: SimLoop) -> None:
         attack = await under_attack(loop)
-        chance = random.Random(seed)
+        random = Random(seed)
         for key in (PRODUCE, FETCH):
             for version in SERVED[key]:
-                frame = hostile.random_request(chance, key, version, attack.known)[:400]
+                frame = hostile.random_request(random, key, version, attack.known)[:400]
                 for lie in hostile.lies(frame, start=8):
-                    if chance.random() < 0.03:
+                    if random.random() < 0.03:
                         await attack.send(lie)
         await attack.check()
         await attack.broker.stop()
@@ -260,15 +260,15 @@ def test_a_spoilt_batch_is_refused_or_can_be_read_and_recovered(seed):
 
     async def scenario(loop: SimLoop) -> None:
         attack = await under_attack(loop)
-        chance = random.Random(seed)
+        random = Random(seed)
         acked: dict[tuple[str, int], int] = {}
         for _ in range(3):
             peer = await attack.broker.connect()
             for _ in range(200):
-                data = hostile.random_batch(chance)
-                if chance.random() < 0.8:
-                    data = hostile.with_right_crc(hostile.spoilt(chance, data))
-                topic, partition = chance.choice(list(TOPICS)), chance.randrange(2)
+                data = hostile.random_batch(random)
+                if random.random() < 0.8:
+                    data = hostile.with_right_crc(hostile.spoilt(random, data))
+                topic, partition = random.choice(list(TOPICS)), random.randrange(2)
                 done = await produce(peer, topic, partition, data)
                 assert done.error_code is not ErrorCode.unknown_server_error
                 if done.error_code is ErrorCode.none:

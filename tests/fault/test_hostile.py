@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import random
 import re
 import socket
 import struct
 import threading
 import time
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -92,12 +92,12 @@ def warm(broker):
     Some requests are answered, some close the connection, some wait; what is asked behind them all
     is answered once they have been looked at.
     """
-    chance = random.Random(0)
+    random = Random(0)
     with contextlib.ExitStack() as sockets:
         for key, versions in SERVED.items():
             for version in versions:
                 frame = hostile.random_request(
-                    chance, key, version, Known(["absent"], [hostile.ZERO_ID])
+                    random, key, version, Known(["absent"], [hostile.ZERO_ID])
                 )
                 sock = sockets.enter_context(connected(broker))
                 sock.sendall(struct.pack(">i", len(frame)) + frame)
@@ -284,7 +284,7 @@ def test_a_reader_that_never_reads_is_not_served_on(broker, known):
     """A gigabyte of answers asked for, and none taken."""
     topic = Topic("plain", known.ids[0])
     with WireClient(broker.address) as client:
-        records = batch(random.Random(0).randbytes(900_000))
+        records = batch(Random(0).randbytes(900_000))
         first = produce(client, 9, topic, records).base_offset
     fields = fetch_fields(12, topic, {0: first})
     ask = write_request(build(request(FETCH, 12), fields), 1, None)
@@ -303,13 +303,13 @@ def test_a_reader_that_never_reads_is_not_served_on(broker, known):
 @pytest.mark.parametrize("key", SERVED)
 def test_spoilt_requests_are_answered_or_closed(broker, key):
     """A sample, through sockets; by the thousand in test_fuzz."""
-    chance = random.Random(key)
+    random = Random(key)
     known = known_to(broker, PREY)
     for version in SERVED[key]:
         for number in range(6):
-            frame = hostile.random_request(chance, key, version, known)
+            frame = hostile.random_request(random, key, version, known)
             if number:
-                frame = hostile.spoilt(chance, frame)
+                frame = hostile.spoilt(random, frame)
             with connected(broker) as sock:
                 sock.sendall(struct.pack(">i", len(frame)) + frame)
                 sock.shutdown(socket.SHUT_WR)
@@ -337,11 +337,11 @@ def test_an_array_may_claim_any_length(broker, flexible):
 
 @pytest.mark.parametrize("name", TOPICS)
 def test_spoilt_batches_are_answered(broker, known, name):
-    chance = random.Random(name)
+    random = Random(name)
     topic = Topic(name, known.ids[known.names.index(name)])
     with WireClient(broker.address, timeout_s=PATIENCE_S) as client:
         for _ in range(200):
-            data = hostile.spoilt(chance, hostile.random_batch(chance))
+            data = hostile.spoilt(random, hostile.random_batch(random))
             answer = produce(client, 9, topic, hostile.with_right_crc(data))
             assert answer.error_code is not ErrorCode.unknown_server_error
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import random
 import shutil
 import signal
 import threading
 import time
+from random import Random
 
 import pytest
 
@@ -70,12 +70,12 @@ async def off_the_loop(work, *values):
 
 async def again_and_again(broker, load, times, seed, ways):
     """Under load, end the broker in one of these ways, and start it."""
-    chance = random.Random(seed)
+    random = Random(seed)
     async with load:
         for _ in range(times):
             await load.progress()
-            await asyncio.sleep(chance.random() / 2)
-            await off_the_loop(chance.choice(ways), broker)
+            await asyncio.sleep(random.random() / 2)
+            await off_the_loop(random.choice(ways), broker)
             await off_the_loop(broker.start)
             assert cpu_s(broker.pid) < START_LIMIT_S
         await load.progress()
@@ -249,11 +249,11 @@ def test_a_frozen_broker_goes_on_where_it_was(broker):
 
 def test_topics_that_were_made_stay_and_those_that_were_deleted_do_not_return(broker):
     """Told by the answers, however soon after them the broker is killed."""
-    chance = random.Random(4)
+    random = Random(4)
     made, deleted, unsure = set(), set(), set()
     names = brokers.names("topic")
     for _ in range(4):
-        killing = threading.Timer(0.2 + chance.random() / 2, broker.kill)
+        killing = threading.Timer(0.2 + random.random() / 2, broker.kill)
         killing.start()
         with contextlib.suppress(OSError), WireClient(broker.address) as client:
             while True:
@@ -262,8 +262,8 @@ def test_topics_that_were_made_stay_and_those_that_were_deleted_do_not_return(br
                 create(client, name)
                 unsure.remove(name)
                 made.add(name)
-                if chance.random() < 0.5:
-                    name = chance.choice(sorted(made))
+                if random.random() < 0.5:
+                    name = random.choice(sorted(made))
                     made.remove(name)
                     unsure.add(name)
                     delete(client, name)

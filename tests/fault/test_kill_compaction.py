@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from pathlib import Path
+from random import Random
 
 from kcli.client import Consumer, Producer
 from kserver.log.segment import CLEANED, SWAP
@@ -53,7 +53,7 @@ async def newest(address: str, most_bytes: int | None = None) -> dict[bytes, byt
 def test_a_kill_while_it_compacts_costs_no_key_its_newest_value(tmp_path):
     seed = time.time_ns()
     print(f"seed {seed}")
-    chance = random.Random(seed)
+    random = Random(seed)
     with BrokerProcess(tmp_path, SETTINGS) as broker:
         create_topic(
             broker.address,
@@ -66,7 +66,7 @@ def test_a_kill_while_it_compacts_costs_no_key_its_newest_value(tmp_path):
         async def killed(first: int) -> None:
             await written(broker.address, first)
             await until_it_cleans(broker)
-            await asyncio.sleep(chance.random() * 0.3)
+            await asyncio.sleep(random.random() * 0.3)
             broker.kill()
 
         for number in range(KILLS):

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import bisect
 import itertools
-import random
 import re
 import shutil
 import time
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 import pytest
@@ -68,7 +68,7 @@ class Written(NamedTuple):
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    chance = random.Random(0)
+    random = Random(0)
     with BrokerProcess(tmp_path_factory.mktemp("written")) as broker:
         name = create_topic(
             broker.address, "t", segment_bytes=SEGMENT_BYTES, index_interval_bytes=1
@@ -77,7 +77,7 @@ def written(tmp_path_factory):
             topic = Topic(name, topic_id(client, name))
             for n in range(BATCHES):
                 values = [
-                    b"%d" % n * chance.randrange(1, 30) for _ in range(chance.randrange(1, 4))
+                    b"%d" % n * random.randrange(1, 30) for _ in range(random.randrange(1, 4))
                 ]
                 packed = make_batch(
                     *values,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import socket
+from random import Random
 
 import pytest
 
@@ -52,26 +52,26 @@ def frame(topic: Topic, number: int, size: int) -> bytes:
 @pytest.mark.parametrize("seed", range(3))
 def test_requests_that_are_cut_and_interleaved_stay_in_their_topics(broker, seed):
     """Many connections send pieces by turns; some leave within a request, and others take over."""
-    chance = random.Random(seed)
+    random = Random(seed)
     with WireClient(broker.address) as client:
         names = [brokers.create_topic(broker.address, next(CANARIES)) for _ in range(6)]
         topics = [Topic(name, topic_id(client, name)) for name in names]
 
     def connect():
         sock = socket.create_connection(("127.0.0.1", broker.port), PATIENCE_S)
-        return sock, chance.choice(topics), bytearray()
+        return sock, random.choice(topics), bytearray()
 
     lines = [connect() for _ in range(12)]
     for number in range(600):
-        at = chance.randrange(len(lines))
+        at = random.randrange(len(lines))
         sock, topic, left = lines[at]
         if not left:
-            left += frame(topic, number, chance.choice((SMALL, LARGE)))
-        piece = chance.randrange(1, 150_000)
+            left += frame(topic, number, random.choice((SMALL, LARGE)))
+        piece = random.randrange(1, 150_000)
         with contextlib.suppress(ConnectionError):
             sock.sendall(left[:piece])
         del left[:piece]
-        if chance.random() < 0.05:
+        if random.random() < 0.05:
             sock.close()
             lines[at] = connect()
     for sock, _, left in lines:
@@ -103,7 +103,7 @@ def read_all(client, topic):
 
 
 async def expiring(loop: SimLoop) -> None:
-    chance = loop.random
+    random = loop.random
     broker = SimulatedBroker(loop)
     await broker.start()
     admin = await broker.connect("admin")
@@ -122,17 +122,17 @@ async def expiring(loop: SimLoop) -> None:
     outcomes = []
     with host("client"):
         async with Producer(
-            ProducerConfig.of(settings), now_ms=broker.clock.now_ms, chance=random.Random(0)
+            ProducerConfig.of(settings), now_ms=broker.clock.now_ms, random=Random(0)
         ) as producer:
             for number in range(400):
-                name = chance.choice(names)
-                data = value(name, number, chance.randrange(20, 3000))
+                name = random.choice(names)
+                data = value(name, number, random.randrange(20, 3000))
                 with contextlib.suppress(KafkaError, ClientError):
                     outcomes.append(await producer.send(name, data))
-                await asyncio.sleep(chance.expovariate(100))
+                await asyncio.sleep(random.expovariate(100))
                 if number % 40 == 20:
                     loop.network.cut("client", broker.name)
-                    await asyncio.sleep(chance.choice((0.1, 0.3, 0.9)))
+                    await asyncio.sleep(random.choice((0.1, 0.3, 0.9)))
                     loop.network.heal("client", broker.name)
             ended = await asyncio.gather(*outcomes, return_exceptions=True)
     assert any(isinstance(one, BaseException) for one in ended), "none expired"

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from kcli.config_lines import quota_line
 from kcli.output import visible
 from kcli.rows.row_formats import Csv
-from kcli.rows.shapes import Field, Shape
+from kcli.rows.shapes import RowField, RowShape
 from kserver import znodes
 from kserver.controller.topics import check_name
 from kserver.errors import KafkaError
@@ -185,8 +185,8 @@ def test_a_clients_name_is_shown_in_one_line(name):
 
 @given(st.lists(st.text(), min_size=2, max_size=2))
 def test_cells_of_csv_are_exact_formulas_too(texts):
-    fields = tuple(Field(name, "string", "A text.") for name in "ab")
-    table = Csv(Shape("k.test", 1, "A row.", fields))
+    fields = tuple(RowField(name, "string", "A text.") for name in "ab")
+    table = Csv(RowShape("k.test", 1, "A row.", fields))
     for values in (texts, ["=1+1", "@SUM(A1)"], ["-1", "+1\t"]):
         row = table.row(dict(zip("ab", values, strict=True)))
         assert next(csv.reader(io.StringIO(row, newline=""))) == values

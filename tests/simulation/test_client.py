@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import random
+from random import Random
 
 import pytest
 
@@ -24,18 +24,18 @@ SEEDS = range(10)
 async def started(loop: SimLoop, **settings: str) -> SimulatedBroker:
     broker = SimulatedBroker(loop, settings)
     await broker.start()
-    async with Admin(AdminConfig.of(BOOTSTRAP), chance=chance(loop)) as admin:
+    async with Admin(AdminConfig.of(BOOTSTRAP), random=random(loop)) as admin:
         await admin.create_topics([NewTopic("t", PARTITIONS)])
     return broker
 
 
-def chance(loop: SimLoop) -> random.Random:
-    return random.Random(loop.random.random())
+def random(loop: SimLoop) -> Random:
+    return Random(loop.random.random())
 
 
 def producing(loop: SimLoop, broker: SimulatedBroker, settings: dict[str, str]) -> Producer:
     config = ProducerConfig.of(settings)
-    return Producer(config, now_ms=broker.clock.now_ms, chance=chance(loop))
+    return Producer(config, now_ms=broker.clock.now_ms, random=random(loop))
 
 
 async def read_all(loop: SimLoop, **settings: str) -> dict[int, list[bytes]]:
@@ -43,7 +43,7 @@ async def read_all(loop: SimLoop, **settings: str) -> dict[int, list[bytes]]:
     config = ConsumerConfig.of(BOOTSTRAP | {"auto.offset.reset": "earliest"} | settings)
     partitions = [TopicPartition("t", n) for n in range(PARTITIONS)]
     found: dict[int, list[bytes]] = {n: [] for n in range(PARTITIONS)}
-    async with Consumer(config, chance=chance(loop)) as consumer:
+    async with Consumer(config, random=random(loop)) as consumer:
         consumer.assign(partitions)
         ends = await consumer.end_offsets(partitions)
         while [p for p, end in ends.items() if await consumer.position(p) < end]:
@@ -164,7 +164,7 @@ async def reading(loop: SimLoop) -> None:
             "request.timeout.ms": "2000",
             "max.partition.fetch.bytes": "300",
         }
-        async with Consumer(ConsumerConfig.of(settings), chance=chance(loop)) as consumer:
+        async with Consumer(ConsumerConfig.of(settings), random=random(loop)) as consumer:
             consumer.assign([TopicPartition("t", n) for n in range(PARTITIONS)])
             while sum(map(len, found.values())) < total:
                 for record in await consumer.poll(500, max_records=loop.random.randrange(1, 50)):

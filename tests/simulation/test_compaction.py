@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from kserver.log.log import Log, Origin
-from kserver.log.producer_state import Producer
+from kserver.log.producer_state import ProducerStateEntry
 from kserver.model import TopicPartition
 from kserver.wire.batch import NewRecord, Record, batches, encode_batch
 from kserver.wire.compression import Compression
@@ -117,7 +117,7 @@ class Compacted:
         self.ends[done.first_offset] = End(producer_id, commit)
         self.log.commit_all()
 
-    def producer(self, producer_id: int) -> Producer | None:
+    def producer(self, producer_id: int) -> ProducerStateEntry | None:
         return self.log.producers.producers.get(producer_id)
 
     def is_open(self, producer_id: int) -> bool:

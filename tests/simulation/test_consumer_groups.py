@@ -19,13 +19,13 @@ CHUNKS = [range(first, first + CHUNK) for first in range(0, RUNS, CHUNK)]
 def run(seed):
     """A failure names its seed."""
     one = Run(seed, ConsumerMember)
-    limits, chance = one.setting.limits, one.time.random
+    limits, random = one.setting.limits, one.time.random
     one.config = replace(
         one.config,
         group_consumer_session_timeout_ms=limits.session_ms,
         group_consumer_heartbeat_interval_ms=limits.heartbeat_ms,
-        group_consumer_assignment_interval_ms=chance.choice([0, 1000]),
-        group_consumer_max_size=chance.choice([3, 100]),
+        group_consumer_assignment_interval_ms=random.choice([0, 1000]),
+        group_consumer_max_size=random.choice([3, 100]),
     )
     try:
         verify(one.main())

@@ -4,8 +4,8 @@ and the broker restarts; then it is calm, and everything has been read."""
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import defaultdict
+from random import Random
 
 import pytest
 
@@ -80,8 +80,8 @@ class Run:
         self.sleeps: dict[str, float] = {}
         self._names = iter(range(1, 1000))
 
-    def chance(self) -> random.Random:
-        return random.Random(self.loop.random.random())
+    def random(self) -> Random:
+        return Random(self.loop.random.random())
 
     def join(self) -> None:
         name = f"m{next(self._names)}"
@@ -91,7 +91,7 @@ class Run:
 
     async def be_member(self, name: str) -> None:
         config, stop = ConsumerConfig.of(BOOTSTRAP | MEMBER | self.settings), self.stops[name]
-        async with Consumer(config, chance=self.chance()) as consumer:
+        async with Consumer(config, random=self.random()) as consumer:
             self.history.append(Joined(self.loop.time(), GROUP, name))
             consumer.subscribe(["t"], listener=Watch(self, name, consumer))
             while not stop.is_set():
@@ -136,11 +136,11 @@ class Run:
         self.history.append(Disturbed(self.loop.time(), what))
 
     async def trouble(self, steps: int) -> None:
-        network, chance = self.loop.network, self.loop.random
+        network, random = self.loop.network, self.loop.random
         for _ in range(steps):
-            await asyncio.sleep(chance.expovariate(0.5))
-            name = chance.choice([*self.stops])
-            match chance.choice(["join", "join", "leave", "crash", "sleep", "cut", "restart"]):
+            await asyncio.sleep(random.expovariate(0.5))
+            name = random.choice([*self.stops])
+            match random.choice(["join", "join", "leave", "crash", "sleep", "cut", "restart"]):
                 case "join" if len(self.stops) < 5:
                     self.join()
                 case "leave" if len(self.stops) > 1:
@@ -150,16 +150,16 @@ class Run:
                     self.members.pop(name).cancel()
                     self.gone(name)
                 case "sleep":
-                    self.sleeps[name] = chance.choice([1, 5, 10])
+                    self.sleeps[name] = random.choice([1, 5, 10])
                     self.disturbed(f"{name} sleeps")
                 case "cut":
                     network.cut(name, "broker")
-                    await asyncio.sleep(chance.expovariate(0.5))
+                    await asyncio.sleep(random.expovariate(0.5))
                     network.heal(name, "broker")
                     self.disturbed(f"{name} was cut off")
                 case "restart":
-                    await (self.broker.kill() if chance.random() < 0.5 else self.broker.stop())
-                    await asyncio.sleep(chance.expovariate(1))
+                    await (self.broker.kill() if random.random() < 0.5 else self.broker.stop())
+                    await asyncio.sleep(random.expovariate(1))
                     await self.broker.start()
                     self.disturbed("restart")
 
@@ -167,7 +167,7 @@ class Run:
         sent: dict[TopicPartition, int] = defaultdict(int)
         config = ProducerConfig.of(BOOTSTRAP | {"request.timeout.ms": "2000"})
         async with Producer(
-            config, now_ms=self.broker.clock.now_ms, chance=self.chance()
+            config, now_ms=self.broker.clock.now_ms, random=self.random()
         ) as producer:
             while not until.is_set():
                 await asyncio.sleep(self.loop.random.expovariate(10))
@@ -203,7 +203,7 @@ class Watch(RebalanceListener):
 
 async def committed(run: Run) -> None:
     """What the group has committed, asked by one that is no member."""
-    async with Consumer(ConsumerConfig.of(BOOTSTRAP | MEMBER), chance=run.chance()) as consumer:
+    async with Consumer(ConsumerConfig.of(BOOTSTRAP | MEMBER), random=run.random()) as consumer:
         since = len(run.history)
         found = await consumer.committed([TopicPartition("t", n) for n in range(PARTITIONS)])
         for (topic, n), offset in found.items():
@@ -214,7 +214,7 @@ async def committed(run: Run) -> None:
 async def group(loop: SimLoop, settings: dict[str, str]) -> str:
     run = Run(loop, settings)
     await run.broker.start()
-    async with Admin(AdminConfig.of(BOOTSTRAP), chance=run.chance()) as admin:
+    async with Admin(AdminConfig.of(BOOTSTRAP), random=run.random()) as admin:
         await admin.create_topics([NewTopic("t", PARTITIONS)])
     wanted = frozenset(("t", n) for n in range(PARTITIONS))
     run.history.append(Wanted(loop.time(), GROUP, wanted))

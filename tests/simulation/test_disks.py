@@ -6,7 +6,7 @@ import asyncio
 import datetime
 import errno
 import itertools
-import random
+from random import Random
 
 import pytest
 
@@ -153,18 +153,18 @@ FAULTS = {
 
 
 async def one_directory_fails(loop: SimLoop) -> None:
-    chance: random.Random = loop.random
-    flushes = chance.random() < 0.5
+    random: Random = loop.random
+    flushes = random.random() < 0.5
     broker, peer = await started(loop, flush_before_ack=str(flushes).lower())
     writers = Writers(broker, peer)
-    await writers.all(chance.randrange(10))
-    bad = chance.choice(DIRECTORIES)
+    await writers.all(random.randrange(10))
+    bad = random.choice(DIRECTORIES)
     there = {p for p in range(PARTITIONS) if place_of(broker, p) == bad}
     well = set(range(PARTITIONS)) - there
-    operation = chance.choice(list(FAULTS))
-    code = chance.choice(FAULTS[operation])
-    times = chance.choice([None, None, 1, 3])
-    broker.disk.cold_chance = chance.choice([0.0, 0.5])
+    operation = random.choice(list(FAULTS))
+    code = random.choice(FAULTS[operation])
+    times = random.choice([None, None, 1, 3])
+    broker.disk.cold_chance = random.choice([0.0, 0.5])
     fault = broker.disk.fail(operation, code, path=f"{bad}/*", times=times)
     loop.trace.add("fails", bad, operation, errno.errorcode[code], times)
     await writers.all(20)
@@ -180,7 +180,7 @@ async def one_directory_fails(loop: SimLoop) -> None:
         assert [await writers.write(p) for p in range(PARTITIONS)] == [OK] * PARTITIONS
         await writers.check(peer)
     assert not broker.bugs
-    if chance.random() < 0.5:
+    if random.random() < 0.5:
         await broker.kill()
     elif flushes:
         await broker.cut_power()
@@ -265,21 +265,21 @@ def test_what_is_on_a_failed_disk_is_told_everywhere():
 
 
 async def all_are_full(loop: SimLoop) -> None:
-    chance = loop.random
+    random = loop.random
     broker, peer = await started(loop)
     writers = Writers(broker, peer)
     await writers.all(5)
     # Nothing that is written now finds room, until it does.
     for _ in range(3):
         disk = broker.disk
-        disk.capacity_bytes = disk.used_bytes() + chance.randrange(5000)
+        disk.capacity_bytes = disk.used_bytes() + random.randrange(5000)
         await writers.all(30)
         assert any(writers.refused.values())
         assert set().union(*writers.refused.values()) == {FAILED}
         for refused in writers.refused.values():
             refused.clear()
         await writers.check(peer)
-        if chance.random() < 0.3:
+        if random.random() < 0.3:
             await broker.kill()
             broker.disk.capacity_bytes = 1 << 40
             await broker.start()
@@ -290,7 +290,7 @@ async def all_are_full(loop: SimLoop) -> None:
         await asyncio.sleep(10)
     assert all(error is OK for error, _ in (await described(peer)).values())
     assert not broker.bugs
-    await (broker.stop() if chance.random() < 0.5 else broker.kill())
+    await (broker.stop() if random.random() < 0.5 else broker.kill())
     await broker.start()
     await writers.check(await broker.connect())
     await broker.stop()
@@ -303,29 +303,29 @@ def test_a_full_disk_refuses_and_loses_nothing_and_goes_on(seed):
 
 async def replicas_move(loop: SimLoop) -> None:
     """Anywhere, while they are written to, cut at their start, killed and cut from power."""
-    chance = loop.random
-    flushes = chance.random() < 0.5
+    random = loop.random
+    flushes = random.random() < 0.5
     broker, peer = await started(loop, flush_before_ack=str(flushes).lower(), retention_ms=-1)
     writers = Writers(broker, peer)
     starts = dict.fromkeys(range(PARTITIONS), 0)
 
     async def meddle() -> None:
-        for _ in range(chance.randrange(1, 12)):
-            partition = chance.randrange(PARTITIONS)
-            if chance.random() < 0.3 and writers.acked[partition]:
-                offset = chance.choice(list(writers.acked[partition]))
+        for _ in range(random.randrange(1, 12)):
+            partition = random.randrange(PARTITIONS)
+            if random.random() < 0.3 and writers.acked[partition]:
+                offset = random.choice(list(writers.acked[partition]))
                 if await delete_before(peer, partition, offset) is OK:
                     starts[partition] = max(starts[partition], offset)
             else:
-                assert await move(peer, partition, chance.choice(DIRECTORIES)) is OK
-            await asyncio.sleep(chance.random() / 10)
+                assert await move(peer, partition, random.choice(DIRECTORIES)) is OK
+            await asyncio.sleep(random.random() / 10)
 
     for _ in range(3):
-        writing = asyncio.ensure_future(writers.all(chance.randrange(5, 25)))
+        writing = asyncio.ensure_future(writers.all(random.randrange(5, 25)))
         await meddle()
         await writing
         assert not any(writers.refused.values()), writers.refused
-        ending = chance.randrange(3)
+        ending = random.randrange(3)
         if ending == 0:
             await asyncio.sleep(2)
             found = await described(peer)

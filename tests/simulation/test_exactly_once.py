@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from kcli.client.admin import Admin, NewTopic
-from kcli.client.chunk import Chunk, FetchedBatch
+from kcli.client.completed_fetch import CompletedFetch, FetchedBatch
 from kcli.client.config import AdminConfig, ProducerConfig
 from kcli.client.features import FeatureUpdate, UpgradeType
 from kcli.client.producer import Producer
-from kserver.log.producer_state import ProducerState
+from kserver.log.producer_state import ProducerStateManager
 from kserver.log.validator import Origin, ValidBatch
 from kserver.model import TopicPartition
 from tests.simulation.test_groups import found_alone, names_found, planted
@@ -65,7 +65,7 @@ async def set_up(loop: SimLoop, *topics: NewTopic) -> Scene:
     broker = SimulatedBroker(loop, BROKER)
     await broker.start()
     version = loop.random.choice([0, 1, 2])
-    async with Admin(AdminConfig.of(BOOTSTRAP), chance=loop.random) as admin:
+    async with Admin(AdminConfig.of(BOOTSTRAP), random=loop.random) as admin:
         await admin.create_topics(topics)
         current = (await admin.features.describe()).finalized.get("transaction.version", 0)
         if current != version:
@@ -77,24 +77,24 @@ async def set_up(loop: SimLoop, *topics: NewTopic) -> Scene:
 
 async def trouble(scene: Scene, until: asyncio.Event) -> None:
     """Of the broker and its network, until told."""
-    chance, broker, network = scene.chance, scene.broker, scene.loop.network
+    random, broker, network = scene.random, scene.broker, scene.loop.network
     while not until.is_set():
-        await asyncio.sleep(chance.expovariate(2))
-        name = chance.choice(list(scene.clients))
-        match chance.randrange(5):
+        await asyncio.sleep(random.expovariate(2))
+        name = random.choice(list(scene.clients))
+        match random.randrange(5):
             case 0 | 1:
                 network.reset(name, "broker")
             case 2:
                 network.cut(name, "broker")
-                await asyncio.sleep(chance.expovariate(0.5))
+                await asyncio.sleep(random.expovariate(0.5))
                 network.heal(name, "broker")
             case 3:
-                await broker.cut_power(chance.choice([0.0, None]))
-                await asyncio.sleep(chance.expovariate(2))
+                await broker.cut_power(random.choice([0.0, None]))
+                await asyncio.sleep(random.expovariate(2))
                 await broker.start()
             case 4:
-                await (broker.kill() if chance.random() < 0.5 else broker.stop())
-                await asyncio.sleep(chance.expovariate(2))
+                await (broker.kill() if random.random() < 0.5 else broker.stop())
+                await asyncio.sleep(random.expovariate(2))
                 await broker.start()
 
 
@@ -102,7 +102,7 @@ async def offsets(scene: Scene) -> dict[TopicPartition, int]:
     """What the group has committed, of each partition of the input."""
     since = len(scene.history)
     config = AdminConfig.of(BOOTSTRAP)
-    async with Admin(config, chance=scene.new_chance()) as admin:
+    async with Admin(config, random=scene.new_chance()) as admin:
         found = await admin.groups.offsets([GROUP])
     partitions = [TopicPartition(INPUT, n) for n in range(INPUTS)]
     committed = {}
@@ -116,33 +116,33 @@ async def offsets(scene: Scene) -> dict[TopicPartition, int]:
 async def transformed(loop: SimLoop) -> tuple[str, list[object]]:
     """Each record of the input is in the output once, and each offset is committed."""
     scene = await set_up(loop, NewTopic(INPUT, INPUTS), NewTopic(OUTPUT, 2))
-    chance = scene.chance
+    random = scene.random
     now_ms = scene.broker.clock.now_ms
-    producer = Producer(ProducerConfig.of(BOOTSTRAP), now_ms=now_ms, chance=scene.new_chance())
+    producer = Producer(ProducerConfig.of(BOOTSTRAP), now_ms=now_ms, random=scene.new_chance())
     async with producer:
         for partition, number in itertools.product(range(INPUTS), range(RECORDS)):
             value = f"{partition}:{number}".encode()
             await producer.send(INPUT, value, partition=partition)
         await producer.flush()
-    settings = chance.choice(PROTOCOLS)
+    settings = random.choice(PROTOCOLS)
     workers = {f"x{n}": scene.run(Transformer(f"x{n}", settings), "w") for n in range(2)}
     scene.run(Reader(), "r")
     calm = asyncio.Event()
     breaking = loop.create_task(trouble(scene, calm))
-    for _ in range(chance.randint(1, 4)):
-        await asyncio.sleep(chance.expovariate(0.2))
-        name = chance.choice(list(workers))
-        before, silent = workers[name], chance.random() < 0.5
+    for _ in range(random.randint(1, 4)):
+        await asyncio.sleep(random.expovariate(0.2))
+        name = random.choice(list(workers))
+        before, silent = workers[name], random.random() < 0.5
         if silent:
             # It goes on where it was when it is heard of again, while another has its place.
             scene.replaced.add(before)
             loop.network.cut(before, "broker")
         else:
             scene.kill(before)
-        await asyncio.sleep(chance.expovariate(0.5))
+        await asyncio.sleep(random.expovariate(0.5))
         workers[name] = scene.run(Transformer(name, settings), "w")
         if silent:
-            await asyncio.sleep(chance.expovariate(0.2))
+            await asyncio.sleep(random.expovariate(0.2))
             loop.network.heal(before, "broker")
     calm.set()
     await breaking
@@ -200,7 +200,7 @@ def test_the_sum_of_all_accounts_is_zero(seed):
 # Planted bugs
 
 
-def skips(self: Chunk, most: int) -> FetchedBatch | None:
+def skips(self: CompletedFetch, most: int) -> FetchedBatch | None:
     """Now and then the first record."""
     batch = take(self, most)
     if batch is not None and self.size % 3 == 0:
@@ -208,7 +208,7 @@ def skips(self: Chunk, most: int) -> FetchedBatch | None:
     return batch
 
 
-def goes_back(self: Chunk, most: int) -> FetchedBatch | None:
+def goes_back(self: CompletedFetch, most: int) -> FetchedBatch | None:
     """Now and then a record comes twice."""
     batch = take(self, most)
     if batch is not None and self.size % 3 == 0:
@@ -216,7 +216,7 @@ def goes_back(self: Chunk, most: int) -> FetchedBatch | None:
     return batch
 
 
-def leaves_out(self: Chunk, most: int) -> FetchedBatch | None:
+def leaves_out(self: CompletedFetch, most: int) -> FetchedBatch | None:
     """The third transaction of each producer, as if it had been aborted."""
     batch = take(self, most)
     if batch is not None:
@@ -224,23 +224,23 @@ def leaves_out(self: Chunk, most: int) -> FetchedBatch | None:
     return None
 
 
-def takes_all(self: ProducerState, batch: ValidBatch, origin: Origin) -> None:
+def takes_all(self: ProducerStateManager, batch: ValidBatch, origin: Origin) -> None:
     check(self, batch, origin)
 
 
-take, check = Chunk.take, ProducerState.check
+take, check = CompletedFetch.take, ProducerStateManager.check
 
 PLANTED: dict[str, tuple[set[str], Any, str, Any]] = {
-    "a reader passes over records": ({"poll-skip"}, Chunk, "take", skips),
-    "a reader goes back": ({"nonmonotonic-poll"}, Chunk, "take", goes_back),
+    "a reader passes over records": ({"poll-skip"}, CompletedFetch, "take", skips),
+    "a reader goes back": ({"nonmonotonic-poll"}, CompletedFetch, "take", goes_back),
     "what is aborted is seen": (
         {"aborted-read"},
-        Chunk,
+        CompletedFetch,
         "_is_visible",
         lambda self, batch: not batch.is_control,
     ),
-    "what comes again is written again": ({"duplicate"}, ProducerState, "check", takes_all),
-    "what is committed is left out": ({"lost-write"}, Chunk, "take", leaves_out),
+    "what comes again is written again": ({"duplicate"}, ProducerStateManager, "check", takes_all),
+    "what is committed is left out": ({"lost-write"}, CompletedFetch, "take", leaves_out),
 }
 
 

@@ -52,27 +52,27 @@ class Run:
 
     def __init__(self, seed: int, kind: type[Member]) -> None:
         self.time = time = VirtualTime(seed)
-        chance = time.random
+        random = time.random
         self.history: list[Event] = []
-        partitions = tuple(("t", n) for n in range(chance.randint(1, 6)))
+        partitions = tuple(("t", n) for n in range(random.randint(1, 6)))
         self.config = config(
-            group_initial_rebalance_delay_ms=chance.choice([0, 500, 3000]),
-            group_max_size=chance.choice([3, 100]),
-            group_consumer_max_size=chance.choice([3, 100]),
+            group_initial_rebalance_delay_ms=random.choice([0, 500, 3000]),
+            group_max_size=random.choice([3, 100]),
+            group_consumer_max_size=random.choice([3, 100]),
             group_consumer_min_session_timeout_ms=1000,
-            group_consumer_session_timeout_ms=chance.choice([6000, 10_000]),
+            group_consumer_session_timeout_ms=random.choice([6000, 10_000]),
         )
         self.coordinator = VirtualCoordinator(
             time,
             lambda: GroupShard(lambda: self.config, self._new_id),
             image(t=len(partitions)),
-            mean_commit_ms=chance.choice([1, 20]),
-            mean_load_ms=chance.choice([10, 1000]),
+            mean_commit_ms=random.choice([1, 20]),
+            mean_load_ms=random.choice([10, 1000]),
         )
         self.coordinator.check = lambda shard: shard.check()
-        self.coordinator.fails = chance.choice([0, 0, 0.02])
+        self.coordinator.fails = random.choice([0, 0, 0.02])
         weather = Weather(
-            chance.choice([1, 20]), chance.choice([0, 0, 0.02]), chance.choice([0, 0, 0.05])
+            random.choice([1, 20]), random.choice([0, 0, 0.02]), random.choice([0, 0, 0.05])
         )
         self.network = VirtualNetwork(time, weather)
         self.network.on_loss = lambda: self.disturbed("a loss")
@@ -83,10 +83,10 @@ class Run:
             self.history,
             partitions,
             Limits(
-                session_ms=chance.choice([6000, 10_000]),
-                rebalance_ms=chance.choice([6000, 10_000]),
-                heartbeat_ms=chance.choice([1500, 3000]),
-                commit_ms=chance.choice([1000, 3000]),
+                session_ms=random.choice([6000, 10_000]),
+                rebalance_ms=random.choice([6000, 10_000]),
+                heartbeat_ms=random.choice([1500, 3000]),
+                commit_ms=random.choice([1000, 3000]),
             ),
         )
         self.kind = kind
@@ -107,12 +107,12 @@ class Run:
         self.members.append(self.kind(self.setting, name))
 
     def main(self) -> list[Event]:
-        time, chance = self.time, self.time.random
+        time, random = self.time, self.time.random
         self.history.append(Wanted(0.0, GROUP, frozenset(self.setting.partitions)))
-        for _ in range(chance.randint(1, 3)):
+        for _ in range(random.randint(1, 3)):
             self.join()
-        until_ms = chance.randint(10_000, 40_000)
-        pause_ms = chance.choice([500, 3000, 10_000])
+        until_ms = random.randint(10_000, 40_000)
+        pause_ms = random.choice([500, 3000, 10_000])
         while time.now_ms < until_ms:
             time.run(time.now_ms + 1 + round(time.some(pause_ms)))
             self.trouble()
@@ -123,10 +123,10 @@ class Run:
         return self.history
 
     def trouble(self) -> None:
-        chance, time = self.time.random, self.time
+        random, time = self.time.random, self.time
         self.members = [member for member in self.members if member.process.is_alive]
-        member = chance.choice(self.members) if self.members else None
-        match chance.randrange(8):
+        member = random.choice(self.members) if self.members else None
+        match random.randrange(8):
             case 0 | 1:
                 if len(self.members) < 5:
                     self.join()
@@ -134,7 +134,7 @@ class Run:
                 member.leave()
             case 3 if member is not None:
                 member.crash()
-                if member.instance_id is not None and chance.random() < 0.8:
+                if member.instance_id is not None and random.random() < 0.8:
                     self.come_back(member)
             case 4 if member is not None and not member.process.is_asleep:
                 member.sleep()

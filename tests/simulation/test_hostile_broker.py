@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
+from random import Random
 from uuid import UUID
 
 import pytest
@@ -84,7 +84,7 @@ async def delivered(producer: Producer, broker: SimulatedBroker, value: bytes) -
         return (await (await producer.send("t", value))).offset
     config = ProducerConfig.of({"bootstrap.servers": ADDRESS})
     now_ms = broker.clock.now_ms
-    async with Producer(config, now_ms=now_ms, chance=random.Random(1)) as another:
+    async with Producer(config, now_ms=now_ms, random=Random(1)) as another:
         return (await (await another.send("t", value))).offset
 
 
@@ -94,21 +94,21 @@ async def meddled(loop: SimLoop) -> None:
     meddler = Spoiler(loop.random, Known(["t", "u"], [UUID(int=1)]))
     await Proxy(loop, ("broker", 9092), meddler).start()
 
-    def chance() -> random.Random:
-        return random.Random(loop.random.random())
+    def random() -> Random:
+        return Random(loop.random.random())
 
     async with (
-        Admin(AdminConfig.of(BOOTSTRAP | {"default.api.timeout.ms": "1000"}), chance=chance()) as a,
+        Admin(AdminConfig.of(BOOTSTRAP | {"default.api.timeout.ms": "1000"}), random=random()) as a,
         Producer(
             ProducerConfig.of(BOOTSTRAP | {"delivery.timeout.ms": "1000", "max.block.ms": "1000"}),
             now_ms=broker.clock.now_ms,
-            chance=chance(),
+            random=random(),
         ) as producer,
         Consumer(
             ConsumerConfig.of(
                 BOOTSTRAP | {"auto.offset.reset": "earliest", "default.api.timeout.ms": "1000"}
             ),
-            chance=chance(),
+            random=random(),
         ) as consumer,
     ):
         await a.create_topics([NewTopic("t", 1)])

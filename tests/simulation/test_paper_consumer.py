@@ -11,9 +11,9 @@ The first three are checked after every change in ZooKeeper and every poll.
 from __future__ import annotations
 
 import asyncio
-import random
 import traceback
 from collections.abc import Callable, Sequence
+from random import Random
 
 import pytest
 
@@ -67,7 +67,7 @@ class Reader:
                 zookeeper,
                 name=f"reader-{number}",
                 now_ms=group.broker.clock.now_ms,
-                chance=random.Random(group.loop.random.random()),
+                random=Random(group.loop.random.random()),
             )
             self.stopping = False
             self.task = group.loop.create_task(self.read())
@@ -192,8 +192,8 @@ class Group:
 
     async def produce(self, for_s: float = TROUBLE_S) -> None:
         config = ProducerConfig.of(BOOTSTRAP | {"request.timeout.ms": "2000"})
-        chance = random.Random(self.loop.random.random())
-        async with Producer(config, now_ms=self.broker.clock.now_ms, chance=chance) as producer:
+        random = Random(self.loop.random.random())
+        async with Producer(config, now_ms=self.broker.clock.now_ms, random=random) as producer:
             end = self.loop.time() + for_s
             while self.loop.time() < end:
                 partition = self.loop.random.randrange(PARTITIONS)

@@ -17,7 +17,7 @@ from kserver.model import Endpoint, TopicPartition
 from kserver.peer import Peer
 from kserver.txn.markers import Marker
 from kserver.txn.requests import AddPartitions, EndTransaction
-from kserver.txn.transaction import PREPARED, Identity, State
+from kserver.txn.transaction import PREPARED, ProducerIdAndEpoch, TransactionState
 from kserver.wire.batch import batches, encode_batch
 from kserver.wire.versions import request
 from tests.simulation.test_broker import PRODUCE, create, fetch
@@ -299,7 +299,7 @@ def parts_of(broker: SimulatedBroker) -> Parts:
     return broker.broker._parts
 
 
-def kept(broker: SimulatedBroker) -> dict[str, State]:
+def kept(broker: SimulatedBroker) -> dict[str, TransactionState]:
     """The states of all transactional ids, as the coordinator has them."""
     shards = parts_of(broker).transactions.shards()
     return {name: one.state for shard in shards for name, one in shard.transactions.items()}
@@ -322,7 +322,7 @@ async def times_out(loop: SimLoop, version: int) -> None:
     assert [await committed(peer, partition) for partition in (0, 1)] == [[], []]
     with pytest.raises(Refused):
         await writer.end(True)
-    assert kept(broker) == {NAME: State.COMPLETE_ABORT}
+    assert kept(broker) == {NAME: TransactionState.COMPLETE_ABORT}
     await asyncio.sleep(3 * 3600)
     assert kept(broker) == {}
     await broker.stop()
@@ -362,7 +362,7 @@ async def led_elsewhere(loop: SimLoop, commit: bool) -> None:
     led = TopicInfo("far", far.topic_id, (PartitionInfo(0, 1, 0, (1,), (1,)),))
     brokers = {**image.brokers, 1: there}
     parts.metadata.update(replace(image, brokers=brokers).with_topics({"far": led}))
-    producer = Identity(*writer.given)
+    producer = ProducerIdAndEpoch(*writer.given)
     added = frozenset({TopicPartition("far", 0), TopicPartition(TOPIC, 1)})
     await parts.transactions.ask(NAME, AddPartitions(NAME, producer, added, 2))
     await other.kill()
@@ -374,12 +374,12 @@ async def led_elsewhere(loop: SimLoop, commit: bool) -> None:
     while kept(first)[NAME] in PREPARED:
         await asyncio.sleep(0.1)
     (told,) = kept(first).values()
-    assert told is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
+    assert told is (TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT)
     assert (far.log.last_stable_offset, far.log.log_end_offset) == (2, 2)
     assert len(far.log.aborted(0, 2)) == (not commit)
     assert parts.replicas.get(TOPIC, 1).log.log_end_offset == 1
     # One that is deleted needs no marker any more.
-    producer = Identity(producer.producer_id, producer.epoch + 1)
+    producer = ProducerIdAndEpoch(producer.producer_id, producer.epoch + 1)
     await parts.transactions.ask(NAME, AddPartitions(NAME, producer, added, 2))
     parts.metadata.update(image)
     await parts.transactions.ask(NAME, EndTransaction(NAME, producer, commit, 2))
@@ -402,7 +402,7 @@ async def ended_meanwhile(loop: SimLoop, partition_that_ends: int) -> None:
     await create(peer, TOPIC, 3)
     writer = Writer(loop, broker, 0)
     await writer.begin()
-    producer, parts = Identity(*writer.given), parts_of(broker)
+    producer, parts = ProducerIdAndEpoch(*writer.given), parts_of(broker)
     zero, one, two = (TopicPartition(TOPIC, partition) for partition in range(3))
     await parts.transactions.ask(NAME, AddPartitions(NAME, producer, frozenset({zero, one})))
     # Until this is on disk the coordinator answers nobody.
@@ -436,9 +436,11 @@ async def unverified(loop: SimLoop) -> None:
     writer = Writer(loop, broker, 0)
     await writer.begin()
     await writer.produce(0, 1, version=11)
-    assert kept(broker) == {NAME: State.EMPTY}, "nobody was asked"
+    assert kept(broker) == {NAME: TransactionState.EMPTY}, "nobody was asked"
     await writer.produce(1, 1, version=12)
-    assert kept(broker) == {NAME: State.ONGOING}, "to be added is no matter of verification"
+    assert kept(broker) == {NAME: TransactionState.ONGOING}, (
+        "to be added is no matter of verification"
+    )
     await broker.stop()
 
 

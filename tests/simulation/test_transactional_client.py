@@ -16,7 +16,7 @@ from kcli.client.errors import TimedOut, TransactionFailed
 from kcli.client.features import FeatureUpdate, UpgradeType
 from kcli.client.producer import Producer
 from kserver.model import TopicPartition
-from tests.simulation.test_client import BOOTSTRAP, PARTITIONS, chance, started, trouble
+from tests.simulation.test_client import BOOTSTRAP, PARTITIONS, random, started, trouble
 from tests.support.loop import SimLoop, simulate
 from tests.support.meddler import ADDRESS, Proxy, Refuser
 from tests.support.simulated import SimulatedBroker
@@ -29,7 +29,7 @@ SMALL = {"transaction.state.log.num.partitions": "2"}
 
 async def set_level(loop: SimLoop, level: int) -> None:
     """Of transaction.version."""
-    async with Admin(BOOTSTRAP, chance=chance(loop)) as admin:
+    async with Admin(BOOTSTRAP, random=random(loop)) as admin:
         kind = UpgradeType.UPGRADE if level == 2 else UpgradeType.UNSAFE_DOWNGRADE
         update = {"transaction.version": FeatureUpdate(level, kind)}
         if (await admin.features.describe()).finalized.get("transaction.version", 0) != level:
@@ -45,7 +45,7 @@ def producing(loop: SimLoop, broker: SimulatedBroker, **settings: str) -> Produc
         "max.block.ms": "5000",
     }
     config = ProducerConfig.of(given | settings)
-    return Producer(config, now_ms=broker.clock.now_ms, chance=chance(loop))
+    return Producer(config, now_ms=broker.clock.now_ms, random=random(loop))
 
 
 async def insist(call) -> None:
@@ -85,8 +85,8 @@ async def read_committed(loop: SimLoop) -> dict[int, list[bytes]]:
     partitions = [TopicPartition("t", n) for n in range(PARTITIONS)]
     found: dict[int, list[bytes]] = {n: [] for n in range(PARTITIONS)}
     async with (
-        Consumer(ConsumerConfig.of(BOOTSTRAP | given), chance=chance(loop)) as consumer,
-        Consumer(ConsumerConfig.of(BOOTSTRAP), chance=chance(loop)) as all_of,
+        Consumer(ConsumerConfig.of(BOOTSTRAP | given), random=random(loop)) as consumer,
+        Consumer(ConsumerConfig.of(BOOTSTRAP), random=random(loop)) as all_of,
     ):
         consumer.assign(partitions)
         ends = await consumer.end_offsets(partitions)

@@ -20,7 +20,7 @@ from kserver.group.shard import GroupShard
 from kserver.metadata import TRANSACTION_VERSION, Features
 from kserver.txn import shard
 from kserver.txn.shard import TransactionShard, WriteMarkers
-from kserver.txn.transaction import State, Transaction
+from kserver.txn.transaction import Transaction, TransactionState
 from tests.simulation.test_groups import (
     CHUNK,
     config,
@@ -41,15 +41,15 @@ CALM_MS = 30_000
 class Run:
     def __init__(self, seed: int) -> None:
         self.time = time = VirtualTime(seed)
-        chance = time.random
+        random = time.random
         self.history: list[Event] = []
-        version = chance.choice([0, 1, 2])
+        version = random.choice([0, 1, 2])
         levels = {TRANSACTION_VERSION: version}
         topics = dataclasses.replace(image(**{INPUT: 3, OUTPUT: 3}), features=Features(levels, 0))
         settings = config(
-            transaction_abort_timed_out_transaction_cleanup_interval_ms=chance.choice([500, 5000])
+            transaction_abort_timed_out_transaction_cleanup_interval_ms=random.choice([500, 5000])
         )
-        mean_commit_ms, mean_load_ms = chance.choice([1, 20]), chance.choice([10, 1000])
+        mean_commit_ms, mean_load_ms = random.choice([1, 20]), random.choice([10, 1000])
         self.transactions = VirtualCoordinator(
             time,
             lambda: TransactionShard(lambda: settings),
@@ -60,16 +60,16 @@ class Run:
         )
         self.groups = VirtualCoordinator(
             time,
-            lambda: GroupShard(lambda: settings, lambda: str(uuid.UUID(int=chance.getrandbits(9)))),
+            lambda: GroupShard(lambda: settings, lambda: str(uuid.UUID(int=random.getrandbits(9)))),
             topics,
             mean_commit_ms=mean_commit_ms,
             mean_load_ms=mean_load_ms,
         )
         for coordinator in (self.transactions, self.groups):
             coordinator.check = lambda shard: shard.check()
-            coordinator.fails = chance.choice([0, 0, 0.02])
+            coordinator.fails = random.choice([0, 0, 0.02])
         weather = Weather(
-            chance.choice([1, 20]), chance.choice([0, 0, 0.03]), chance.choice([0, 0, 0.05])
+            random.choice([1, 20]), random.choice([0, 0, 0.03]), random.choice([0, 0, 0.05])
         )
         ids = itertools.count(1000)
         self.network = VirtualNetwork(time, weather)
@@ -81,22 +81,22 @@ class Run:
             [],
             self.history,
             version,
-            chance.choice([3000, 8000]),
+            random.choice([3000, 8000]),
             lambda: next(ids),
         )
-        self.setting.outputs.extend(Output(self.setting, n) for n in range(chance.randint(1, 3)))
+        self.setting.outputs.extend(Output(self.setting, n) for n in range(random.randint(1, 3)))
         self.errands = Errands(self.setting)
         self.transactions.on_end = self.errands.drop
         self.readers = [Reader(self.setting, f"r{n}") for n in range(2)]
         self.workers: list[Worker] = []
         self.current: dict[int, Worker] = {}
-        self.inputs = range(chance.randint(1, 3))
+        self.inputs = range(random.randint(1, 3))
         self.ends = False
 
     def start(self, index: int, transactional_id: str) -> None:
-        chance = self.time.random
+        random = self.time.random
         worker = Worker(self.setting, transactional_id, f"w{len(self.workers)}", index)
-        worker.on_end = lambda worker: self.replace_soon(worker, chance.choice([2, 1000]))
+        worker.on_end = lambda worker: self.replace_soon(worker, random.choice([2, 1000]))
         self.workers.append(worker)
         self.current[index] = worker
 
@@ -113,19 +113,19 @@ class Run:
         self.start(index, worker.transactional_id if is_same else f"id-{len(self.workers)}")
 
     def main(self) -> list[Event]:
-        time, chance = self.time, self.time.random
+        time, random = self.time, self.time.random
         for index in self.inputs:
             self.start(index, f"id-{index}")
-        until_ms = chance.randint(3000, 15_000)
-        pause_ms = chance.choice([500, 3000])
+        until_ms = random.randint(3000, 15_000)
+        pause_ms = random.choice([500, 3000])
         while time.now_ms < until_ms:
             time.run(time.now_ms + 1 + round(time.some(pause_ms)))
             self.trouble()
-            chance.choice(self.readers).poll()
+            random.choice(self.readers).poll()
         self.calm()
         for _ in range(CALM_MS // 1000):
             time.run(time.now_ms + 1000)
-            chance.choice(self.readers).poll()
+            random.choice(self.readers).poll()
         self.network.end()
         for reader in self.readers:
             reader.poll_to_the_end()
@@ -133,24 +133,24 @@ class Run:
         return self.history
 
     def trouble(self) -> None:
-        chance, time = self.time.random, self.time
+        random, time = self.time.random, self.time
         alive = [worker for worker in self.workers if worker.process.is_alive]
-        worker = chance.choice(alive) if alive else None
-        match chance.randrange(8):
+        worker = random.choice(alive) if alive else None
+        match random.randrange(8):
             case 0 | 1 if worker is not None:
                 worker.crash()
             case 2 if worker is not None and not worker.process.is_asleep:
                 # It may wake as a zombie: who replaces it does so under its transactional id.
                 worker.process.is_asleep = True
                 time.after(time.some(8000), worker.process.wake)
-                if chance.random() < 0.7:
+                if random.random() < 0.7:
                     self.replace_soon(worker, 2000)
             case 3 | 6 if worker is not None:
                 worker.stops = True
             case 4:
-                chance.choice([self.transactions, self.groups]).crash(time.some(1000))
+                random.choice([self.transactions, self.groups]).crash(time.some(1000))
             case 5:
-                chance.choice([self.transactions, self.groups]).move()
+                random.choice([self.transactions, self.groups]).move()
 
     def calm(self) -> None:
         self.ends = True
@@ -212,7 +212,7 @@ def always_committed(self: Transaction, *, commit: bool, **given: Any) -> Transa
 
 
 def committed_in_its_place(self: Transaction, version: int, now_ms: int) -> Transaction:
-    return dataclasses.replace(fenced(self, version, now_ms), state=State.PREPARE_COMMIT)
+    return dataclasses.replace(fenced(self, version, now_ms), state=TransactionState.PREPARE_COMMIT)
 
 
 def with_the_same_epoch(self: Transaction, *given: Any) -> Transaction:

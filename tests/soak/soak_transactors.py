@@ -7,7 +7,7 @@ SOAK_ROUNDS=100 pytest -s tests/soak/soak_transactors.py
 from __future__ import annotations
 
 import os
-import random
+from random import Random
 
 import pytest
 
@@ -25,7 +25,7 @@ SETTINGS = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms
 @pytest.mark.parametrize("seed", range(ROUNDS))
 @pytest.mark.parametrize("workload", [exactly_once.copy, exactly_once.transfer])
 def test_round(tmp_path, workload, seed):
-    chance = random.Random(seed)
+    random = Random(seed)
     programs = tmp_path / "programs"
     programs.mkdir()
     with (
@@ -34,7 +34,7 @@ def test_round(tmp_path, workload, seed):
     ):
 
         def harm():
-            if chance.random() < BROKER_DIES:
+            if random.random() < BROKER_DIES:
                 broker.kill()
                 broker.start()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+from random import Random
 
 from kcli.client.admin import Admin
 from kcli.client.config import AdminConfig
@@ -18,7 +18,7 @@ def run(scenario, *, brokers: int = 1, **settings: str):
             await broker.start()
         given = {"bootstrap.servers": "broker-0:9092", "default.api.timeout.ms": "10000"}
         config = AdminConfig.of(given | {k.replace("_", "."): v for k, v in settings.items()})
-        async with Admin(config, chance=random.Random(1)) as admin:
+        async with Admin(config, random=Random(1)) as admin:
             return await scenario(admin, *started)
 
     return simulate(main, 1)

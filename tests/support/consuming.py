@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import random
+from random import Random
 from uuid import UUID
 
 from kcli.client.config import ConsumerConfig
@@ -157,8 +157,8 @@ def run(scenario, *, plugins=None, **settings: str):
         await server.broker.start()
         given = {"bootstrap.servers": "broker-0:9092", "auto.offset.reset": "earliest"}
         config = ConsumerConfig.of(given | {k.replace("_", "."): v for k, v in settings.items()})
-        chance = random.Random(1)
-        consumer = Consumer(config, now_ms=lambda: 1005, chance=chance, **(plugins or {}))
+        random = Random(1)
+        consumer = Consumer(config, now_ms=lambda: 1005, random=random, **(plugins or {}))
         await consumer.start()
         try:
             return await scenario(consumer, server)

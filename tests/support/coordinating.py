@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import random
 from collections import defaultdict
+from random import Random
 from typing import Any
 
 from kcli.client.config import ConsumerConfig
@@ -191,7 +191,7 @@ def run(scenario, *, assignors=(), **settings: str):
         }
         config = ConsumerConfig.of(given | {k.replace("_", "."): v for k, v in settings.items()})
         heard = Heard()
-        async with Consumer(config, chance=random.Random(1), assignors=assignors) as consumer:
+        async with Consumer(config, random=Random(1), assignors=assignors) as consumer:
             consumer.subscribe(["t"], listener=heard)
             return await scenario(consumer, coordinator, heard)
 

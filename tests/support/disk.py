@@ -27,9 +27,9 @@ import errno
 import fnmatch
 import os
 import posixpath
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from random import Random
 from typing import Any, TypeVar
 
 from kserver.world.clock import Clock
@@ -43,14 +43,14 @@ PAGE_BYTES = 4096
 
 
 class SimDisk:
-    def __init__(self, chance: random.Random, clock: Clock) -> None:
+    def __init__(self, random: Random, clock: Clock) -> None:
         self.capacity_bytes = MUCH_ROOM_BYTES
         self.cold_chance = 0.0
         """How often `read_cached` finds that memory does not hold the bytes."""
         self.counts: collections.Counter[str] = collections.Counter()
         """How often each operation was asked for."""
         self.operations_left: int | None = None
-        self.random = chance
+        self.random = random
         self.clock = clock
         self._root = _Directory()
         self._locks: set[str] = set()
@@ -435,10 +435,10 @@ class _Inode:
             _apply(self._durable, change)
         self.pending.clear()
 
-    def after_crash(self, chance: random.Random, keep: float | None) -> _Inode:
+    def after_crash(self, random: Random, keep: float | None) -> _Inode:
         data = bytearray(self._durable)
         for kind, position, written in self.pending:
-            kept = chance.choice((0.0, chance.random(), 1.0)) if keep is None else keep
+            kept = random.choice((0.0, random.random(), 1.0)) if keep is None else keep
             if kind == "write":
                 written = written[: round(len(written) * kept)]
             elif kept < 1.0:
@@ -480,14 +480,14 @@ class _Directory:
             else:
                 yield from node.inodes()
 
-    def after_crash(self, chance: random.Random, keep: float | None) -> _Directory:
+    def after_crash(self, random: Random, keep: float | None) -> _Directory:
         entries = dict(self._durable)
         count = len(self._pending)
-        kept = chance.randint(0, count) if keep is None else round(count * keep)
+        kept = random.randint(0, count) if keep is None else round(count * keep)
         for changes in self._pending[:kept]:
             _enter(entries, changes)
         after = _Directory()
-        after.entries = {name: node.after_crash(chance, keep) for name, node in entries.items()}
+        after.entries = {name: node.after_crash(random, keep) for name, node in entries.items()}
         after._durable = dict(after.entries)
         return after
 

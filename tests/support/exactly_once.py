@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from collections.abc import Mapping, Sequence
 from functools import partial
+from random import Random
 from typing import Any
 
 from kcli.client.config import ConsumerConfig, ProducerConfig
@@ -72,11 +72,11 @@ class Scene:
         self._names = 0
 
     @property
-    def chance(self) -> random.Random:
+    def random(self) -> Random:
         return self.loop.random
 
-    def new_chance(self) -> random.Random:
-        return random.Random(self.chance.random())
+    def new_chance(self) -> Random:
+        return Random(self.random.random())
 
     def note(self, event: Event) -> None:
         self.history.append(event)
@@ -183,15 +183,15 @@ async def insist(call: Any) -> None:
 def producing(scene: Scene, transactional_id: str) -> Producer:
     config = ProducerConfig.of(
         PRODUCER
-        | {"transactional.id": transactional_id, "linger.ms": str(scene.chance.choice([0, 5]))}
+        | {"transactional.id": transactional_id, "linger.ms": str(scene.random.choice([0, 5]))}
     )
-    return Producer(config, now_ms=scene.broker.clock.now_ms, chance=scene.new_chance())
+    return Producer(config, now_ms=scene.broker.clock.now_ms, random=scene.new_chance())
 
 
 async def begun(scene: Scene, producer: Producer, transactional_id: str, who: str) -> None:
     since = len(scene.history)
     await insist(producer.init_transactions)
-    named = producer._transactor()._identity()
+    named = producer._transaction_manager()._identity()
     identity = (named["producer_id"], named["producer_epoch"])
     scene.note(Started(scene.loop.time(), since, transactional_id, who, identity))
 
@@ -233,14 +233,14 @@ class Transformer:
     async def _live(self, scene: Scene, who: str) -> None:
         config = ConsumerConfig.of(CONSUMER | {"group.id": GROUP} | self._settings)
         async with (
-            Consumer(config, chance=scene.new_chance()) as consumer,
+            Consumer(config, random=scene.new_chance()) as consumer,
             producing(scene, self._transactional_id) as producer,
         ):
             await begun(scene, producer, self._transactional_id, who)
             consumer.subscribe([INPUT], listener=Watch(scene, who, consumer))
             number = 0
             while True:
-                records = await consumer.poll(500, max_records=scene.chance.randint(1, 8))
+                records = await consumer.poll(500, max_records=scene.random.randint(1, 8))
                 if records:
                     number += 1
                     transaction = Transaction(scene, producer, who, number)
@@ -263,11 +263,11 @@ class Transformer:
         try:
             await producer.begin_transaction()
             for record in records:
-                target = scene.chance.randrange(scene.outputs)
+                target = scene.random.randrange(scene.outputs)
                 await transaction.send(target, record.value.decode())
-                await asyncio.sleep(scene.chance.expovariate(500))
+                await asyncio.sleep(scene.random.expovariate(500))
             await transaction.send_offsets(offsets, consumer.group_metadata())
-            if scene.chance.random() < 0.8:
+            if scene.random.random() < 0.8:
                 await transaction.commit()
                 return
         except (TransactionFailed, TimedOut) as error:
@@ -300,22 +300,22 @@ class Transferer:
             for number in range(1, self._left + 1):
                 await self._transfer(scene, producer, Transaction(scene, producer, who, number))
                 self._left -= 1
-                await asyncio.sleep(scene.chance.expovariate(6))
+                await asyncio.sleep(scene.random.expovariate(6))
 
     async def _transfer(self, scene: Scene, producer: Producer, transaction: Transaction) -> None:
-        chance = scene.chance
+        random = scene.random
         await producer.begin_transaction()
         try:
-            for number in range(chance.randint(1, 3)):
+            for number in range(random.randint(1, 3)):
                 amount, (taken, given) = (
-                    chance.randint(1, 99),
-                    chance.sample(range(scene.outputs), 2),
+                    random.randint(1, 99),
+                    random.sample(range(scene.outputs), 2),
                 )
                 what = f"{transaction.name}.{number}"
                 await transaction.send(taken, f"{what}:-{amount}")
-                await asyncio.sleep(chance.expovariate(500))
+                await asyncio.sleep(random.expovariate(500))
                 await transaction.send(given, f"{what}:{amount}")
-            if chance.random() < 0.8:
+            if random.random() < 0.8:
                 await transaction.commit()
                 return
         except (TransactionFailed, TimedOut) as error:
@@ -332,7 +332,7 @@ class Reader:
         while True:
             life += 1
             with contextlib.suppress(ClientError, KafkaError):
-                await read(scene, f"{name}.{life}", scene.loop.time() + scene.chance.uniform(1, 9))
+                await read(scene, f"{name}.{life}", scene.loop.time() + scene.random.uniform(1, 9))
             await asyncio.sleep(0.2)
 
 
@@ -340,7 +340,7 @@ async def read(scene: Scene, who: str, until_s: float | None = None) -> None:
     """From the beginning, to a time or to the end."""
     partitions = [TopicPartition(OUTPUT, n) for n in range(scene.outputs)]
     config = ConsumerConfig.of(CONSUMER)
-    async with Consumer(config, chance=scene.new_chance()) as consumer:
+    async with Consumer(config, random=scene.new_chance()) as consumer:
         consumer.assign(partitions)
         for partition in partitions:
             scene.note(Seated(scene.loop.time(), who, tuple(partition), 0))
@@ -362,8 +362,8 @@ async def look(scene: Scene) -> None:
     """Whether anything is left open."""
     partitions = [TopicPartition(OUTPUT, n) for n in range(scene.outputs)]
     async with (
-        Consumer(ConsumerConfig.of(CONSUMER), chance=scene.new_chance()) as stable,
-        Consumer(ConsumerConfig.of(BOOTSTRAP), chance=scene.new_chance()) as whole,
+        Consumer(ConsumerConfig.of(CONSUMER), random=scene.new_chance()) as stable,
+        Consumer(ConsumerConfig.of(BOOTSTRAP), random=scene.new_chance()) as whole,
     ):
         last_stable = await stable.end_offsets(partitions)
         ends = await whole.end_offsets(partitions)

@@ -10,7 +10,7 @@ import pytest
 from kcli.client import Admin, Blocking
 from kcli.spark.batch import BatchReader
 from kcli.spark.options import ReadOptions
-from kcli.spark.planning import OffsetRange
+from kcli.spark.planning import KafkaOffsetRange
 from tests.support.brokers import append, create_topic
 from tests.support.wire_client import WireClient, milliseconds
 
@@ -45,7 +45,7 @@ def offsets(topic: str, **of_partition: int) -> str:
     return json.dumps({topic: {name[1:]: offset for name, offset in of_partition.items()}})
 
 
-def planned(options: ReadOptions) -> list[OffsetRange]:
+def planned(options: ReadOptions) -> list[KafkaOffsetRange]:
     """What the tasks of a batch would read, as it is planned now."""
     return [one for task in BatchReader(options, ()).partitions() for one in task.ranges]
 

@@ -3,7 +3,7 @@ and what a hostile broker may answer.
 
 `random_request` fills in any request with values that handlers tell apart (topics that exist and
 that do not, edges of every integer, nulls, valid batches); `spoilt` cuts, flips and lies.  All of
-it is drawn from a `random.Random`, so a seed repeats it.
+it is drawn from a `Random`, so a seed repeats it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
-import random
 import struct
 import typing
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from random import Random
 from typing import Any, NamedTuple
 
 from kserver.errors import ErrorCode
@@ -47,34 +47,34 @@ class Known(NamedTuple):
     ids: Sequence[uuid.UUID]
 
 
-def random_request(chance: random.Random, api_key: int, version: int, known: Known) -> bytes:
+def random_request(random: Random, api_key: int, version: int, known: Known) -> bytes:
     """A whole request that can be read, without its length."""
-    request = _entity(chance, request_type(api_key, version), known)
-    client_id = chance.choice([None, "", "hostile", "ü\n\x1b[31m"])
-    return write_request(request, chance.randrange(1 << 31), client_id)[4:]
+    request = _entity(random, request_type(api_key, version), known)
+    client_id = random.choice([None, "", "hostile", "ü\n\x1b[31m"])
+    return write_request(request, random.randrange(1 << 31), client_id)[4:]
 
 
 def random_answer(
-    chance: random.Random, api_key: int, version: int, correlation_id: int, known: Known
+    random: Random, api_key: int, version: int, correlation_id: int, known: Known
 ) -> bytes:
     """As `random_request`, for what a hostile broker may answer."""
-    answer = _entity(chance, response_type(api_key, version), known)
+    answer = _entity(random, response_type(api_key, version), known)
     return write_response(api_key, version, correlation_id, answer)[4:]
 
 
-def random_batch(chance: random.Random) -> bytes:
+def random_batch(random: Random) -> bytes:
     records = [
-        (1_700_000_000_000 + n, chance.choice([None, b"key"]), bytes(chance.randrange(40)), ())
-        for n in range(chance.randrange(1, 4))
+        (1_700_000_000_000 + n, random.choice([None, b"key"]), bytes(random.randrange(40)), ())
+        for n in range(random.randrange(1, 4))
     ]
-    producer = chance.random() < 0.3
+    producer = random.random() < 0.3
     return encode_batch(
         records,
-        compression=chance.choice(list(Compression)),
-        producer_id=chance.randrange(3) if producer else -1,
+        compression=random.choice(list(Compression)),
+        producer_id=random.randrange(3) if producer else -1,
         producer_epoch=0 if producer else -1,
-        base_sequence=chance.choice([0, 1, 2**31 - 1]) if producer else -1,
-        transactional=chance.random() < 0.1,
+        base_sequence=random.choice([0, 1, 2**31 - 1]) if producer else -1,
+        transactional=random.random() < 0.1,
     )
 
 
@@ -97,42 +97,42 @@ def lies(frame: bytes, start: int = 0) -> Iterator[bytes]:
             yield frame[:at] + lie + frame[at + len(lie) :]
 
 
-def spoilt(chance: random.Random, data: bytes) -> bytes:
+def spoilt(random: Random, data: bytes) -> bytes:
     """Spoil it in one to three ways."""
-    for _ in range(chance.choice((1, 1, 1, 2, 3))):
-        data = chance.choice(_WAYS)(chance, data)
+    for _ in range(random.choice((1, 1, 1, 2, 3))):
+        data = random.choice(_WAYS)(random, data)
     return data
 
 
-def _cut(chance: random.Random, data: bytes) -> bytes:
-    return data[: chance.randrange(len(data) + 1)]
+def _cut(random: Random, data: bytes) -> bytes:
+    return data[: random.randrange(len(data) + 1)]
 
 
-def _flip(chance: random.Random, data: bytes) -> bytes:
+def _flip(random: Random, data: bytes) -> bytes:
     if not data:
         return data
-    at = chance.randrange(len(data))
-    return data[:at] + bytes((data[at] ^ 1 << chance.randrange(8),)) + data[at + 1 :]
+    at = random.randrange(len(data))
+    return data[:at] + bytes((data[at] ^ 1 << random.randrange(8),)) + data[at + 1 :]
 
 
-def _lie(chance: random.Random, data: bytes) -> bytes:
-    at = chance.randrange(len(data) + 1)
-    lie = chance.choice(LENGTHS)
+def _lie(random: Random, data: bytes) -> bytes:
+    at = random.randrange(len(data) + 1)
+    lie = random.choice(LENGTHS)
     return data[:at] + lie + data[at + len(lie) :]
 
 
-def _insert(chance: random.Random, data: bytes) -> bytes:
-    at = chance.randrange(len(data) + 1)
-    return data[:at] + chance.randbytes(chance.randrange(1, 20)) + data[at:]
+def _insert(random: Random, data: bytes) -> bytes:
+    at = random.randrange(len(data) + 1)
+    return data[:at] + random.randbytes(random.randrange(1, 20)) + data[at:]
 
 
-def _repeat(chance: random.Random, data: bytes) -> bytes:
-    at = chance.randrange(len(data) + 1)
-    end = min(len(data), at + chance.randrange(1, 40))
-    return data[:end] + data[at:end] * chance.randrange(1, 4) + data[end:]
+def _repeat(random: Random, data: bytes) -> bytes:
+    at = random.randrange(len(data) + 1)
+    end = min(len(data), at + random.randrange(1, 40))
+    return data[:end] + data[at:end] * random.randrange(1, 4) + data[end:]
 
 
-_WAYS: Sequence[Callable[[random.Random, bytes], bytes]] = (
+_WAYS: Sequence[Callable[[Random, bytes], bytes]] = (
     _cut,
     _flip,
     _lie,
@@ -142,8 +142,8 @@ _WAYS: Sequence[Callable[[random.Random, bytes], bytes]] = (
 )
 
 
-def _entity(chance: random.Random, cls: Any, known: Known) -> Any:
-    return cls(**{field.name: _value(chance, field, hint, known) for field, hint in _fields(cls)})
+def _entity(random: Random, cls: Any, known: Known) -> Any:
+    return cls(**{field.name: _value(random, field, hint, known) for field, hint in _fields(cls)})
 
 
 @functools.cache
@@ -152,45 +152,45 @@ def _fields(cls: Any) -> list[tuple[Any, Any]]:
     return [(field, hints[field.name]) for field in dataclasses.fields(cls)]
 
 
-def _value(chance: random.Random, field: Any, hint: Any, known: Known) -> Any:
+def _value(random: Random, field: Any, hint: Any, known: Known) -> Any:
     kinds = (hint, *typing.get_args(hint))
-    if type(None) in kinds and chance.random() < 0.2:
+    if type(None) in kinds and random.random() < 0.2:
         return None
     entity = entity_in(hint)
 
     def one() -> Any:
         if entity is not None:
-            return _entity(chance, entity, known)
-        return _primitive(chance, field, known)
+            return _entity(random, entity, known)
+        return _primitive(random, field, known)
 
     if any(typing.get_origin(kind) is tuple for kind in kinds):
-        return tuple(one() for _ in range(chance.choice((0, 1, 1, 2))))
+        return tuple(one() for _ in range(random.choice((0, 1, 1, 2))))
     return one()
 
 
-def _primitive(chance: random.Random, field: Any, known: Known) -> Any:
+def _primitive(random: Random, field: Any, known: Known) -> Any:
     kind = field.metadata["kafka_type"]
     if kind.startswith(("int", "uint")):
         bits = int(kind.lstrip("uint"))
         low, high = (
             (0, 2**bits - 1) if kind[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
         )
-        return chance.choice([0, 0, 0, 1, 1, 2, -1 if low else 0, low, high])
+        return random.choice([0, 0, 0, 1, 1, 2, -1 if low else 0, low, high])
     match kind:
         case "bool":
-            return chance.random() < 0.5
+            return random.random() < 0.5
         case "string":
-            return chance.choice([*known.names * 3, "absent", *STRAY_NAMES])
+            return random.choice([*known.names * 3, "absent", *STRAY_NAMES])
         case "uuid":
-            return chance.choice([*known.ids * 3, ZERO_ID, uuid.UUID(int=7)])
+            return random.choice([*known.ids * 3, ZERO_ID, uuid.UUID(int=7)])
         case "bytes" | "records":
-            return chance.choice([random_batch(chance), b"", b"stray"])
+            return random.choice([random_batch(random), b"", b"stray"])
         case "error_code":
             return ErrorCode.none
         case "float64":
-            return chance.choice([0.0, -1.0, float("inf"), float("nan")])
+            return random.choice([0.0, -1.0, float("inf"), float("nan")])
         case "timedelta_i32" | "timedelta_i64":
-            return datetime.timedelta(milliseconds=chance.choice(SHORT_WAITS_MS))
+            return datetime.timedelta(milliseconds=random.choice(SHORT_WAITS_MS))
         case "datetime_i64":
             return datetime.datetime.fromtimestamp(1_700_000_000, datetime.UTC)
     raise AssertionError(kind)

@@ -19,13 +19,13 @@ that a record can be told in any log.  The promises:
 from __future__ import annotations
 
 import asyncio
-import random
 import struct
 import threading
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from random import Random
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -99,7 +99,7 @@ class Load:
         self._address = address
         self._topic = topic
         self._partitions = partitions
-        self._random = random.Random(seed)
+        self._random = Random(seed)
         self._librdkafka = librdkafka
         self._stopping = threading.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -157,13 +157,13 @@ class Load:
         self.histories.append(History(kind, once))
         return self.histories[-1]
 
-    def _next(self, history: History, chance: random.Random) -> tuple[Name, bytes, bytes]:
-        partition = chance.randrange(self._partitions)
+    def _next(self, history: History, random: Random) -> tuple[Name, bytes, bytes]:
+        partition = random.randrange(self._partitions)
         name = Name(self.histories.index(history), partition, history.sent[partition])
         history.sent[partition] += 1
         key = _KEY.pack(*name)
-        low, high = chance.choices(SIZES, SHARES)[0]
-        return name, key, value_of(key, chance.randint(low, high))
+        low, high = random.choices(SIZES, SHARES)[0]
+        return name, key, value_of(key, random.randint(low, high))
 
     async def _produce(self, history: History, codec: str, once: bool) -> None:
         """Our own producer."""
@@ -183,10 +183,10 @@ class Load:
                 "reconnect.backoff.max.ms": "50",
             }
         )
-        chance = random.Random(self._random.random())
+        random = Random(self._random.random())
         async with Producer(config) as producer:
             while not self._stopping.is_set():
-                name, key, value = self._next(history, chance)
+                name, key, value = self._next(history, random)
 
                 def told(error: Exception | None, metadata: Any, name: Name = name) -> None:
                     if error is not None:
@@ -220,9 +220,9 @@ class Load:
                 "log_level": 0,
             }
         )
-        chance = random.Random(self._random.random())
+        random = Random(self._random.random())
         while not self._stopping.is_set():
-            name, key, value = self._next(history, chance)
+            name, key, value = self._next(history, random)
 
             def told(error: Any, message: Any, name: Name = name) -> None:
                 if error is not None:

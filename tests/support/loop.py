@@ -23,8 +23,8 @@ import collections
 import gc
 import hashlib
 import itertools
-import random
 from collections.abc import Callable, Coroutine
+from random import Random
 from typing import Any, TypeVar
 
 from tests.support.network import Network, SimServer, SimTransport, host
@@ -74,7 +74,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.seed = seed
-        self.random = random.Random(seed)
+        self.random = Random(seed)
         self.trace = Trace(self)
         self.network = Network(self)
         self._errors: list[BaseException] = []

@@ -64,8 +64,8 @@ class Meddler(Protocol):
 class Spoiler:
     """`share` is how many answers are spoilt from now on, `spoilt` how many were."""
 
-    def __init__(self, chance: Random, known: Known) -> None:
-        self.chance = chance
+    def __init__(self, random: Random, known: Known) -> None:
+        self.random = random
         self.known = known
         self.share = 0.0
         self.spoilt = 0
@@ -74,34 +74,34 @@ class Spoiler:
         return None
 
     def answer(self, asked: Asked, frame: bytes) -> bytes:
-        chance = self.chance
-        if chance.random() >= self.share:
+        random = self.random
+        if random.random() >= self.share:
             return _with_length(frame)
         self.spoilt += 1
-        match chance.randrange(16):
+        match random.randrange(16):
             case 0 | 1:
                 return b""
             case 2 | 3:
                 return _with_length(frame) * 2
             case 4 | 5:
-                return _with_length(chance.randbytes(4) + frame[4:])
+                return _with_length(random.randbytes(4) + frame[4:])
             case 6 | 7 | 8 | 9:
-                return _with_length(frame[:4] + spoilt(chance, frame[4:]))
+                return _with_length(frame[:4] + spoilt(random, frame[4:]))
             case 10:
-                lie = chance.choice(
+                lie = random.choice(
                     [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\0\0\0\0", b"GET "]
                 )
                 return lie + frame
             case _:
                 id = int.from_bytes(frame[:4])
-                return _with_length(random_answer(chance, *asked, id, self.known))
+                return _with_length(random_answer(random, *asked, id, self.known))
 
 
 class Refuser:
     """`share` is how many batches are refused from now on."""
 
-    def __init__(self, chance: Random) -> None:
-        self.chance = chance
+    def __init__(self, random: Random) -> None:
+        self.random = random
         self.share = 0.0
         self.refused = 0
 
@@ -110,7 +110,7 @@ class Refuser:
         if header.api_key != PRODUCE or not self._refuses():
             return None
         request = read_request(header, frame, at)
-        reply, code = reply_to(request), self.chance.choice(NOT_APPENDED)
+        reply, code = reply_to(request), self.random.choice(NOT_APPENDED)
         responses = [
             reply.responses(
                 name=getattr(topic, "name", ""),
@@ -128,7 +128,7 @@ class Refuser:
     def answer(self, asked: Asked, frame: bytes) -> bytes:
         if asked.api_key != PRODUCE or not self._refuses():
             return _with_length(frame)
-        code = self.chance.choice(APPENDED)
+        code = self.random.choice(APPENDED)
         id, answer = read_response(PRODUCE, asked.version, memoryview(frame))
         refused = dataclasses.replace(
             answer,
@@ -146,7 +146,7 @@ class Refuser:
         return write_response(PRODUCE, asked.version, id, refused)
 
     def _refuses(self) -> bool:
-        refuses = self.chance.random() < self.share
+        refuses = self.random.random() < self.share
         self.refused += refuses
         return refuses
 

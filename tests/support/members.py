@@ -179,10 +179,10 @@ class Member:
         """Read on, and say how far."""
         if round_ != self._round:
             return
-        chance = self.time.random
-        moved = [p for p in sorted(self._positions) if chance.random() < 0.7]
+        random = self.time.random
+        moved = [p for p in sorted(self._positions) if random.random() < 0.7]
         for partition in moved:
-            self._positions[partition] += chance.randrange(1, 10)
+            self._positions[partition] += random.randrange(1, 10)
         if not moved:
             self.process.after(self._pause_ms(), self._commit, round_)
             return

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime
-import random
 from collections.abc import Callable
+from random import Random
 
 from kcli.client.config import ProducerConfig
 from kcli.client.identity import INIT_PRODUCER_ID
@@ -86,7 +86,7 @@ def run(
         producer = Producer(
             config,
             now_ms=lambda: 1234,
-            chance=random.Random(1),
+            random=Random(1),
             on_batch=on_batch,
             **(plugins or {}),
         )

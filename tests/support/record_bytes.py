@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+from random import Random
 
 from hypothesis import strategies as st
 
@@ -10,9 +10,7 @@ from kserver.wire.batch import TimestampType, encode_batch
 from kserver.wire.compression import Compression
 
 sizes = st.one_of(st.integers(0, 70), st.integers(8000, 9000))
-content = st.one_of(
-    st.none(), st.binary(max_size=20), sizes.map(lambda n: random.Random(n).randbytes(n))
-)
+content = st.one_of(st.none(), st.binary(max_size=20), sizes.map(lambda n: Random(n).randbytes(n)))
 headers = st.lists(st.tuples(st.text(max_size=5), st.one_of(st.none(), st.binary(max_size=70))))
 times = st.integers(-1, 1 << 45)
 records = st.tuples(times, content, content, headers.map(tuple))
@@ -44,29 +42,29 @@ def varint(number: int, least: int = 1) -> bytes:
     return out + bytes([number])
 
 
-def lying_records(chance: random.Random) -> tuple[bytes, int]:
+def lying_records(random: Random) -> tuple[bytes, int]:
     """Records, and how many: of some one number is not what it should be, or a byte longer or a
     few than it need be; of others all is as it should be.
     """
-    count = chance.randint(1, 4)
+    count = random.randint(1, 4)
     numbers = [0, 0]  # as many as were written; the one that lies
-    numbers[1] = chance.randint(1, 12 * count)
+    numbers[1] = random.randint(1, 12 * count)
 
     def number(true: int) -> bytes:
         numbers[0] += 1
         if numbers[0] != numbers[1]:
             return varint(true)
-        lie = chance.choice((true, true, true - 1, true + 1, true + 2, true - 2, *NUMBERS))
-        return varint(max(0, lie), chance.choice((1, 1, 2, 5, 6, 9, 10, 11)))
+        lie = random.choice((true, true, true - 1, true + 1, true + 2, true - 2, *NUMBERS))
+        return varint(max(0, lie), random.choice((1, 1, 2, 5, 6, 9, 10, 11)))
 
     def slot() -> bytes:
-        size = chance.choice((-1, 0, 1, 2, 9))
+        size = random.choice((-1, 0, 1, 2, 9))
         return number(1 if size < 0 else 2 * size) + b"x" * size
 
     out = b""
     for place in range(count):
-        headers = chance.choice((0, 0, 0, 1, 2))
-        body = b"\0" + number(chance.choice((0, 5, 300))) + number(2 * place) + slot() + slot()
+        headers = random.choice((0, 0, 0, 1, 2))
+        body = b"\0" + number(random.choice((0, 5, 300))) + number(2 * place) + slot() + slot()
         body += number(2 * headers)
         body += b"".join(number(2) + b"n" + slot() for _ in range(headers))
         out += number(2 * len(body)) + body

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from kcli.rows.shapes import ERROR, Shape
+from kcli.rows.shapes import ERROR, RowShape
 
 Row = dict[str, Any]
 
@@ -19,7 +19,7 @@ READ_BACK = ("json", "jsonl", "yaml", "csv", "tsv")
 """The formats that lose nothing."""
 
 
-def read(format: str, text: str, shape: Shape) -> list[Row]:
+def read(format: str, text: str, shape: RowShape) -> list[Row]:
     """The rows.  Of csv, empty texts are null, as Python's reader does not tell them apart."""
     match format:
         case "json":
@@ -39,7 +39,7 @@ def read(format: str, text: str, shape: Shape) -> list[Row]:
     raise AssertionError(format)
 
 
-def document(found: Any, shape: Shape) -> list[Row]:
+def document(found: Any, shape: RowShape) -> list[Row]:
     assert found["schema"] == shape.id
     items = found["items"]
     assert isinstance(items, list)
@@ -54,7 +54,7 @@ def as_csv_tells(rows: Iterable[Row]) -> list[Row]:
     return [{name: None if value == "" else value for name, value in row.items()} for row in rows]
 
 
-def _typed(lines: Iterable[list[str | None]], shape: Shape) -> list[Row]:
+def _typed(lines: Iterable[list[str | None]], shape: RowShape) -> list[Row]:
     """Cells as their fields say what they are; the first line is the heading."""
     heading, *rest = lines
     assert heading == list(shape.names)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import threading
 from collections.abc import Callable
+from random import Random
 from typing import Self
 
 from kserver.errors import ErrorCode
@@ -23,9 +23,9 @@ T0 = 1_700_000_000_000
 def fill(address: str, topic: str, partitions: int, records: int, batch: int, size: int) -> None:
     """So many records in each partition, in batches of so many, of `size` bytes that no codec
     makes much less of; the partitions hold the same."""
-    chance = random.Random(0)
+    random = Random(0)
     assert records % batch == 0
-    data = encode_batch([(T0 + n, b"%d" % n, chance.randbytes(size), ()) for n in range(batch)])
+    data = encode_batch([(T0 + n, b"%d" % n, random.randbytes(size), ()) for n in range(batch)])
     with WireClient(address) as client:
         for _ in range(records // batch):
             for first in range(0, partitions, AT_ONCE):

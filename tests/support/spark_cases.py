@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any, Self
 
 from tests.support.brokers import create_topic
@@ -155,7 +155,7 @@ class Harmed:
         create_topic(broker.address, SOURCE, PARTITIONS)
         self._case = make(broker.address, directory, spark)
         self._broker = broker
-        self._chance = random.Random(seed)
+        self._random = Random(seed)
         self._victims = victims
         self._source = Source(broker.address, SOURCE, PARTITIONS, RATE)
         self._cluster = cluster
@@ -172,7 +172,7 @@ class Harmed:
         done = harm(
             self.pipeline,
             self._broker,
-            self._chance,
+            self._random,
             victims,
             self._case.grown,
             self._cluster,

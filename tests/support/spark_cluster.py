@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 from pathlib import Path
+from random import Random
 from typing import Self
 
 from kcli.spark import cluster
@@ -28,10 +28,10 @@ class Cluster:
         self._environments: dict[int, dict[bytes, bytes]] = {}
         """Of nodes that were killed, by process."""
 
-    def kill_node(self, chance: random.Random) -> Process:
+    def kill_node(self, random: Random) -> Process:
         """A worker, whose executors end with it."""
         found = [one for one in cluster.processes(str(self.directory)) if one.role == "worker"]
-        node = chance.choice(sorted(found, key=lambda one: one.name))
+        node = random.choice(sorted(found, key=lambda one: one.name))
         # Without SPARK_HOME, which its script found, a worker that is brought back starts nothing.
         variables = Path(f"/proc/{node.pid}/environ").read_bytes().split(b"\0")
         self._environments[node.pid] = dict(v.split(b"=", 1) for v in variables if v)

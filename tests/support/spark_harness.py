@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import subprocess
 import threading
@@ -25,6 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from types import TracebackType
 from typing import Self
 from urllib.parse import unquote, urlparse
@@ -221,7 +221,7 @@ class Pipeline:
         found = running_in(self._directory)
         return found if self._elsewhere is None else found + running_in(self._elsewhere)
 
-    def kill_driver(self, chance: random.Random | None = None) -> str:
+    def kill_driver(self, random: Random | None = None) -> str:
         """Its JVM, its Python, or both; it has ended after it."""
         assert self._process is not None
         drivers = [
@@ -230,8 +230,8 @@ class Pipeline:
         jvm = [one for one in drivers if one.words[0].endswith("java")]
         python = [one for one in drivers if not one.words[0].endswith("java")]
         name, killed = "driver", drivers
-        if chance is not None and jvm and python:
-            name, killed = chance.choice(
+        if random is not None and jvm and python:
+            name, killed = random.choice(
                 [("driver", drivers), ("driver's JVM", jvm), ("driver's Python", python)]
             )
         for one in killed:
@@ -242,21 +242,21 @@ class Pipeline:
             raise AssertionError(f"the {name} was killed and it went on:\n{self.said()}") from None
         return name
 
-    def kill_worker(self, chance: random.Random) -> str | None:
+    def kill_worker(self, random: Random) -> str | None:
         """One of those that run tasks, in Python; None where there is none."""
         found = [one for one in self.processes() if one.is_python_worker]
         daemons = {one.pid for one in found}
         found = [one for one in found if one.parent in daemons]
         if not found:
             return None
-        chance.choice(found).kill()
+        random.choice(found).kill()
         return "Python worker"
 
-    def kill_executor(self, chance: random.Random) -> str | None:
+    def kill_executor(self, random: Random) -> str | None:
         found = [one for one in self.processes() if one.is_executor]
         if not found:
             return None
-        chance.choice(found).kill()
+        random.choice(found).kill()
         return "executor"
 
     def stop(self) -> None:
@@ -290,7 +290,7 @@ class Pipeline:
 def harm(
     pipeline: Pipeline,
     broker: Broker,
-    chance: random.Random,
+    random: Random,
     victims: Sequence[str],
     grown: Callable[[], int],
     cluster: Cluster | None,
@@ -303,14 +303,14 @@ def harm(
     await_that(pipeline, lambda: _all_above(pipeline.batches("commits"), committed))
     before = grown()
     await_that(pipeline, lambda: pipeline.batches("offsets") != pipeline.batches("commits"))
-    if chance.random() < at_any_time:
+    if random.random() < at_any_time:
         # From 10 ms to 10 s: what a batch takes differs by as much.
-        time.sleep(10 ** chance.uniform(-2, 1))
+        time.sleep(10 ** random.uniform(-2, 1))
         when = "at some time"
     else:
         await_that(pipeline, lambda: grown() > before)
         when = "after it wrote"
-    killed = _kill(chance.choice(victims), pipeline, broker, chance, cluster)
+    killed = _kill(random.choice(victims), pipeline, broker, random, cluster)
     pipeline.keep_up()
     return f"{killed} {when}"
 
@@ -327,27 +327,27 @@ def _kill(
     victim: str,
     pipeline: Pipeline,
     broker: Broker,
-    chance: random.Random,
+    random: Random,
     cluster: Cluster | None,
 ) -> str:
     """What was killed: the driver, where there is no such victim."""
     if victim == "broker":
         broker.kill()
-        time.sleep(chance.random())
+        time.sleep(random.random())
         broker.start()
         return "broker"
     if victim == "node":
         assert cluster is not None
-        node = cluster.kill_node(chance)
-        time.sleep(chance.random())
+        node = cluster.kill_node(random)
+        time.sleep(random.random())
         cluster.bring_back(node)
         return node.name
     killed = None
     if victim == "worker":
-        killed = pipeline.kill_worker(chance)
+        killed = pipeline.kill_worker(random)
     elif victim == "executor":
-        killed = pipeline.kill_executor(chance)
-    return killed or pipeline.kill_driver(chance)
+        killed = pipeline.kill_executor(random)
+    return killed or pipeline.kill_driver(random)
 
 
 def await_that(pipeline: Pipeline, holds: Callable[[], bool]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import random
 from collections import defaultdict, deque
+from random import Random
 
 from kcli.client.config import ProducerConfig
 from kcli.client.produce import PRODUCE
@@ -137,7 +137,7 @@ def run(scenario, *, implicit: bool, partitions: int = 2, **settings: str):
         await broker.start()
         given = {"bootstrap.servers": "broker-0:9092", "transactional.id": "x"}
         config = ProducerConfig.of(given | {k.replace("_", "."): v for k, v in settings.items()})
-        producer = Producer(config, now_ms=lambda: 1234, chance=random.Random(1))
+        producer = Producer(config, now_ms=lambda: 1234, random=Random(1))
         await producer.start()
         try:
             return await scenario(producer, coordinator, topic)

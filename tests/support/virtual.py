@@ -13,9 +13,9 @@ log.  Everything is a call at a time, in the order of times; chance comes from `
 from __future__ import annotations
 
 import heapq
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from kserver.coordinator.shard import Now, Outcome, Shard, Transactional
@@ -46,7 +46,7 @@ class Timer:
 class VirtualTime:
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        self.random = random.Random(seed)
+        self.random = Random(seed)
         self.now_ms = 0
         self.trace: list[tuple[Any, ...]] = []
         """What happened, for comparing runs."""

@@ -28,7 +28,7 @@ from kserver.txn.requests import (
     VerifyPartitions,
 )
 from kserver.txn.shard import WriteMarkers
-from kserver.txn.transaction import Identity
+from kserver.txn.transaction import ProducerIdAndEpoch
 from tests.support.history import (
     NOT_COMMITTED,
     AtEnd,
@@ -83,7 +83,7 @@ class Setting(NamedTuple):
 
 class Produce(NamedTuple):
     transactional_id: str
-    producer: Identity
+    producer: ProducerIdAndEpoch
     value: str
 
 
@@ -95,7 +95,7 @@ class Verification:
         self._partition = frozenset({partition})
         self._line = Line()
 
-    def ask(self, transactional_id: str, producer: Identity, told: Reply) -> None:
+    def ask(self, transactional_id: str, producer: ProducerIdAndEpoch, told: Reply) -> None:
         """Told None, or a KafkaError."""
         request: Any
         if self._setting.version >= 2:
@@ -278,7 +278,7 @@ class Worker:
         self.stops = False
         """After the transaction that it is in."""
         self.on_end: Callable[[Worker], None] = lambda _: None
-        self._identity = Identity(-1, -1)
+        self._identity = ProducerIdAndEpoch(-1, -1)
         self._position = 0
         self._transactions = 0
         self._line = Line()
@@ -399,12 +399,12 @@ class Worker:
         if self.stops:
             self.crash()
             return
-        chance = self.time.random
+        random = self.time.random
         self._transactions += 1
         transaction = f"{self.name}/{self._transactions}"
-        read = range(self._position, self._position + chance.randint(1, 3))
+        read = range(self._position, self._position + random.randint(1, 3))
         outputs = [
-            (chance.choice(self.setting.outputs), f"{self.input[1]}:{offset}#{transaction}")
+            (random.choice(self.setting.outputs), f"{self.input[1]}:{offset}#{transaction}")
             for offset in read
         ]
         if self.setting.version >= 2:
@@ -504,7 +504,7 @@ class Worker:
             else:
                 reply(refusal)
 
-        producer = Identity(request.producer_id, request.producer_epoch)
+        producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         self._verification.ask(request.transactional_id, producer, told)
 
     def _end(self, transaction: str, position: int, commit: bool, since: int, new_id: int) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from kserver.world.clock import Clock
-from kserver.world.znode_tree import Transaction, Tree, Watches, end_of_session
+from kserver.world.znode_tree import Tree, Watches, ZnodeTransaction, end_of_session
 from kserver.world.zookeeper import (
     ANY_VERSION,
     NO_SESSION,
@@ -70,7 +70,7 @@ class SimEnsemble:
     def apply(
         self, ops: Sequence[Op], session: int, *, make_parents: bool = False
     ) -> list[OpResult]:
-        transaction = Transaction(self.tree)
+        transaction = ZnodeTransaction(self.tree)
         parents = transaction.missing_parents(ops[0].path) if make_parents else ()
         zxid, now_ms = self._zxid + 1, self._clock.now_ms()
         results = transaction.apply([*parents, *ops], zxid=zxid, now_ms=now_ms, session=session)

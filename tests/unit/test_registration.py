@@ -1,6 +1,6 @@
 import asyncio
-import random
 import re
+from random import Random
 
 import pytest
 
@@ -60,11 +60,11 @@ async def test_the_znodes_that_every_cluster_has_are_made_once(ensemble):
 @scenario
 async def test_a_clusters_id_is_made_up_once(ensemble):
     clients = [await client_of(ensemble) for _ in range(3)]
-    chance = random.Random(5)
-    made = await asyncio.gather(*(cluster_id(zookeeper, chance) for zookeeper in clients))
+    random = Random(5)
+    made = await asyncio.gather(*(cluster_id(zookeeper, random) for zookeeper in clients))
     assert len(set(made)) == 1
     assert re.fullmatch(r"[A-Za-z0-9_-]{22}", made[0])
-    assert await cluster_id(clients[0], chance) == made[0]
+    assert await cluster_id(clients[0], random) == made[0]
 
 
 @scenario

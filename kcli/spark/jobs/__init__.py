@@ -1,21 +1,21 @@
 """The jobs of `k spark-submit`: each a small module, read and checked here, run in Spark's driver.
 
-    land         topics to Parquet, JSON or Delta (landing: its expressions; delta: its sink for
+    land         topics to Parquet, JSON or Delta (land_paths: its expressions; delta: its sink for
                  tables; leftovers: what a killed run has left)
     etl          topics through SQL or Python, to a topic or files (shaping: its words)
-    replay       what has landed, or a range of a topic, to a topic again (replaying: its frames;
-                 pacing, pace_server: its rate)
-    compact      small files to few (compacting: which; swapping: their files in the place of
+    replay       what has landed, or a range of a topic, to a topic again (replay_frames; pacing,
+                 pace_server: its rate)
+    compact      small files to few (compact_plan: which; swapping: their files in the place of
                  others; sink_log: Spark's list of files; store: files wherever they are)
-    redrive      dead letters back to their topics (redriving: its frames)
-    audit        what topics hold against what has landed (auditing: its queries; reckoning)
+    redrive      dead letters back to their topics (redrive_frames: its frames)
+    audit        what topics hold against what has landed (audit_queries: its queries; reckoning)
 
     run          the application that spark-submit is handed: one job, from its words
     shared       options that jobs share, their session, their streams followed to the end
     telling      what Spark says went wrong, in one line
     functions    functions of one's own, by name
     payloads     what values are, and what becomes of those that are not
-    landed       what has landed, as a frame
+    land_reading what has landed, as a frame
     ends         what each end of a job is told of the cluster
     places       where a range begins or ends: times, offsets
 

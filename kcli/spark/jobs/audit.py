@@ -14,11 +14,11 @@ from kcli.command import Duration, Manual, command
 from kcli.options import client_properties, option, refuse, together
 from kcli.rows.listing import Format, formatted, rows
 from kcli.rows.row_formats import json_text
-from kcli.rows.shapes import Field, Shape
+from kcli.rows.shapes import RowField, RowShape
 from kcli.spark.jobs import shared
-from kcli.spark.jobs.auditing import Audit, audited
+from kcli.spark.jobs.audit_queries import Audit, audited
 from kcli.spark.jobs.ends import for_reading, of_producer
-from kcli.spark.jobs.landed import FORMATS
+from kcli.spark.jobs.land_reading import FORMATS
 from kcli.spark.jobs.places import START, place
 from kcli.spark.jobs.reckoning import WINDOWS_MS, Finding
 from kcli.spark.options import batch_options
@@ -28,29 +28,29 @@ COMPARED = "What is compared"
 TOLD = "What is told"
 GRACE_S = 3600.0
 
-SHAPE = Shape(
+SHAPE = RowShape(
     "k.spark-submit.audit",
     1,
     "A topic and a window of time, with what was found there.",
     (
-        Field("topic", "string", "Its name."),
-        Field("window", "string", "When the window begins, in UTC."),
-        Field("broker", "integer", "Records that the topic holds now."),
-        Field("landed", "integer", "Rows that have landed."),
-        Field("missing", "integer", "Records that should have landed, and have not."),
-        Field("duplicates", "integer", "Rows of records that had landed before."),
-        Field(
+        RowField("topic", "string", "Its name."),
+        RowField("window", "string", "When the window begins, in UTC."),
+        RowField("broker", "integer", "Records that the topic holds now."),
+        RowField("landed", "integer", "Rows that have landed."),
+        RowField("missing", "integer", "Records that should have landed, and have not."),
+        RowField("duplicates", "integer", "Rows of records that had landed before."),
+        RowField(
             "extra",
             "integer",
             "Records that have landed and that the topic should hold, and does not.",
         ),
-        Field(
+        RowField(
             "aged_out",
             "integer",
             "Records that have landed and are gone from the topic by retention or compaction: no "
             "difference.",
         ),
-        Field("waiting", "integer", "Records that are to land still: no difference."),
+        RowField("waiting", "integer", "Records that are to land still: no difference."),
     ),
 )
 

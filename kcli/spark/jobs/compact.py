@@ -15,8 +15,8 @@ from kcli.command import Duration, Manual, command
 from kcli.options import INT, Refused, dry_run, is_given, option, refuse, together
 from kcli.output import complain, transient, would
 from kcli.spark.jobs import shared, sink_log, swapping
-from kcli.spark.jobs.compacting import Journal, Unit, landed_name, selection, units
-from kcli.spark.jobs.landing import CODECS, DEFAULT_CODEC
+from kcli.spark.jobs.compact_plan import Journal, Unit, landed_name, selection, units
+from kcli.spark.jobs.land_paths import CODECS, DEFAULT_CODEC
 from kcli.spark.jobs.store import DELTA_LOG, TABLES, Store, opened
 from kcli.statuses import DONE
 

@@ -45,7 +45,7 @@ class Landed:
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class DeltaWritten(WriterCommitMessage):
     query: str
     batch: int
     files: list[Landed]
@@ -58,19 +58,19 @@ class DeltaSink(DataSource):
     def name(cls) -> str:
         return "k-delta"
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DeltaStreamWriter:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         parts = tuple(name for name in self.options["parts"].split(",") if name)
         path = address(self.options["path"])
-        writer = StreamWriter(
+        writer = DeltaStreamWriter(
             path, to_arrow_schema(schema, timezone="UTC"), parts, self.options["codec"]
         )
         writer.prepare()
         return writer
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class DeltaStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, path: str, schema: pa.Schema, parts: tuple[str, ...], codec: str) -> None:
         self._path = path
         self._schema = schema
@@ -81,7 +81,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """ValueError where there is a table that these rows do not fit in."""
         table_of(self._path, self._schema, self._parts)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> DeltaWritten:
         keep_modules()
         context = TaskContext.get()
         assert context is not None
@@ -90,21 +90,21 @@ class StreamWriter(DataSourceStreamArrowWriter):
         assert query is not None
         assert batch is not None
         if is_done(self._path, query, int(batch)):
-            return Written(query, int(batch), [])
-        with Files(self._path, self._parts, self._codec, int(batch)) as files:
+            return DeltaWritten(query, int(batch), [])
+        with DeltaFiles(self._path, self._parts, self._codec, int(batch)) as files:
             for rows in iterator:
                 files.add(rows)
-            return Written(query, int(batch), files.ended())
+            return DeltaWritten(query, int(batch), files.ended())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        written = [message for message in messages if isinstance(message, Written)]
+        written = [message for message in messages if isinstance(message, DeltaWritten)]
         files = [file for message in written for file in message.files]
         if files and not is_done(self._path, written[0].query, batchId):
             commit(self._path, self._schema, self._parts, files, written[0].query, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """A commit that failed may have been made all the same, and the files be the table's."""
-        written = [message for message in messages if isinstance(message, Written)]
+        written = [message for message in messages if isinstance(message, DeltaWritten)]
         if not written or is_done(self._path, written[0].query, batchId):
             return
         store, base = store_of(self._path)
@@ -179,7 +179,7 @@ def commit(
     )
 
 
-class Files:
+class DeltaFiles:
     """What a task makes of its rows: a file for each directory, and another where there are too
     many to hold open."""
 
@@ -191,7 +191,7 @@ class Files:
         self._open: dict[tuple[str, ...], _File] = {}
         self._ended: list[Landed] = []
 
-    def __enter__(self) -> Files:
+    def __enter__(self) -> DeltaFiles:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:

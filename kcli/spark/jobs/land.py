@@ -15,7 +15,7 @@ from kcli.command import Duration, Manual, command
 from kcli.options import is_given, option, refuse, together
 from kcli.spark.jobs import leftovers, payloads, shared
 from kcli.spark.jobs.ends import for_reading, for_writing
-from kcli.spark.jobs.landing import (
+from kcli.spark.jobs.land_paths import (
     CODECS,
     DEFAULT_CODEC,
     EVENT_TIME,

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from kcli.spark.jobs.pacing import Pace
+from kcli.spark.jobs.pacing import RowPace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +40,7 @@ class Address(NamedTuple):
 def pacing_server(per_s: float, host: str) -> Iterator[Address]:
     """Asked at `host` as long as this lasts."""
     secret = secrets.token_hex(16)
-    pace, lock = Pace(per_s), threading.Lock()
+    pace, lock = RowPace(per_s), threading.Lock()
 
     def take(count: int) -> float:
         with lock:

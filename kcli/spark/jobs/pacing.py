@@ -15,7 +15,7 @@ CHUNKS_A_SECOND = 10
 """How often a task asks: so finely is the rate kept, and so much does asking cost."""
 
 
-class Pace:
+class RowPace:
     def __init__(self, per_s: float) -> None:
         self._per_s = per_s
         self._free_s = float("-inf")

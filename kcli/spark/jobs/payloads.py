@@ -13,7 +13,7 @@ import click
 
 from kcli.options import Refused, option, refuse
 from kcli.spark.dead_letters import marked_sql
-from kcli.spark.jobs.landing import undecoded_sql
+from kcli.spark.jobs.land_paths import undecoded_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,31 +7,31 @@ from types import SimpleNamespace
 from kcli.command import Duration, Manual, command
 from kcli.options import INT, dry_run, option, refuse, together
 from kcli.rows.listing import Format, formatted, rows
-from kcli.rows.shapes import Field, Shape
+from kcli.rows.shapes import RowField, RowShape
 from kcli.spark.jobs import functions, shared
-from kcli.spark.jobs.redriving import Redrive, redriven
+from kcli.spark.jobs.redrive_frames import Redrive, redriven
 from kcli.spark.options import batch_options
 from kcli.statuses import DONE
 
 LETTERS, WRITTEN = "Which letters", "What is written"
 WAIT_S = 60.0
 
-SHAPE = Shape(
+SHAPE = RowShape(
     "k.spark-submit.redrive",
     1,
     "Dead letters for one topic with one reason, of those that were not sent back before.",
     (
-        Field("topic", "string or null", "The topic that they go to; null where none is known."),
-        Field("reason", "string or null", "Why they are dead; null where they do not say."),
-        Field("sent", "integer", "Letters that are sent back."),
-        Field("passed_over", "integer", "Letters that --filter leaves out; they stay."),
-        Field(
+        RowField("topic", "string or null", "The topic that they go to; null where none is known."),
+        RowField("reason", "string or null", "Why they are dead; null where they do not say."),
+        RowField("sent", "integer", "Letters that are sent back."),
+        RowField("passed_over", "integer", "Letters that --filter leaves out; they stay."),
+        RowField(
             "given_up",
             "integer",
             "Letters that were sent back --max-attempts times before; they stay.",
         ),
-        Field("unaddressed", "integer", "Letters that name no topic, without --to; they stay."),
-        Field(
+        RowField("unaddressed", "integer", "Letters that name no topic, without --to; they stay."),
+        RowField(
             "cut",
             "integer",
             "Letters that hold only the beginning of their record, which was too large for their "

@@ -11,11 +11,11 @@ import click
 from kcli.command import Manual, command
 from kcli.options import dry_run, is_given, option, refuse, together
 from kcli.rows.listing import Format, formatted, rows
-from kcli.rows.shapes import Field, Shape
+from kcli.rows.shapes import RowField, RowShape
 from kcli.spark.jobs import shared
-from kcli.spark.jobs.landed import FORMATS
+from kcli.spark.jobs.land_reading import FORMATS
 from kcli.spark.jobs.places import END, START, Place, place
-from kcli.spark.jobs.replaying import Replay, parts, replayed
+from kcli.spark.jobs.replay_frames import Replay, parts, replayed
 from kcli.spark.options import EARLIEST, LATEST, batch_options
 from kcli.statuses import DONE
 
@@ -27,18 +27,18 @@ UNBUFFERED = {"spark.buffer.size": "1024"}
 _RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(?:/(s|m|h))?")
 _PER_S = {None: 1, "s": 1, "m": 60, "h": 3600}
 
-SHAPE = Shape(
+SHAPE = RowShape(
     "k.spark-submit.replay",
     1,
     "What would be sent of one partition.",
     (
-        Field("topic", "string", "The topic that the records were in."),
-        Field("partition", "integer", "Their partition there."),
-        Field("records", "integer", "How many there are."),
-        Field("first_offset", "integer", "The lowest offset of them."),
-        Field("last_offset", "integer", "The highest."),
-        Field("first_timestamp_ms", "integer", "The earliest time of them, in ms since 1970."),
-        Field("last_timestamp_ms", "integer", "The latest."),
+        RowField("topic", "string", "The topic that the records were in."),
+        RowField("partition", "integer", "Their partition there."),
+        RowField("records", "integer", "How many there are."),
+        RowField("first_offset", "integer", "The lowest offset of them."),
+        RowField("last_offset", "integer", "The highest."),
+        RowField("first_timestamp_ms", "integer", "The earliest time of them, in ms since 1970."),
+        RowField("last_timestamp_ms", "integer", "The latest."),
     ),
 )
 

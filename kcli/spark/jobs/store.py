@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoreEntry:
     path: str
     is_directory: bool
     size: int
@@ -39,7 +39,7 @@ class Store(Protocol):
     def root(self) -> str:
         """Its own path, without scheme and host."""
 
-    def entries(self, directory: str) -> list[Entry]:
+    def entries(self, directory: str) -> list[StoreEntry]:
         """None of them where there is no such directory."""
 
     def read(self, path: str) -> str: ...
@@ -71,7 +71,7 @@ def opened(spark: SparkSession, path: str) -> Store:
     return HadoopStore(spark, path)
 
 
-def data_files(store: Store, directory: str = "") -> Iterator[Entry]:
+def data_files(store: Store, directory: str = "") -> Iterator[StoreEntry]:
     """All but what is hidden, as readers see it, and what is another table's."""
     entries = store.entries(directory)
     if directory and any(found.name in TABLES for found in entries):
@@ -93,7 +93,7 @@ class LocalStore:
     def root(self) -> str:
         return str(self._root)
 
-    def entries(self, directory: str) -> list[Entry]:
+    def entries(self, directory: str) -> list[StoreEntry]:
         try:
             with os.scandir(self._root / directory) as found:
                 names = list(found)
@@ -105,10 +105,10 @@ class LocalStore:
                 entries.append(self._entry(directory, one))
         return entries
 
-    def _entry(self, directory: str, found: os.DirEntry[str]) -> Entry:
+    def _entry(self, directory: str, found: os.DirEntry[str]) -> StoreEntry:
         stat = found.stat()
         path = f"{directory}/{found.name}" if directory else found.name
-        return Entry(path, found.is_dir(), stat.st_size, stat.st_mtime_ns // 1_000_000)
+        return StoreEntry(path, found.is_dir(), stat.st_size, stat.st_mtime_ns // 1_000_000)
 
     def read(self, path: str) -> str:
         return (self._root / path).read_text(encoding="utf-8")
@@ -175,17 +175,17 @@ class HadoopStore:
     def root(self) -> str:
         return str(self._base.toUri().getPath())
 
-    def entries(self, directory: str) -> list[Entry]:
+    def entries(self, directory: str) -> list[StoreEntry]:
         where = self._path(directory)
         if not self._fs.exists(where):
             return []
         return [self._entry(directory, status) for status in self._fs.listStatus(where)]
 
     @staticmethod
-    def _entry(directory: str, status: Any) -> Entry:
+    def _entry(directory: str, status: Any) -> StoreEntry:
         name = status.getPath().getName()
         path = f"{directory}/{name}" if directory else name
-        return Entry(path, status.isDirectory(), status.getLen(), status.getModificationTime())
+        return StoreEntry(path, status.isDirectory(), status.getLen(), status.getModificationTime())
 
     def read(self, path: str) -> str:
         stream = self._fs.open(self._path(path))

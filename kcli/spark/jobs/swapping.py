@@ -18,8 +18,8 @@ import re
 from collections.abc import Iterator
 
 from kcli.spark.jobs import sink_log
-from kcli.spark.jobs.compacting import Journal
-from kcli.spark.jobs.store import Entry, Store, data_files
+from kcli.spark.jobs.compact_plan import Journal
+from kcli.spark.jobs.store import Store, StoreEntry, data_files
 
 DIRECTORY = "_k_compact"
 SUFFIX = ".json"
@@ -32,7 +32,7 @@ class Clash(Exception):
     """The directory is not as it must be for this; the text says how."""
 
 
-def candidates(store: Store, name: re.Pattern[str]) -> list[Entry]:
+def candidates(store: Store, name: re.Pattern[str]) -> list[StoreEntry]:
     """The files of such names that may become fewer: all, or where there is a log those of its
     newest list.  A checkpoint's, or whatever else lies about, are none."""
     names = _log(store)
@@ -127,7 +127,7 @@ def _entry(store: Store, path: str, like: object) -> dict[str, object]:
     return sink_log.entry(like, f"{store.root}/{path}", found.size, found.modified_ms)
 
 
-def _entries(store: Store, path: str) -> list[Entry]:
+def _entries(store: Store, path: str) -> list[StoreEntry]:
     """The one at this path, if any."""
     return [entry for entry in store.entries(path.rpartition("/")[0]) if entry.path == path]
 
@@ -143,7 +143,7 @@ def _parsed(store: Store, name: str) -> list[sink_log.Listed]:
         raise Clash(f"{store.root}/{sink_log.DIRECTORY}/{name} cannot be read: {error}") from error
 
 
-def _under(store: Store, directory: str) -> Iterator[Entry]:
+def _under(store: Store, directory: str) -> Iterator[StoreEntry]:
     for found in store.entries(directory):
         if found.is_directory:
             yield from _under(store, found.path)

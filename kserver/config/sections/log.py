@@ -12,7 +12,7 @@ from kserver.config.setting import (
     LONG_MAX,
     MINUTE_MS,
     PER_BROKER,
-    Check,
+    SettingCheck,
     Synonym,
     at_least,
     one_of,
@@ -20,7 +20,7 @@ from kserver.config.setting import (
     setting,
 )
 
-RETENTION = Check(
+RETENTION = SettingCheck(
     "-1 or [1,...]",
     lambda age: None if age == -1 or age >= 1 else "Value must be -1, for never, or at least 1",
 )

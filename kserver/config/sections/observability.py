@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import re
 
-from kserver.config.setting import CLUSTER, LONG, STRING, Check, at_least, one_of, section, setting
+from kserver.config.setting import (
+    CLUSTER,
+    LONG,
+    STRING,
+    SettingCheck,
+    at_least,
+    one_of,
+    section,
+    setting,
+)
 from kserver.metrics.names import JMX, NAMINGS
 
 _LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
@@ -32,7 +41,7 @@ class ObservabilitySettings:
     http_listener: str | None = setting(
         "http.listener",
         None,
-        Check("host:port", _no_address),
+        SettingCheck("host:port", _no_address),
         type=STRING,
         doc=(
             "where /metrics, /healthz and /readyz are answered over HTTP, as in 127.0.0.1:9404; "
@@ -69,7 +78,7 @@ class ObservabilitySettings:
     log_level: tuple[str, ...] = setting(
         "log.level",
         ("INFO",),
-        Check("LEVEL or logger=LEVEL", _no_levels),
+        SettingCheck("LEVEL or logger=LEVEL", _no_levels),
         doc=(
             "from which level on lines are logged: of all loggers, or of one and those below it, "
             "as in INFO,kserver.network=DEBUG.  Changed while the broker runs as the settings of "

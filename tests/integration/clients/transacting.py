@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import random
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 from tests.integration.clients.catalogue import HERE, built
 from tests.integration.clients.teller import Teller
@@ -78,7 +78,7 @@ class Transactors:
     def __init__(self, programs: Path, seed: int) -> None:
         self.each: list[Transactor] = []
         self._programs = programs
-        self._chance = random.Random(seed)
+        self._random = Random(seed)
         self._told = threading.Condition()
 
     def __enter__(self) -> Transactors:
@@ -97,8 +97,8 @@ class Transactors:
     def kill_some(self, times: int) -> None:
         """One after the other, by chance, each as soon as there is some progress again."""
         for _ in range(times):
-            self.wait_until(self._progress(self._chance.randint(1, 10)))
-            self._chance.choice(self.each).restart()
+            self.wait_until(self._progress(self._random.randint(1, 10)))
+            self._random.choice(self.each).restart()
 
     def _progress(self, transactions: int) -> Callable[[], bool]:
         wanted = sum(t.committed for t in self.each) + transactions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
+from random import Random
 
 import pytest
 
@@ -110,7 +110,7 @@ def test_the_newer_of_two_producers_wins(broker, topic):
 def test_what_was_read_and_what_was_made_of_it_are_committed_together(broker, topic):
     """A loop that ends at random places and begins again where it had committed."""
     out = brokers.create_topic(broker.address, f"{topic}-out", partitions=3)
-    group, chance = f"g-{topic}", random.Random(topic)
+    group, random = f"g-{topic}", Random(topic)
     partitions = [TopicPartition(topic, n) for n in range(3)]
     values = [b"%d" % n for n in range(90)]
 
@@ -133,15 +133,15 @@ def test_what_was_read_and_what_was_made_of_it_are_committed_together(broker, to
             for partition, offset in (await committed(admin)).items():
                 await consumer.seek(partition, offset)
             ends = await consumer.end_offsets(partitions)
-            for _ in range(chance.randrange(1, 6)):
+            for _ in range(random.randrange(1, 6)):
                 if all([await consumer.position(p) >= end for p, end in ends.items()]):
                     return True
                 await producer.begin_transaction()
-                for record in await consumer.poll(1000, max_records=chance.randrange(1, 20)):
+                for record in await consumer.poll(1000, max_records=random.randrange(1, 20)):
                     await producer.send(out, b"made of " + record.value)
                 positions = {p: await consumer.position(p) for p in partitions}
                 await producer.send_offsets_to_transaction(positions, group)
-                match chance.randrange(4):
+                match random.randrange(4):
                     case 0:
                         await producer.abort_transaction()
                         return False

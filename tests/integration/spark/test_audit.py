@@ -11,8 +11,8 @@ from kcli.client import Blocking, Producer
 from kcli.client.admin import Admin, ConfigChange, ConfigOp, ResourceType
 from kcli.options import Refused
 from kcli.spark.jobs.audit import SHAPE
-from kcli.spark.jobs.auditing import RECORD, Audit, audited
-from kcli.spark.jobs.landed import landed
+from kcli.spark.jobs.audit_queries import RECORD, Audit, audited
+from kcli.spark.jobs.land_reading import landed
 from kcli.spark.jobs.places import Place
 from kcli.spark.jobs.reckoning import HOUR_MS
 from tests.support.brokers import append, create_topic, stored

@@ -9,7 +9,7 @@ import pytest
 from kcli.client import Blocking, Consumer, Producer
 from kcli.spark.fetching import read_ranges
 from kcli.spark.options import ReadOptions, batch_options
-from kcli.spark.planning import DataLost, OffsetRange
+from kcli.spark.planning import DataLost, KafkaOffsetRange
 from kserver.model import TopicPartition
 from kserver.wire.compression import Compression
 from tests.support.brokers import append, create_topic
@@ -162,14 +162,14 @@ def test_options_are_refused_by_name(spark, broker, topic):
     assert "option startingoffset is not known; did you mean startingOffsets?" in told
 
 
-def ranges(broker, topic: str, **options: object) -> tuple[ReadOptions, list[OffsetRange]]:
+def ranges(broker, topic: str, **options: object) -> tuple[ReadOptions, list[KafkaOffsetRange]]:
     """What the tasks of a batch would read, as it is planned now."""
     texts = {name: str(value) for name, value in options.items()}
     read = batch_options({"kafka.bootstrap.servers": broker.address, "subscribe": topic} | texts)
     return read, planned(read)
 
 
-def read_offsets(read: ReadOptions, wanted: list[OffsetRange]) -> list[int]:
+def read_offsets(read: ReadOptions, wanted: list[KafkaOffsetRange]) -> list[int]:
     return [n for _, b in read_ranges(read, wanted, ["offset"]) for n in b[0].to_pylist()]
 
 
@@ -198,4 +198,6 @@ def test_many_answers_make_one_range(broker, topic):
         fill(broker, topic, 25, start=25 * n)
     read, parts = ranges(broker, topic, **{"kafka.max.partition.fetch.bytes": 2000})
     assert read_offsets(read, parts) == list(range(1000))
-    assert read_offsets(read, [OffsetRange(parts[0].partition, 110, 620)]) == [*range(110, 620)]
+    assert read_offsets(read, [KafkaOffsetRange(parts[0].partition, 110, 620)]) == [
+        *range(110, 620)
+    ]

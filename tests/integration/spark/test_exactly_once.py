@@ -13,15 +13,15 @@ import pytest
 
 from kcli.client.blocking import Blocking
 from kcli.client.errors import TransactionFailed
-from kcli.client.handover import Heir
+from kcli.client.handover import TransactionSuccessor
 from kcli.spark.fetching import read_ranges
 from kcli.spark.markers import Unrepeatable, in_order
 from kcli.spark.options import batch_options
-from kcli.spark.outlet import WriteFailed
+from kcli.spark.row_producer import WriteFailed
 from kcli.spark.sink import write
 from kcli.spark.transactional_sink import (
     Handed,
-    Task,
+    WriteTask,
     abort,
     commit,
     commit_part,
@@ -54,7 +54,9 @@ def run(options: WriteOptions, query: str, batch: int, tasks: int = TASKS) -> li
     """All tasks of a batch, up to what they hand over."""
     return [
         Handed(
-            write_in_transaction(iter(rows(n, batch)), options, ("value",), Task(n, query, batch))
+            write_in_transaction(
+                iter(rows(n, batch)), options, ("value",), WriteTask(n, query, batch)
+            )
         )
         for n in range(tasks)
     ]
@@ -115,7 +117,7 @@ def test_a_driver_that_dies_between_transactions_writes_the_rest_when_it_is_back
 def kill_after(messages: list[Handed], ended: int, options: WriteOptions) -> None:
     """The driver ends so many of these transactions and no more."""
     first, rest = in_order([message.part for message in messages])
-    with Blocking(Heir, options.client) as heir:
+    with Blocking(TransactionSuccessor, options.client) as heir:
         for part in (first + rest)[:ended]:
             heir.run(lambda heir, part=part: commit_part(heir, part, options))
 
@@ -132,7 +134,7 @@ def test_a_task_that_is_run_again_counts_once(broker, topic, query):
 def test_to_end_a_transaction_once_more_changes_nothing(broker, topic, query):
     options = options_of(broker, topic)
     first, second, third = (message.part.handed for message in run(options, query, 0))
-    with Blocking(Heir, options.client) as heir:
+    with Blocking(TransactionSuccessor, options.client) as heir:
         heir.abort(first)
         heir.commit(second)
         heir.commit(second)
@@ -178,7 +180,7 @@ def test_other_tasks_or_other_rows_are_refused(broker, topic, query):
     fewer = run(options, query, 0, tasks=2)
     with pytest.raises(Unrepeatable, match="run anew by 2 tasks, and was written in part by 3"):
         commit(fewer, options)
-    other = Task(1, query, 0)
+    other = WriteTask(1, query, 0)
     with pytest.raises(Unrepeatable, match="task 1 has other rows: of 5 rows and 25 bytes now"):
         write_in_transaction(iter(rows(1, 0, 5)), options, ("value",), other)
     commit(run(options, query, 0), options)

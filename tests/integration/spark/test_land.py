@@ -14,7 +14,7 @@ from kcli.options import Refused
 from kcli.spark import jobs
 from kcli.spark.jobs import leftovers
 from kcli.spark.jobs.land import landed
-from kcli.spark.jobs.landing import time_sql
+from kcli.spark.jobs.land_paths import time_sql
 from kcli.spark.jobs.store import LocalStore
 from kcli.spark.jobs.telling import told
 from tests.support import frames

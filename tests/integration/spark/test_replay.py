@@ -13,8 +13,8 @@ from kcli.client import Blocking, Producer
 from kcli.options import Refused
 from kcli.spark.jobs.pace_server import paced, pacing_server
 from kcli.spark.jobs.places import Place
-from kcli.spark.jobs.redriving import Outcome, Redrive, redriven
-from kcli.spark.jobs.replaying import Part, Replay, parts, replayed
+from kcli.spark.jobs.redrive_frames import Redrive, RedriveOutcome, redriven
+from kcli.spark.jobs.replay_frames import Replay, ReplayedPartition, parts, replayed
 from kserver.model import TopicPartition
 from tests.support.brokers import append, create_topic, stored
 from tests.support.frames import T0, of, offsets
@@ -66,7 +66,7 @@ def test_what_has_landed_is_sent_as_it_was(spark, broker, topic, tmp_path):
     # Of some of it, of texts, and where there is no place for it.
     start, end = Place(time_ms=T0 + 5), Place(offsets={TopicPartition(topic, 1): 20})
     some = replay(broker, to, from_path=path, start=start, end=end, topics=(topic,))
-    assert parts(spark, some) == [Part(topic, 1, 15, 5, 19, T0 + 5, T0 + 19)]
+    assert parts(spark, some) == [ReplayedPartition(topic, 1, 15, 5, 19, T0 + 5, T0 + 19)]
     assert parts(spark, replay(broker, to, from_path=path, topics=("other",))) == []
     with pytest.raises(Refused, match=r"has values as binary, not string: .* --value raw or str"):
         replayed(spark, replay(broker, to, from_path=path, texts=True))
@@ -85,8 +85,8 @@ def test_a_range_of_a_topic_is_sent_into_itself_at_a_rate_that_its_tasks_share(
     start = Place(offsets={TopicPartition(topic, 0): 10, TopicPartition(topic, 1): -2})
     asked = replay(broker, topic, from_topic=topic, start=start, end=Place(time_ms=T0 + 25))
     assert parts(spark, asked) == [
-        Part(topic, 0, 15, 10, 24, T0 + 10, T0 + 24),
-        Part(topic, 1, 25, 0, 24, T0, T0 + 24),
+        ReplayedPartition(topic, 0, 15, 10, 24, T0 + 10, T0 + 24),
+        ReplayedPartition(topic, 1, 25, 0, 24, T0, T0 + 24),
     ]
     words = ["--from", f"topic:{topic}", "--to", topic, "--bootstrap-server", broker.address]
     words += ["--start", offsets(topic, p0=10, p1=-2), "--end", str(T0 + 25), "--rate", "300/m"]
@@ -161,11 +161,11 @@ def test_dead_letters_are_sent_back_once_whatever_is_asked_for_and_whatever_was_
     asked = Redrive({"kafka.bootstrap.servers": broker.address}, dlq, max_attempts=2)
     large = replace(asked, filter="reason LIKE '%large' AND header['trace'] IS NULL")
     expected = [
-        Outcome(None, None, 0, 0, 0, 1, 0),
-        Outcome(orders, "no json", 1, 0, 1, 0, 0),
-        Outcome(orders, "too large", 1, 0, 0, 0, 1),
-        Outcome(pays, "no json", 1, 0, 0, 0, 0),
-        Outcome(pays, "too large", 1, 0, 0, 0, 0),
+        RedriveOutcome(None, None, 0, 0, 0, 1, 0),
+        RedriveOutcome(orders, "no json", 1, 0, 1, 0, 0),
+        RedriveOutcome(orders, "too large", 1, 0, 0, 0, 1),
+        RedriveOutcome(pays, "no json", 1, 0, 0, 0, 0),
+        RedriveOutcome(pays, "too large", 1, 0, 0, 0, 0),
     ]
     assert redriven(spark, asked, sends=False) == (expected, 0)
     assert redriven(spark, large)[1] == 2

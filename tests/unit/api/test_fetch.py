@@ -11,7 +11,7 @@ from kserver.errors import ErrorCode, ProtocolError
 from kserver.log.transaction_index import AbortedTransaction
 from kserver.metadata import NO_ID
 from kserver.replica.fetch import Diverging, Read
-from kserver.replica.fetch_session import Fetching, FetchSession, Wanted
+from kserver.replica.fetch_session import Fetching, FetchPartition, FetchSession
 from kserver.wire.codec import RequestHeader, read_request_header, read_response, write_request
 from kserver.wire.versions import request
 from kserver.world.disk import FileRange
@@ -36,7 +36,7 @@ def reads(draw):
     data = draw(st.none() | st.binary(min_size=1, max_size=100))
     name = draw(st.sampled_from(["a", "bb", "c.c"]))
     return Read(
-        Wanted(name, uuid.uuid5(NO_ID, name), draw(st.integers(0, 9)), -1, 0, -1, -1, 100),
+        FetchPartition(name, uuid.uuid5(NO_ID, name), draw(st.integers(0, 9)), -1, 0, -1, -1, 100),
         draw(st.sampled_from([ErrorCode.none, ErrorCode.offset_out_of_range])),
         draw(offsets),
         draw(offsets),
@@ -105,7 +105,7 @@ def test_a_session_error_is_the_whole_answers(version):
 
 
 def test_a_session_is_told_only_what_changed():
-    wanted = [Wanted("t", None, n, -1, 0, -1, -1, 100) for n in range(3)]
+    wanted = [FetchPartition("t", None, n, -1, 0, -1, -1, 100) for n in range(3)]
     session = FetchSession(7, 0, 0)
     session.update(wanted, ())
     idle = [Read(w, high_watermark=10, last_stable_offset=10, log_start_offset=0) for w in wanted]
@@ -206,7 +206,7 @@ def test_what_kio_writes_is_read(given_request):
         topic_id = uuid.uuid5(NO_ID, name) if by_id else None
         for index, current, offset, last, start, limit in partitions:
             expected.append(
-                Wanted(
+                FetchPartition(
                     known.get(topic_id) if by_id else name,
                     topic_id,
                     index,

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcli.client.lane import RecordMetadata
+from kcli.client.partition_queue import RecordMetadata
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import TopicPartition
-from tests.support.lanes import Bench, values
+from tests.support.partition_queues import Bench, values
 
 
 def test_records_gather_in_a_batch_until_it_is_full():
@@ -17,7 +17,7 @@ def test_records_gather_in_a_batch_until_it_is_full():
     for n in range(20):
         assert bench.offer(b"%02d" % n)
     assert len(bench.opened) > 1
-    assert bench.full == [bench.lane()] * (len(bench.opened) - 1)
+    assert bench.full == [bench.queue()] * (len(bench.opened) - 1)
     assert [v for batch in bench.opened for v in values(batch)] == [b"%02d" % n for n in range(20)]
     assert all(batch.size <= 200 for batch in bench.opened)
 
@@ -56,7 +56,7 @@ def test_what_does_not_fit_into_memory_is_not_taken_until_some_is_finished():
         taken += 1
     assert 0 < bench.accumulator.used_bytes <= 250
     batch = bench.take()
-    bench.lane().answered(batch, appended=True)
+    bench.queue().answered(batch, appended=True)
     bench.accumulator.finish(batch)
     assert bench.offer(b"x" * 20)
 
@@ -74,17 +74,17 @@ def test_records_with_a_key_keep_together_and_those_with_a_partition_go_there():
     by_key = {}
     for batch in bench.opened:
         for _, key, _, _ in batch.records:
-            by_key.setdefault(key, set()).add(batch.lane.partition.partition)
+            by_key.setdefault(key, set()).add(batch.queue.partition.partition)
     assert all(len(partitions) == 1 for partitions in by_key.values())
     bench.offer(b"there", b"key-1", partition=5)
-    assert b"there" in values(bench.lane(5).open)
+    assert b"there" in values(bench.queue(5).open)
 
 
 def test_with_ignored_keys_they_are_spread_like_the_others():
     bench = Bench(partitions=8, batch_size=100, ignore_keys=True)
     for _ in range(100):
         bench.offer(b"v", b"same key")
-    assert len({batch.lane.partition for batch in bench.opened}) > 3
+    assert len({batch.queue.partition for batch in bench.opened}) > 3
 
 
 def test_records_without_a_key_stay_for_a_batch_and_then_move_on():
@@ -92,16 +92,16 @@ def test_records_without_a_key_stay_for_a_batch_and_then_move_on():
     for _ in range(400):
         bench.offer()
     assert all(len(batch.records) > 5 for batch in bench.opened[:-1])
-    assert len({batch.lane.partition for batch in bench.opened}) == 8
+    assert len({batch.queue.partition for batch in bench.opened}) == 8
 
 
 def test_records_without_a_key_avoid_partitions_without_a_leader():
     bench = Bench(partitions=8, batch_size=200)
-    for lane in bench.accumulator.lanes("t")[:4]:
-        lane.leader = None
+    for queue in bench.accumulator.queues("t")[:4]:
+        queue.leader = None
     for _ in range(400):
         bench.offer()
-    led = [batch for batch in bench.opened if batch.lane.leader is not None]
+    led = [batch for batch in bench.opened if batch.queue.leader is not None]
     assert len(led) > 0.9 * len(bench.opened)
 
 
@@ -114,7 +114,7 @@ def test_records_without_a_key_avoid_a_partition_that_is_stuck():
     for _ in range(200):
         bench.offer()
     later = bench.opened[before:]
-    assert sum(batch.lane is bench.lane(1) for batch in later) > 0.9 * len(later)
+    assert sum(batch.queue is bench.queue(1) for batch in later) > 0.9 * len(later)
 
 
 def test_topics_that_were_not_used_for_long_are_told_apart():
@@ -140,7 +140,7 @@ def test_many_values_are_taken_as_they_would_be_one_by_one(values, partitions, m
     assert many.accumulator.offer_all("t", values) == taken
     assert [b.records for b in many.opened] == [b.records for b in one.opened]
     assert [b.size for b in many.opened] == [b.size for b in one.opened]
-    assert many.full == [many.lane(lane.partition.partition) for lane in one.full]
+    assert many.full == [many.queue(queue.partition.partition) for queue in one.full]
 
 
 def test_the_time_is_read_once_a_turn_and_anew_for_each_batch():
@@ -184,10 +184,10 @@ def test_each_record_hears_of_its_own_outcome():
 def test_an_open_batch_is_taken_only_when_it_is_due():
     bench = Bench()
     bench.offer()
-    lane = bench.lane()
-    assert lane.sendable(0) is None
-    assert bench.accumulator.due_all() == [lane]
-    assert lane.sendable(0) is bench.opened[0]
+    queue = bench.queue()
+    assert queue.sendable(0) is None
+    assert bench.accumulator.due_all() == [queue]
+    assert queue.sendable(0) is bench.opened[0]
 
 
 def test_the_halves_of_a_batch_have_its_records_its_place_and_its_sequences():
@@ -205,7 +205,7 @@ def test_the_halves_of_a_batch_have_its_records_its_place_and_its_sequences():
     for expected, sequence in (([b"0", b"1"], 0), ([b"2", b"3", b"4"], 2), ([b"after"], 5)):
         half = bench.take()
         assert (values(half), half.base_sequence) == (expected, sequence)
-        bench.lane().answered(half, appended=True)
+        bench.queue().answered(half, appended=True)
         bench.accumulator.finish(half)
         for tell, error, metadata in half.deliver(None, offset, -1):
             tell(error, metadata)
@@ -214,9 +214,9 @@ def test_the_halves_of_a_batch_have_its_records_its_place_and_its_sequences():
     assert bench.accumulator.used_bytes == 0
 
 
-def test_lanes_grow_with_the_topic():
+def test_queues_grow_with_the_topic():
     bench = Bench(partitions=2)
     bench.accumulator.grow("t", 4)
     bench.accumulator.grow("t", 3)
-    partitions = [lane.partition for lane in bench.accumulator.lanes("t")]
+    partitions = [queue.partition for queue in bench.accumulator.queues("t")]
     assert partitions == [TopicPartition("t", n) for n in range(4)]

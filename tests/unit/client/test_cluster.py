@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
+from random import Random
 
 import pytest
 
@@ -18,7 +18,7 @@ from tests.support.scripted_broker import METADATA, ScriptedBroker, metadata
 def cluster_of(*servers: str, **settings: str) -> Cluster:
     given = {"bootstrap.servers": ",".join(servers)}
     given |= {key.replace("_", "."): value for key, value in settings.items()}
-    return Cluster(AdminConfig.of(given), chance=random.Random(1))
+    return Cluster(AdminConfig.of(given), random=Random(1))
 
 
 def run(scenario, *, brokers: int = 1):

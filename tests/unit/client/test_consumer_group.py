@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from kcli.client.consumer_metadata import SubscriptionPattern
 from kcli.client.errors import ClientError, CommitFailed
 from kcli.client.group_metadata import GroupMetadata
-from kcli.client.interest import SubscriptionPattern
 from kserver.errors import ErrorCode, KafkaError
 from tests.support import coordinating
 from tests.support.consuming import T0, T1, read

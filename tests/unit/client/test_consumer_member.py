@@ -9,13 +9,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kcli.client.consumer_member import MEANINGS, ConsumerMember, Described, State
-from kcli.client.member import Means
+from kcli.client.consumer_member import (
+    MEANINGS,
+    ConsumerMember,
+    ConsumerMemberState,
+    MemberDescription,
+)
+from kcli.client.member import MemberAction
 from kserver.errors import ErrorCode, KafkaError
 
 OK = ErrorCode.none
 T = UUID(int=1)
-ABOUT = Described(topics=("t",), instance_id="i", rebalance_timeout_ms=5)
+ABOUT = MemberDescription(topics=("t",), instance_id="i", rebalance_timeout_ms=5)
 
 
 def owned(*numbers: int):
@@ -48,7 +53,7 @@ def test_what_is_said_is_what_has_changed():
     }
     one.heard(one.heartbeat(), 1, "m", owned(0))
     assert one.heartbeat() == {"member_id": "m", "member_epoch": 1}
-    assert one.state is State.RECONCILING
+    assert one.state is ConsumerMemberState.RECONCILING
     one.reconciled(owned(0))
     assert one.has_news
     assert one.heartbeat() == {"member_id": "m", "member_epoch": 1, "owned": owned(0)}
@@ -58,23 +63,23 @@ def test_what_is_said_is_what_has_changed():
 
 def test_an_acknowledgement_is_over_when_it_is_on_its_way():
     one = member(0)
-    assert (one.state, one.has_news) == (State.STABLE, False)
+    assert (one.state, one.has_news) == (ConsumerMemberState.STABLE, False)
     one.heard(one.heartbeat(), 2, "m", owned(0, 1))
     one.reconciled(owned(0, 1))
     said = one.heartbeat()
     one.heard(one.heartbeat(), 3, "m", owned(1))
-    assert one.state is State.ACKNOWLEDGING, "the reader's turn is after it is told"
+    assert one.state is ConsumerMemberState.ACKNOWLEDGING, "the reader's turn is after it is told"
     said = one.heartbeat()
     one.sent(said)
-    assert one.state is State.RECONCILING
+    assert one.state is ConsumerMemberState.RECONCILING
 
 
 def test_a_subscription_that_changes_is_told_at_once():
     one = member(0)
-    one.subscribe(Described(topics=("t", "u")))
+    one.subscribe(MemberDescription(topics=("t", "u")))
     assert one.has_news
     assert one.heartbeat()["topics"] == ("t", "u")
-    one.subscribe(Described(regex="u.*"))
+    one.subscribe(MemberDescription(regex="u.*"))
     assert (one.heartbeat()["topics"], one.heartbeat()["regex"]) == ((), "u.*")
 
 
@@ -82,9 +87,9 @@ def test_a_subscription_that_changes_is_told_at_once():
 def test_what_each_answer_means(code, means):
     one = member(0)
     assert one.answered(code, one.heartbeat(), None) is means
-    lost = means is Means.UNKNOWN
-    assert (one.state is State.LOST, one.epoch) == (lost, 0 if lost else 1)
-    assert one.answered(ErrorCode.unknown_member_id, {"member_epoch": 7}, None) is Means.PAST
+    lost = means is MemberAction.UNKNOWN
+    assert (one.state is ConsumerMemberState.LOST, one.epoch) == (lost, 0 if lost else 1)
+    assert one.answered(ErrorCode.unknown_member_id, {"member_epoch": 7}, None) is MemberAction.PAST
 
 
 def test_what_cannot_be_mended_is_raised_with_the_coordinators_words():
@@ -94,7 +99,7 @@ def test_what_cannot_be_mended_is_raised_with_the_coordinators_words():
 
 def test_a_static_member_leaves_for_a_while():
     assert member().leave() == {"member_id": "m", "member_epoch": -2, "instance_id": "i"}
-    assert ConsumerMember("m", Described()).leave()["member_epoch"] == -1
+    assert ConsumerMember("m", MemberDescription()).leave()["member_epoch"] == -1
 
 
 class Life(RuleBasedStateMachine):
@@ -104,7 +109,7 @@ class Life(RuleBasedStateMachine):
         self.said = self.member.heartbeat()
         self.epoch = 0
 
-    @precondition(lambda self: self.member.state is not State.LOST)
+    @precondition(lambda self: self.member.state is not ConsumerMemberState.LOST)
     @rule()
     def beat(self):
         self.said = self.member.heartbeat()
@@ -114,20 +119,20 @@ class Life(RuleBasedStateMachine):
     def answer(self, code, wanted):
         asked_as = self.said["member_epoch"]
         means = self.member.answered(code, self.said, None)
-        assert (means is Means.PAST) or asked_as == self.said["member_epoch"]
-        if means is Means.DONE and self.member.state is not State.LOST:
+        assert (means is MemberAction.PAST) or asked_as == self.said["member_epoch"]
+        if means is MemberAction.DONE and self.member.state is not ConsumerMemberState.LOST:
             self.epoch += 1
             found = None if wanted is None else owned(*wanted)
             self.member.heard(self.said, self.epoch, "m", found)
             self.said = self.member.heartbeat()
 
-    @precondition(lambda self: self.member.state is State.RECONCILING)
+    @precondition(lambda self: self.member.state is ConsumerMemberState.RECONCILING)
     @rule(unknown=st.sets(st.integers(0, 3)))
     def reconcile(self, unknown):
         """As far as the names of topics are known."""
         self.member.reconciled(self.member.target - owned(*unknown))
 
-    @precondition(lambda self: self.member.state is State.LOST)
+    @precondition(lambda self: self.member.state is ConsumerMemberState.LOST)
     @rule()
     def tell(self):
         self.member.lost_is_told()

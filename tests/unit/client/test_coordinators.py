@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import random
+from random import Random
 
 import pytest
 
@@ -24,7 +24,7 @@ def run(scenario, *, brokers: int = 2):
             broker.on(METADATA, metadata(*started))
             await broker.start()
         config = AdminConfig.of({"bootstrap.servers": "broker-0:9092"})
-        cluster = Cluster(config, chance=random.Random(1))
+        cluster = Cluster(config, random=Random(1))
         try:
             return await scenario(cluster, *started)
         finally:

@@ -5,24 +5,24 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcli.client.fetch_session import FetchSession, Wanted
+from kcli.client.fetch_session import FetchPosition, FetchSessionHandler
 from kserver.model import TopicPartition
 
 A, B, C = (TopicPartition("t", n) for n in range(3))
 
 
-def wanted(offset: int = 0, id: int = 1) -> Wanted:
-    return Wanted(UUID(int=id), offset, 0, 1000)
+def wanted(offset: int = 0, id: int = 1) -> FetchPosition:
+    return FetchPosition(UUID(int=id), offset, 0, 1000)
 
 
 def test_the_first_request_names_everything():
-    request = FetchSession().build({A: wanted(), B: wanted()})
+    request = FetchSessionHandler().build({A: wanted(), B: wanted()})
     assert (request.session_id, request.epoch) == (0, 0)
     assert set(request.partitions) == {A, B}
 
 
 def test_the_next_names_what_is_new_or_asked_differently_and_what_to_forget():
-    session = FetchSession()
+    session = FetchSessionHandler()
     session.build({A: wanted(), B: wanted(5)})
     session.answered(77)
     request = session.build({B: wanted(6), C: wanted()})
@@ -32,14 +32,14 @@ def test_the_next_names_what_is_new_or_asked_differently_and_what_to_forget():
 
 
 def test_what_did_not_change_is_not_named():
-    session = FetchSession()
+    session = FetchSessionHandler()
     session.build({A: wanted()})
     session.answered(77)
     assert session.build({A: wanted()}).partitions == {}
 
 
 def test_a_broker_without_sessions_is_asked_in_full_each_time():
-    session = FetchSession()
+    session = FetchSessionHandler()
     for _ in range(3):
         request = session.build({A: wanted()})
         session.answered(0)
@@ -47,7 +47,7 @@ def test_a_broker_without_sessions_is_asked_in_full_each_time():
 
 
 def test_after_a_failure_the_session_is_replaced_or_forgotten():
-    session = FetchSession()
+    session = FetchSessionHandler()
     session.build({A: wanted()})
     session.answered(77)
     session.failed()
@@ -57,7 +57,7 @@ def test_after_a_failure_the_session_is_replaced_or_forgotten():
 
 
 def test_a_topic_made_anew_is_forgotten_under_its_old_id():
-    session = FetchSession()
+    session = FetchSessionHandler()
     session.build({A: wanted()})
     session.answered(77)
     request = session.build({A: wanted(id=2)})
@@ -66,7 +66,7 @@ def test_a_topic_made_anew_is_forgotten_under_its_old_id():
 
 
 def test_epochs_wrap_to_one():
-    session = FetchSession()
+    session = FetchSessionHandler()
     session.build({})
     session.answered(77)
     session._epoch = 0x7FFFFFFF
@@ -83,8 +83,8 @@ wants = st.dictionaries(
 @given(st.lists(st.tuples(wants, st.sampled_from(["ok", "ok", "lost", "restart"])), max_size=12))
 def test_the_broker_always_knows_what_is_wanted(steps):
     """Its side of KIP-227: a session per id, checked epochs, kept as the requests change it."""
-    session = FetchSession()
-    known: dict[tuple[TopicPartition, UUID], Wanted] = {}
+    session = FetchSessionHandler()
+    known: dict[tuple[TopicPartition, UUID], FetchPosition] = {}
     id = epoch = 0
     for want, fate in steps:
         if fate == "restart":

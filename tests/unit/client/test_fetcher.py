@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import random
+from random import Random
 
 import pytest
 
@@ -267,7 +267,7 @@ def test_a_leader_that_moved_is_followed_without_gap_or_repetition():
             await server.broker.start()
         settings = {"bootstrap.servers": "broker-0:9092", "auto.offset.reset": "earliest"}
         found = []
-        async with Consumer(ConsumerConfig.of(settings), chance=random.Random(1)) as consumer:
+        async with Consumer(ConsumerConfig.of(settings), random=Random(1)) as consumer:
             consumer.assign([T0, T1])
             for step in range(6):
                 for log in logs.values():

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import random
+from random import Random
 from uuid import UUID
 
 import pytest
@@ -53,7 +53,7 @@ def run(scenario, *, brokers: int = 1):
             broker.on(FIND_COORDINATOR, coordinator)
             await broker.start()
         given = {"bootstrap.servers": "broker-0:9092", "default.api.timeout.ms": "5000"}
-        async with Admin(AdminConfig.of(given), chance=random.Random(1)) as admin:
+        async with Admin(AdminConfig.of(given), random=Random(1)) as admin:
             return await scenario(admin.groups, *started)
 
     return simulate(main, 1)

@@ -9,7 +9,7 @@ import pytest
 
 from kcli.client.errors import IllegalTransactionState, TransactionFailed
 from kcli.client.group_descriptions import CommittedOffset
-from kcli.client.handover import Heir
+from kcli.client.handover import TransactionSuccessor
 from kserver.errors import ErrorCode
 from kserver.model import TopicPartition
 from tests.support.transacting import run
@@ -35,7 +35,7 @@ def test_what_is_handed_over_is_delivered_and_left_open_and_ended_by_the_heir(im
         await producer.close()
         before = coordinator.calls()
         assert before[-1] == "produce"
-        async with Heir(CLIENT) as heir:
+        async with TransactionSuccessor(CLIENT) as heir:
             await heir.commit(handed, {T0: CommittedOffset(5)}, "g")
         offsets = ["commit offsets"] if implicit else ["offsets", "commit offsets"]
         assert coordinator.calls() == [*before, *offsets, "commit"]
@@ -50,7 +50,7 @@ def test_one_without_anything_in_it_is_not_ended(implicit):
         await producer.init_transactions()
         await producer.begin_transaction()
         handed = await producer.hand_over_transaction()
-        async with Heir(CLIENT) as heir:
+        async with TransactionSuccessor(CLIENT) as heir:
             await heir.commit(handed)
             await heir.abort(handed)
         assert coordinator.calls() == ["init"]
@@ -82,7 +82,7 @@ def test_who_waits_is_told_of_a_fault_that_ends_it(implicit):
         handed = await producer.hand_over_transaction()
         clock = asyncio.get_running_loop().time
         began_s = clock()
-        async with Heir(CLIENT) as heir:
+        async with TransactionSuccessor(CLIENT) as heir:
             with pytest.raises(struct.error):
                 await heir.commit(handed, {T0: CommittedOffset("no offset")}, "g")
         assert clock() - began_s < 1

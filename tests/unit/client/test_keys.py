@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import random
 import re
 import socket
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -37,7 +37,7 @@ class Seen(ProducerInterceptor):
 def cluster_of(*servers: str, **settings: object) -> Cluster:
     given = {"bootstrap.servers": ",".join(servers)}
     given |= {key.replace("_", "."): str(value) for key, value in settings.items()}
-    return Cluster(AdminConfig.of(given), chance=random.Random(1))
+    return Cluster(AdminConfig.of(given), random=Random(1))
 
 
 # Connections
@@ -244,7 +244,7 @@ def test_metadata_max_idle_ms_forgets_a_topic_until_it_is_used_again():
     run(scenario, metadata_max_age_ms="1000", metadata_max_idle_ms="5000")
 
 
-WORDS = random.Random(1)
+WORDS = Random(1)
 TEXT = " ".join(f"{WORDS.choice('abcdefgh')}{WORDS.randrange(500)}" for _ in range(3000)).encode()
 
 
@@ -447,7 +447,7 @@ ELSEWHERE = {
         "test_consumer.test_read_committed_is_asked_for_and_its_end_is_the_stable_one"
     ),
     "key.deserializer": "test_deserializing.test_bytes_become_values_and_null_stays_null",
-    "key.serializer": "test_intake.test_values_and_keys_become_bytes_and_null_stays_null",
+    "key.serializer": "test_record_appender.test_values_and_keys_become_bytes_and_null_stays_null",
     "linger.ms": "test_producer.test_what_is_sent_within_the_linger_goes_together",
     "max.block.ms": (
         "test_producer.test_when_memory_stays_full_sending_is_given_up_after_max_block"
@@ -460,22 +460,24 @@ ELSEWHERE = {
     "partition.assignment.strategy": (
         "test_membership.test_group_id_and_what_the_member_is_like_are_told"
     ),
-    "partitioner.class": "test_intake.test_round_robin_takes_one_partition_after_the_other",
-    "partitioner.ignore.keys": "test_intake.test_keys_can_be_ignored",
+    "partitioner.class": (
+        "test_record_appender.test_round_robin_takes_one_partition_after_the_other"
+    ),
+    "partitioner.ignore.keys": "test_record_appender.test_keys_can_be_ignored",
     "retries": "test_sender.test_retries_have_a_limit_if_one_is_set",
     "session.timeout.ms": ("test_membership.test_group_id_and_what_the_member_is_like_are_told"),
     "transaction.timeout.ms": (
-        "test_transactor.test_a_transaction_takes_transaction_timeout_ms_along"
+        "test_transaction_manager.test_a_transaction_takes_transaction_timeout_ms_along"
     ),
     "transaction.two.phase.commit.enable": (
         "test_config.test_transactions_need_idempotence_and_have_one_phase"
     ),
     "transactional.id": (
-        "test_transactor.test_by_the_older_protocol_partitions_and_offsets_are_announced"
+        "test_transaction_manager.test_by_the_older_protocol_partitions_and_offsets_are_announced"
     ),
     "value.deserializer": "test_deserializing.test_settings_name_them",
     "value.serializer": (
-        "test_intake.test_a_serializer_that_is_given_goes_before_the_one_that_is_named"
+        "test_record_appender.test_a_serializer_that_is_given_goes_before_the_one_that_is_named"
     ),
 }
 

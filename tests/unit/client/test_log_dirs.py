@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kcli.client.descriptions import LogDirectory, ReplicaInLogDirectory
+from kcli.client.descriptions import LogDirDescription, ReplicaInLogDirectory
 from kcli.client.log_dirs import ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS
 from kcli.client.offsets import DELETE_RECORDS
 from kserver.errors import ErrorCode
@@ -76,7 +76,7 @@ def test_each_broker_tells_of_its_log_directories():
         replica = ReplicaInLogDirectory(TopicPartition("t", 3), 7, 2, True)
         for of, room in ((0, (100, 10)), (1, (None, None))):
             good, failed = found[of]
-            assert good == LogDirectory("/a", None, [replica], *room)
+            assert good == LogDirDescription("/a", None, [replica], *room)
             assert (failed.path, failed.replicas) == ("/b", [])
             assert failed.error.code is ErrorCode.kafka_storage_error
 

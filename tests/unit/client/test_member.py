@@ -8,25 +8,25 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kcli.client.member import (
-    BEFORE,
     HEARTBEAT,
     JOIN_GROUP,
     MEANINGS,
     OFFSET_COMMIT,
     SYNC_GROUP,
-    Identity,
-    Means,
-    Member,
-    State,
+    VALID_PREVIOUS_STATES,
+    ClassicMemberCore,
+    ClassicMemberState,
+    Generation,
+    MemberAction,
 )
 from kserver.errors import ErrorCode, KafkaError
 
 OK = ErrorCode.none
-FIRST = Identity(1, "m")
+FIRST = Generation(1, "m")
 
 
-def stable(instance_id: str | None = None) -> Member:
-    member = Member(instance_id)
+def stable(instance_id: str | None = None) -> ClassicMemberCore:
+    member = ClassicMemberCore(instance_id)
     member.prepare()
     member.joined(*FIRST)
     member.synced()
@@ -34,20 +34,26 @@ def stable(instance_id: str | None = None) -> Member:
 
 
 def test_a_member_joins_and_is_told_of_the_next_rebalance():
-    member = Member()
+    member = ClassicMemberCore()
     assert member.rejoin == ""
     member.prepare()
-    assert member.answered(JOIN_GROUP, ErrorCode.member_id_required, Identity()) is Means.NEW_ID
+    assert (
+        member.answered(JOIN_GROUP, ErrorCode.member_id_required, Generation())
+        is MemberAction.NEW_ID
+    )
     member.given_id("m")
-    assert member.identity == Identity(-1, "m")
-    assert member.answered(JOIN_GROUP, OK, member.identity) is Means.DONE
+    assert member.identity == Generation(-1, "m")
+    assert member.answered(JOIN_GROUP, OK, member.identity) is MemberAction.DONE
     member.joined(1, "m")
     assert member.beats
-    assert member.answered(SYNC_GROUP, OK, FIRST) is Means.DONE
+    assert member.answered(SYNC_GROUP, OK, FIRST) is MemberAction.DONE
     member.synced()
-    assert (member.state, member.rejoin) == (State.STABLE, None)
-    assert member.answered(HEARTBEAT, ErrorCode.rebalance_in_progress, FIRST) is Means.REJOIN
-    assert (member.state, member.rejoin) == (State.STABLE, "group is already rebalancing")
+    assert (member.state, member.rejoin) == (ClassicMemberState.STABLE, None)
+    assert member.answered(HEARTBEAT, ErrorCode.rebalance_in_progress, FIRST) is MemberAction.REJOIN
+    assert (member.state, member.rejoin) == (
+        ClassicMemberState.STABLE,
+        "group is already rebalancing",
+    )
     assert not member.is_lost
 
 
@@ -58,12 +64,12 @@ APIS = (JOIN_GROUP, SYNC_GROUP, HEARTBEAT, OFFSET_COMMIT)
 @pytest.mark.parametrize(
     ("code", "means", "identity"),
     [
-        (ErrorCode.coordinator_load_in_progress, Means.AGAIN, FIRST),
-        (ErrorCode.coordinator_not_available, Means.MOVED, FIRST),
-        (ErrorCode.not_coordinator, Means.MOVED, FIRST),
-        (ErrorCode.unknown_member_id, Means.UNKNOWN, Identity()),
-        (ErrorCode.illegal_generation, Means.STALE, Identity(-1, "m")),
-        (ErrorCode.rebalance_in_progress, Means.REJOIN, FIRST),
+        (ErrorCode.coordinator_load_in_progress, MemberAction.AGAIN, FIRST),
+        (ErrorCode.coordinator_not_available, MemberAction.MOVED, FIRST),
+        (ErrorCode.not_coordinator, MemberAction.MOVED, FIRST),
+        (ErrorCode.unknown_member_id, MemberAction.UNKNOWN, Generation()),
+        (ErrorCode.illegal_generation, MemberAction.STALE, Generation(-1, "m")),
+        (ErrorCode.rebalance_in_progress, MemberAction.REJOIN, FIRST),
     ],
 )
 def test_what_each_answer_means(api, code, means, identity):
@@ -71,7 +77,9 @@ def test_what_each_answer_means(api, code, means, identity):
     assert member.answered(api, code, FIRST) is means
     assert member.identity == identity
     assert member.is_lost is (identity != FIRST)
-    assert (member.rejoin is not None) is (means in {Means.UNKNOWN, Means.STALE, Means.REJOIN})
+    assert (member.rejoin is not None) is (
+        means in {MemberAction.UNKNOWN, MemberAction.STALE, MemberAction.REJOIN}
+    )
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -106,13 +114,13 @@ def test_what_is_said_of_an_older_generation_is_dropped(code):
     member.prepare()
     member.joined(2, "m")
     member.synced()
-    assert member.answered(HEARTBEAT, code, FIRST) is Means.PAST
+    assert member.answered(HEARTBEAT, code, FIRST) is MemberAction.PAST
     assert member.identity == (2, "m")
-    assert (member.state, member.rejoin, member.is_lost) == (State.STABLE, None, False)
+    assert (member.state, member.rejoin, member.is_lost) == (ClassicMemberState.STABLE, None, False)
 
 
 def test_a_heartbeat_while_the_leader_shares_out_asks_for_no_further_rebalance():
-    member = Member()
+    member = ClassicMemberCore()
     member.prepare()
     member.joined(1, "m")
     member.answered(HEARTBEAT, ErrorCode.rebalance_in_progress, FIRST)
@@ -121,10 +129,10 @@ def test_a_heartbeat_while_the_leader_shares_out_asks_for_no_further_rebalance()
 
 
 def test_a_state_follows_only_where_the_table_says():
-    for state in (State.COMPLETING, State.STABLE):
-        assert State.UNJOINED not in BEFORE[state]
+    for state in (ClassicMemberState.COMPLETING, ClassicMemberState.STABLE):
+        assert ClassicMemberState.UNJOINED not in VALID_PREVIOUS_STATES[state]
     with pytest.raises(AssertionError):
-        Member().synced()
+        ClassicMemberCore().synced()
 
 
 class Life(RuleBasedStateMachine):
@@ -132,9 +140,9 @@ class Life(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.member = Member()
+        self.member = ClassicMemberCore()
         self.generation = 0
-        self.asked: Identity = self.member.identity
+        self.asked: Generation = self.member.identity
 
     @rule()
     def ask(self):
@@ -145,13 +153,13 @@ class Life(RuleBasedStateMachine):
     def prepare(self):
         self.member.prepare()
 
-    @precondition(lambda self: self.member.state is State.PREPARING)
+    @precondition(lambda self: self.member.state is ClassicMemberState.PREPARING)
     @rule()
     def join(self):
         self.generation += 1
         self.member.joined(self.generation, "m")
 
-    @precondition(lambda self: self.member.state is State.COMPLETING)
+    @precondition(lambda self: self.member.state is ClassicMemberState.COMPLETING)
     @rule()
     def sync(self):
         self.member.synced()
@@ -165,7 +173,7 @@ class Life(RuleBasedStateMachine):
         api, code = api_and_code
         before = self.member.identity
         means = self.member.answered(api, code, self.asked)
-        if means in (Means.UNKNOWN, Means.STALE):
+        if means in (MemberAction.UNKNOWN, MemberAction.STALE):
             assert self.asked == before
             assert self.member.is_lost or before.generation == -1
 

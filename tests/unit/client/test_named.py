@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from kcli.client.named import named
-from kcli.client.partitioner import PARTITIONERS, RoundRobin, sticky
+from kcli.client.partitioner import PARTITIONERS, RoundRobinPartitioner, sticky
 from kserver.errors import ConfigError
 
 
@@ -14,7 +14,9 @@ def test_kafkas_classes_are_known_with_their_package_and_without():
     package = "org.apache.kafka.clients.producer."
     for name in ("UniformStickyPartitioner", f"{package}UniformStickyPartitioner"):
         assert named("partitioner.class", name, PARTITIONERS) is sticky
-    assert isinstance(named("partitioner.class", "RoundRobinPartitioner", PARTITIONERS), RoundRobin)
+    assert isinstance(
+        named("partitioner.class", "RoundRobinPartitioner", PARTITIONERS), RoundRobinPartitioner
+    )
 
 
 @pytest.mark.parametrize("name", ["json.loads", "json:loads"])

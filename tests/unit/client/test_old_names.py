@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
-from kcli.client.old_names import CONSUMER_NAMES, PRODUCER_NAMES, Gone, Now
+from kcli.client.old_names import CONSUMER_NAMES, PRODUCER_NAMES, CurrentName, Gone
 from kserver.config.setting import settings_of
 
 TABLES = {ProducerConfig: PRODUCER_NAMES, ConsumerConfig: CONSUMER_NAMES}
@@ -14,7 +14,7 @@ def test_what_old_names_stand_for_exists_and_the_names_themselves_do_not(config)
     known = settings_of(config)
     for old, meaning in TABLES[config].items():
         assert old not in known
-        if isinstance(meaning, Now):
+        if isinstance(meaning, CurrentName):
             for key in meaning.keys:
                 for value in meaning.values.values():
                     assert known[key].refusal(value) is None

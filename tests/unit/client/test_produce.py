@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kcli.client.produce import (
     BY_TOPIC_ID,
-    Part,
+    PartitionProduceData,
     Produced,
     _read_any,
     read_answer,
@@ -43,7 +43,7 @@ parts_of_topics = st.dictionaries(
 def test_the_bytes_are_those_of_kios_writer(version, topics, acks, timeout_ms, transactional_id):
     by_id = version >= BY_TOPIC_ID
     parts = [
-        Part(IDS[name] if by_id else name, partition, batch[:9], batch[9:])
+        PartitionProduceData(IDS[name] if by_id else name, partition, batch[:9], batch[9:])
         for name, partitions in topics.items()
         for partition, batch in partitions.items()
     ]
@@ -76,7 +76,9 @@ def test_the_batches_go_out_uncopied():
     batch = b"x" * 1000
     assert any(
         piece is batch
-        for piece in request_body(9, [Part("a", 0, b"header", batch)], acks=1, timeout_ms=1)
+        for piece in request_body(
+            9, [PartitionProduceData("a", 0, b"header", batch)], acks=1, timeout_ms=1
+        )
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from kcli.client.errors import ClientError, TimedOut
 from kcli.client.identity import INIT_PRODUCER_ID
-from kcli.client.lane import Delivered, RecordMetadata
+from kcli.client.partition_queue import Delivered, RecordMetadata
 from kcli.client.produce import PRODUCE
 from kserver.errors import ErrorCode, KafkaError
 from kserver.wire.compression import Compression

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import random
+from random import Random
 
 from kcli.client.cluster import Cluster
 from kcli.client.config import AdminConfig
@@ -41,7 +41,7 @@ def times(logs, offsets, *, one_by_one: bool = False):
         broker.on(FETCH, fetched)
         await broker.start()
         config = AdminConfig.of({"bootstrap.servers": "broker-0:9092"})
-        cluster = Cluster(config, chance=random.Random(1))
+        cluster = Cluster(config, random=Random(1))
         found = await record_times(cluster, offsets, cluster.deadline(1000))
         await cluster.close()
         return found, len(broker.asked(FETCH))

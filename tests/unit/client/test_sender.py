@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import random
+from random import Random
 
 import pytest
 
@@ -138,7 +138,7 @@ def test_a_leader_that_moved_is_followed():
             broker.on(PRODUCE, topic.handle)
             await broker.start()
         config = ProducerConfig.of({"bootstrap.servers": "broker-0:9092"})
-        async with Producer(config, chance=random.Random(1)) as producer:
+        async with Producer(config, random=Random(1)) as producer:
             sent = await producer.send("t", b"v")
             await asyncio.sleep(0.5)
             leads["now"] = (1, 2)

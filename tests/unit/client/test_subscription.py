@@ -1,20 +1,20 @@
 from __future__ import annotations
 
-from kcli.client.chunk import Chunk
-from kcli.client.subscription import Assigned, Subscription
+from kcli.client.completed_fetch import CompletedFetch
+from kcli.client.subscription import Assigned, SubscriptionState
 from kserver.model import TopicPartition
 from kserver.wire.batch import encode_batch
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def chunk(start: int, count: int) -> Chunk:
+def completed(start: int, count: int) -> CompletedFetch:
     records = [(0, None, b"", ())] * count
-    return Chunk(A, start, encode_batch(records, base_offset=start))
+    return CompletedFetch(A, start, encode_batch(records, base_offset=start))
 
 
 def test_what_stays_assigned_keeps_its_position():
-    subscription = Subscription()
+    subscription = SubscriptionState()
     subscription.assign([A])
     subscription[A].seek(7)
     subscription.assign([B, A])
@@ -30,9 +30,9 @@ def test_fetches_run_ahead_of_the_position_up_to_a_limit():
     assert not state.is_fetchable(0, 2)
     state.seek(5)
     assert state.is_fetchable(0, 2)
-    state.arrived(chunk(5, 3))
+    state.arrived(completed(5, 3))
     assert (state.position, state.fetch_offset) == (5, 8)
-    state.arrived(chunk(8, 3))
+    state.arrived(completed(8, 3))
     assert not state.is_fetchable(0, 2)
 
 
@@ -40,11 +40,11 @@ def test_a_seek_drops_what_was_fetched_and_what_is_on_its_way():
     state = Assigned(A)
     state.seek(5)
     generation = state.generation
-    state.arrived(chunk(5, 3))
+    state.arrived(completed(5, 3))
     state.error = ValueError()
     state.seek(100, 4)
     assert (state.position, state.fetch_offset, state.epoch) == (100, 100, 4)
-    assert not state.chunks
+    assert not state.completed_fetches
     assert state.error is None
     assert state.generation > generation
 
@@ -75,10 +75,10 @@ def test_a_leader_of_a_new_epoch_has_the_position_checked_if_its_epoch_is_known(
     state.seek(5, 3)
     state.leader_changed(3)
     assert not state.unchecked
-    state.arrived(chunk(5, 3))
+    state.arrived(completed(5, 3))
     state.leader_changed(4)
     assert state.unchecked
-    assert not state.chunks, "what the old leader sent may be what the new one lacks"
+    assert not state.completed_fetches, "what the old leader sent may be what the new one lacks"
     assert (state.position, state.fetch_offset) == (5, 5)
     assert not state.is_fetchable(0, 2)
 
@@ -92,7 +92,7 @@ def test_a_position_of_unknown_epoch_needs_no_check():
 
 
 def test_a_partition_that_comes_back_is_not_taken_for_what_it_was():
-    subscription = Subscription()
+    subscription = SubscriptionState()
     subscription.assign([A])
     subscription[A].seek(5)
     before = subscription[A].generation

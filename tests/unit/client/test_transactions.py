@@ -15,14 +15,14 @@ from kcli.client.errors import (
 from kcli.client.transactions import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
-    BEFORE,
     END_TXN,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
     MEANINGS,
     TXN_OFFSET_COMMIT,
-    Means,
-    State,
+    VALID_PREVIOUS_STATES,
+    TransactionAction,
+    TransactionManagerState,
     Transactions,
     decisive,
     meaning,
@@ -30,24 +30,24 @@ from kcli.client.transactions import (
 from kserver.errors import ErrorCode, KafkaError
 
 ENTERED = (
-    State.INITIALIZING,
-    State.IN_TRANSACTION,
-    State.COMMITTING_TRANSACTION,
-    State.ABORTING_TRANSACTION,
+    TransactionManagerState.INITIALIZING,
+    TransactionManagerState.IN_TRANSACTION,
+    TransactionManagerState.COMMITTING_TRANSACTION,
+    TransactionManagerState.ABORTING_TRANSACTION,
 )
 """The states that a caller's step leads to."""
 
 
-def in_state(state: State, **rest) -> Transactions:
-    failed = state in (State.ABORTABLE_ERROR, State.FATAL_ERROR)
+def in_state(state: TransactionManagerState, **rest) -> Transactions:
+    failed = state in (TransactionManagerState.ABORTABLE_ERROR, TransactionManagerState.FATAL_ERROR)
     return Transactions("x", state, KafkaError(ErrorCode.none) if failed else None, **rest)
 
 
 @pytest.mark.parametrize("target", ENTERED)
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", TransactionManagerState)
 def test_a_step_is_taken_where_the_table_allows_it_and_changes_nothing_elsewhere(state, target):
     core = in_state(state)
-    if state in BEFORE[target]:
+    if state in VALID_PREVIOUS_STATES[target]:
         core.enter(target, "call")
         assert (core.state, core.error) == (target, None)
     else:
@@ -85,40 +85,45 @@ def test_there_is_an_error_in_the_error_states_and_in_no_other(steps, can_bump):
                     assert core.state is before
             case "refused":
                 api, code = what
-                if (means := meaning(api, code)) > Means.MOVED:
+                if (means := meaning(api, code)) > TransactionAction.MOVED:
                     core.refused(KafkaError(code), means)
             case "batch":
                 core.batch_failed(KafkaError(what))
             case "completed":
-                if before in BEFORE[State.READY]:
+                if before in VALID_PREVIOUS_STATES[TransactionManagerState.READY]:
                     core.completed()
             case "learn":
                 core.learn(*what)
         assert (core.error is not None) == (
-            core.state in (State.ABORTABLE_ERROR, State.FATAL_ERROR)
+            core.state
+            in (TransactionManagerState.ABORTABLE_ERROR, TransactionManagerState.FATAL_ERROR)
         )
-        assert core.state is before or before in BEFORE[core.state]
-        if before is State.FATAL_ERROR:
+        assert core.state is before or before in VALID_PREVIOUS_STATES[core.state]
+        if before is TransactionManagerState.FATAL_ERROR:
             assert core.state is before
 
 
 @pytest.mark.parametrize(
     ("api", "code", "means"),
     [
-        (FIND_COORDINATOR, ErrorCode.coordinator_not_available, Means.AGAIN),
-        (FIND_COORDINATOR, ErrorCode.transactional_id_authorization_failed, Means.FATAL),
-        (INIT_PRODUCER_ID, ErrorCode.concurrent_transactions, Means.AGAIN),
-        (INIT_PRODUCER_ID, ErrorCode.invalid_transaction_timeout, Means.FATAL),
-        (ADD_PARTITIONS_TO_TXN, ErrorCode.not_coordinator, Means.MOVED),
-        (ADD_PARTITIONS_TO_TXN, ErrorCode.unknown_topic_or_partition, Means.AGAIN),
-        (ADD_PARTITIONS_TO_TXN, ErrorCode.invalid_topic_exception, Means.ABORT),
-        (ADD_PARTITIONS_TO_TXN, ErrorCode.invalid_producer_id_mapping, Means.FATAL),
-        (ADD_OFFSETS_TO_TXN, ErrorCode.invalid_producer_epoch, Means.FENCED),
-        (ADD_OFFSETS_TO_TXN, ErrorCode.unknown_producer_id, Means.BUMP),
-        (END_TXN, ErrorCode.coordinator_load_in_progress, Means.AGAIN),
-        (END_TXN, ErrorCode.invalid_txn_state, Means.FATAL),
-        (TXN_OFFSET_COMMIT, ErrorCode.request_timed_out, Means.MOVED),
-        (TXN_OFFSET_COMMIT, ErrorCode.illegal_generation, Means.NOT_A_MEMBER),
+        (FIND_COORDINATOR, ErrorCode.coordinator_not_available, TransactionAction.AGAIN),
+        (
+            FIND_COORDINATOR,
+            ErrorCode.transactional_id_authorization_failed,
+            TransactionAction.FATAL,
+        ),
+        (INIT_PRODUCER_ID, ErrorCode.concurrent_transactions, TransactionAction.AGAIN),
+        (INIT_PRODUCER_ID, ErrorCode.invalid_transaction_timeout, TransactionAction.FATAL),
+        (ADD_PARTITIONS_TO_TXN, ErrorCode.not_coordinator, TransactionAction.MOVED),
+        (ADD_PARTITIONS_TO_TXN, ErrorCode.unknown_topic_or_partition, TransactionAction.AGAIN),
+        (ADD_PARTITIONS_TO_TXN, ErrorCode.invalid_topic_exception, TransactionAction.ABORT),
+        (ADD_PARTITIONS_TO_TXN, ErrorCode.invalid_producer_id_mapping, TransactionAction.FATAL),
+        (ADD_OFFSETS_TO_TXN, ErrorCode.invalid_producer_epoch, TransactionAction.FENCED),
+        (ADD_OFFSETS_TO_TXN, ErrorCode.unknown_producer_id, TransactionAction.BUMP),
+        (END_TXN, ErrorCode.coordinator_load_in_progress, TransactionAction.AGAIN),
+        (END_TXN, ErrorCode.invalid_txn_state, TransactionAction.FATAL),
+        (TXN_OFFSET_COMMIT, ErrorCode.request_timed_out, TransactionAction.MOVED),
+        (TXN_OFFSET_COMMIT, ErrorCode.illegal_generation, TransactionAction.NOT_A_MEMBER),
     ],
 )
 def test_what_codes_mean(api, code, means):
@@ -136,16 +141,16 @@ def test_of_many_codes_the_gravest_counts_and_what_was_not_attempted_least():
 
 
 def test_a_producer_that_was_replaced_is_told_so():
-    core = in_state(State.COMMITTING_TRANSACTION)
-    core.refused(KafkaError(ErrorCode.invalid_producer_epoch), Means.FENCED)
+    core = in_state(TransactionManagerState.COMMITTING_TRANSACTION)
+    core.refused(KafkaError(ErrorCode.invalid_producer_epoch), TransactionAction.FENCED)
     with pytest.raises(ProducerFenced, match="newer producer") as caught:
         core.check()
     assert not caught.value.abortable
 
 
 def test_a_member_that_was_replaced_is_told_so():
-    core = in_state(State.IN_TRANSACTION)
-    core.refused(KafkaError(ErrorCode.illegal_generation), Means.NOT_A_MEMBER)
+    core = in_state(TransactionManagerState.IN_TRANSACTION)
+    core.refused(KafkaError(ErrorCode.illegal_generation), TransactionAction.NOT_A_MEMBER)
     with pytest.raises(TransactionFailed) as caught:
         core.check()
     assert caught.value.abortable
@@ -155,25 +160,25 @@ def test_a_member_that_was_replaced_is_told_so():
 def test_a_new_epoch_is_asked_for_only_where_the_coordinator_gives_one_only_then():
     error = KafkaError(ErrorCode.unknown_producer_id)
     for can_bump, version, state in (
-        (True, 0, State.ABORTABLE_ERROR),
-        (True, 1, State.ABORTABLE_ERROR),
-        (False, 1, State.FATAL_ERROR),
-        (True, 2, State.FATAL_ERROR),
+        (True, 0, TransactionManagerState.ABORTABLE_ERROR),
+        (True, 1, TransactionManagerState.ABORTABLE_ERROR),
+        (False, 1, TransactionManagerState.FATAL_ERROR),
+        (True, 2, TransactionManagerState.FATAL_ERROR),
     ):
-        core = in_state(State.IN_TRANSACTION, can_bump=can_bump, version=version)
-        core.refused(error, Means.BUMP)
+        core = in_state(TransactionManagerState.IN_TRANSACTION, can_bump=can_bump, version=version)
+        core.refused(error, TransactionAction.BUMP)
         assert core.state is state
-        assert core.bump_needed == (state is State.ABORTABLE_ERROR)
+        assert core.bump_needed == (state is TransactionManagerState.ABORTABLE_ERROR)
 
 
 def test_an_abort_that_is_refused_cannot_be_aborted():
-    core = in_state(State.ABORTING_TRANSACTION)
-    core.refused(KafkaError(ErrorCode.transaction_abortable), Means.ABORT)
-    assert core.state is State.FATAL_ERROR
+    core = in_state(TransactionManagerState.ABORTING_TRANSACTION)
+    core.refused(KafkaError(ErrorCode.transaction_abortable), TransactionAction.ABORT)
+    assert core.state is TransactionManagerState.FATAL_ERROR
 
 
 def test_features_of_an_older_epoch_change_nothing_and_the_newer_protocol_begins_with_an_epoch():
-    core = in_state(State.READY, version=1, features_epoch=5)
+    core = in_state(TransactionManagerState.READY, version=1, features_epoch=5)
     core.learn(2, 4)
     assert core.version == 1
     core.learn(2, 6)
@@ -181,7 +186,7 @@ def test_features_of_an_older_epoch_change_nothing_and_the_newer_protocol_begins
     assert core.bump_needed
     core.learn(1, 7)
     assert not core.implicit
-    fresh = in_state(State.INITIALIZING)
+    fresh = in_state(TransactionManagerState.INITIALIZING)
     fresh.learn(2, 1)
     assert fresh.implicit
     assert not fresh.bump_needed

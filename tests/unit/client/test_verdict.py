@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from kcli.client.lane import Batch, Lane, Rules
+from kcli.client.partition_queue import PartitionQueue, ProducerBatch, Rules
 from kcli.client.verdict import Verdict, judge
 from kserver.errors import ErrorCode
 from kserver.model import TopicPartition
 
 
-def batch(records: int = 1, *, sequence: int = 0, attempts: int = 0) -> Batch:
-    batch = Batch(Lane(TopicPartition("t", 0), Rules()), 1, 0.0)
+def batch(records: int = 1, *, sequence: int = 0, attempts: int = 0) -> ProducerBatch:
+    batch = ProducerBatch(PartitionQueue(TopicPartition("t", 0), Rules()), 1, 0.0)
     batch.records = [(0, None, b"", ())] * records
     batch.base_sequence = sequence
     batch.attempts = attempts

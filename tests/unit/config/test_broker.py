@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from kserver.config.broker import BrokerConfig, Given, user_data_directory
-from kserver.config.setting import Described, Source, describe, settings_of
+from kserver.config.setting import DescribedConfig, Source, describe, settings_of
 from kserver.errors import ConfigError
 from kserver.model import Endpoint
 
@@ -21,7 +21,7 @@ def refusals(*overrides: str) -> list[str]:
     return str(refused.value).splitlines()
 
 
-def described(config: BrokerConfig, name: str) -> Described:
+def described(config: BrokerConfig, name: str) -> DescribedConfig:
     return next(d for d in describe(config) if d.name == name)
 
 
@@ -39,7 +39,7 @@ def test_every_default_is_described_as_apache_describes_it() -> None:
         assert (ours[name] == line) is (name not in OURS), line
 
 
-def as_kafka_configs_prints(one: Described) -> str:
+def as_kafka_configs_prints(one: DescribedConfig) -> str:
     synonyms = ", ".join(f"{s.source.name}:{s.name}={s.value}" for s in one.synonyms)
     value = "null" if one.value is None else one.value
     sensitive = str(one.setting.sensitive).lower()

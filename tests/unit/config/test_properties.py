@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kserver.config.properties import Entry, decode, parse, render
+from kserver.config.properties import PropertyEntry, decode, parse, render
 from kserver.errors import ConfigError
 
 
@@ -40,9 +40,9 @@ def test_comments_and_blank_lines_say_nothing(text: str) -> None:
 
 def test_an_entry_knows_the_line_it_starts_on() -> None:
     assert parse("# c\n\na=1 \\\n  2\r\nb=3\rc=4") == [
-        Entry("a", "1 2", 3),
-        Entry("b", "3", 5),
-        Entry("c", "4", 6),
+        PropertyEntry("a", "1 2", 3),
+        PropertyEntry("b", "3", 5),
+        PropertyEntry("c", "4", 6),
     ]
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from kserver.config.broker import BrokerConfig, Given
-from kserver.config.setting import LONG_MAX, Described, Source, describe, settings_of
+from kserver.config.setting import LONG_MAX, DescribedConfig, Source, describe, settings_of
 from kserver.config.topic import TopicConfig
 from kserver.errors import ConfigError
 
@@ -13,7 +13,7 @@ def broker(**given: str) -> BrokerConfig:
     return BrokerConfig.of(Given(k.replace("_", "."), v, "here") for k, v in given.items())
 
 
-def described(config: TopicConfig, name: str) -> Described:
+def described(config: TopicConfig, name: str) -> DescribedConfig:
     return next(d for d in describe(config) if d.name == name)
 
 
@@ -30,7 +30,7 @@ def test_every_default_is_described_as_apache_describes_it() -> None:
         assert ours[line.split("=")[0]] == line
 
 
-def as_kafka_configs_prints(one: Described) -> str:
+def as_kafka_configs_prints(one: DescribedConfig) -> str:
     synonyms = ", ".join(f"{s.source.name}:{s.name}={s.value}" for s in one.synonyms)
     value = "null" if one.value is None else one.value
     sensitive = str(one.setting.sensitive).lower()

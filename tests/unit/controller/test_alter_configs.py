@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kserver import znodes
 from kserver.controller.configs import Change, Op, OpType, ResourceType
 from kserver.controller.controller import KEPT_NOTES
-from kserver.controller.topics import NewTopic
+from kserver.controller.topics import CreatableTopic
 from kserver.errors import StorageError
 from kserver.model import NO_BROKER
 from tests.support.clock import SimClock
@@ -38,7 +38,7 @@ async def stored(broker, *entity):
 @scenario
 async def test_what_is_set_is_in_zookeeper_in_the_image_and_told(ensemble):
     async with Broker(ensemble) as broker:
-        await broker.create(NewTopic("t", config={"segment.ms": "9"}))
+        await broker.create(CreatableTopic("t", config={"segment.ms": "9"}))
         done = await alter(
             broker,
             setting(TOPIC, "t", "retention.ms", "5"),
@@ -70,7 +70,7 @@ async def test_what_is_set_is_in_zookeeper_in_the_image_and_told(ensemble):
 @scenario
 async def test_a_restart_finds_what_was_set(ensemble):
     async with Broker(ensemble) as broker:
-        await broker.create(NewTopic("t"))
+        await broker.create(CreatableTopic("t"))
         await alter(
             broker,
             setting(TOPIC, "t", "retention.ms", "5"),
@@ -87,7 +87,7 @@ async def test_a_restart_finds_what_was_set(ensemble):
 @scenario
 async def test_nothing_is_written_of_what_is_refused_validated_or_as_it_was(ensemble):
     async with Broker(ensemble) as broker:
-        await broker.create(NewTopic("t", config={"retention.ms": "5"}))
+        await broker.create(CreatableTopic("t", config={"retention.ms": "5"}))
         told, image = len(broker.told), broker.metadata.current
         assert await alter(
             broker,

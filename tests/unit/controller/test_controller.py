@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kserver import znodes
 from kserver.config.broker import BrokerConfig
 from kserver.controller.controller import MAX_WAITING_OPERATIONS, Controller
-from kserver.controller.topics import NewPartitions, NewTopic
+from kserver.controller.topics import CreatablePartitions, CreatableTopic
 from kserver.errors import ConfigError, ErrorCode, KafkaError, StorageError
 from kserver.metadata import BrokerInfo, ClusterMetadata, MetadataCache, TopicInfo
 from kserver.model import Endpoint
@@ -95,7 +95,7 @@ def paths(ensemble, under):
 @scenario
 async def test_a_new_topic_is_in_zookeeper_and_in_the_image(ensemble):
     async with Broker(ensemble) as broker:
-        (topic,) = await broker.create(NewTopic("foo", 2, config={"retention.ms": "5"}))
+        (topic,) = await broker.create(CreatableTopic("foo", 2, config={"retention.ms": "5"}))
         assert broker.topics == {"foo": topic}
         assert broker.metadata.current.topic_by_id(topic.id) is topic
         assert broker.told == [broker.metadata.current]
@@ -115,9 +115,11 @@ async def test_a_new_topic_is_in_zookeeper_and_in_the_image(ensemble):
 @scenario
 async def test_each_item_is_answered_on_its_own(ensemble):
     async with Broker(ensemble) as broker:
-        results = await broker.create(NewTopic("a"), NewTopic("b c"), NewTopic("d", 1, 3))
+        results = await broker.create(
+            CreatableTopic("a"), CreatableTopic("b c"), CreatableTopic("d", 1, 3)
+        )
         assert codes(results) == ["ok", "invalid_topic_exception", "invalid_replication_factor"]
-        assert await broker.grow(NewPartitions("a", 2), NewPartitions("x", 2)) == [
+        assert await broker.grow(CreatablePartitions("a", 2), CreatablePartitions("x", 2)) == [
             None,
             KafkaErrorLike("unknown_topic_or_partition"),
         ]
@@ -141,19 +143,21 @@ class KafkaErrorLike:
 async def test_validation_changes_nothing(ensemble):
     async with Broker(ensemble) as broker:
         before = dict(ensemble.tree.nodes)
-        (topic,) = await broker.create(NewTopic("foo", 3), validate_only=True)
+        (topic,) = await broker.create(CreatableTopic("foo", 3), validate_only=True)
         assert isinstance(topic, TopicInfo)
         assert len(topic.partitions) == 3
         assert (ensemble.tree.nodes, broker.topics, broker.told) == (before, {}, [])
-        await broker.create(NewTopic("foo"))
-        assert await broker.grow(NewPartitions("foo", 3), validate_only=True) == [None]
+        await broker.create(CreatableTopic("foo"))
+        assert await broker.grow(CreatablePartitions("foo", 3), validate_only=True) == [None]
         assert len(broker.topics["foo"].partitions) == 1
 
 
 @scenario
 async def test_of_two_who_make_the_same_topic_at_once_one_does(ensemble):
     async with Broker(ensemble) as broker:
-        results = await asyncio.gather(*(broker.create(NewTopic("foo", n)) for n in (1, 2, 3)))
+        results = await asyncio.gather(
+            *(broker.create(CreatableTopic("foo", n)) for n in (1, 2, 3))
+        )
         assert codes([one for (one,) in results]) == ["ok"] + ["topic_already_exists"] * 2
         assert len(broker.topics["foo"].partitions) == 1
 
@@ -162,7 +166,7 @@ async def test_of_two_who_make_the_same_topic_at_once_one_does(ensemble):
 async def test_a_topic_that_somebody_else_made_is_not_made_over(ensemble):
     async with Broker(ensemble) as broker:
         await broker.zookeeper.create("/brokers/topics/foo", b"theirs")
-        assert codes(await broker.create(NewTopic("foo"))) == ["topic_already_exists"]
+        assert codes(await broker.create(CreatableTopic("foo"))) == ["topic_already_exists"]
         assert (await broker.zookeeper.get("/brokers/topics/foo"))[0] == b"theirs"
 
 
@@ -170,7 +174,7 @@ async def test_a_topic_that_somebody_else_made_is_not_made_over(ensemble):
 async def test_a_config_left_behind_by_an_earlier_topic_is_replaced(ensemble):
     async with Broker(ensemble) as broker:
         await broker.zookeeper.create("/config/topics/foo", b'{"config":{"retention.ms":"1"}}')
-        assert codes(await broker.create(NewTopic("foo"))) == ["ok"]
+        assert codes(await broker.create(CreatableTopic("foo"))) == ["ok"]
         assert (await broker.zookeeper.get("/config/topics/foo"))[0] == (
             b'{"version":1,"config":{}}'
         )
@@ -179,8 +183,8 @@ async def test_a_config_left_behind_by_an_earlier_topic_is_replaced(ensemble):
 @scenario
 async def test_a_topic_grows_and_leads_its_new_partitions(ensemble):
     async with Broker(ensemble) as broker:
-        await broker.create(NewTopic("foo", 2))
-        assert await broker.grow(NewPartitions("foo", 4)) == [None]
+        await broker.create(CreatableTopic("foo", 2))
+        assert await broker.grow(CreatablePartitions("foo", 4)) == [None]
         topic = broker.topics["foo"]
         assert [p.leader for p in topic.partitions] == [1] * 4
         data, _ = await broker.zookeeper.get("/brokers/topics/foo")
@@ -192,18 +196,18 @@ async def test_a_topic_grows_and_leads_its_new_partitions(ensemble):
 async def test_a_deleted_topic_leaves_nothing_and_can_be_made_again(ensemble):
     async with Broker(ensemble) as broker:
         before = set(ensemble.tree.nodes)
-        (first,) = await broker.create(NewTopic("foo", 3))
+        (first,) = await broker.create(CreatableTopic("foo", 3))
         assert await broker.delete("foo") == [None]
         assert set(ensemble.tree.nodes) == before
         assert broker.told[-1].topics == {}
-        (second,) = await broker.create(NewTopic("foo"))
+        (second,) = await broker.create(CreatableTopic("foo"))
         assert second.id != first.id
 
 
 @scenario
 async def test_deletion_can_be_switched_off(ensemble):
     async with Broker(ensemble, delete_topic_enable=False) as broker:
-        await broker.create(NewTopic("foo"))
+        await broker.create(CreatableTopic("foo"))
         (error,) = await broker.delete("foo")
         assert error.code is ErrorCode.topic_deletion_disabled
         assert error.message == "Topic deletion is disabled."
@@ -212,7 +216,9 @@ async def test_deletion_can_be_switched_off(ensemble):
 @scenario
 async def test_a_restart_finds_everything_and_leads_it_in_a_new_epoch(ensemble):
     async with Broker(ensemble) as broker:
-        await broker.create(NewTopic("a", 2, config={"retention.ms": "5"}), NewTopic("b"))
+        await broker.create(
+            CreatableTopic("a", 2, config={"retention.ms": "5"}), CreatableTopic("b")
+        )
         before = broker.metadata.current
     async with Broker(ensemble) as broker:
         now = broker.metadata.current
@@ -260,7 +266,7 @@ async def test_a_topic_without_an_id_gets_one(ensemble):
 async def test_a_start_finishes_deletions(ensemble):
     async with Broker(ensemble) as broker:
         before = set(ensemble.tree.nodes)
-        await broker.create(NewTopic("foo", 3))
+        await broker.create(CreatableTopic("foo", 3))
         for path in ("/brokers/topics/foo/partitions/1/state", "/brokers/topics/foo/partitions/1"):
             await broker.zookeeper.delete(path)
         await broker.zookeeper.create("/admin/delete_topics/foo")
@@ -274,7 +280,7 @@ async def test_a_start_finishes_deletions(ensemble):
 async def test_a_topic_too_big_for_one_write_is_made_and_deleted(ensemble):
     async with Broker(ensemble) as broker:
         before = set(ensemble.tree.nodes)
-        assert codes(await broker.create(NewTopic("big", 1200))) == ["ok"]
+        assert codes(await broker.create(CreatableTopic("big", 1200))) == ["ok"]
         assert len(broker.topics["big"].partitions) == 1200
         assert len(paths(ensemble, "/brokers/topics/big")) == 2401
         assert await broker.delete("big") == [None]
@@ -284,10 +290,10 @@ async def test_a_topic_too_big_for_one_write_is_made_and_deleted(ensemble):
 @scenario
 async def test_too_many_partitions_in_one_request_are_refused(ensemble):
     async with Broker(ensemble) as broker:
-        results = await broker.create(NewTopic("a", 9_999), NewTopic("b", 2))
+        results = await broker.create(CreatableTopic("a", 9_999), CreatableTopic("b", 2))
         assert codes(results) == ["policy_violation"] * 2
-        await broker.create(NewTopic("a", 1))
-        assert codes(await broker.grow(NewPartitions("a", 10_002))) == ["policy_violation"]
+        await broker.create(CreatableTopic("a", 1))
+        assert codes(await broker.grow(CreatablePartitions("a", 10_002))) == ["policy_violation"]
         assert broker.topics.keys() == {"a"}
 
 
@@ -303,7 +309,7 @@ async def test_an_unreadable_znode_is_named(ensemble):
 @scenario
 async def test_a_restart_waits_for_the_session_that_a_crash_left(ensemble):
     async with Broker(ensemble) as broker:
-        await broker.create(NewTopic("foo"))
+        await broker.create(CreatableTopic("foo"))
         await broker.kill()
         async with Broker(ensemble) as again:
             assert set(again.topics) == {"foo"}
@@ -321,12 +327,12 @@ async def test_a_second_broker_is_told_who_the_controller_is(ensemble):
 @scenario
 async def test_a_lost_session_is_claimed_again_before_anything_else_is_served(ensemble):
     async with Broker(ensemble) as broker:
-        await broker.create(NewTopic("foo"))
+        await broker.create(CreatableTopic("foo"))
         broker.zookeeper.expire()
-        results = await broker.create(NewTopic("bar"))
+        results = await broker.create(CreatableTopic("bar"))
         while codes(results) == ["not_controller"]:
             await asyncio.sleep(0.01)
-            results = await broker.create(NewTopic("bar"))
+            results = await broker.create(CreatableTopic("bar"))
         assert set(broker.topics) == {"foo", "bar"}
         assert broker.topics["foo"].partitions[0].leader_epoch == 1
         assert any(image.topics.keys() == {"foo"} for image in broker.told[1:])
@@ -342,7 +348,7 @@ async def test_a_controller_that_was_replaced_writes_nothing(ensemble):
         await other.start()
         await other.set("/controller_epoch", b"7")
         before = dict(ensemble.tree.nodes)
-        assert codes(await broker.create(NewTopic("foo"))) == ["not_controller"]
+        assert codes(await broker.create(CreatableTopic("foo"))) == ["not_controller"]
         assert ensemble.tree.nodes == before
         assert broker.topics == {}
 
@@ -350,7 +356,7 @@ async def test_a_controller_that_was_replaced_writes_nothing(ensemble):
 @scenario
 async def test_a_cut_connection_only_delays(ensemble):
     async with Broker(ensemble) as broker:
-        made = asyncio.create_task(broker.create(NewTopic("foo", 2)))
+        made = asyncio.create_task(broker.create(CreatableTopic("foo", 2)))
         await asyncio.sleep(0)
         broker.zookeeper.cut()
         ensemble.loop.call_later(5, broker.zookeeper.heal)
@@ -363,7 +369,7 @@ async def test_only_so_many_operations_wait(ensemble):
     async with Broker(ensemble) as broker:
         broker.zookeeper.cut()
         waiting = [
-            asyncio.create_task(broker.create(NewTopic(f"t{n}")))
+            asyncio.create_task(broker.create(CreatableTopic(f"t{n}")))
             for n in range(MAX_WAITING_OPERATIONS + 5)
         ]
         await asyncio.sleep(1)
@@ -379,11 +385,11 @@ async def test_only_so_many_operations_wait(ensemble):
 async def test_who_waits_when_the_controller_stops_is_let_go(ensemble):
     async with Broker(ensemble) as broker:
         broker.zookeeper.cut()
-        waiting = [asyncio.create_task(broker.create(NewTopic(f"t{n}"))) for n in range(3)]
+        waiting = [asyncio.create_task(broker.create(CreatableTopic(f"t{n}"))) for n in range(3)]
         await asyncio.sleep(1)
     await asyncio.wait(waiting)
     assert all(task.cancelled() for task in waiting)
-    assert codes(await broker.create(NewTopic("foo"))) == ["not_controller"]
+    assert codes(await broker.create(CreatableTopic("foo"))) == ["not_controller"]
 
 
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -422,11 +428,11 @@ def test_a_topic_of_several_writes_survives_a_crash_between_them(action):
         ensemble = SimEnsemble(loop, SimClock(loop))
         if action == "delete":
             async with Broker(ensemble) as broker:
-                await broker.create(NewTopic("a", 501))
+                await broker.create(CreatableTopic("a", 501))
         whole = len(paths(ensemble, "/brokers/topics"))
         broker = Broker(ensemble)
         await broker.__aenter__()
-        call = broker.create(NewTopic("a", 501)) if action == "create" else broker.delete("a")
+        call = broker.create(CreatableTopic("a", 501)) if action == "create" else broker.delete("a")
         running = asyncio.create_task(call)
         while len(paths(ensemble, "/brokers/topics")) == whole:
             await asyncio.sleep(0.0001)
@@ -448,8 +454,8 @@ async def live(ensemble, steps, faults, possible):
         ensemble.loop.call_later(delay_s, inflict, fault, broker.zookeeper, dead)
     for action, name, count in steps:
         calls = {
-            "create": lambda name=name, count=count: broker.create(NewTopic(name, count)),
-            "grow": lambda name=name, count=count: broker.grow(NewPartitions(name, count)),
+            "create": lambda name=name, count=count: broker.create(CreatableTopic(name, count)),
+            "grow": lambda name=name, count=count: broker.grow(CreatablePartitions(name, count)),
             "delete": lambda name=name: broker.delete(name),
         }
         step = asyncio.create_task(calls[action]())

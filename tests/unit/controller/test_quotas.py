@@ -19,7 +19,7 @@ from kserver.controller.quotas import (
     USER,
     Alteration,
     Component,
-    Plan,
+    QuotaPlan,
     bounds,
     entity_of,
     matching,
@@ -87,7 +87,7 @@ def test_what_no_entity_can_be_is_refused(named):
 
 
 def test_values_are_written_as_java_writes_their_types():
-    assert planned((USER, "a"), producer_byte_rate=1024.0, request_percentage=1e7) == Plan(
+    assert planned((USER, "a"), producer_byte_rate=1024.0, request_percentage=1e7) == QuotaPlan(
         QuotaEntity("a"), {PRODUCER_BYTE_RATE: "1024", REQUEST_PERCENTAGE: "1.0E7"}
     )
     assert planned((IP, None), connection_creation_rate=7.0).changes == {

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kserver import znodes
 from kserver.config.broker import BrokerConfig
 from kserver.controller import topics as rules
-from kserver.controller.topics import NewPartitions, NewTopic
+from kserver.controller.topics import CreatablePartitions, CreatableTopic
 from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import PartitionInfo, TopicInfo
 from kserver.model import LeaderAndIsr
@@ -41,25 +41,25 @@ def refusal(call, *arguments, **keywords):
 
 
 def test_a_topic_is_made_with_the_brokers_defaults():
-    topic = create(NewTopic("foo"))
+    topic = create(CreatableTopic("foo"))
     assert topic == TopicInfo("foo", TOPIC_ID, (PartitionInfo(0, 1, 0, (1,), (1,)),), {})
 
 
 def test_a_topic_has_as_many_partitions_and_replicas_as_asked():
-    topic = create(NewTopic("foo", 4, 2), racks=THREE_BROKERS)
+    topic = create(CreatableTopic("foo", 4, 2), racks=THREE_BROKERS)
     assert [p.partition for p in topic.partitions] == [0, 1, 2, 3]
     assert all(len(p.replicas) == 2 and p.isr == p.replicas for p in topic.partitions)
     assert all(p.leader == p.replicas[0] for p in topic.partitions)
 
 
 def test_given_assignments_may_come_in_any_order():
-    topic = create(NewTopic("foo", assignments={1: [2, 1], 0: [1, 2]}), racks=THREE_BROKERS)
+    topic = create(CreatableTopic("foo", assignments={1: [2, 1], 0: [1, 2]}), racks=THREE_BROKERS)
     assert [p.replicas for p in topic.partitions] == [(1, 2), (2, 1)]
 
 
 def test_a_config_of_none_is_the_default():
     config = {"retention.ms": "5", "segment.bytes": None}
-    assert create(NewTopic("foo", config=config)).config == {"retention.ms": "5"}
+    assert create(CreatableTopic("foo", config=config)).config == {"retention.ms": "5"}
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_config_of_none_is_the_default():
     ],
 )
 def test_names_that_make_no_directory_are_refused(name, reason):
-    assert refusal(create, NewTopic(name)) == (
+    assert refusal(create, CreatableTopic(name)) == (
         ErrorCode.invalid_topic_exception,
         f"Topic name is invalid: {reason}",
     )
@@ -95,7 +95,7 @@ def test_legal_names_are_those_of_kafkas_pattern(name):
 
 
 def test_a_topic_that_exists_is_not_made_again():
-    assert refusal(create, NewTopic("foo"), ["foo"]) == (
+    assert refusal(create, CreatableTopic("foo"), ["foo"]) == (
         ErrorCode.topic_already_exists,
         "Topic 'foo' already exists.",
     )
@@ -103,18 +103,18 @@ def test_a_topic_that_exists_is_not_made_again():
 
 @pytest.mark.parametrize(("name", "other"), [("a.b", "a_b"), ("a_b", "a.b"), ("._", "__")])
 def test_names_that_share_their_metrics_collide(name, other):
-    assert refusal(create, NewTopic(name), ["x", other]) == (
+    assert refusal(create, CreatableTopic(name), ["x", other]) == (
         ErrorCode.invalid_topic_exception,
         f"Topic '{name}' collides with existing topic: {other}",
     )
 
 
 def test_names_without_dots_do_not_collide():
-    assert create(NewTopic("a-b"), ["ab", "a_b", "a.b"]).name == "a-b"
+    assert create(CreatableTopic("a-b"), ["ab", "a_b", "a.b"]).name == "a-b"
 
 
 def test_krafts_own_topic_is_not_made():
-    assert refusal(create, NewTopic("__cluster_metadata")) == (
+    assert refusal(create, CreatableTopic("__cluster_metadata")) == (
         ErrorCode.invalid_request,
         "Creation of internal topic __cluster_metadata is prohibited.",
     )
@@ -123,7 +123,7 @@ def test_krafts_own_topic_is_not_made():
 @pytest.mark.parametrize("factor", [0, -2])
 def test_no_replicas_are_refused(factor):
     # Also before the partitions are looked at.
-    assert refusal(create, NewTopic("foo", 0, factor)) == (
+    assert refusal(create, CreatableTopic("foo", 0, factor)) == (
         ErrorCode.invalid_replication_factor,
         "Replication factor must be larger than 0, or -1 to use the default value.",
     )
@@ -131,14 +131,14 @@ def test_no_replicas_are_refused(factor):
 
 @pytest.mark.parametrize("partitions", [0, -2])
 def test_no_partitions_are_refused(partitions):
-    assert refusal(create, NewTopic("foo", partitions)) == (
+    assert refusal(create, CreatableTopic("foo", partitions)) == (
         ErrorCode.invalid_partitions,
         "Number of partitions was set to an invalid non-positive value.",
     )
 
 
 def test_more_replicas_than_brokers_are_refused():
-    assert refusal(create, NewTopic("foo", 1, 3)) == (
+    assert refusal(create, CreatableTopic("foo", 1, 3)) == (
         ErrorCode.invalid_replication_factor,
         "Unable to replicate the partition 3 time(s): The target replication factor of 3 cannot "
         "be reached because only 1 broker(s) are registered.",
@@ -156,7 +156,7 @@ def test_more_replicas_than_brokers_are_refused():
     ],
 )
 def test_wrong_configs_are_refused_before_the_counts(config, text):
-    wrong = NewTopic("foo", 1, 9, config=config)
+    wrong = CreatableTopic("foo", 1, 9, config=config)
     assert refusal(create, wrong) == (ErrorCode.invalid_config, text)
 
 
@@ -181,7 +181,7 @@ def test_wrong_configs_are_refused_before_the_counts(config, text):
     ],
 )
 def test_wrong_assignments_are_refused(assignments, text):
-    wrong = NewTopic("foo", assignments=assignments)
+    wrong = CreatableTopic("foo", assignments=assignments)
     assert refusal(create, wrong, racks=THREE_BROKERS) == (
         ErrorCode.invalid_replica_assignment,
         text,
@@ -197,7 +197,7 @@ def test_wrong_assignments_are_refused(assignments, text):
     ],
 )
 def test_counts_beside_assignments_are_refused(partitions, factor, text):
-    wrong = NewTopic("foo", partitions, factor, assignments={0: [1]})
+    wrong = CreatableTopic("foo", partitions, factor, assignments={0: [1]})
     assert refusal(create, wrong) == (
         ErrorCode.invalid_request,
         f"A manual partition assignment was specified, but {text}",
@@ -221,47 +221,47 @@ def test_too_many_partitions_refuse_the_whole_request():
 def test_requested_partitions_count_defaults_and_assignments():
     three = BrokerConfig(num_partitions=3)
     asked = [
-        NewTopic("a"),
-        NewTopic("b", 5),
-        NewTopic("c", -7),
-        NewTopic("d", assignments={0: [1]}),
+        CreatableTopic("a"),
+        CreatableTopic("b", 5),
+        CreatableTopic("c", -7),
+        CreatableTopic("d", assignments={0: [1]}),
     ]
     assert [rules.requested_partitions(new, three) for new in asked] == [3, 5, 0, 1]
 
 
 def test_a_topic_grows_by_new_partitions_only():
     topic = topic_of(2)
-    grown = rules.grow(NewPartitions("foo", 3), topic, ONE_BROKER)
+    grown = rules.grow(CreatablePartitions("foo", 3), topic, ONE_BROKER)
     assert grown.partitions == (*topic.partitions, PartitionInfo(2, 1, 0, (1,), (1,)))
     assert grown.id == TOPIC_ID
 
 
 def test_new_partitions_have_as_many_replicas_as_the_old_ones():
-    grown = rules.grow(NewPartitions("foo", 8), topic_of(2, (2, 3)), THREE_BROKERS)
+    grown = rules.grow(CreatablePartitions("foo", 8), topic_of(2, (2, 3)), THREE_BROKERS)
     assert [len(p.replicas) for p in grown.partitions] == [2] * 8
 
 
 @pytest.mark.parametrize(
     ("request_", "code", "text"),
     [
-        (NewPartitions("foo", 2), "invalid_partitions", "Topic already has 2 partition(s)."),
+        (CreatablePartitions("foo", 2), "invalid_partitions", "Topic already has 2 partition(s)."),
         (
-            NewPartitions("foo", 1),
+            CreatablePartitions("foo", 1),
             "invalid_partitions",
             "The topic foo currently has 2 partition(s); 1 would not be an increase.",
         ),
         (
-            NewPartitions("foo", 4, [[1]]),
+            CreatablePartitions("foo", 4, [[1]]),
             "invalid_replica_assignment",
             "Attempted to add 2 additional partition(s), but only 1 assignment(s) were specified.",
         ),
         (
-            NewPartitions("foo", 3, [[9]]),
+            CreatablePartitions("foo", 3, [[9]]),
             "invalid_replica_assignment",
             "The manual partition assignment includes broker 9, but no such broker is registered.",
         ),
         (
-            NewPartitions("foo", 3, [[1, 2]]),
+            CreatablePartitions("foo", 3, [[1, 2]]),
             "invalid_replica_assignment",
             "The manual partition assignment includes a partition with 2 replica(s), but this is "
             "not consistent with previous partitions, which have 1 replica(s).",
@@ -277,7 +277,7 @@ def test_unknown_topics_neither_grow_nor_go():
         ErrorCode.unknown_topic_or_partition,
         "This server does not host this topic-partition.",
     )
-    assert refusal(rules.grow, NewPartitions("foo", 3), None, ONE_BROKER) == unknown
+    assert refusal(rules.grow, CreatablePartitions("foo", 3), None, ONE_BROKER) == unknown
     assert refusal(rules.delete, None, CONFIG) == unknown
 
 
@@ -289,7 +289,7 @@ def test_nothing_is_deleted_where_deletion_is_switched_off():
 
 
 def test_the_topics_own_znode_is_written_first():
-    ops = rules.writes_to_create(create(NewTopic("foo", 2)), controller_epoch=3)
+    ops = rules.writes_to_create(create(CreatableTopic("foo", 2)), controller_epoch=3)
     assert [op.path for op in ops] == [
         "/brokers/topics/foo",
         "/config/topics/foo",

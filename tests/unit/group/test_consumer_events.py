@@ -19,7 +19,7 @@ classic = st.builds(
     st.lists(st.tuples(texts, st.binary(max_size=8)), min_size=1, max_size=3).map(tuple),
 )
 subscriptions = st.builds(
-    events.Subscription,
+    events.MemberSubscription,
     instance_id=st.none() | texts,
     rack_id=st.none() | texts,
     client_id=texts,

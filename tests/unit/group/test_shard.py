@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from kserver.errors import ErrorCode
-from kserver.group.group import COMES_AFTER, DEAD, EMPTY, State
+from kserver.group.group import DEAD, EMPTY, VALID_PREVIOUS_STATES, ClassicGroupState
 from kserver.group.requests import DeleteGroup, DeleteOffsets, Joined, Synced
 from tests.support.classic_groups import (
     GROUP,
@@ -30,10 +30,14 @@ TIMES_MS = [0, 1, 1000, 3000, SESSION_MS - 1, SESSION_MS, REBALANCE_MS, 600_000,
 
 
 def test_every_state_is_reached_and_left_but_the_last():
-    assert set(COMES_AFTER) == set(State)
-    assert {before for states in COMES_AFTER.values() for before in states} == set(State)
-    assert not any(DEAD in states for state, states in COMES_AFTER.items() if state is not DEAD)
-    assert COMES_AFTER[DEAD] >= {EMPTY}
+    assert set(VALID_PREVIOUS_STATES) == set(ClassicGroupState)
+    assert {before for states in VALID_PREVIOUS_STATES.values() for before in states} == set(
+        ClassicGroupState
+    )
+    assert not any(
+        DEAD in states for state, states in VALID_PREVIOUS_STATES.items() if state is not DEAD
+    )
+    assert VALID_PREVIOUS_STATES[DEAD] >= {EMPTY}
 
 
 class Life(RuleBasedStateMachine):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import random
+from random import Random
 
 import pytest
 
@@ -22,8 +22,8 @@ CONFIG = TopicConfig(segment_bytes=700, segment_index_bytes=8192, index_interval
 FIRST = f"{DIRECTORY}/00000000000000000000"
 
 
-def make_disk(chance: random.Random | None = None) -> SimDisk:
-    disk = SimDisk(chance or random.Random(0), StillClock())
+def make_disk(random: Random | None = None) -> SimDisk:
+    disk = SimDisk(random or Random(0), StillClock())
     disk.make_directories("/data")
     disk.sync_directory("/")
     return disk
@@ -166,23 +166,23 @@ def test_a_sync_that_fails_is_a_failure_whatever_its_reason() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_room_comes_and_goes_and_what_was_appended_is_there(seed: int) -> None:
     """Transactions too: which were aborted is known, though it may wait for room in memory."""
-    chance = random.Random(seed)
-    disk, keeper = make_disk(chance), Keeper()
+    random = Random(seed)
+    disk, keeper = make_disk(random), Keeper()
     log = open_log(disk, CONFIG, keeper=keeper)
     values: dict[int, bytes | None] = {}
     aborted: dict[int, tuple[int, int]] = {}
     begun: dict[int, int] = {}
     sequences = dict.fromkeys(range(3), 0)
     for _ in range(150):
-        disk.capacity_bytes = disk.used_bytes() + chance.choice([0, 10, 40, 100, 5000, 1 << 20])
-        producer = chance.randrange(3)
-        commit = chance.random() < 0.5
-        ends = producer in begun and chance.random() < 0.4
+        disk.capacity_bytes = disk.used_bytes() + random.choice([0, 10, 40, 100, 5000, 1 << 20])
+        producer = random.randrange(3)
+        commit = random.random() < 0.5
+        ends = producer in begun and random.random() < 0.4
         data = (
             marker(producer, 0, commit=commit)
             if ends
             else batch(
-                size=chance.randrange(60),
+                size=random.randrange(60),
                 producer_id=producer,
                 producer_epoch=0,
                 base_sequence=sequences[producer],
@@ -218,7 +218,7 @@ def test_room_comes_and_goes_and_what_was_appended_is_there(seed: int) -> None:
     async def flush(log: Log) -> None:
         await log.flush()
 
-    if chance.random() < 0.5:
+    if random.random() < 0.5:
         asyncio.run(flush(log))
         disk = disk.crash(keep=0.0)
     else:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kserver.errors import ErrorCode, KafkaError, StorageError
-from kserver.log.producer_state import ProducerState
+from kserver.log.producer_state import ProducerStateManager
 from kserver.log.transaction_index import AbortedTransaction
 from kserver.log.validator import Origin, ValidBatch, validate_replicated
 from kserver.wire.batch import CONTROL, TRANSACTIONAL, ControlType, RecordBatch, read_control_record
@@ -41,7 +41,7 @@ def marker(offset, **fields):
 
 
 def state_after(*batches):
-    state = ProducerState(DAY_MS)
+    state = ProducerStateManager(DAY_MS)
     for one in batches:
         assert state.check(one, Origin.client) is None
         state.append(one)
@@ -63,11 +63,13 @@ def refusal(check, *arguments):
 
 def test_an_unknown_producer_may_start_with_any_sequence_and_epoch():
     for sequence in (0, 1, 4711, LAST):
-        assert ProducerState(DAY_MS).check(batch(sequence, 0, epoch=3), Origin.client) is None
+        assert (
+            ProducerStateManager(DAY_MS).check(batch(sequence, 0, epoch=3), Origin.client) is None
+        )
 
 
 def test_checking_changes_nothing():
-    state = ProducerState(DAY_MS)
+    state = ProducerStateManager(DAY_MS)
     state.check(batch(0, 0), Origin.client)
     assert not state.producers
 
@@ -128,7 +130,7 @@ def test_a_new_epoch_starts_at_sequence_zero_and_forgets_the_old_batches():
 
 
 def test_a_coordinator_appends_without_sequences():
-    state = ProducerState(DAY_MS)
+    state = ProducerStateManager(DAY_MS)
     for offset in range(7):
         one = transactional(-1, offset)
         assert state.check(one, Origin.coordinator) is None
@@ -137,7 +139,7 @@ def test_a_coordinator_appends_without_sequences():
 
 
 def test_sequences_follow_offsets_where_compaction_removed_records():
-    state = ProducerState(DAY_MS)
+    state = ProducerStateManager(DAY_MS)
     state.append(batch(0, 0, count=10)._replace(record_count=2))
     assert state.check(batch(10, 10), Origin.client) is None
 
@@ -166,7 +168,7 @@ def test_the_last_stable_offset_stays_at_the_oldest_open_transaction():
 
 
 def test_a_marker_without_a_transaction_completes_nothing_but_fences():
-    state = ProducerState(DAY_MS)
+    state = ProducerStateManager(DAY_MS)
     assert end(state, 0, epoch=3) is None
     assert state.first_unstable_offset is None
     code = refusal(state.check, transactional(0, 1, epoch=2), Origin.client)
@@ -234,7 +236,7 @@ def test_a_cleared_state_knows_nothing():
 @pytest.mark.parametrize("name", ["00000000000000000536.snapshot", "00000000000000000100.snapshot"])
 def test_apaches_snapshot_is_read_and_written_byte_for_byte(name):
     snapshot = (APACHE / name).read_bytes()
-    state = ProducerState(DAY_MS)
+    state = ProducerStateManager(DAY_MS)
     state.restore(snapshot, name, now_ms=0)
     state.check_invariants()
     assert state.producers
@@ -242,7 +244,7 @@ def test_apaches_snapshot_is_read_and_written_byte_for_byte(name):
 
 
 def test_an_idempotent_producer_goes_on_after_apaches_snapshot():
-    state = ProducerState(DAY_MS)
+    state = ProducerStateManager(DAY_MS)
     state.restore((APACHE / "00000000000000000100.snapshot").read_bytes(), "", now_ms=0)
     (producer_id,) = state.producers
     last = batch(12, 0, count=88, producer=producer_id)
@@ -252,7 +254,7 @@ def test_an_idempotent_producer_goes_on_after_apaches_snapshot():
 
 def test_replaying_apaches_log_gives_apaches_snapshot_and_transaction_index():
     log = memoryview(gzip.decompress((APACHE / "00000000000000000000.log.gz").read_bytes()))
-    state = ProducerState(DAY_MS)
+    state = ProducerStateManager(DAY_MS)
     aborted = []
     for one in validate_replicated(log, next_offset=0).batches:
         if one.producer_id < 0:
@@ -289,7 +291,7 @@ def test_a_snapshot_keeps_epochs_last_batches_and_open_transactions():
     state = state_after(
         batch(0, 0, producer=1), batch(1, 1, producer=1), transactional(LAST, 2, count=3)
     )
-    restored = ProducerState(DAY_MS)
+    restored = ProducerStateManager(DAY_MS)
     restored.restore(state.snapshot(), "x.snapshot", now_ms=1000)
     restored.check_invariants()
     assert restored.first_unstable_offset == 2
@@ -304,7 +306,7 @@ def test_a_snapshot_keeps_epochs_last_batches_and_open_transactions():
 
 def test_a_producer_that_expired_meanwhile_is_not_restored():
     state = state_after(batch(0, 0, producer=1), transactional(0, 1, producer=2))
-    restored = ProducerState(DAY_MS)
+    restored = ProducerStateManager(DAY_MS)
     restored.restore(state.snapshot(), "x.snapshot", now_ms=1000 + DAY_MS)
     assert set(restored.producers) == {2}
 
@@ -416,7 +418,7 @@ def outcome(check, *arguments):
 @given(st.data())
 def test_any_history_is_judged_as_by_a_model_that_forgets_nothing(data):
     draw = data.draw
-    state, model, offset = ProducerState(DAY_MS), Model(), 0
+    state, model, offset = ProducerStateManager(DAY_MS), Model(), 0
     for _ in range(draw(st.integers(1, 25))):
         producer = draw(st.integers(1, 2))
         epoch = max(0, model.epochs.get(producer, 0) + draw(st.sampled_from([0, 0, 0, 0, 1, -1])))
@@ -466,7 +468,7 @@ def test_any_history_is_judged_as_by_a_model_that_forgets_nothing(data):
                 state.replicated_to(model.high_watermark)
             case "restart":
                 snapshot = state.snapshot()
-                state = ProducerState(DAY_MS)
+                state = ProducerStateManager(DAY_MS)
                 state.restore(snapshot, "", now_ms=0)
                 assert state.snapshot() == snapshot
                 model.restart()

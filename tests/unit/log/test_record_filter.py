@@ -8,9 +8,9 @@ from kserver.errors import ProtocolError
 from kserver.log.record_filter import (
     DIGEST_BYTES,
     ENTRY_BYTES,
+    BatchRetention,
+    CleanedTransactionMetadata,
     KeyMap,
-    Transactions,
-    Verdict,
     filtered,
     scan,
 )
@@ -29,7 +29,7 @@ from kserver.wire.compression import Compression
 from kserver.wire.records import encode_records
 
 NOW_MS, RETENTION_MS = 1_700_000_000_000, 1000
-PLAIN = Verdict()
+PLAIN = BatchRetention()
 
 keys = st.none() | st.binary(max_size=40)
 new_records = st.lists(
@@ -96,7 +96,9 @@ def map_of(*batches: bytes) -> KeyMap:
     return found
 
 
-def left_of(data: bytes, known: KeyMap, verdict: Verdict = PLAIN, now_ms: int = NOW_MS) -> bytes:
+def left_of(
+    data: bytes, known: KeyMap, verdict: BatchRetention = PLAIN, now_ms: int = NOW_MS
+) -> bytes:
     return bytes(filtered(RecordBatch(data), header_of(data), verdict, known, now_ms, RETENTION_MS))
 
 
@@ -124,7 +126,7 @@ def test_only_the_last_record_of_a_key_stays_with_its_offset_and_time(codec):
 def test_a_batch_of_which_all_stays_keeps_its_bytes():
     data = batch_of((b"a", b"1"), (b"b", b"2"), compression=Compression.gzip)
     batch = RecordBatch(data)
-    assert filtered(batch, header_of(data), Verdict(), map_of(data), 0, 0) is batch.buffer
+    assert filtered(batch, header_of(data), BatchRetention(), map_of(data), 0, 0) is batch.buffer
 
 
 def test_the_largest_timestamp_is_that_of_what_stays():
@@ -162,12 +164,12 @@ def test_a_batch_that_must_stay_does_so_without_records():
     )
     known = map_of(data, batch_of((b"a", b"2"), base_offset=1))
     assert left_of(data, known) == b""
-    empty = left_of(data, known, Verdict(stays=True))
+    empty = left_of(data, known, BatchRetention(stays=True))
     header = header_of(empty)
     assert (header.record_count, header.producer_id, header.producer_epoch) == (0, 7, 3)
     assert (header.base_sequence, header.last_offset) == (40, 0)
     assert rows_of(empty) == []
-    assert left_of(empty, known, Verdict(stays=True)) == empty
+    assert left_of(empty, known, BatchRetention(stays=True)) == empty
     assert left_of(empty, known) == b""
 
 
@@ -197,17 +199,19 @@ def data_of(offset: int, producer_id: int = 7) -> bytes:
 ABORTED = AbortedTransaction(7, 0, 1, 2)
 
 
-def judged(walk: Transactions, data: bytes, marker: ControlType | None = None) -> Verdict:
+def judged(
+    walk: CleanedTransactionMetadata, data: bytes, marker: ControlType | None = None
+) -> BatchRetention:
     return walk.judge(header_of(data), marker)
 
 
 def test_an_aborted_transaction_goes_and_its_marker_when_nothing_of_it_is_left():
     marker = marker_of(commit=False, offset=1)
-    walk = Transactions([ABORTED], {})
-    assert judged(walk, data_of(0)) == Verdict(discards=True)
-    assert judged(walk, marker, ControlType.abort) == Verdict(aborted=ABORTED)
-    emptied = judged(Transactions([ABORTED], {}), marker, ControlType.abort)
-    assert emptied == Verdict(discards=True, is_spent_marker=True)
+    walk = CleanedTransactionMetadata([ABORTED], {})
+    assert judged(walk, data_of(0)) == BatchRetention(discards=True)
+    assert judged(walk, marker, ControlType.abort) == BatchRetention(aborted=ABORTED)
+    emptied = judged(CleanedTransactionMetadata([ABORTED], {}), marker, ControlType.abort)
+    assert emptied == BatchRetention(discards=True, is_spent_marker=True)
     known = map_of()
     dated = left_of(marker, known, emptied)
     assert RecordBatch(dated).attributes & DELETE_HORIZON
@@ -218,20 +222,20 @@ def test_an_aborted_transaction_goes_and_its_marker_when_nothing_of_it_is_left()
 
 def test_a_commit_stays_as_long_as_its_transaction_has_records():
     marker = marker_of(commit=True, offset=1)
-    walk = Transactions([], {})
-    assert judged(walk, data_of(0)) == Verdict()
-    assert judged(walk, marker, ControlType.commit) == Verdict()
+    walk = CleanedTransactionMetadata([], {})
+    assert judged(walk, data_of(0)) == BatchRetention()
+    assert judged(walk, marker, ControlType.commit) == BatchRetention()
     assert judged(walk, marker, ControlType.commit).is_spent_marker
 
 
 def test_a_transaction_is_not_taken_for_the_producers_aborted_one_before():
     """A walk that begins after the marker of the aborted one."""
-    walk = Transactions([ABORTED], {})
-    assert judged(walk, data_of(2)) == Verdict()
+    walk = CleanedTransactionMetadata([ABORTED], {})
+    assert judged(walk, data_of(2)) == BatchRetention()
 
 
 def test_the_last_batch_of_a_producer_stays_and_its_marker_where_there_is_none():
-    walk = Transactions([], {7: (0, 0), 8: (None, 0)})
+    walk = CleanedTransactionMetadata([], {7: (0, 0), 8: (None, 0)})
     assert judged(walk, data_of(0)).stays
     assert not judged(walk, marker_of(commit=True, offset=1), ControlType.commit).stays
     other = marker_of(commit=True, offset=2, producer_id=8)

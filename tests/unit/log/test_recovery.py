@@ -7,8 +7,8 @@ one that lost power holds a prefix of it, not shorter than what was flushed.
 from __future__ import annotations
 
 import asyncio
-import random
 from dataclasses import dataclass, field
+from random import Random
 
 import pytest
 
@@ -26,7 +26,7 @@ FIRST = f"{DIRECTORY}/{0:020d}.log"
 
 
 def make_disk() -> SimDisk:
-    disk = SimDisk(random.Random(0), StillClock())
+    disk = SimDisk(Random(0), StillClock())
     disk.make_directories("/data")
     disk.sync_directory("/")
     return disk
@@ -358,17 +358,17 @@ class Model:
         await chosen()
 
     async def append(self) -> None:
-        chance, log = self.loop.random, self.log
-        producer_id = chance.choice([-1, -1, 7, 8])
+        random, log = self.loop.random, self.log
+        producer_id = random.choice([-1, -1, 7, 8])
         known = log.producers.producers.get(producer_id)
         is_open = known is not None and known.transaction_start >= 0
-        transactional = producer_id >= 0 and (is_open or chance.random() < 0.5)
-        count = chance.randrange(1, 5)
+        transactional = producer_id >= 0 and (is_open or random.random() < 0.5)
+        count = random.randrange(1, 5)
         self.tag += 1
         records = batch(
             count,
-            timestamp=DAY_ONE_MS + chance.randrange(1000),
-            size=chance.randrange(1, 60),
+            timestamp=DAY_ONE_MS + random.randrange(1000),
+            size=random.randrange(1, 60),
             tag=b"%d-" % self.tag,
             producer_id=producer_id,
             producer_epoch=-1 if producer_id < 0 else 0,
@@ -500,20 +500,20 @@ class Model:
 
 
 async def anything(loop: SimLoop) -> None:
-    chance = loop.random
-    disk = SimDisk(chance, SimClock(loop))
+    random = loop.random
+    disk = SimDisk(random, SimClock(loop))
     disk.make_directories("/data")
     disk.sync_directory("/")
     config = TopicConfig(
-        segment_bytes=chance.choice([400, 1000, 3000]),
-        index_interval_bytes=chance.choice([0, 50, 300]),
-        segment_index_bytes=chance.choice([24, 60, 10 << 20]),
-        preallocate=chance.random() < 0.2,
+        segment_bytes=random.choice([400, 1000, 3000]),
+        index_interval_bytes=random.choice([0, 50, 300]),
+        segment_index_bytes=random.choice([24, 60, 10 << 20]),
+        preallocate=random.random() < 0.2,
         retention_ms=-1,
     )
     keeper = Keeper()
     model = Model(loop, disk, open_log(disk, config, keeper=keeper), config, keeper)
-    for _ in range(chance.randrange(5, 60)):
+    for _ in range(random.randrange(5, 60)):
         await model.step()
         model.check()
 

@@ -1,9 +1,9 @@
 """Bytes in, frames to dispatch, answers out in order."""
 
 import gc
-import random
 import resource
 import struct
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -266,15 +266,15 @@ def test_a_large_request_is_held_until_it_is_answered_or_its_connection_ends():
 
 @given(st.integers(0, 1 << 32), st.integers(1, 5), st.integers(1, 4 * LARGE))
 def test_whatever_the_limit_every_request_comes_through(seed, talkers, limit):
-    chance = random.Random(seed)
+    random = Random(seed)
     buffers = Buffers(limit_bytes=limit)
     talks = [Talk(lambda frame: None, buffers=buffers) for _ in range(talkers)]
-    left = [framed(bytes(chance.randrange(BUFFER_BYTES, LARGE))) for _ in talks]
+    left = [framed(bytes(random.randrange(BUFFER_BYTES, LARGE))) for _ in talks]
     while any(left):
         able = [n for n, talk in enumerate(talks) if left[n] and talk.conversation.wants_input]
         assert able, "nobody may go on"
-        chosen = chance.choice(able)
-        size = chance.randrange(1, LARGE)
+        chosen = random.choice(able)
+        size = random.randrange(1, LARGE)
         before = buffers.held_bytes
         rest = talks[chosen].feed(left[chosen][:size])
         left[chosen] = rest + left[chosen][size:]

@@ -5,18 +5,18 @@ from hypothesis import strategies as st
 from kserver.model import QuotaEntity
 from kserver.network.quota import (
     MAX_TRACKED,
-    Bounds,
     ConnectionRates,
     MutationQuota,
+    QuotaBounds,
     Quotas,
     Rate,
     RateQuota,
+    RateWindow,
     TokenBucket,
     Tracked,
-    Window,
 )
 
-WINDOW = Window(11, 1000)
+WINDOW = RateWindow(11, 1000)
 PRODUCE, FETCH, REQUEST, MUTATION, CONNECTION = (
     "producer_byte_rate",
     "consumer_byte_rate",
@@ -56,7 +56,7 @@ class ModelRate:
 
 @given(EVENTS, st.integers(1, 5), st.sampled_from([100, 1000]), st.integers(0, 20_000))
 def test_a_rate_is_that_of_the_model(events, samples, sample_ms, later_ms):
-    window = Window(samples, sample_ms)
+    window = RateWindow(samples, sample_ms)
     rate, model, now_ms = Rate(window), ModelRate(window), 1_000_000
     for gap_ms, amount in events:
         now_ms += gap_ms
@@ -70,7 +70,7 @@ def test_a_rate_is_that_of_the_model(events, samples, sample_ms, later_ms):
 def test_who_waits_as_long_as_told_stays_at_the_bound(sizes):
     """With requests of up to a second's worth; beside what may be used at once in the beginning."""
     quota = RateQuota(WINDOW)
-    quota.bounds = Bounds(PRODUCE, {QuotaEntity(client_id=""): {PRODUCE: 1000}})
+    quota.bounds = QuotaBounds(PRODUCE, {QuotaEntity(client_id=""): {PRODUCE: 1000}})
     start_ms = now_ms = 5_000
     for size in sizes:
         now_ms += quota.charge("u", "c", size, now_ms) + 1
@@ -112,7 +112,7 @@ LEVELS = [
 def test_the_most_particular_quota_holds(given_levels):
     others = {QuotaEntity("x"): {PRODUCE: 99}, QuotaEntity("u", "x"): {PRODUCE: 98}}
     held = {LEVELS[n][0]: {PRODUCE: n + 1, FETCH: 77} for n in given_levels}
-    bounds = Bounds(PRODUCE, others | held)
+    bounds = QuotaBounds(PRODUCE, others | held)
     if not given_levels:
         assert bounds.of("u", "c") is None
     else:
@@ -122,10 +122,10 @@ def test_the_most_particular_quota_holds(given_levels):
 
 def test_clients_of_a_default_are_counted_each_for_himself_and_those_of_a_user_together():
     quota = RateQuota(WINDOW)
-    quota.bounds = Bounds(PRODUCE, {QuotaEntity(client_id=""): {PRODUCE: 10}})
+    quota.bounds = QuotaBounds(PRODUCE, {QuotaEntity(client_id=""): {PRODUCE: 10}})
     assert quota.charge("u", "a", 1000, 0) > 0
     assert quota.charge("u", "b", 1, 0) == 0
-    quota.bounds = Bounds(PRODUCE, {QuotaEntity("u"): {PRODUCE: 10}})
+    quota.bounds = QuotaBounds(PRODUCE, {QuotaEntity("u"): {PRODUCE: 10}})
     assert quota.charge("u", "a", 1000, 0) > 0
     assert quota.charge("u", "b", 1, 0) > 0
     assert quota.charge("v", "a", 1000, 0) == 0
@@ -133,7 +133,7 @@ def test_clients_of_a_default_are_counted_each_for_himself_and_those_of_a_user_t
 
 def test_what_may_not_go_yet_is_not_counted():
     quota = RateQuota(WINDOW)
-    quota.bounds = Bounds(FETCH, {QuotaEntity(client_id="c"): {FETCH: 100}})
+    quota.bounds = QuotaBounds(FETCH, {QuotaEntity(client_id="c"): {FETCH: 100}})
     assert quota.admit("u", "c", 900, 0) == 0
     wait_ms = quota.admit("u", "c", 600, 0)
     assert wait_ms > 0
@@ -143,7 +143,7 @@ def test_what_may_not_go_yet_is_not_counted():
 
 def test_more_than_ever_may_go_at_once_goes_when_nothing_went_before_it():
     quota = RateQuota(WINDOW)
-    quota.bounds = Bounds(FETCH, {QuotaEntity(client_id="c"): {FETCH: 100}})
+    quota.bounds = QuotaBounds(FETCH, {QuotaEntity(client_id="c"): {FETCH: 100}})
     assert quota.most("u", "c") == 1000
     assert quota.admit("u", "c", 50_000, 0) == 0
     assert quota.admit("u", "c", 1, 1) > 100_000
@@ -151,8 +151,8 @@ def test_more_than_ever_may_go_at_once_goes_when_nothing_went_before_it():
 
 
 def test_only_so_many_clients_are_remembered():
-    quota = RateQuota(Window(2, 10))
-    quota.bounds = Bounds(PRODUCE, {QuotaEntity(client_id=""): {PRODUCE: 1}})
+    quota = RateQuota(RateWindow(2, 10))
+    quota.bounds = QuotaBounds(PRODUCE, {QuotaEntity(client_id=""): {PRODUCE: 1}})
     for number in range(MAX_TRACKED + 10):
         quota.charge("u", f"c{number}", 1, 0)
     tracked = Tracked(list)
@@ -181,7 +181,7 @@ def test_a_bucket_never_holds_more_than_a_window_of_its_bound(events, bound):
 
 def test_mutations_are_refused_while_the_bucket_is_overdrawn_or_only_slow_who_cannot_be_told():
     quota = MutationQuota(WINDOW)
-    quota.bounds = Bounds(MUTATION, {QuotaEntity(user=""): {MUTATION: 1}})
+    quota.bounds = QuotaBounds(MUTATION, {QuotaEntity(user=""): {MUTATION: 1}})
     assert quota.charge("u", "c", 30, 0, strict=True) == (True, 0)
     assert quota.charge("u", "c", 1, 0, strict=True) == (False, 19_000)
     assert quota.charge("u", "c", 1, 0, strict=False) == (True, 20_000)

@@ -3,11 +3,11 @@
 import pytest
 
 from kserver.errors import ErrorCode, KafkaError
-from kserver.replica.fetch_session import EVICTION_MS, MAX_EPOCH, FetchSessions, Wanted
+from kserver.replica.fetch_session import EVICTION_MS, MAX_EPOCH, FetchPartition, FetchSessions
 
 
 def wanted(partition, offset=0, topic="t"):
-    return Wanted(topic, None, partition, -1, offset, -1, -1, 1000)
+    return FetchPartition(topic, None, partition, -1, offset, -1, -1, 1000)
 
 
 def begin(sessions, session_id, epoch, named, forgotten=(), now_ms=0, new_id=7):

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import random
 import subprocess
 import sysconfig
 from array import array
 from pathlib import Path
+from random import Random
 from types import ModuleType
 
 import pytest
@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 pa = pytest.importorskip("pyarrow", reason="the extra spark")
 pytest.importorskip("numpy", reason="the extra spark")
 
-from kcli.spark.columns import Batch, decode  # noqa: E402
+from kcli.spark.columns import ColumnBatch, decode  # noqa: E402
 from kserver.errors import ProtocolError  # noqa: E402
 from kserver.wire.batch import LOG_APPEND_TIME, batches, encode_batch  # noqa: E402
 from tests.support.record_bytes import fetches, lying_records, records  # noqa: E402
@@ -53,9 +53,9 @@ def exactly(body: bytes) -> memoryview:
     return memoryview(array("B", body))
 
 
-def parts(data: bytes) -> list[Batch]:
+def parts(data: bytes) -> list[ColumnBatch]:
     return [
-        Batch(
+        ColumnBatch(
             exactly(batch.unfolded()),
             batch.count,
             batch.base_offset,
@@ -116,14 +116,14 @@ def test_both_find_the_same_in_what_producers_send(compiled, data, wanted):
 
 @given(st.integers(0, 1 << 32))
 def test_both_refuse_the_same_of_what_lies(compiled, seed):
-    chance = random.Random(seed)
+    random = Random(seed)
     for _ in range(50):
-        body, count = lying_records(chance)
-        count += chance.choice((0, 0, 0, 0, 0, 0, -1, 1))
-        last = count - 1 + chance.choice((0, 0, -1, 1))
-        base, time = (chance.choice((0, 5, LARGEST - 100, -LARGEST)) for _ in range(2))
-        one = Batch(exactly(body), count, base, last, time, chance.random() < 0.2)
-        given = [one] * chance.choice((1, 2))
+        body, count = lying_records(random)
+        count += random.choice((0, 0, 0, 0, 0, 0, -1, 1))
+        last = count - 1 + random.choice((0, 0, -1, 1))
+        base, time = (random.choice((0, 5, LARGEST - 100, -LARGEST)) for _ in range(2))
+        one = ColumnBatch(exactly(body), count, base, last, time, random.random() < 0.2)
+        given = [one] * random.choice((1, 2))
         assert outcome(compiled.decode, given, True, True, True) == outcome(
             decode, given, True, True, True
         ), (given, bytes(body))
@@ -146,7 +146,7 @@ def test_both_refuse_the_same_of_what_was_spoilt(compiled, some, choose):
 
 
 def test_none_at_all_are_columns_of_nothing(compiled):
-    for none in ([], [Batch(b"", 0, 7, 0, 0, False)]):
+    for none in ([], [ColumnBatch(b"", 0, 7, 0, 0, False)]):
         found = outcome(compiled.decode, none, True, True, True)
         assert found == outcome(decode, none, True, True, True)
         assert found["values"] == []
@@ -160,7 +160,7 @@ def test_a_number_may_have_ten_bytes_and_no_more(compiled, decoder, size):
     body = bytes([2 * len(rest)]) + rest
     found = outcome(
         decode if decoder == "numpy" else compiled.decode,
-        [Batch(exactly(body), 1, 0, 0, 0, False)],
+        [ColumnBatch(exactly(body), 1, 0, 0, 0, False)],
         *(True, True, True),
     )
     assert (found == "refused") == (size == 10)
@@ -169,7 +169,7 @@ def test_a_number_may_have_ten_bytes_and_no_more(compiled, decoder, size):
 def test_a_buffer_of_no_batch_is_given_back(compiled):
     """After a refusal too: a bytearray that is looked at cannot grow."""
     bodies = [bytearray(b"\0" * 20), bytearray(encode_batch([(0, None, b"v", ())])[61:])]
-    given = [Batch(memoryview(body), 1, 0, 0, 0, False) for body in bodies]
+    given = [ColumnBatch(memoryview(body), 1, 0, 0, 0, False) for body in bodies]
     assert outcome(compiled.decode, given, True, True, True) == "refused"
     assert outcome(compiled.decode, given[1:], True, True, True) != "refused"
     for batch in given:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 pa = pytest.importorskip("pyarrow", reason="the extra spark")
 pytest.importorskip("numpy", reason="the extra spark")
 
-from kcli.client.chunk import Aborted as ChunkAborted  # noqa: E402
-from kcli.client.chunk import Chunk  # noqa: E402
-from kcli.spark.decoding import TYPES, Aborted, arrow_batches, visible  # noqa: E402
+from kcli.client.completed_fetch import AbortedProducer as ChunkAborted  # noqa: E402
+from kcli.client.completed_fetch import CompletedFetch  # noqa: E402
+from kcli.spark.decoding import TYPES, AbortedRange, arrow_batches, visible  # noqa: E402
 from kserver.errors import KafkaError, ProtocolError  # noqa: E402
 from kserver.model import TopicPartition  # noqa: E402
 from kserver.wire.batch import (  # noqa: E402
@@ -46,7 +46,7 @@ def decoded(data: bytes, start: int = 0, end: int = FAR, columns=COLUMNS, **name
 
 
 def plain(data: bytes, start: int = 0, end: int = FAR, aborted=(), check_crcs=True) -> list[dict]:
-    chunk = Chunk(
+    chunk = CompletedFetch(
         PARTITION, start, data, aborted=[ChunkAborted(*a) for a in aborted], check_crcs=check_crcs
     )
     rows = []
@@ -109,7 +109,7 @@ def read_or_refused(decode, data: bytes):
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=8), st.randoms())
-def test_gaps_that_compaction_left_are_kept(gaps, chance):
+def test_gaps_that_compaction_left_are_kept(gaps, random):
     offsets = [sum(gaps[: i + 1]) - gaps[0] for i in range(len(gaps))]
     whole = RecordBatch(
         encode_batch([(1000 + i, b"%d" % i, None, ()) for i in range(offsets[-1] + 1)])
@@ -156,7 +156,7 @@ def test_what_aborted_transactions_wrote_is_left_out_and_markers_always():
     data += transaction(2, 8, 2, True)  # ends at 4
     data += transaction(5, 7, 1, False)  # the end of what began at 0
     data += transaction(7, 7, 1, True)
-    aborted = [Aborted(0, 7)]
+    aborted = [AbortedRange(0, 7)]
     found = decoded(data, aborted=aborted)
     assert found == plain(data, aborted=aborted)
     assert [row["offset"] for row in found] == [2, 3, 7]

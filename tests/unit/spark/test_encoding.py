@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("numpy", reason="the extra spark")
 
-import random
+from random import Random
 
 import numpy as np
 
@@ -21,19 +21,19 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 def made(seed: int, count: int) -> list[tuple]:
     """Rows of all kinds: (time, key, value, headers)."""
-    chance = random.Random(seed)
+    random = Random(seed)
 
     def some(most: int) -> bytes | None:
-        return None if chance.random() < 0.1 else chance.randbytes(chance.randrange(most))
+        return None if random.random() < 0.1 else random.randbytes(random.randrange(most))
 
     return [
         (
-            1_700_000_000_000 + chance.choice((0, 0, chance.randrange(-100_000, 1 << 40))),
-            some(chance.choice((1, 20, 300))),
-            some(chance.choice((1, 100, 20_000))),
+            1_700_000_000_000 + random.choice((0, 0, random.randrange(-100_000, 1 << 40))),
+            some(random.choice((1, 20, 300))),
+            some(random.choice((1, 100, 20_000))),
             tuple(
-                (chance.choice(("", "é", "n" * 80)), some(200))
-                for _ in range(chance.choice((0, 0, 3)))
+                (random.choice(("", "é", "n" * 80)), some(200))
+                for _ in range(random.choice((0, 0, 3)))
             ),
         )
         for _ in range(count)
@@ -53,9 +53,9 @@ def columns(rows: list[tuple], *, headers: bool = True) -> Columns:
 @pytest.mark.parametrize("seed", range(20))
 def test_batches_hold_the_bytes_that_rows_one_by_one_would_make(seed):
     rows = made(seed, 300)
-    chance = np.random.default_rng(seed)
-    partitions = chance.integers(0, 5, len(rows)) if seed % 2 else np.zeros(len(rows), np.int64)
-    size = int(chance.integers(200, 40_000))
+    random = np.random.default_rng(seed)
+    partitions = random.integers(0, 5, len(rows)) if seed % 2 else np.zeros(len(rows), np.int64)
+    size = int(random.integers(200, 40_000))
     found: dict[int, list[tuple]] = {}
     for partition, records in encoded(columns(rows), partitions, size):
         batch = RecordBatch(b"".join(batch_in_two(records)))
@@ -88,7 +88,7 @@ def test_a_slice_of_a_column_is_read_as_itself():
 
 @pytest.mark.parametrize("partitions", [1, 3, 50])
 def test_keys_go_where_the_producer_sends_them(partitions):
-    chance = random.Random(partitions)
-    keys = [chance.randbytes(chance.randrange(40)) for _ in range(500)] + [b"", b"\xff" * 1001]
+    random = Random(partitions)
+    keys = [random.randbytes(random.randrange(40)) for _ in range(500)] + [b"", b"\xff" * 1001]
     found = partitions_of(pa.array([b"x", *keys, b"y"], pa.binary())[1:-1], partitions)
     assert found.tolist() == [partition_for_key(key, partitions) for key in keys]

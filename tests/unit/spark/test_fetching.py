@@ -9,7 +9,7 @@ pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 from kcli.spark.fetching import Fetch
 from kcli.spark.logs import GONE_AFTER_S, Logs
 from kcli.spark.options import batch_options
-from kcli.spark.planning import DataLost, OffsetRange
+from kcli.spark.planning import DataLost, KafkaOffsetRange
 from kserver.errors import ConfigError, ErrorCode
 from tests.support.consuming import ID, OK, T0, T1, Server
 from tests.support.loop import SimLoop, simulate
@@ -47,7 +47,7 @@ ONE = (OK, LED)
 
 
 async def fetched(options, partition=T0) -> int | None:
-    async with Fetch(options, [OffsetRange(partition, 0, 5, ID)]) as fetch:
+    async with Fetch(options, [KafkaOffsetRange(partition, 0, 5, ID)]) as fetch:
         found = await fetch.next()
         return None if found is None else found.batches[-1].next_offset
 
@@ -57,7 +57,11 @@ def test_ranges_are_read_one_after_another_and_the_topic_asked_for_once():
         server.logs[T1].append(3)
         server.logs[T1].append(4)
         found = []
-        wanted = [OffsetRange(T0, 1, 4, ID), OffsetRange(T0, 4, 4, ID), OffsetRange(T1, 2, 7, ID)]
+        wanted = [
+            KafkaOffsetRange(T0, 1, 4, ID),
+            KafkaOffsetRange(T0, 4, 4, ID),
+            KafkaOffsetRange(T1, 2, 7, ID),
+        ]
         async with Fetch(options, wanted) as fetch:
             while (one := await fetch.next()) is not None:
                 found.append((one.range, one.start, one.batches[-1].next_offset))

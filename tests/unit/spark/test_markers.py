@@ -8,7 +8,7 @@ from kcli.client.group_descriptions import CommittedOffset
 from kcli.client.transactions import HandedOver
 from kcli.spark.markers import (
     Amount,
-    Part,
+    TaskPart,
     Unrepeatable,
     expect_same,
     in_order,
@@ -19,9 +19,9 @@ from kcli.spark.markers import (
 AMOUNT = Amount(7, 70)
 
 
-def part(task: int, *, done: bool = False, tasks: int | None = None) -> Part:
+def part(task: int, *, done: bool = False, tasks: int | None = None) -> TaskPart:
     handed = None if done else HandedOver(f"k-q-{task}", 1, 0, 2, True)
-    return Part(task, 5, Amount(7, 70, tasks), handed)
+    return TaskPart(task, 5, Amount(7, 70, tasks), handed)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from kcli.spark.planning import (
     MANY,
     TASK_OFFSETS,
     DataLost,
-    OffsetRange,
+    KafkaOffsetRange,
     bounded,
     changed,
     grouped,
@@ -26,7 +26,7 @@ TOPIC = [TopicPartition("t", n) for n in range(8)]
 def ranges(draw):
     sizes = draw(st.lists(st.integers(0, 10_000), max_size=8))
     starts = [draw(st.integers(0, 1 << 60)) for _ in sizes]
-    return [OffsetRange(p, s, s + n) for p, s, n in zip(TOPIC, starts, sizes, strict=False)]
+    return [KafkaOffsetRange(p, s, s + n) for p, s, n in zip(TOPIC, starts, sizes, strict=False)]
 
 
 @given(ranges(), st.none() | st.integers(1, 60), st.none() | st.integers(100, 20_000))
@@ -47,7 +47,11 @@ def test_parts_cover_every_offset_once_and_keep_to_what_was_asked(whole, least, 
 
 
 def test_each_range_is_one_task_where_nothing_is_asked():
-    whole = [OffsetRange(TOPIC[0], 0, 10), OffsetRange(TOPIC[1], 5, 5), OffsetRange(TOPIC[2], 1, 3)]
+    whole = [
+        KafkaOffsetRange(TOPIC[0], 0, 10),
+        KafkaOffsetRange(TOPIC[1], 5, 5),
+        KafkaOffsetRange(TOPIC[2], 1, 3),
+    ]
     assert split(whole) == [whole[0], whole[2]]
 
 
@@ -57,7 +61,7 @@ def test_each_range_is_one_task_where_nothing_is_asked():
     st.none() | st.integers(1, 30_000),
 )
 def test_tasks_read_every_part_once_in_order_and_there_are_enough_of_them(sizes, least, most):
-    parts = [OffsetRange(TopicPartition("t", n), 5, 5 + size) for n, size in enumerate(sizes)]
+    parts = [KafkaOffsetRange(TopicPartition("t", n), 5, 5 + size) for n, size in enumerate(sizes)]
     tasks = grouped(parts, min_partitions=least, max_records=most)
     most = min(most or TASK_OFFSETS, TASK_OFFSETS)
     assert [part for task in tasks for part in task] == parts
@@ -68,7 +72,7 @@ def test_tasks_read_every_part_once_in_order_and_there_are_enough_of_them(sizes,
 
 def test_parts_share_a_task_only_where_they_are_many_and_small():
     def tasks(count: int, size: int) -> int:
-        parts = [OffsetRange(TopicPartition("t", n), 0, size) for n in range(count)]
+        parts = [KafkaOffsetRange(TopicPartition("t", n), 0, size) for n in range(count)]
         return len(grouped(parts))
 
     assert tasks(MANY, 1) == MANY
@@ -78,7 +82,7 @@ def test_parts_share_a_task_only_where_they_are_many_and_small():
 
 
 def test_what_is_largest_is_split_first():
-    whole = [OffsetRange(TOPIC[0], 0, 900), OffsetRange(TOPIC[1], 0, 100)]
+    whole = [KafkaOffsetRange(TOPIC[0], 0, 900), KafkaOffsetRange(TOPIC[1], 0, 100)]
     assert [(p.partition.partition, p.size) for p in split(whole, min_partitions=4)] == [
         (0, 300),
         (0, 300),

@@ -6,7 +6,7 @@ import pytest
 
 from kcli.spark.standalone import (
     MEMORY,
-    Plan,
+    ClusterPlan,
     Process,
     alive,
     environment,
@@ -14,7 +14,7 @@ from kcli.spark.standalone import (
     members,
 )
 
-PLAN = Plan("/d", "127.0.0.1", 7077, 8080, [5001, 5002], cores=2, memory="1g")
+PLAN = ClusterPlan("/d", "127.0.0.1", 7077, 8080, [5001, 5002], cores=2, memory="1g")
 
 
 def process(pid: int, words: list[str]) -> Process:

@@ -8,9 +8,13 @@ from kserver.errors import ProtocolError
 from kserver.model import NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 from kserver.txn.events import Changed, Forgotten, decode, encode
 from kserver.txn.records import RECORDS, TRANSACTION
-from kserver.txn.transaction import LAST_EPOCH, PREPARED, RESTING, State, Transaction
+from kserver.txn.transaction import LAST_EPOCH, PREPARED, RESTING, Transaction, TransactionState
 
-KEPT = [state for state in State if state not in (State.DEAD, State.PREPARE_EPOCH_FENCE)]
+KEPT = [
+    state
+    for state in TransactionState
+    if state not in (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE)
+]
 partitions = st.frozensets(st.builds(TopicPartition, st.text(min_size=1), st.integers(0, 99)))
 
 
@@ -27,7 +31,7 @@ def transactions(draw):
         draw(st.integers(0, 10**13)),
         state,
         frozenset() if state in RESTING else draw(partitions),
-        NO_TIMESTAMP if state is State.EMPTY else draw(st.integers(0, 10**13)),
+        NO_TIMESTAMP if state is TransactionState.EMPTY else draw(st.integers(0, 10**13)),
         previous_id,
         draw(st.integers(21, 30)) if state in PREPARED else NO_PRODUCER_ID,
         draw(st.integers(0, 2)),
@@ -67,7 +71,7 @@ def test_kafkas_own_records_name_the_producer_id_before_though_it_is_the_same():
         "producerId": 5,
         "previousProducerId": 5,
         "producerEpoch": 0,
-        "transactionStatus": State.EMPTY.value,
+        "transactionStatus": TransactionState.EMPTY.value,
         "transactionPartitions": None,
         "transactionStartTimestampMs": NO_TIMESTAMP,
     }

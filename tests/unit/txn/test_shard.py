@@ -33,7 +33,13 @@ from kserver.txn.requests import (
     VerifyPartitions,
 )
 from kserver.txn.shard import MOST_AT_ONCE, MOST_BYTES_AT_ONCE, TransactionShard, WriteMarkers
-from kserver.txn.transaction import LAST_EPOCH, PREPARED, Identity, State, Transaction
+from kserver.txn.transaction import (
+    LAST_EPOCH,
+    PREPARED,
+    ProducerIdAndEpoch,
+    Transaction,
+    TransactionState,
+)
 
 TIMEOUT_MS = 60_000
 CONFIG = BrokerConfig()
@@ -118,7 +124,7 @@ class Producer:
     """One instance of a program.  Of several with one transactional id all but one are zombies."""
 
     name: str
-    identity: Identity
+    identity: ProducerIdAndEpoch
     version: int
     added: frozenset[TopicPartition] = frozenset()
     ending: bool | None = None
@@ -172,7 +178,7 @@ class Transactions(RuleBasedStateMachine):
             return multiple()
         producer = Producer(name, identity, version)
         self._given(producer, identity, is_new=True)
-        assert self.coordinator.state(name) is State.EMPTY
+        assert self.coordinator.state(name) is TransactionState.EMPTY
         return producer
 
     def _is_retried_while_aborted(self, name, error):
@@ -238,8 +244,8 @@ class Transactions(RuleBasedStateMachine):
         self._is_owner(producer)
         if after == before:
             assert after.is_commit is commit, "answered as if it had ended the other way"
-        elif before is not None and before.state is not State.ONGOING:
-            assert after.state is not State.PREPARE_COMMIT, "nothing was there to commit"
+        elif before is not None and before.state is not TransactionState.ONGOING:
+            assert after.state is not TransactionState.PREPARE_COMMIT, "nothing was there to commit"
         if after.state in PREPARED and (before is None or before.state not in PREPARED):
             wanted = self.coordinator.effects[-1]
             assert (wanted.commit, wanted.partitions) == (commit, producer.added)
@@ -279,7 +285,11 @@ class Transactions(RuleBasedStateMachine):
         if is_wanted:
             name = wanted.transactional_id
             assert wanted.commit is self.decided.pop(name), "torn: decided otherwise before"
-            done = State.COMPLETE_COMMIT if wanted.commit else State.COMPLETE_ABORT
+            done = (
+                TransactionState.COMPLETE_COMMIT
+                if wanted.commit
+                else TransactionState.COMPLETE_ABORT
+            )
             assert self.coordinator.state(name) is done
 
     @rule(ms=st.sampled_from([10, 10_000, TIMEOUT_MS + 20_000, 8 * 24 * 3_600_000]))
@@ -290,12 +300,15 @@ class Transactions(RuleBasedStateMachine):
             now = self.coordinator.shard.transactions.get(name)
             if now is None:
                 assert one.state not in PREPARED
-                assert one.state is not State.ONGOING
+                assert one.state is not TransactionState.ONGOING
                 self.owner.pop(name, None)
-            elif now.state is State.ONGOING:
+            elif now.state is TransactionState.ONGOING:
                 assert self.coordinator.now.wall_ms <= now.started_ms + TIMEOUT_MS + SWEEP_MS
             elif now.state is not one.state:
-                assert (one.state, now.state) == (State.ONGOING, State.PREPARE_ABORT)
+                assert (one.state, now.state) == (
+                    TransactionState.ONGOING,
+                    TransactionState.PREPARE_ABORT,
+                )
                 assert one.started_ms + TIMEOUT_MS < self.coordinator.now.wall_ms
                 self._aborted(name)
 
@@ -377,12 +390,12 @@ def test_the_end_of_the_last_epoch_asked_for_again_is_answered_with_the_new_prod
     last = Changed(Transaction("a", 7, LAST_EPOCH, TIMEOUT_MS, 0))
     coordinator.log.append(coordinator.shard.encode(last))
     coordinator.shard = coordinator._load()
-    identity = Identity(7, LAST_EPOCH)
+    identity = ProducerIdAndEpoch(7, LAST_EPOCH)
     coordinator.ask(AddPartitions("a", identity, PARTITION, 2))
     asked = EndTransaction("a", identity, True, 2)
     first = coordinator.ask(asked)
-    assert first == Identity(5000, 0)
-    assert coordinator.write_markers().producer == Identity(7, LAST_EPOCH + 1)
+    assert first == ProducerIdAndEpoch(5000, 0)
+    assert coordinator.write_markers().producer == ProducerIdAndEpoch(7, LAST_EPOCH + 1)
     coordinator.restart()
     assert coordinator.ask(asked) == first
 
@@ -409,10 +422,10 @@ def test_the_epoch_after_the_last_is_nobodys(version):
     last = Changed(Transaction("a", 7, LAST_EPOCH, TIMEOUT_MS, 0))
     coordinator.log.append(coordinator.shard.encode(last))
     coordinator.shard = coordinator._load()
-    coordinator.ask(AddPartitions("a", Identity(7, LAST_EPOCH), PARTITION, version))
+    coordinator.ask(AddPartitions("a", ProducerIdAndEpoch(7, LAST_EPOCH), PARTITION, version))
     coordinator.pass_time(TIMEOUT_MS + 2 * SWEEP_MS)
     after = coordinator.write_markers().producer
-    assert after == Identity(7, LAST_EPOCH + 1)
+    assert after == ProducerIdAndEpoch(7, LAST_EPOCH + 1)
     for request in (
         AddPartitions("a", after, PARTITION, version),
         EndTransaction("a", after, False, 2),
@@ -426,7 +439,7 @@ def test_a_marker_that_some_client_wrote_to_the_coordinators_log_is_passed_over(
     coordinator = Coordinator()
     identity = begun(coordinator, "a")
     coordinator.shard.replay_end(identity.producer_id, True)
-    assert coordinator.state("a") is State.ONGOING
+    assert coordinator.state("a") is TransactionState.ONGOING
 
 
 def test_however_many_time_out_or_are_forgotten_at_once_they_go_in_parts():

@@ -9,11 +9,11 @@ from kserver.model import NO_PRODUCER_ID, TopicPartition
 from kserver.txn.transaction import (
     LAST_EPOCH,
     NO_EPOCH,
-    PREVIOUS,
     RESTING,
-    Identity,
-    State,
+    VALID_PREVIOUS_STATES,
+    ProducerIdAndEpoch,
     Transaction,
+    TransactionState,
 )
 
 NEW = 77
@@ -37,10 +37,10 @@ def initialized(one, expected=None, new_id=NEW):
 
 
 def test_every_state_is_reached_from_another_and_none_from_a_dead_one():
-    assert PREVIOUS.keys() == set(State)
-    assert all(before for before in PREVIOUS.values())
-    assert not any(State.DEAD in before for before in PREVIOUS.values())
-    assert str(State.PREPARE_EPOCH_FENCE) == "PrepareEpochFence"
+    assert VALID_PREVIOUS_STATES.keys() == set(TransactionState)
+    assert all(before for before in VALID_PREVIOUS_STATES.values())
+    assert not any(TransactionState.DEAD in before for before in VALID_PREVIOUS_STATES.values())
+    assert str(TransactionState.PREPARE_EPOCH_FENCE) == "PrepareEpochFence"
 
 
 def test_whoever_begins_fences_all_before():
@@ -50,13 +50,15 @@ def test_whoever_begins_fences_all_before():
 
 
 def test_who_goes_on_after_an_error_may_ask_again():
-    one = initialized(empty(5), Identity(1, 5))
+    one = initialized(empty(5), ProducerIdAndEpoch(1, 5))
     assert one.identity == (1, 6)
-    assert initialized(one, Identity(1, 5)).identity == (1, 6)
-    assert initialized(one, Identity(1, 6)).identity == (1, 7)
+    assert initialized(one, ProducerIdAndEpoch(1, 5)).identity == (1, 6)
+    assert initialized(one, ProducerIdAndEpoch(1, 6)).identity == (1, 7)
 
 
-@pytest.mark.parametrize("named", [Identity(1, 4), Identity(1, 6), Identity(2, 5)])
+@pytest.mark.parametrize(
+    "named", [ProducerIdAndEpoch(1, 4), ProducerIdAndEpoch(1, 6), ProducerIdAndEpoch(2, 5)]
+)
 def test_whoever_was_replaced_does_not_go_on(named):
     with pytest.raises(KafkaError) as refused:
         initialized(empty(5), named)
@@ -66,11 +68,11 @@ def test_whoever_was_replaced_does_not_go_on(named):
 def test_after_another_began_the_one_before_does_not_go_on_though_its_epoch_was_the_last():
     one = initialized(empty(5))
     with pytest.raises(KafkaError):
-        initialized(one, Identity(1, 5))
+        initialized(one, ProducerIdAndEpoch(1, 5))
 
 
 def test_used_up_epochs_lead_to_a_new_producer_id_and_their_owner_may_ask_again():
-    owner = Identity(1, LAST_EPOCH)
+    owner = ProducerIdAndEpoch(1, LAST_EPOCH)
     used_up = empty(LAST_EPOCH)
     assert used_up.wants_new_id(None)
     assert used_up.wants_new_id(owner)
@@ -85,21 +87,21 @@ def test_whose_epochs_another_used_up_does_not_go_on():
     one = initialized(empty(LAST_EPOCH))
     assert one.identity == (NEW, 0)
     with pytest.raises(KafkaError):
-        initialized(one, Identity(1, LAST_EPOCH))
+        initialized(one, ProducerIdAndEpoch(1, LAST_EPOCH))
 
 
 def test_before_version_2_the_epoch_stays_from_transaction_to_transaction():
     one = ended(ongoing(version=0), version=0)
-    assert (one.state, one.identity) == (State.PREPARE_COMMIT, (1, 5))
+    assert (one.state, one.identity) == (TransactionState.PREPARE_COMMIT, (1, 5))
     assert one.completed(30).identity == (1, 5)
 
 
 def test_from_version_2_on_the_epoch_rises_with_every_end():
     one = ended(ongoing(), commit=False)
-    assert (one.state, one.identity) == (State.PREPARE_ABORT, (1, 6))
+    assert (one.state, one.identity) == (TransactionState.PREPARE_ABORT, (1, 6))
     done = one.completed(30)
     assert (done.state, done.identity, done.partitions) == (
-        State.COMPLETE_ABORT,
+        TransactionState.COMPLETE_ABORT,
         (1, 6),
         frozenset(),
     )
@@ -118,26 +120,26 @@ def test_the_markers_of_the_last_epoch_go_out_under_the_old_id():
 def test_a_fenced_producer_of_version_2_may_go_on_and_one_before_may_not():
     aborted = ongoing().fenced(2, 20).completed(30)
     assert aborted.identity == (1, 6)
-    assert initialized(aborted, Identity(1, 5)).identity == (1, 6)
+    assert initialized(aborted, ProducerIdAndEpoch(1, 5)).identity == (1, 6)
     aborted = ongoing(version=0).fenced(0, 20).completed(30)
     with pytest.raises(KafkaError):
-        initialized(aborted, Identity(1, 5))
+        initialized(aborted, ProducerIdAndEpoch(1, 5))
 
 
 def test_one_that_was_fenced_in_its_last_epoch_goes_on_under_a_new_id():
     aborted = ongoing(LAST_EPOCH).fenced(2, 20).completed(30)
     aborted.check()
-    owner = Identity(1, LAST_EPOCH)
+    owner = ProducerIdAndEpoch(1, LAST_EPOCH)
     assert aborted.wants_new_id(owner)
     assert initialized(aborted, owner).identity == (NEW, 0)
 
 
 @pytest.mark.parametrize("state", sorted(RESTING, key=str))
 def test_an_abort_of_what_never_came_to_be_begun_raises_the_epoch(state):
-    started = {} if state is State.EMPTY else {"started_ms": 3}
+    started = {} if state is TransactionState.EMPTY else {"started_ms": 3}
     one = ended(empty(state=state, **started), commit=False)
     one.check()
-    assert (one.state, one.identity) == (State.PREPARE_ABORT, (1, 6))
+    assert (one.state, one.identity) == (TransactionState.PREPARE_ABORT, (1, 6))
     one.completed(30).check()
 
 
@@ -149,6 +151,6 @@ def test_a_transaction_times_out_by_its_own_age():
 
 
 def test_the_epoch_before_is_not_kept():
-    one = initialized(empty(5), Identity(1, 5))
+    one = initialized(empty(5), ProducerIdAndEpoch(1, 5))
     assert one.last_epoch == 5
     assert one == replace(one, last_epoch=NO_EPOCH)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import random
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -131,11 +131,11 @@ def test_a_power_cut_loses_nothing_that_was_acknowledged(seed):
     async def run_until_crash(loop, disk):
         zookeeper = await started(disk)
         acknowledged, issued = set(await zookeeper.children("/")), set()
-        chance = random.Random(loop.random.random())
+        random = Random(loop.random.random())
 
         async def write(number):
             while True:
-                name = f"{number}-{chance.getrandbits(60):x}"
+                name = f"{number}-{random.getrandbits(60):x}"
                 issued.add(name)
                 try:
                     await zookeeper.create(f"/{name}", name.encode())
@@ -146,9 +146,9 @@ def test_a_power_cut_loses_nothing_that_was_acknowledged(seed):
         async with asyncio.TaskGroup() as group:
             writers = [group.create_task(write(number)) for number in range(3)]
             for _ in range(5):
-                disk.fail(chance.choice(FAILURES), times=1)
+                disk.fail(random.choice(FAILURES), times=1)
                 disk.fail("write_at", errno.ENOSPC, times=1)
-                await asyncio.sleep(chance.random() * 0.01)
+                await asyncio.sleep(random.random() * 0.01)
             held = set(acknowledged)
             disk = disk.crash()
             for writer in writers:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kserver.world.log_lines import JsonLines, TextLines, printable
+from kserver.world.log_lines import JsonLogLines, TextLines, printable
 
 HOSTILE = "app\n[2026-01-01 00:00:00,000] INFO [KafkaServer id=0] started\x1b[2J\u202e\x00\udcff"
 
@@ -29,7 +29,7 @@ def test_what_was_made_printable_is_and_says_the_same(text):
     assert shown == text or not text.isprintable()
 
 
-@pytest.mark.parametrize("formatter", [TextLines(), JsonLines()], ids=["text", "json"])
+@pytest.mark.parametrize("formatter", [TextLines(), JsonLogLines()], ids=["text", "json"])
 def test_a_hostile_name_makes_no_second_line_and_moves_no_cursor(formatter):
     line = formatter.format(record("client %s", HOSTILE))
     assert line.isprintable()
@@ -53,7 +53,7 @@ def test_a_traceback_in_text_cannot_begin_a_line_of_the_log():
 
 @given(st.text(), st.dictionaries(st.text(), st.none() | st.integers() | st.text()))
 def test_json_is_one_object_that_says_what_was_logged(text, facts):
-    line = JsonLines().format(record("%s", text, facts={"fact": facts}))
+    line = JsonLogLines().format(record("%s", text, facts={"fact": facts}))
     assert "\n" not in line
     told = json.loads(line)
     assert (told["level"], told["logger"], told["message"]) == ("INFO", "kserver.x", text)
@@ -68,5 +68,5 @@ def test_json_has_the_exception():
     except ValueError:
         made = record("failed")
         made.exc_info = sys.exc_info()
-    told = json.loads(JsonLines().format(made))
+    told = json.loads(JsonLogLines().format(made))
     assert told["exception"].endswith("ValueError: x")

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kserver.world.znode_tree import (
-    Transaction,
     Tree,
     Watches,
+    ZnodeTransaction,
     end_of_session,
     is_path,
     parent_of,
@@ -46,10 +46,10 @@ def attempt(transaction, ops, zxid, session=7):
 @given(MULTIS)
 def test_requests_in_one_transaction_do_what_they_do_one_by_one(multis):
     together, one_by_one = Tree(), Tree()
-    group = Transaction(together)
+    group = ZnodeTransaction(together)
     events = []
     for zxid, ops in enumerate(multis, 1):
-        single = Transaction(one_by_one)
+        single = ZnodeTransaction(one_by_one)
         assert attempt(group, ops, zxid) == attempt(single, ops, zxid)
         events += single.commit()
         one_by_one.check()
@@ -65,7 +65,7 @@ def test_requests_in_one_transaction_do_what_they_do_one_by_one(multis):
 def test_a_tree_is_its_nodes(multis):
     tree = Tree()
     for zxid, ops in enumerate(multis, 1):
-        transaction = Transaction(tree)
+        transaction = ZnodeTransaction(tree)
         attempt(transaction, ops, zxid)
         transaction.commit()
     again = Tree(tree.nodes)
@@ -79,7 +79,7 @@ def test_a_tree_is_its_nodes(multis):
 def test_a_failed_request_leaves_no_trace(multis):
     tree = Tree()
     for zxid, ops in enumerate(multis, 1):
-        transaction = Transaction(tree)
+        transaction = ZnodeTransaction(tree)
         if isinstance(attempt(transaction, ops, zxid), tuple):
             assert not transaction.changes
             assert not transaction.events
@@ -90,23 +90,23 @@ def test_a_failed_request_leaves_no_trace(multis):
 def test_the_end_of_a_session_removes_its_ephemeral_nodes_only(multis):
     tree = Tree()
     for zxid, ops in enumerate(multis, 1):
-        transaction = Transaction(tree)
+        transaction = ZnodeTransaction(tree)
         attempt(transaction, ops, zxid, session=1 + zxid % 2)
         transaction.commit()
     lasting = {path for path, node in tree.nodes.items() if node.owner != 1}
-    transaction = Transaction(tree)
+    transaction = ZnodeTransaction(tree)
     transaction.apply(end_of_session(tree, 1), zxid=1000, now_ms=1000, session=1)
     transaction.commit()
     tree.check()
     assert set(tree.nodes) == lasting
-    transaction = Transaction(tree)
+    transaction = ZnodeTransaction(tree)
     transaction.apply(end_of_session(tree), zxid=1001, now_ms=1001, session=1)
     transaction.commit()
     assert not any(node.owner for node in tree.nodes.values())
 
 
 def test_missing_parents_are_those_that_earlier_requests_did_not_make():
-    transaction = Transaction(Tree())
+    transaction = ZnodeTransaction(Tree())
     transaction.apply([Create("/a")], zxid=1, now_ms=1, session=1)
     assert list(transaction.missing_parents("/a/b/c/d")) == [Create("/a/b"), Create("/a/b/c")]
     assert list(transaction.missing_parents("/a/b")) == []

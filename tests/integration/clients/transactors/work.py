@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import sys
 from collections.abc import Iterator
+from random import Random
 
 COPY, TRANSFER = "copy", "transfer"
 AT_ONCE = 20
@@ -35,12 +35,12 @@ def options() -> argparse.Namespace:
 
 def transfers(partitions: int) -> Iterator[tuple[int, int, int, bool]]:
     """Amount, from, to, and whether it is to be committed."""
-    chance = random.Random()
+    random = Random()
     number = 0
     while True:
-        taken, given = chance.sample(range(partitions), 2)
+        taken, given = random.sample(range(partitions), 2)
         number += 1
-        yield chance.randint(1, 1000), taken, given, number % 4 != 0
+        yield random.randint(1, 1000), taken, given, number % 4 != 0
 
 
 def tell(name: str) -> None:

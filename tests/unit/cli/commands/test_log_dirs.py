@@ -1,6 +1,6 @@
 """`k log-dirs`: which brokers and replicas are shown, and in which form."""
 
-from kcli.client.descriptions import LogDirectory, ReplicaInLogDirectory
+from kcli.client.descriptions import LogDirDescription, ReplicaInLogDirectory
 from kcli.commands import log_dirs
 from kcli.main import main
 from kserver.errors import ErrorCode, KafkaError
@@ -13,8 +13,8 @@ def replica(topic, partition, *, future=False):
 
 def test_directories_and_replicas_are_in_order_and_only_those_that_are_asked_for():
     found = [
-        LogDirectory("/b", None, [replica("t", 10), replica("t", 2), replica("u", 0)]),
-        LogDirectory("/a", None, []),
+        LogDirDescription("/b", None, [replica("t", 10), replica("t", 2), replica("u", 0)]),
+        LogDirDescription("/a", None, []),
     ]
     kept = log_dirs._kept(found, {"t"})
     assert [(one.path, [str(r.partition) for r in one.replicas]) for one in kept] == [
@@ -27,7 +27,10 @@ def test_directories_and_replicas_are_in_order_and_only_those_that_are_asked_for
 def test_the_document_is_kafkas():
     error = KafkaError(ErrorCode.kafka_storage_error)
     found = {
-        0: [LogDirectory("/a", error, []), LogDirectory("/b", None, [replica("t", 0, future=True)])]
+        0: [
+            LogDirDescription("/a", error, []),
+            LogDirDescription("/b", None, [replica("t", 0, future=True)]),
+        ]
     }
     assert log_dirs._as_kafka(found) == {
         "brokers": [

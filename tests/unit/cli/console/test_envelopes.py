@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcli.client.consumer import FetchedBatch, Record
-from kcli.console.envelope_input import JsonLines, MsgpackMaps
+from kcli.console.envelope_input import JsonLinesInput, MsgpackMaps
 from kcli.console.envelopes import JsonFormatter, MsgpackFormatter, from_json, from_map
 from kcli.console.incoming import Incoming, TooLarge, Unreadable
 from kserver.wire.batch import TimestampType
 
 LIMIT = 1 << 20
 FORMATS = {
-    "json": (JsonFormatter, JsonLines),
+    "json": (JsonFormatter, JsonLinesInput),
     "msgpack": (MsgpackFormatter, MsgpackMaps),
 }
 
@@ -147,7 +147,7 @@ def test_what_is_no_envelope_is_refused(line, why):
 
 
 def test_lines_are_named_by_their_number_and_empty_ones_passed_over():
-    reader = JsonLines(LIMIT)
+    reader = JsonLinesInput(LIMIT)
     pieces = reader.feed(b'{"value": "a"}\n\n  \n{"value": "b"}\nx\n')
     assert [reader.read(piece, n).value for n, piece in enumerate(pieces[:2])] == [b"a", b"b"]
     with pytest.raises(Unreadable, match=r"^line 5: it is no JSON"):
@@ -155,7 +155,7 @@ def test_lines_are_named_by_their_number_and_empty_ones_passed_over():
 
 
 def test_of_a_line_that_no_request_could_hold_the_end_is_not_kept():
-    reader = JsonLines(1000)
+    reader = JsonLinesInput(1000)
     data = b'{"value": "' + b"\\u0000" * 5000 + b'"}\n{"value": "b"}\n'
     first, second = reader.feed(data)
     with pytest.raises(TooLarge):

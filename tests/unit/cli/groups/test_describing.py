@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+from random import Random
 from types import SimpleNamespace
 
 import pytest
@@ -42,7 +42,7 @@ def run(scenario, *, members=(), committed=(), state="Stable", protocol="consume
         broker.on(LIST_OFFSETS, _ends)
         await broker.start()
         config = AdminConfig.of({"bootstrap.servers": broker.address})
-        async with Admin(config, chance=random.Random(1)) as admin:
+        async with Admin(config, random=Random(1)) as admin:
             return await scenario(admin, broker)
 
     return simulate(main, 1)

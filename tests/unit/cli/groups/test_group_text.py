@@ -5,7 +5,7 @@ from __future__ import annotations
 from kcli.client.cluster import Node
 from kcli.client.group_descriptions import CLASSIC, CONSUMER, GroupDescription, GroupMember
 from kcli.groups.group_text import (
-    Reading,
+    GroupPosition,
     assignment_words,
     deleted_lines,
     member_lines,
@@ -42,16 +42,16 @@ def test_a_group_on_its_way_between_protocols_tells_who_has_come():
 
 def test_columns_are_as_wide_as_their_longest_name():
     topic = "a-topic-of-a-long-name"
-    one = Reading(TopicPartition(topic, 0), 5, None, 7, member("m" * 30))
+    one = GroupPosition(TopicPartition(topic, 0), 5, None, 7, member("m" * 30))
     _, heading, row = offset_lines("g" * 20, [one], verbose=False)
     assert heading.index("PARTITION") == row.index("0  ") == 20 + 1 + len(topic) + 1
     assert heading.index("HOST") == row.index("/h")
 
 
 def test_a_lag_may_be_below_zero():
-    assert Reading(T[0], 9, None, 7, None).lag == -2
-    assert Reading(T[0], None, None, 7, None).lag is None
-    assert Reading(T[0], 9, None, None, None).lag is None
+    assert GroupPosition(T[0], 9, None, 7, None).lag == -2
+    assert GroupPosition(T[0], None, None, 7, None).lag is None
+    assert GroupPosition(T[0], 9, None, None, None).lag is None
 
 
 def test_partitions_are_named_by_topic_and_number():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcli.groups.group_text import Reading
+from kcli.groups.group_text import GroupPosition
 from kcli.groups.lag import WINDOW, Look, Trend, begun, heading, left, line, oldest, total
 from kserver.model import TopicPartition
 
@@ -27,7 +27,7 @@ def look(**told):
 
 
 def test_where_nothing_was_committed_all_there_is_is_left():
-    fresh = Reading(T0, None, None, 10, None)
+    fresh = GroupPosition(T0, None, None, 10, None)
     assert left(begun(fresh, {T0: 4})) == 6
     assert left(begun(fresh, {})) is None
     assert left(begun(fresh._replace(committed=7), {T0: 4})) == 3

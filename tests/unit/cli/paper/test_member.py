@@ -5,14 +5,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kcli.paper.member import Member, Progress, RebalanceFailed, State, View, share, threads
+from kcli.paper.member import (
+    GroupView,
+    PaperMember,
+    PaperProgress,
+    PaperState,
+    RebalanceFailed,
+    share,
+    threads,
+)
 from kserver.model import TopicPartition
 from kserver.znodes import MemberRegistration
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 NAMES = st.lists(st.text("abc-_1", min_size=1, max_size=4), min_size=1, max_size=9, unique=True)
-ALONE = View({"t": ("me-0",)}, {"t": (0, 1)})
-TWO = View({"t": ("me-0", "other-0")}, {"t": (0, 1)})
+ALONE = GroupView({"t": ("me-0",)}, {"t": (0, 1)})
+TWO = GroupView({"t": ("me-0", "other-0")}, {"t": (0, 1)})
 
 
 @given(st.integers(0, 40), NAMES.map(sorted))
@@ -48,7 +56,7 @@ def test_a_member_may_subscribe_as_kafka_0_8_does(pattern, subscription, found):
 
 def member(view=ALONE):
     """One that owns what it can."""
-    found = Member("me-0", 2)
+    found = PaperMember("me-0", 2)
     found.registered()
     found.released()
     found.claim(view)
@@ -60,39 +68,39 @@ def test_a_member_owns_its_range_from_claim_to_release():
     me = member()
     assert me.owned == (A, B)
     me.looked(ALONE)
-    assert me.state is State.OWNING, "nothing has changed"
+    assert me.state is PaperState.OWNING, "nothing has changed"
     me.looked(TWO)
-    assert (me.state, me.owned, me.held) == (State.RELEASING, (), (A, B))
+    assert (me.state, me.owned, me.held) == (PaperState.RELEASING, (), (A, B))
     me.released()
     assert me.claim(TWO) == (A,)
 
 
 def test_brokers_that_come_and_go_change_nothing_until_the_last_one_does():
-    me = member(View(ALONE.threads, ALONE.partitions, has_brokers=False))
+    me = member(GroupView(ALONE.threads, ALONE.partitions, has_brokers=False))
     assert me.owned == ()
     me.looked(ALONE)
-    assert me.state is State.RELEASING
+    assert me.state is PaperState.RELEASING
 
 
 def test_what_was_perhaps_claimed_is_held_until_it_is_released():
-    me = Member("me-0", 2)
+    me = PaperMember("me-0", 2)
     me.registered()
     me.released()
     me.claim(ALONE)
     me.answer_lost()
-    assert (me.state, me.held) == (State.RELEASING, (A, B))
+    assert (me.state, me.held) == (PaperState.RELEASING, (A, B))
 
 
 def test_who_is_registered_no_more_registers_again():
-    me = Member("me-0", 2)
+    me = PaperMember("me-0", 2)
     me.registered()
     me.released()
-    assert me.claim(View({"t": ("other-0",)}, {"t": (0,)})) is None
-    assert me.state is State.OUTSIDE
+    assert me.claim(GroupView({"t": ("other-0",)}, {"t": (0,)})) is None
+    assert me.state is PaperState.OUTSIDE
 
 
 def test_only_waits_in_vain_are_counted():
-    me = Member("me-0", 2)
+    me = PaperMember("me-0", 2)
     me.registered()
     for in_vain in (True, True, False, True, True):
         me.released()
@@ -111,43 +119,43 @@ class AnyLife(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.member = Member("me-0", 2)
+        self.member = PaperMember("me-0", 2)
 
     def at(*states):
         return precondition(lambda self: self.member.state in states)
 
-    @at(State.OUTSIDE)
+    @at(PaperState.OUTSIDE)
     @rule()
     def registered(self):
         self.member.registered()
 
-    @at(State.RELEASING)
+    @at(PaperState.RELEASING)
     @rule()
     def released(self):
         self.member.released()
 
-    @at(State.CLAIMING)
+    @at(PaperState.CLAIMING)
     @rule(view=st.sampled_from([ALONE, TWO]), ends=st.sampled_from(["claimed", "refused"]))
     def claim(self, view, ends):
         self.member.claim(view)
         self.member.check()
         getattr(self.member, ends)()
 
-    @at(State.CLAIMING)
+    @at(PaperState.CLAIMING)
     @rule()
     def answer_lost(self):
         self.member.claim(ALONE)
         self.member.answer_lost()
 
-    @at(State.WAITING)
+    @at(PaperState.WAITING)
     @rule(in_vain=st.booleans())
     def again(self, in_vain):
         try:
             self.member.again(in_vain=in_vain)
         except RebalanceFailed:
-            self.member = Member("me-0", 2)
+            self.member = PaperMember("me-0", 2)
 
-    @at(State.OWNING)
+    @at(PaperState.OWNING)
     @rule(view=st.sampled_from([ALONE, TWO]))
     def looked(self, view):
         self.member.looked(view)
@@ -169,7 +177,7 @@ TestAnyLife = AnyLife.TestCase
 
 
 def test_what_is_handed_out_is_written_once_it_is_done():
-    progress = Progress()
+    progress = PaperProgress()
     progress.start(A, 5, is_written=True)
     progress.hand_out(A, 8)
     assert progress.unwritten() == {}
@@ -181,14 +189,14 @@ def test_what_is_handed_out_is_written_once_it_is_done():
 
 
 def test_where_reading_starts_is_to_be_written_though_nothing_was_read():
-    progress = Progress()
+    progress = PaperProgress()
     progress.start(A, 5, is_written=False)
     assert progress.unwritten() == {A: 5}
     assert not progress.is_written(A)
 
 
 def test_what_was_handed_out_before_a_release_is_nobodys():
-    progress = Progress()
+    progress = PaperProgress()
     progress.start(A, 5, is_written=True)
     progress.hand_out(A, 8)
     progress.clear()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcli.perf.histogram import BUCKETS, ERROR, Histogram
+from kcli.perf.histogram import BUCKETS, ERROR, LatencyHistogram
 
 FRACTIONS = [0.0, 0.5, 0.95, 0.99, 0.999, 0.9999, 1.0]
 
@@ -18,14 +18,14 @@ def exact(values: list[int], fraction: float) -> int:
     return sorted(values)[min(int(fraction * len(values)), len(values) - 1)]
 
 
-def filled(values: list[int]) -> Histogram:
-    histogram = Histogram()
+def filled(values: list[int]) -> LatencyHistogram:
+    histogram = LatencyHistogram()
     for value in values:
         histogram.add(value)
     return histogram
 
 
-def buckets(histogram: Histogram) -> int:
+def buckets(histogram: LatencyHistogram) -> int:
     return len(histogram._buckets)
 
 
@@ -42,7 +42,7 @@ def test_below_a_millisecond_percentiles_are_exact(values, fraction):
 
 @given(st.lists(st.tuples(durations, st.integers(1, 1000)), min_size=1))
 def test_many_at_once_are_as_many_one_by_one(counted):
-    at_once = Histogram()
+    at_once = LatencyHistogram()
     for value, times in counted:
         at_once.add(value, times)
     values = [value for value, times in counted for _ in range(times)]
@@ -55,11 +55,11 @@ def test_many_at_once_are_as_many_one_by_one(counted):
 
 
 DISTRIBUTIONS = {
-    "uniform": (lambda chance: chance.uniform(0, 1e6), lambda p: p * 1e6),
-    "exponential": (lambda chance: chance.expovariate(1e-4), lambda p: -1e4 * math.log1p(-p)),
-    "Pareto": (lambda chance: 100 * chance.paretovariate(2), lambda p: 100 * (1 - p) ** -0.5),
+    "uniform": (lambda random: random.uniform(0, 1e6), lambda p: p * 1e6),
+    "exponential": (lambda random: random.expovariate(1e-4), lambda p: -1e4 * math.log1p(-p)),
+    "Pareto": (lambda random: 100 * random.paretovariate(2), lambda p: 100 * (1 - p) ** -0.5),
     "two modes": (
-        lambda chance: 50_000 if chance.random() < 0.02 else 400,
+        lambda random: 50_000 if random.random() < 0.02 else 400,
         lambda p: 50_000 if p > 0.98 else 400,
     ),
 }
@@ -68,8 +68,8 @@ DISTRIBUTIONS = {
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_percentiles_of_a_known_distribution_are_its_quantiles(name):
     draw, quantile = DISTRIBUTIONS[name]
-    chance, count = Random(7), 100_000
-    histogram = filled([round(draw(chance)) for _ in range(count)])
+    random, count = Random(7), 100_000
+    histogram = filled([round(draw(random)) for _ in range(count)])
     for p in (0.5, 0.95, 0.99, 0.999):
         # Four standard deviations of the share of draws that lie below a quantile.
         spread = 4 * math.sqrt(p * (1 - p) / count)
@@ -79,7 +79,7 @@ def test_percentiles_of_a_known_distribution_are_its_quantiles(name):
 
 
 def test_memory_does_not_grow_and_what_lasts_for_ever_is_counted():
-    histogram = Histogram()
+    histogram = LatencyHistogram()
     before = buckets(histogram)
     for bits in range(0, 70):
         histogram.add((1 << bits) + 1)
@@ -94,5 +94,5 @@ def test_a_duration_below_nothing_is_nothing():
 
 
 def test_an_empty_histogram_has_no_mean():
-    assert math.isnan(Histogram().mean_us)
-    assert Histogram().percentile_us(0.5) == 0
+    assert math.isnan(LatencyHistogram().mean_us)
+    assert LatencyHistogram().percentile_us(0.5) == 0

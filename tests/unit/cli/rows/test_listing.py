@@ -10,10 +10,10 @@ import pytest
 from kcli.client.errors import ClusterUnreachable
 from kcli.options import Refused
 from kcli.rows.listing import Format, rows
-from kcli.rows.shapes import Field, Shape
+from kcli.rows.shapes import RowField, RowShape
 from kserver.errors import ConfigError, ErrorCode, KafkaError, ProtocolError
 
-SHAPE = Shape("k.t", 1, "A row.", (Field("topic", "string", "Its name."),))
+SHAPE = RowShape("k.t", 1, "A row.", (RowField("topic", "string", "Its name."),))
 
 
 def opened(name="json", template=""):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kcli.rows import row_formats
 from kcli.rows.listing import FORMATS
 from kcli.rows.row_formats import Csv, Json, JsonLines, Table, Template, Yaml
-from kcli.rows.shapes import ERROR, Field, Shape
+from kcli.rows.shapes import ERROR, RowField, RowShape
 from tests.support import rows as support
 from tests.support.rows import READ_BACK
 
@@ -31,12 +31,12 @@ VALUES = {
     "list of string": st.lists(TEXTS, max_size=3),
     "map of string": st.dictionaries(TEXTS, st.none() | TEXTS, max_size=3),
 }
-SHAPE = Shape(
+SHAPE = RowShape(
     "k.test",
     1,
     "A row of every type.",
     tuple(
-        Field(f"{kind.replace(' ', '_')}_{number}", f"{kind}{null}", "A value.")
+        RowField(f"{kind.replace(' ', '_')}_{number}", f"{kind}{null}", "A value.")
         for kind in VALUES
         for number, null in enumerate(("", " or null"))
     ),
@@ -85,7 +85,9 @@ def test_each_line_is_a_row_or_an_error_and_says_which(rows, errors):
 
 
 def test_csv_tells_null_from_an_empty_text():
-    shape = Shape("k.t", 1, "A row.", tuple(Field(n, "string or null", "A text.") for n in "abd"))
+    shape = RowShape(
+        "k.t", 1, "A row.", tuple(RowField(n, "string or null", "A text.") for n in "abd")
+    )
     assert Csv(shape).row({"a": None, "b": "", "d": "x"}) == ',"",x\n'
 
 
@@ -107,8 +109,11 @@ def test_a_table_has_a_heading_and_nothing_that_breaks_its_lines(rows, columns):
 
 
 def test_a_table_aligns_texts_left_and_numbers_right(monkeypatch):
-    shape = Shape(
-        "k.t", 1, "A row.", (Field("topic", "string", "One."), Field("size", "integer", "Two."))
+    shape = RowShape(
+        "k.t",
+        1,
+        "A row.",
+        (RowField("topic", "string", "One."), RowField("size", "integer", "Two.")),
     )
     rows = [{"topic": "漢字", "size": 7}, {"topic": "[b]x[/b]", "size": 12345}]
     assert written(Table(shape, None), rows).splitlines() == [
@@ -121,7 +126,7 @@ def test_a_table_aligns_texts_left_and_numbers_right(monkeypatch):
 
 
 def test_a_table_on_a_narrow_terminal_loses_nothing():
-    shape = Shape("k.t", 1, "A row.", (Field("topic", "string", "One."),))
+    shape = RowShape("k.t", 1, "A row.", (RowField("topic", "string", "One."),))
     text = written(Table(shape, 10), [{"topic": "0123456789abcdef"}])
     assert text.splitlines() == ["TOPIC", "0123456789", "abcdef"]
 
@@ -135,11 +140,11 @@ ROW = {
     "leader": None,
 }
 KINDS = ["string", "integer", "list of integer", "map of string", "number", "integer or null"]
-OWN = Shape(
+OWN = RowShape(
     "k.t",
     1,
     "A row.",
-    tuple(Field(name, kind, "A value.") for name, kind in zip(ROW, KINDS, strict=True)),
+    tuple(RowField(name, kind, "A value.") for name, kind in zip(ROW, KINDS, strict=True)),
 )
 
 
@@ -189,14 +194,14 @@ def test_any_template_is_filled_in_or_refused(template):
 
 
 def test_there_is_no_number_beyond_the_finite():
-    shape = Shape("k.t", 1, "A row.", (Field("p99", "number or null", "A value."),))
+    shape = RowShape("k.t", 1, "A row.", (RowField("p99", "number or null", "A value."),))
     for value in (math.nan, math.inf, -math.inf):
         assert json.loads(written(Json(shape), [{"p99": value}]))["items"] == [{"p99": None}]
         assert Template(shape, "{p99} {p99:.1f}").row({"p99": value}) == "- -\n"
 
 
 def test_large_numbers_are_numbers_to_old_readers_of_yaml():
-    shape = Shape("k.t", 1, "A row.", (Field("rate", "number", "A value."),))
+    shape = RowShape("k.t", 1, "A row.", (RowField("rate", "number", "A value."),))
     for value in (1e16, 1.5e300, 5e-324, 0.1):
         text = written(Yaml(shape), [{"rate": value}])
         assert yaml.safe_load(text)["items"] == [{"rate": value}]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+from random import Random
 
 from kcli.client.admin import Admin, ResourceType
 from kcli.client.config import AdminConfig
@@ -47,7 +47,7 @@ def names_of(question, topics=(), keys=(), groups=()):
         broker.on(LIST_GROUPS, listing)
         await broker.start()
         config = AdminConfig.of({"bootstrap.servers": broker.address})
-        async with Admin(config, chance=random.Random(1)) as admin:
+        async with Admin(config, random=Random(1)) as admin:
             return await question(admin)
 
     return simulate(main, 1)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kcli.command import command_named
 from kcli.main import COMMANDS
-from kcli.shell.completion import NOTHING, Found, complete, split
+from kcli.shell.completion import NOTHING, FoundValues, complete, split
 from kcli.shell.completion_values import FORMATTER_KEYS, READER_KEYS, SOURCES
 
 NAMES = [name for group in COMMANDS.values() for name in group]
@@ -139,7 +139,7 @@ def test_values_are_what_their_option_takes(line: str, expected: list[str] | int
     ],
 )
 def test_names_of_files_are_left_to_the_shell(line: str, before: str, file: str) -> None:
-    assert complete(split(line), Cluster) == Found((), before, file)
+    assert complete(split(line), Cluster) == FoundValues((), before, file)
 
 
 def test_the_cluster_is_the_one_that_the_words_lead_to(monkeypatch: pytest.MonkeyPatch) -> None:

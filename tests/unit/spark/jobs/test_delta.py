@@ -12,20 +12,20 @@ pytest.importorskip("deltalake", reason="the extra spark")
 import deltalake
 import pyarrow as pa
 
-from kcli.spark.jobs.delta import Files, StreamWriter, Written
+from kcli.spark.jobs.delta import DeltaFiles, DeltaStreamWriter, DeltaWritten
 
 SCHEMA = pa.schema([("value", pa.binary()), ("day", pa.string())])
 PARTS = ("day",)
 QUERY = "a-query"
 
 
-def written(path: Path, batch: int) -> tuple[StreamWriter, Written]:
-    writer = StreamWriter(str(path), SCHEMA, PARTS, "zstd")
+def written(path: Path, batch: int) -> tuple[DeltaStreamWriter, DeltaWritten]:
+    writer = DeltaStreamWriter(str(path), SCHEMA, PARTS, "zstd")
     writer.prepare()
     rows = pa.record_batch([[b"a", b"b", b"c"], ["1", "2", "1"]], schema=SCHEMA)
-    with Files(str(path), PARTS, "zstd", batch) as files:
+    with DeltaFiles(str(path), PARTS, "zstd", batch) as files:
         files.add(rows)
-        return writer, Written(QUERY, batch, files.ended())
+        return writer, DeltaWritten(QUERY, batch, files.ended())
 
 
 def values(path: Path) -> list[bytes]:

@@ -12,7 +12,7 @@ import pytest
 
 from kcli.options import Refused
 from kcli.spark.jobs import compact, leftovers, sink_log, swapping
-from kcli.spark.jobs.compacting import Journal
+from kcli.spark.jobs.compact_plan import Journal
 from kcli.spark.jobs.store import LocalStore, data_files
 
 OLD = [f"d=1/part-{n}" for n in range(3)]

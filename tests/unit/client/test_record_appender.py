@@ -8,7 +8,7 @@ import json
 import pytest
 
 from kcli.client.errors import TimedOut
-from kcli.client.partitioner import RoundRobin, partition_for_key
+from kcli.client.partitioner import RoundRobinPartitioner, partition_for_key
 from kcli.client.producer import ProducerInterceptor
 from kcli.client.serialization import BYTES_OUT
 from kserver.errors import ErrorCode, KafkaError
@@ -183,7 +183,7 @@ def test_round_robin_takes_one_partition_after_the_other(named):
     if named:
         run(scenario, partitions=3, partitioner_class=named)
     else:
-        run(scenario, partitions=3, plugins={"partitioner": RoundRobin()})
+        run(scenario, partitions=3, plugins={"partitioner": RoundRobinPartitioner()})
 
 
 def test_round_robin_leaves_out_what_has_no_leader():
@@ -243,7 +243,7 @@ def test_a_function_of_ones_own_sees_what_it_needs_and_may_decline():
 
 def test_a_client_that_has_bytes_is_not_touched_by_what_settings_name():
     async def scenario(producer, broker, topic):
-        assert producer._intake is None
+        assert producer._appender is None
         await (await producer.send("t", b"v", b"k"))
         assert topic.values() == [b"v"]
 

@@ -18,7 +18,7 @@ from kcli.client.blocking import Blocking
 from kcli.client.descriptions import ResourceType
 from kcli.spark.dead_letters import place_sql
 from kcli.spark.jobs.ends import of_client
-from kcli.spark.jobs.landed import landed
+from kcli.spark.jobs.land_reading import landed
 from kcli.spark.jobs.places import EVERYTHING, Place, offsets_text, reading
 from kcli.spark.jobs.reckoning import Counts, Finding, Window, added, findings
 from kcli.spark.logs import Logs

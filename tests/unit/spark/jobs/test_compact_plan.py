@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from kcli.spark.jobs.compacting import Journal, selection, units, values_of
-from kcli.spark.jobs.store import Entry
+from kcli.spark.jobs.compact_plan import Journal, selection, units, values_of
+from kcli.spark.jobs.store import StoreEntry
 
 
-def entry(path: str, size: int, modified_ms: int = 0) -> Entry:
-    return Entry(path, False, size, modified_ms)
+def entry(path: str, size: int, modified_ms: int = 0) -> StoreEntry:
+    return StoreEntry(path, False, size, modified_ms)
 
 
-def made(*files: Entry, partitions: str | None = None, before_ms: int = 10):
+def made(*files: StoreEntry, partitions: str | None = None, before_ms: int = 10):
     found = units(files, selects=selection(partitions), target_bytes=100, before_ms=before_ms)
     return [(unit.directory, [file.name for file in unit.files], unit.into) for unit in found]
 

@@ -26,7 +26,7 @@ from kcli.spark.dead_letters import (
 )
 from kcli.spark.jobs.ends import for_reading, for_writing
 from kcli.spark.jobs.functions import function
-from kcli.spark.jobs.landing import text_sql
+from kcli.spark.jobs.land_paths import text_sql
 from kcli.spark.jobs.places import offsets_text
 from kcli.spark.logs import Logs
 from kcli.spark.options import Offsets, batch_options
@@ -66,7 +66,7 @@ class Redrive:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RedriveOutcome:
     """Of the letters for one topic with one reason that were not sent back before."""
 
     topic: str | None
@@ -80,7 +80,7 @@ class Outcome:
 
 def redriven(
     spark: SparkSession, redrive: Redrive, *, sends: bool = True
-) -> tuple[list[Outcome], int]:
+) -> tuple[list[RedriveOutcome], int]:
     """What becomes of the letters, and how many were sent back: none, unless it `sends`."""
     # A record may have one header more than once.
     spark.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
@@ -155,12 +155,12 @@ def _ends(redrive: Redrive) -> Offsets:
             time.sleep(LOOK_AGAIN_S)
 
 
-def _outcomes(letters: DataFrame) -> list[Outcome]:
+def _outcomes(letters: DataFrame) -> list[RedriveOutcome]:
     from pyspark.sql import functions as f
 
     counts = [f.count_if(f.col("state") == state).alias(state) for state in STATES]
     rows = letters.groupBy("topic", "reason").agg(*counts).orderBy("topic", "reason").collect()
-    return [Outcome(**row.asDict()) for row in rows]
+    return [RedriveOutcome(**row.asDict()) for row in rows]
 
 
 def _send(spark: SparkSession, letters: DataFrame, redrive: Redrive) -> int:

@@ -5,8 +5,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcli.client.lane import Batch
-from tests.support.lanes import Bench, values
+from kcli.client.partition_queue import ProducerBatch
+from tests.support.partition_queues import Bench, values
 
 
 def test_everything_waits_for_the_first_batch_of_an_epoch():
@@ -15,10 +15,10 @@ def test_everything_waits_for_the_first_batch_of_an_epoch():
     first = bench.take()
     bench.offer(b"2")
     assert bench.take() is None
-    bench.lane().put_back(first, 0, doubtful=False)
+    bench.queue().put_back(first, 0, doubtful=False)
     assert bench.take() is first
     assert bench.take() is None
-    bench.lane().answered(first, appended=True)
+    bench.queue().answered(first, appended=True)
     assert values(bench.take()) == [b"2"]
     bench.offer(b"3")
     assert values(bench.take()) == [b"3"]
@@ -26,8 +26,8 @@ def test_everything_waits_for_the_first_batch_of_an_epoch():
 
 def test_sequences_count_records_and_wrap():
     bench = Bench().begin()
-    lane = bench.lane()
-    lane._next_sequence = 0x7FFFFFFE
+    queue = bench.queue()
+    queue._next_sequence = 0x7FFFFFFE
     for _ in range(3):
         bench.offer()
     assert bench.take().base_sequence == 0x7FFFFFFE
@@ -42,10 +42,10 @@ def test_without_idempotence_there_are_no_sequences_and_nothing_waits_for_its_el
     assert first.base_sequence == -1
     bench.offer(b"2")
     second = bench.take()
-    bench.lane().put_back(first, 0, doubtful=False)
+    bench.queue().put_back(first, 0, doubtful=False)
     assert bench.take() is first
-    bench.lane().answered(second, appended=False)
-    assert not bench.lane().broken
+    bench.queue().answered(second, appended=False)
+    assert not bench.queue().broken
 
 
 def test_with_one_request_in_flight_a_partition_has_one_batch_in_flight():
@@ -54,7 +54,7 @@ def test_with_one_request_in_flight_a_partition_has_one_batch_in_flight():
     first = bench.take()
     bench.offer(b"2")
     assert bench.take() is None
-    bench.lane().answered(first, appended=True)
+    bench.queue().answered(first, appended=True)
     assert values(bench.take()) == [b"2"]
 
 
@@ -66,12 +66,12 @@ def test_what_is_put_back_goes_before_what_is_younger_and_waits_its_time():
         taken.append(bench.take())
     bench.offer(b"3")
     for batch in taken:
-        bench.lane().put_back(batch, 5.0, doubtful=False)
+        bench.queue().put_back(batch, 5.0, doubtful=False)
     assert bench.take() is None
     bench.now = 5.0
     assert bench.take() is taken[0]
     assert bench.take() is None, "tries after a failure go one at a time"
-    bench.lane().answered(taken[0], appended=True)
+    bench.queue().answered(taken[0], appended=True)
     assert bench.take() is taken[1]
 
 
@@ -82,28 +82,28 @@ def test_a_batch_that_is_given_up_in_flight_is_told_once_and_settled_by_its_answ
     bench.accumulator.finish(batch)
     assert bench.accumulator.used_bytes == batch.reserved > 0
     assert not bench.accumulator.incomplete
-    bench.lane().answered(batch, appended=True)
+    bench.queue().answered(batch, appended=True)
     bench.accumulator.free(batch)
     assert bench.accumulator.used_bytes == 0
     bench.offer()
-    assert not bench.lane().broken
+    assert not bench.queue().broken
     assert bench.take().base_sequence == 1
 
 
-def test_what_fails_for_good_breaks_the_lane_until_nothing_is_out_and_then_a_new_epoch_begins():
+def test_what_fails_for_good_breaks_the_queue_until_nothing_is_out_and_then_a_new_epoch_begins():
     bench = Bench().begin()
     batches = []
     for n in range(3):
         bench.offer(b"%d" % n)
         batches.append(bench.take())
-    bench.lane().answered(batches[0], appended=False)
+    bench.queue().answered(batches[0], appended=False)
     bench.accumulator.finish(batches[0])
     bench.offer(b"3")
     assert bench.take() is None
-    bench.lane().put_back(batches[1], 0, doubtful=False)
-    bench.lane().put_back(batches[2], 0, doubtful=False)
-    lane = bench.lane()
-    assert (lane.producer_id, lane.epoch) == (7, 1)
+    bench.queue().put_back(batches[1], 0, doubtful=False)
+    bench.queue().put_back(batches[2], 0, doubtful=False)
+    queue = bench.queue()
+    assert (queue.producer_id, queue.epoch) == (7, 1)
     assert bench.take() is batches[1]
     assert batches[1].base_sequence == 0
     assert batches[2].base_sequence == 1
@@ -116,17 +116,17 @@ def test_what_may_have_been_appended_is_tried_under_its_old_numbers_before_a_new
         bench.offer(b"%d" % n)
         batches.append(bench.take())
     for batch in batches:
-        bench.lane().put_back(batch, 0, doubtful=True)
+        bench.queue().put_back(batch, 0, doubtful=True)
     bench.accumulator.give_up(batches[0])
     bench.accumulator.finish(batches[0])
     assert bench.take() is batches[1]
-    assert (bench.lane().epoch, batches[1].base_sequence) == (0, 2)
+    assert (bench.queue().epoch, batches[1].base_sequence) == (0, 2)
     assert bench.take() is None
-    bench.lane().answered(batches[1], appended=True)
+    bench.queue().answered(batches[1], appended=True)
     assert bench.take() is batches[2]
-    bench.lane().put_back(batches[2], 0, doubtful=False)
+    bench.queue().put_back(batches[2], 0, doubtful=False)
     assert bench.take() is batches[2]
-    assert (bench.lane().epoch, batches[2].base_sequence) == (1, 0)
+    assert (bench.queue().epoch, batches[2].base_sequence) == (1, 0)
 
 
 def test_a_restarted_broker_is_asked_for_the_youngest_in_doubt_which_settles_the_older_ones():
@@ -136,44 +136,44 @@ def test_a_restarted_broker_is_asked_for_the_youngest_in_doubt_which_settles_the
         bench.offer(b"%d" % n)
         batches.append(bench.take())
     for batch in batches:
-        bench.lane().put_back(batch, 0, doubtful=True)
+        bench.queue().put_back(batch, 0, doubtful=True)
     assert bench.take() is batches[0]
-    bench.lane().out_of_order(batches[0], 0)
+    bench.queue().out_of_order(batches[0], 0)
     assert bench.take() is batches[3]
-    bench.lane().out_of_order(batches[3], 0)
+    bench.queue().out_of_order(batches[3], 0)
     assert bench.take() is batches[2]
-    assert bench.lane().answered(batches[2], appended=True) == batches[:2]
+    assert bench.queue().answered(batches[2], appended=True) == batches[:2]
     for batch in batches[:3]:
         bench.accumulator.finish(batch)
     assert bench.take() is batches[3]
-    assert (bench.lane().epoch, batches[3].base_sequence) == (1, 0)
+    assert (bench.queue().epoch, batches[3].base_sequence) == (1, 0)
 
 
-def test_another_lane_goes_on_in_its_epoch():
+def test_another_queue_goes_on_in_its_epoch():
     bench = Bench(partitions=2)
     bench.offer(partition=0)
     bench.offer(partition=1)
     broken, other = bench.take(0), bench.take(1)
-    bench.lane(0).answered(broken, appended=False)
-    bench.lane(1).answered(other, appended=True)
+    bench.queue(0).answered(broken, appended=False)
+    bench.queue(1).answered(other, appended=True)
     bench.offer(partition=1)
     assert bench.take(1).base_sequence == 1
-    assert bench.lane(1).epoch == 0
+    assert bench.queue(1).epoch == 0
 
 
 def test_after_the_last_epoch_comes_a_new_producer_id():
     bench = Bench().begin()
     bench.offer(b"1")
     first = bench.take()
-    bench.lane().epoch = 0x7FFF
+    bench.queue().epoch = 0x7FFF
     bench.offer(b"2")
     second = bench.take()
-    bench.lane().answered(first, appended=False)
-    bench.lane().put_back(second, 0, doubtful=False)
+    bench.queue().answered(first, appended=False)
+    bench.queue().put_back(second, 0, doubtful=False)
     assert bench.rules.producer_id == -1, "the sender has to fetch one"
     bench.rules.producer_id, bench.rules.producer_epoch = 8, 0
     assert bench.take() is second
-    assert (bench.lane().producer_id, bench.lane().epoch, second.base_sequence) == (8, 0, 0)
+    assert (bench.queue().producer_id, bench.queue().epoch, second.base_sequence) == (8, 0, 0)
 
 
 class ModelBroker:
@@ -185,8 +185,8 @@ class ModelBroker:
         self.next: int | None = 0
         self.last: list[tuple[int, int, int]] = []
 
-    def append(self, batch: Batch) -> str:
-        epoch, sequence = batch.lane.epoch, batch.base_sequence
+    def append(self, batch: ProducerBatch) -> str:
+        epoch, sequence = batch.queue.epoch, batch.base_sequence
         this = (epoch, sequence, len(batch.records))
         if this in self.last:
             return "appended"
@@ -209,15 +209,15 @@ class ModelBroker:
 
 
 class Run:
-    """A producer's lane and a broker, with one connection between them that breaks by chance."""
+    """A producer's queue and a broker, with one connection between them that breaks by chance."""
 
     def __init__(self, seed: int, weight: int, *, forgetful: bool) -> None:
-        self.chance = Random(seed)
+        self.random = Random(seed)
         self.weight = weight
         self.forgetful = forgetful
         self.bench, self.broker = Bench(batch_size=150), ModelBroker()
         self.accumulator = self.bench.accumulator
-        self.wire: list[Batch] = []
+        self.wire: list[ProducerBatch] = []
         self.acked: list[bytes | None] = []
         self.lost: list[bytes | None] = []
         self.sent = 0
@@ -232,49 +232,49 @@ class Run:
         told = sorted(int(value) for value in self.acked + self.lost)
         assert told == list(range(self.sent)), "one outcome each"
 
-    def settle(self, batch: Batch, outcome: str) -> None:
-        accumulator, lane, was_finished = self.accumulator, batch.lane, batch.finished
+    def settle(self, batch: ProducerBatch, outcome: str) -> None:
+        accumulator, queue, was_finished = self.accumulator, batch.queue, batch.finished
         if outcome == "appended":
-            for done in [*lane.answered(batch, appended=True), batch]:
+            for done in [*queue.answered(batch, appended=True), batch]:
                 if not done.finished:
                     accumulator.finish(done)
                     self.acked += values(done)
         elif was_finished:
-            lane.answered(batch, appended=None if outcome == "unknown" else False)
+            queue.answered(batch, appended=None if outcome == "unknown" else False)
         elif outcome == "split" and len(batch.records) > 1:
             accumulator.split(batch)
         elif outcome in ("refused", "split"):
-            lane.answered(batch, appended=False)
+            queue.answered(batch, appended=False)
             self.give_up(batch)
         elif outcome == "out of order":
-            lane.out_of_order(batch, 0)
+            queue.out_of_order(batch, 0)
         else:
             doubtful = batch.doubtful or outcome == "unknown"
-            lane.put_back(batch, 0, doubtful=doubtful)
+            queue.put_back(batch, 0, doubtful=doubtful)
         if was_finished:
             accumulator.free(batch)
 
-    def give_up(self, batch: Batch) -> None:
+    def give_up(self, batch: ProducerBatch) -> None:
         self.accumulator.give_up(batch)
         self.accumulator.finish(batch)
         self.lost += values(batch)
 
     def break_connection(self) -> None:
         """Some of what is out had arrived, nothing is answered."""
-        arrived = self.wire[: self.chance.randrange(len(self.wire) + 1)]
+        arrived = self.wire[: self.random.randrange(len(self.wire) + 1)]
         for batch in arrived:
             self.broker.append(batch)
-        if self.chance.random() < 0.5:
+        if self.random.random() < 0.5:
             self.broker.restart()
-        if self.forgetful and self.chance.random() < 0.3:
+        if self.forgetful and self.random.random() < 0.3:
             self.broker.forget()
-        self.bench.lane().connected()
+        self.bench.queue().connected()
         out, self.wire = self.wire, []
         for batch in out:
             self.settle(batch, "unknown")
 
     def step(self, *, calm: bool) -> None:
-        kind = self.chance.randrange(12)
+        kind = self.random.randrange(12)
         if kind < self.weight and not calm:
             self.bench.offer(b"%d" % self.sent)
             self.sent += 1
@@ -288,7 +288,7 @@ class Run:
         elif self.wire:
             batch = self.wire.pop(0)
             refusals = [None, None, "later"] + ["refused", "split"] * (not batch.doubtful)
-            refusal = None if calm else self.chance.choice(refusals)
+            refusal = None if calm else self.random.choice(refusals)
             self.settle(batch, refusal or self.broker.append(batch))
 
 

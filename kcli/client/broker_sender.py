@@ -1,7 +1,8 @@
-"""Outlet: the way to one broker: its connection, and the lanes that may have something for it.
+"""BrokerSender: the way to one broker, its connection and the queues that may have something for
+it.
 
 `pump` sends until nothing is ready or enough is out; it is called whenever that may have changed.
-One task for each outlet connects when there is something to send and no connection.
+One task for each broker sender connects when there is something to send and no connection.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from uuid import UUID
 from kcli.client.accumulator import Accumulator
 from kcli.client.cluster import Cluster
 from kcli.client.config import ProducerConfig
-from kcli.client.lane import Batch, Lane, Rules
+from kcli.client.partition_queue import PartitionQueue, ProducerBatch, Rules
 from kcli.client.produce import (
     BY_TOPIC_ID,
     PRODUCE,
-    Part,
+    PartitionProduceData,
     Produced,
     read_answer,
     request_body,
@@ -32,7 +33,7 @@ from kserver.peer import Peer
 from kserver.wire.batch import batch_in_two
 from kserver.wire.compression import Compression
 
-Asked: TypeAlias = dict[tuple[str | UUID, int], Batch]
+Asked: TypeAlias = dict[tuple[str | UUID, int], ProducerBatch]
 
 # Seconds: how soon it is noticed that a broker that asked to be left alone is gone, and its wish.
 LOOK_AGAIN = 1.0
@@ -56,17 +57,17 @@ class Encoder:
         self._level = levels.get(self._codec)
         self._transactional = config.transactional_id is not None
 
-    def encode(self, batch: Batch) -> tuple[bytes, bytes]:
+    def encode(self, batch: ProducerBatch) -> tuple[bytes, bytes]:
         """Header and records."""
         if batch.encoded is None:
-            lane = batch.lane
+            queue = batch.queue
             sequenced = batch.base_sequence >= 0
             batch.encoded = batch_in_two(
                 batch.records,
                 compression=self._codec,
                 level=self._level,
-                producer_id=lane.producer_id if sequenced else NO_PRODUCER_ID,
-                producer_epoch=lane.epoch if sequenced else -1,
+                producer_id=queue.producer_id if sequenced else NO_PRODUCER_ID,
+                producer_epoch=queue.epoch if sequenced else -1,
                 base_sequence=batch.base_sequence,
                 transactional=self._transactional,
             )
@@ -74,13 +75,13 @@ class Encoder:
 
 
 class Events(Protocol):
-    """What an outlet tells the sender."""
+    """What an broker sender tells the sender."""
 
-    def settle(self, batch: Batch, produced: Produced) -> None: ...
+    def settle(self, batch: ProducerBatch, produced: Produced) -> None: ...
 
-    def fail_batch(self, batch: Batch, error: Exception) -> None: ...
+    def fail_batch(self, batch: ProducerBatch, error: Exception) -> None: ...
 
-    def enqueue(self, lane: Lane) -> None:
+    def enqueue(self, queue: PartitionQueue) -> None:
         """It has another leader by now."""
 
     def metadata_is_stale(self) -> None: ...
@@ -88,7 +89,7 @@ class Events(Protocol):
     def need_producer_id(self) -> None: ...
 
 
-class Outlet:
+class BrokerSender:
     def __init__(
         self,
         node: BrokerId,
@@ -109,16 +110,16 @@ class Outlet:
         self._loop = asyncio.get_running_loop()
         self._acks = config.required_acks
         self._peer: Peer | None = None
-        self._ready: deque[Lane] = deque()
+        self._ready: deque[PartitionQueue] = deque()
         self._in_flight = 0
         self._scheduled = False
         self._not_before = 0.0
         self._wake = asyncio.Event()
 
-    def add(self, lane: Lane) -> None:
-        """The lane may have something to send."""
-        lane.queued = True
-        self._ready.append(lane)
+    def add(self, queue: PartitionQueue) -> None:
+        """The queue may have something to send."""
+        queue.queued = True
+        self._ready.append(queue)
         self.schedule()
 
     def schedule(self) -> None:
@@ -144,8 +145,8 @@ class Outlet:
                 if peer is not self._peer:
                     self._peer = peer
                     self._not_before = 0.0
-                    for lane in self._accumulator.led_by(self._node):
-                        lane.connected()
+                    for queue in self._accumulator.led_by(self._node):
+                        queue.connected()
                 await peer.writable()
                 tries = 0
             except (OSError, KafkaError, ProtocolError) as error:
@@ -157,17 +158,17 @@ class Outlet:
             self.schedule()
 
     def _release(self) -> None:
-        """Let the lanes go that have another leader by now."""
+        """Let the queues go that have another leader by now."""
         for _ in range(len(self._ready)):
-            lane = self._ready.popleft()
-            if lane.leader == self._node:
-                self._ready.append(lane)
+            queue = self._ready.popleft()
+            if queue.leader == self._node:
+                self._ready.append(queue)
             else:
-                self._let_go(lane)
+                self._let_go(queue)
 
-    def _let_go(self, lane: Lane) -> None:
-        lane.queued = False
-        self._events.enqueue(lane)
+    def _let_go(self, queue: PartitionQueue) -> None:
+        queue.queued = False
+        self._events.enqueue(queue)
 
     # Out
 
@@ -193,33 +194,33 @@ class Outlet:
                 return
             self._send(peer, batches)
 
-    def _drain(self, now: float) -> list[Batch]:
-        """At most one batch of each ready lane, together within max.request.size."""
+    def _drain(self, now: float) -> list[ProducerBatch]:
+        """At most one batch of each ready queue, together within max.request.size."""
         ready = self._ready
-        batches: list[Batch] = []
+        batches: list[ProducerBatch] = []
         room = self._config.max_request_size
         for _ in range(len(ready)):
-            lane = ready.popleft()
-            if lane.leader != self._node:
-                self._let_go(lane)
+            queue = ready.popleft()
+            if queue.leader != self._node:
+                self._let_go(queue)
                 continue
-            batch = lane.sendable(now)
+            batch = queue.sendable(now)
             if batch is None:
-                lane.queued = False
+                queue.queued = False
                 continue
             if batches and batch.size > room:
-                ready.appendleft(lane)
+                ready.appendleft(queue)
                 break
             self._accumulator.take(batch)
             batches.append(batch)
             room -= batch.size
-            if lane.waiting:
-                ready.append(lane)
+            if queue.waiting:
+                ready.append(queue)
             else:
-                lane.queued = False
+                queue.queued = False
         return batches
 
-    def _send(self, peer: Peer, batches: list[Batch]) -> None:
+    def _send(self, peer: Peer, batches: list[ProducerBatch]) -> None:
         try:
             version = self._version(peer, batches)
         except KafkaError as error:
@@ -229,11 +230,11 @@ class Outlet:
         asked: Asked = {}
         parts = []
         for batch in batches:
-            name, partition = batch.lane.partition
+            name, partition = batch.queue.partition
             id = self._topic_id(name)
             topic = name if version < BY_TOPIC_ID or id is None else id
             try:
-                parts.append(Part(topic, partition, *self._encoder.encode(batch)))
+                parts.append(PartitionProduceData(topic, partition, *self._encoder.encode(batch)))
             except (TypeError, ValueError, AttributeError) as error:
                 # Something that is neither bytes nor None, or a header's name that is no text.
                 self._events.fail_batch(batch, error)
@@ -242,14 +243,14 @@ class Outlet:
         if parts:
             self._ask(peer, version, parts, asked)
 
-    def _version(self, peer: Peer, batches: list[Batch]) -> int:
+    def _version(self, peer: Peer, batches: list[ProducerBatch]) -> int:
         """The newest that both ends know, by name where the id of a topic is not known; in a
         transaction by the older protocol one that does not mean the newer.
         """
         if self._rules.transactional and not self._rules.implicit:
             return peer.version(PRODUCE, BEFORE_IMPLICIT[PRODUCE])
         version = peer.version(PRODUCE)
-        names = {batch.lane.partition.topic for batch in batches}
+        names = {batch.queue.partition.topic for batch in batches}
         if version >= BY_TOPIC_ID and None in map(self._topic_id, names):
             return peer.version(PRODUCE, BY_TOPIC_ID - 1)
         return version
@@ -258,7 +259,9 @@ class Outlet:
         known = self._cluster.topics.get(name)
         return None if known is None else known.id
 
-    def _ask(self, peer: Peer, version: int, parts: list[Part], asked: Asked) -> None:
+    def _ask(
+        self, peer: Peer, version: int, parts: list[PartitionProduceData], asked: Asked
+    ) -> None:
         timeout_ms = self._config.request_timeout_ms
         body = request_body(
             version,

@@ -34,7 +34,7 @@ PART_RECORDS = 500
 a packed batch of very many does not fill the memory."""
 
 
-class Aborted(NamedTuple):
+class AbortedProducer(NamedTuple):
     """A transaction that was aborted: its producer's records from `first_offset` to the marker."""
 
     first_offset: Offset
@@ -60,7 +60,7 @@ class FetchedBatch(NamedTuple):
         return named(self.rows)
 
 
-class Chunk:
+class CompletedFetch:
     """`position` is the next offset that `take` may give, `end` the offset after the last batch.
 
     ProtocolError when the headers make no sense.
@@ -85,7 +85,7 @@ class Chunk:
         offset: Offset,
         data: bytes,
         *,
-        aborted: Sequence[Aborted] = (),
+        aborted: Sequence[AbortedProducer] = (),
         check_crcs: bool = True,
     ) -> None:
         self.position = offset

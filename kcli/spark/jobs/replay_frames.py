@@ -16,7 +16,7 @@ from kcli.client.blocking import Blocking
 from kcli.options import Refused
 from kcli.running import reason
 from kcli.spark.jobs.ends import for_reading, for_writing, of_client
-from kcli.spark.jobs.landed import landed
+from kcli.spark.jobs.land_reading import landed
 from kcli.spark.jobs.pace_server import Address, paced, pacing_server
 from kcli.spark.jobs.pacing import chunk
 from kcli.spark.jobs.places import EVERYTHING, Place, reading
@@ -60,7 +60,7 @@ class Replay:
 
 
 @dataclass(frozen=True)
-class Part:
+class ReplayedPartition:
     """What is sent of one partition."""
 
     topic: str
@@ -72,7 +72,7 @@ class Part:
     last_timestamp_ms: int
 
 
-def parts(spark: SparkSession, replay: Replay) -> list[Part]:
+def parts(spark: SparkSession, replay: Replay) -> list[ReplayedPartition]:
     """What would be sent, in the order of partitions."""
     from pyspark.sql import functions as F
 
@@ -87,7 +87,9 @@ def parts(spark: SparkSession, replay: Replay) -> list[Part]:
             F.max(F.unix_millis("timestamp")).alias("last_timestamp_ms"),
         )
     )
-    return [Part(**row.asDict()) for row in counted.orderBy("topic", "partition").collect()]
+    return [
+        ReplayedPartition(**row.asDict()) for row in counted.orderBy("topic", "partition").collect()
+    ]
 
 
 def replayed(spark: SparkSession, replay: Replay) -> int:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from urllib.parse import unquote
 
-from kcli.spark.jobs.store import Entry
+from kcli.spark.jobs.store import StoreEntry
 
 ENOUGH = 0.75
 """Of the size that is wanted: a file of so much stays as it is."""
@@ -56,7 +56,7 @@ class Unit:
     """Files of one directory that become fewer."""
 
     directory: str
-    files: tuple[Entry, ...]
+    files: tuple[StoreEntry, ...]
     into: int
 
     @property
@@ -65,10 +65,10 @@ class Unit:
 
 
 def units(
-    files: Iterable[Entry], *, selects: Selects, target_bytes: int, before_ms: int
+    files: Iterable[StoreEntry], *, selects: Selects, target_bytes: int, before_ms: int
 ) -> list[Unit]:
     """What is worth it, of files that are not younger than that."""
-    of_directory: dict[str, list[Entry]] = {}
+    of_directory: dict[str, list[StoreEntry]] = {}
     for file in files:
         if file.size < ENOUGH * target_bytes and file.modified_ms <= before_ms:
             of_directory.setdefault(file.path.rpartition("/")[0], []).append(file)

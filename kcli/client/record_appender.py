@@ -1,5 +1,6 @@
-"""Intake: what a record passes before the accumulator, in a producer that was given interceptors,
-serializers or a partitioner.  Others do without: it costs each record a microsecond or two.
+"""RecordAppender: what a record passes before the accumulator, in a producer that was given
+interceptors, serializers or a partitioner.  Others do without: it costs each record a microsecond
+or two.
 
     on_send  ->  serializers  ->  partitioner  ->  accumulator
 """
@@ -12,8 +13,8 @@ from collections.abc import Sequence
 from kcli.client.accumulator import Accumulator
 from kcli.client.config import ProducerConfig
 from kcli.client.interceptors import ProducerInterceptor, ProducerRecord, Sent, unsent
-from kcli.client.lane import OnDelivery, RecordMetadata
 from kcli.client.named import named
+from kcli.client.partition_queue import OnDelivery, RecordMetadata
 from kcli.client.partitioner import DEFAULT, PARTITIONERS, Partitioner
 from kcli.client.serialization import SERIALIZERS, Serializer, as_it_is
 from kserver.wire.batch import Headers
@@ -56,7 +57,7 @@ class Plugins:
         )
 
 
-class Intake:
+class RecordAppender:
     def __init__(self, accumulator: Accumulator, plugins: Plugins) -> None:
         self._accumulator = accumulator
         self._plugins = plugins
@@ -109,10 +110,10 @@ class Intake:
 
     def _choose(self, record: ProducerRecord) -> int | None:
         assert self._plugins.partitioner is not None
-        lanes = self._accumulator.lanes(record.topic)
-        every = range(len(lanes))
-        available = [number for number in every if lanes[number].leader is not None]
-        return self._plugins.partitioner(record.topic, record.key, len(lanes), available or every)
+        queues = self._accumulator.queues(record.topic)
+        every = range(len(queues))
+        available = [number for number in every if queues[number].leader is not None]
+        return self._plugins.partitioner(record.topic, record.key, len(queues), available or every)
 
     def _delivered(
         self,

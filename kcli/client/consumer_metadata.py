@@ -1,4 +1,4 @@
-"""Interest: the topics that a consumer has subscribed to, and what the cluster has of them now.
+"""ConsumerMetadata: the topics that a consumer subscribed to, and what the cluster has of them now.
 
 Names are given, or found by a pattern among all topics.  Metadata is asked for again every
 metadata.max.age.ms, and sooner while a topic that was named is not there; a group's leader also
@@ -35,7 +35,7 @@ class SubscriptionPattern:
     regex: str
 
 
-class Interest:
+class ConsumerMetadata:
     """`wake` is called when something may have changed."""
 
     def __init__(

@@ -29,7 +29,7 @@ from kcli.client.config import ProducerConfig
 from kcli.client.configs import Query, describe
 from kcli.client.descriptions import ResourceType
 from kcli.client.errors import ClientError, TimedOut, TransactionFailed
-from kcli.client.lane import Delivered
+from kcli.client.partition_queue import Delivered
 from kcli.client.producer import Producer, wall_clock_ms
 from kcli.spark.encoding import Columns, Marks, Numbers, encoded, headers_of, partitions_of
 from kcli.spark.letters import letter_of
@@ -61,7 +61,7 @@ class WriteFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Limits:
+class TopicLimits:
     """What a topic takes.  Asked only for dlqTopic: else the broker's refusal is soon enough."""
 
     partitions: int
@@ -69,7 +69,7 @@ class Limits:
     needs_key: bool = False
 
 
-class Outlet:
+class RowProducer:
     def __init__(self, options: WriteOptions, columns: tuple[str, ...]) -> None:
         self._options = options
         self._columns = columns
@@ -77,7 +77,7 @@ class Outlet:
         self._failed: WriteFailed | None = None
         self._rows = 0
         self._bytes = 0
-        self._limits: dict[str, Limits | str] = {}
+        self._limits: dict[str, TopicLimits | str] = {}
         """Of a topic that cannot be written to, why not."""
 
     @property
@@ -193,7 +193,7 @@ class Outlet:
         topic: str,
         rows: pa.RecordBatch,
         columns: Columns,
-        limits: Limits,
+        limits: TopicLimits,
     ) -> Numbers:
         """As its column says, else by its key, else any, the same for a batch's worth of rows."""
         found = np.full(len(rows), -1)
@@ -214,12 +214,12 @@ class Outlet:
 
     # What cannot be written
 
-    async def _limits_of(self, producer: Producer, topic: str) -> Limits | str:
+    async def _limits_of(self, producer: Producer, topic: str) -> TopicLimits | str:
         if topic not in self._limits:
             self._limits[topic] = await self._ask_limits(producer, topic)
         return self._limits[topic]
 
-    async def _ask_limits(self, producer: Producer, topic: str) -> Limits | str:
+    async def _ask_limits(self, producer: Producer, topic: str) -> TopicLimits | str:
         try:
             partitions = await producer.partitions_for(topic)
         except TimedOut as error:
@@ -230,7 +230,7 @@ class Outlet:
             raise
         most = self._config.max_request_size
         if self._options.dlq_topic is None:
-            return Limits(partitions, most)
+            return TopicLimits(partitions, most)
         resource = (ResourceType.TOPIC, topic)
         query = Query(keys=["max.message.bytes", "cleanup.policy"])
         deadline = producer.cluster.deadline(self._config.max_block_ms)
@@ -247,9 +247,9 @@ class Outlet:
             _logger.warning("topic %s: %s; rows that are too large for it will fail", topic, error)
             told = {}
         most = min(most, int(told.get("max.message.bytes") or most))
-        return Limits(partitions, most, "compact" in told.get("cleanup.policy", ""))
+        return TopicLimits(partitions, most, "compact" in told.get("cleanup.policy", ""))
 
-    def _checked(self, rows: pa.RecordBatch, limits: Limits) -> tuple[str, Marks] | Columns:
+    def _checked(self, rows: pa.RecordBatch, limits: TopicLimits) -> tuple[str, Marks] | Columns:
         """What to write, or a reason and the rows that cannot be written for it."""
         if "headers" in self._columns:
             marks = self._lacking_names(rows.column("headers"))

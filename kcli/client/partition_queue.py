@@ -1,4 +1,4 @@
-"""Lane: the way to one partition, and what keeps its records in order and written once.
+"""PartitionQueue: the way to one partition, and what keeps its records in order and written once.
 
 Pure: no I/O, no await; times are values.
 
@@ -14,19 +14,19 @@ Order and idempotence (KIP-98, KIP-360):
 2. While a batch is tried again, everything younger waits: what becomes of it tells what became of
    the rest.
 3. When a batch with a sequence fails for good, or the broker does not know the sequence before it,
-   the lane is `broken`: nothing new is taken until nothing is in flight, then its epoch rises and
-   what waits is numbered from 0 again.  Epochs count for each partition alone: other lanes go on.
+   the queue is `broken`: nothing new is taken until nothing is in flight, then its epoch rises and
+   what waits is numbered from 0 again.  Epochs count for each partition alone: other queues go on.
 4. A batch whose answer was lost is `doubtful`: it may have been appended, and under new numbers it
    would be once more.  So before a new epoch begins it is tried again under the old ones.
 5. A broker that restarted remembers a producer's last batch alone, and refuses an older one as out
-   of order although it has it.  After such a refusal the lane is `probing`: the youngest in doubt
+   of order although it has it.  After such a refusal the queue is `probing`: the youngest in doubt
    is tried first.  If the broker has that one, it has all before it; if not, the next older one is
    tried.  (Java's clients write these twice.)
 6. That holds as long as sequences have no gaps.  A broker that forgot a producer takes any sequence
-   for a first one; so a lane does not probe in an epoch where a batch was refused with others in
+   for a first one; so a queue does not probe in an epoch where a batch was refused with others in
    flight behind it, and stops to when the connection or the leader changes.  Then 5 is left out:
    better twice than never.
-7. In a transaction the coordinator alone gives epochs (KIP-360, KIP-890): a lane that would start
+7. In a transaction the coordinator alone gives epochs (KIP-360, KIP-890): a queue that would start
    over is `lost`, and with it the transaction, until `restart`.
 8. For the same reason as 6 everything waits for the first batch of an epoch: were it refused, a
    broker that does not know the producer would take the second for the first.  (Java's clients
@@ -82,8 +82,8 @@ OnBatch: TypeAlias = Callable[[Delivered], object]
 
 @dataclass(slots=True)
 class Rules:
-    """What all lanes of a producer share.  The identity is the one that lanes start with, and take
-    when their epochs are used up; the sender fetches it.
+    """What all queues of a producer share.  The identity is the one that queues start with, and
+    take when their epochs are used up; the sender fetches it.
     """
 
     idempotent: bool = True
@@ -95,10 +95,10 @@ class Rules:
     """Producing to a partition takes it into the transaction (transaction.version 2)."""
 
 
-class Batch:
+class ProducerBatch:
     """Records of one partition on their way; `size` estimates their bytes.
 
-    `number` orders the batches of a lane; `encoded` is kept from try to try.  `finished` is set
+    `number` orders the batches of a queue; `encoded` is kept from try to try.  `finished` is set
     when the outcome was told, which for one in flight may be before its answer.
     """
 
@@ -110,16 +110,16 @@ class Batch:
         "doubtful",
         "encoded",
         "finished",
-        "lane",
         "number",
         "on_finish",
+        "queue",
         "records",
         "reserved",
         "size",
     )
 
-    def __init__(self, lane: Lane, number: int, created_at: float) -> None:
-        self.lane = lane
+    def __init__(self, queue: PartitionQueue, number: int, created_at: float) -> None:
+        self.queue = queue
         self.number = number
         self.created_at = created_at
         self.size = HEADER_SIZE
@@ -137,7 +137,7 @@ class Batch:
         self, error: Exception | None, offset: Offset, append_time: int
     ) -> Iterator[tuple[OnDelivery, Exception | None, RecordMetadata | None]]:
         """The calls that tell each record's outcome; an `append_time` of -1 leaves the records'."""
-        topic, partition = self.lane.partition
+        topic, partition = self.queue.partition
         for index, on_delivery in self.deliveries:
             if error is not None:
                 yield on_delivery, error, None
@@ -147,7 +147,7 @@ class Batch:
             yield on_delivery, None, RecordMetadata(topic, partition, at, timestamp)
 
 
-class Lane:
+class PartitionQueue:
     """`leader` is where its batches go, None while unknown; `not_before` holds it back after a
     failure; `due`: the open batch may be taken too; `queued`: the sender has it in a list of those
     that may have something to send; `held`: its partition is not in the transaction so far.
@@ -175,9 +175,9 @@ class Lane:
     def __init__(self, partition: TopicPartition, rules: Rules) -> None:
         self.partition = partition
         self.leader: BrokerId | None = None
-        self.open: Batch | None = None
-        self.waiting: deque[Batch] = deque()
-        self.in_flight: list[Batch] = []
+        self.open: ProducerBatch | None = None
+        self.waiting: deque[ProducerBatch] = deque()
+        self.in_flight: list[ProducerBatch] = []
         self.due = False
         self.queued = False
         self.not_before = 0.0
@@ -202,7 +202,7 @@ class Lane:
 
     # Out
 
-    def sendable(self, now: float) -> Batch | None:
+    def sendable(self, now: float) -> ProducerBatch | None:
         """The batch to take next, None when none may go now."""
         if self.held or self.not_before > now:
             return None
@@ -217,7 +217,7 @@ class Lane:
             return None
         return None if self.in_flight and self._must_wait(batch) else batch
 
-    def _must_wait(self, batch: Batch) -> bool:
+    def _must_wait(self, batch: ProducerBatch) -> bool:
         """Whether something in flight has to be settled first."""
         if self._rules.max_in_flight == 1:
             return True
@@ -228,7 +228,7 @@ class Lane:
         tried = batch.attempts
         return any((tried or b.attempts) and b.number <= batch.number for b in self.in_flight)
 
-    def take(self, batch: Batch) -> None:
+    def take(self, batch: ProducerBatch) -> None:
         """One that waits is in flight now; the first time it gets its sequence."""
         self.waiting.remove(batch)
         if self._rules.idempotent and batch.base_sequence < 0:
@@ -237,7 +237,7 @@ class Lane:
             self._number(batch)
         self.in_flight.append(batch)
 
-    def _number(self, batch: Batch) -> None:
+    def _number(self, batch: ProducerBatch) -> None:
         batch.base_sequence = self._next_sequence
         batch.doubtful = False
         batch.encoded = None
@@ -245,7 +245,7 @@ class Lane:
 
     # Back
 
-    def put_back(self, batch: Batch, not_before: float, *, doubtful: bool) -> None:
+    def put_back(self, batch: ProducerBatch, not_before: float, *, doubtful: bool) -> None:
         """It is in flight no more and shall be tried again, not before the given time.
 
         `doubtful`: whether it may have been appended, by this try or one before.
@@ -259,8 +259,8 @@ class Lane:
         self._insert(batch)
         self._mend()
 
-    def out_of_order(self, batch: Batch, not_before: float) -> None:
-        """The broker refused its sequence: as `put_back`; if nothing older is on its way, the lane
+    def out_of_order(self, batch: ProducerBatch, not_before: float) -> None:
+        """The broker refused its sequence: as `put_back`; if nothing older is on its way, the queue
         is broken.
         """
         if not any(b.number < batch.number for b in (*self.in_flight, *self.waiting)):
@@ -273,7 +273,7 @@ class Lane:
         )
         self.put_back(batch, not_before, doubtful=batch.doubtful and younger and self._probing)
 
-    def replace(self, batch: Batch, parts: list[Batch]) -> None:
+    def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """It was too large for the broker: its parts wait in its place, with its sequences."""
         self._refused(batch)
         self.in_flight.remove(batch)
@@ -281,20 +281,20 @@ class Lane:
             self._insert(part)
         self._mend()
 
-    def _insert(self, batch: Batch) -> None:
+    def _insert(self, batch: ProducerBatch) -> None:
         """Before all that is not older."""
         at = 0
         while at < len(self.waiting) and self.waiting[at].number < batch.number:
             at += 1
         self.waiting.insert(at, batch)
 
-    def answered(self, batch: Batch, *, appended: bool | None) -> list[Batch]:
+    def answered(self, batch: ProducerBatch, *, appended: bool | None) -> list[ProducerBatch]:
         """It is in flight no more and will not be tried again; None: nobody knows.
 
         Returns older ones that are thereby known to be appended, and wait no more.
         """
         self.in_flight.remove(batch)
-        older: list[Batch] = []
+        older: list[ProducerBatch] = []
         if not appended and batch.base_sequence >= 0:
             self.broken = True
             if appended is not None:
@@ -312,7 +312,7 @@ class Lane:
             self._gaps = False
         return older
 
-    def give_up(self, batch: Batch) -> None:
+    def give_up(self, batch: ProducerBatch) -> None:
         """It is not tried any more.  One in flight stays so until its answer."""
         if batch in self.waiting:
             self.waiting.remove(batch)
@@ -320,12 +320,12 @@ class Lane:
                 self.broken = True
             self._mend()
 
-    def _refused(self, batch: Batch) -> None:
+    def _refused(self, batch: ProducerBatch) -> None:
         """What is in flight behind it has a gap before it now."""
         if any(b.number > batch.number for b in self.in_flight):
             self._gaps = True
 
-    def _next_in_doubt(self) -> Batch | None:
+    def _next_in_doubt(self) -> ProducerBatch | None:
         """What to try before a new epoch may begin.  What follows on one that is known not to be
         appended is not in doubt.
         """
@@ -350,7 +350,7 @@ class Lane:
         self._next_sequence = 0
 
     def _mend(self) -> None:
-        """A broken lane with nothing in flight and nothing in doubt starts over in a new epoch."""
+        """A broken queue with nothing in flight and nothing in doubt starts over in a new epoch."""
         if self._rules.transactional or not self._is_stuck():
             return
         self.broken = self._probing = self._gaps = False
@@ -358,7 +358,7 @@ class Lane:
         self.epoch += 1
         numbered = [batch for batch in self.waiting if batch.base_sequence >= 0]
         if self.epoch > LAST_EPOCH:
-            # The sender fetches a new id; the lane takes it with its next batch.
+            # The sender fetches a new id; the queue takes it with its next batch.
             self.producer_id = self._rules.producer_id = NO_PRODUCER_ID
             for batch in numbered:
                 batch.base_sequence = -1

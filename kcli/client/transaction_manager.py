@@ -1,4 +1,4 @@
-"""Transactor: asks the coordinators for what a producer's transactions need.
+"""TransactionManager: asks the coordinators for what a producer's transactions need.
 
 What is allowed and what an answer means is said in `transactions.py`; here are the requests, tried
 again until they are answered, and the order between them and the batches:
@@ -26,7 +26,7 @@ from kcli.client.descriptions import CoordinatorType
 from kcli.client.errors import ClientError, IllegalTransactionState, TimedOut, TransactionAborted
 from kcli.client.group_descriptions import CommittedOffset
 from kcli.client.group_metadata import GroupMetadata
-from kcli.client.lane import Lane, Rules
+from kcli.client.partition_queue import PartitionQueue, Rules
 from kcli.client.transactions import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -38,8 +38,8 @@ from kcli.client.transactions import (
     LAST_OF_CLIENTS,
     TXN_OFFSET_COMMIT,
     HandedOver,
-    Means,
-    State,
+    TransactionAction,
+    TransactionManagerState,
     Transactions,
     decisive,
     meaning,
@@ -62,11 +62,11 @@ _logger = logging.getLogger(__name__)
 
 
 class Batches(Protocol):
-    """What a transactor asks of the sender."""
+    """What a transaction manager asks of the sender."""
 
     async def flush(self) -> None: ...
 
-    async def returned(self, lanes: Iterable[Lane]) -> None:
+    async def returned(self, queues: Iterable[PartitionQueue]) -> None:
         """Back when nothing of these is in flight."""
 
     def give_up_unsent(self, error: Exception) -> None:
@@ -74,10 +74,10 @@ class Batches(Protocol):
 
     def fail(self, error: Exception) -> None: ...
 
-    def enqueue(self, lane: Lane) -> None: ...
+    def enqueue(self, queue: PartitionQueue) -> None: ...
 
 
-class Transactor:
+class TransactionManager:
     def __init__(
         self, config: ProducerConfig, cluster: Cluster, rules: Rules, batches: Batches
     ) -> None:
@@ -91,11 +91,11 @@ class Transactor:
         self._coordinators: dict[tuple[CoordinatorType, str], BrokerId] = {}
         self._features = (0, -1)
         """transaction.version and the features' epoch, as the coordinator told them last."""
-        self._members: dict[Lane, None] = {}
-        """The lanes that take part in the transaction."""
-        self._written: dict[Lane, None] = {}
+        self._members: dict[PartitionQueue, None] = {}
+        """The queues that take part in the transaction."""
+        self._written: dict[PartitionQueue, None] = {}
         """Those with sequences under this producer id and epoch."""
-        self._new: dict[Lane, None] = {}
+        self._new: dict[PartitionQueue, None] = {}
         """Those that the coordinator has yet to be told of."""
         self._wake = asyncio.Event()
         self._adding: asyncio.Future[None] | None = None
@@ -133,25 +133,25 @@ class Transactor:
     async def initialize(self) -> None:
         call = INITIALIZE
         if not self._resumes(call):
-            self.core.enter(State.INITIALIZING, call)
+            self.core.enter(TransactionManagerState.INITIALIZING, call)
             self._pending = (call, self._begin(self._initialize))
         await self._outcome()
 
     def begin(self) -> None:
         self._resumes("begin_transaction")
-        self.core.enter(State.IN_TRANSACTION, "begin_transaction")
+        self.core.enter(TransactionManagerState.IN_TRANSACTION, "begin_transaction")
 
     async def commit(self) -> None:
         call = "commit_transaction"
         if not self._resumes(call):
-            self.core.enter(State.COMMITTING_TRANSACTION, call)
+            self.core.enter(TransactionManagerState.COMMITTING_TRANSACTION, call)
             self._pending = (call, self._begin(self._commit))
         await self._outcome()
 
     async def abort(self) -> None:
         call = "abort_transaction"
         if not self._resumes(call):
-            self.core.enter(State.ABORTING_TRANSACTION, call)
+            self.core.enter(TransactionManagerState.ABORTING_TRANSACTION, call)
             self._new.clear()
             self._batches.give_up_unsent(TransactionAborted("the transaction is aborted"))
             self._pending = (call, self._begin(self._abort))
@@ -163,7 +163,7 @@ class Transactor:
         self._resumes(call)
         self.core.expect_open(call)
         await self._batches.flush()
-        self.core.enter(State.HANDED_OVER, call)
+        self.core.enter(TransactionManagerState.HANDED_OVER, call)
         identity = self._rules.producer_id, self._rules.producer_epoch
         return HandedOver(
             self.core.transactional_id, *identity, self.core.version, self.core.started
@@ -200,16 +200,16 @@ class Transactor:
 
     # For the sender
 
-    def join(self, lane: Lane) -> None:
-        """The lane has a batch."""
-        if lane in self._members:
+    def join(self, queue: PartitionQueue) -> None:
+        """The queue has a batch."""
+        if queue in self._members:
             return
-        self._members[lane] = None
+        self._members[queue] = None
         if self.core.implicit:
             self.core.started = True
-            lane.held = False
+            queue.held = False
         else:
-            self._new[lane] = None
+            self._new[queue] = None
             self._wake.set()
 
     def batch_failed(self, error: Exception) -> None:
@@ -271,7 +271,7 @@ class Transactor:
             lambda answer: [answer.error_code],
         )
         self._identify(answer.producer_id, answer.producer_epoch)
-        if self.core.state is State.INITIALIZING:
+        if self.core.state is TransactionManagerState.INITIALIZING:
             self._complete()
 
     async def _commit(self) -> None:
@@ -300,7 +300,7 @@ class Transactor:
             )
             if core.implicit and answer.producer_id != NO_PRODUCER_ID:
                 self._identify(answer.producer_id, answer.producer_epoch)
-        if any(lane.broken for lane in self._members):
+        if any(queue.broken for queue in self._members):
             core.bump_needed = True
         core.learn(*self._features)
         if core.bump_needed:
@@ -313,8 +313,8 @@ class Transactor:
 
     def _identify(self, producer_id: ProducerId, epoch: int) -> None:
         self._rules.producer_id, self._rules.producer_epoch = producer_id, epoch
-        for lane in (*self._written, *self._members):
-            lane.restart()
+        for queue in (*self._written, *self._members):
+            queue.restart()
         self._written.clear()
 
     def _complete(self) -> None:
@@ -322,8 +322,8 @@ class Transactor:
         core.learn(*self._features)
         core.completed()
         self._rules.implicit = core.implicit
-        for lane in self._members:
-            lane.held = True
+        for queue in self._members:
+            queue.held = True
         self._written |= self._members
         self._members.clear()
         self._new.clear()
@@ -390,11 +390,11 @@ class Transactor:
                     self._adding = None
 
     async def _add(self) -> None:
-        lanes = list(self._new)
+        queues = list(self._new)
         self._new.clear()
         topics: dict[str, list[int]] = {}
-        for lane in lanes:
-            topics.setdefault(lane.partition.topic, []).append(lane.partition.partition)
+        for queue in queues:
+            topics.setdefault(queue.partition.topic, []).append(queue.partition.partition)
 
         def add(new: Any) -> Any:
             asked = new.v3_and_below_topics
@@ -414,9 +414,9 @@ class Transactor:
 
         await self._ask(ADD_PARTITIONS_TO_TXN, add, codes)
         self.core.started = True
-        for lane in lanes:
-            lane.held = False
-            self._batches.enqueue(lane)
+        for queue in queues:
+            queue.held = False
+            self._batches.enqueue(queue)
 
     def _identity(self) -> dict[str, Any]:
         return {
@@ -452,14 +452,14 @@ class Transactor:
                 means = meaning(api, code)
             except (OSError, ProtocolError) as error:
                 _logger.debug("%s was not answered: %s", api_name(api), error)
-                lost, means = True, Means.MOVED
+                lost, means = True, TransactionAction.MOVED
             except KafkaError as error:
                 code, means = error.code, meaning(FIND_COORDINATOR, error.code)
-            if means is Means.DONE:
+            if means is TransactionAction.DONE:
                 return answer
-            if means is Means.MOVED:
+            if means is TransactionAction.MOVED:
                 self._coordinators.pop(self._key(group), None)
-            elif means is not Means.AGAIN:
+            elif means is not TransactionAction.AGAIN:
                 self._refuse(KafkaError(code, f"{api_name(api)} was refused"), means)
             elif code is ErrorCode.concurrent_transactions:
                 pause = min(pause, CONCURRENT_PAUSE)
@@ -468,7 +468,7 @@ class Transactor:
             tries += 1
             await asyncio.sleep(pause)
 
-    def _refuse(self, error: KafkaError, means: Means) -> NoReturn:
+    def _refuse(self, error: KafkaError, means: TransactionAction) -> NoReturn:
         core = self.core
         core.refused(error, means)
         self._tell()
@@ -479,11 +479,11 @@ class Transactor:
     def _tell(self) -> None:
         """The batches follow the transaction into its error."""
         match self.core.state:
-            case State.ABORTABLE_ERROR:
+            case TransactionManagerState.ABORTABLE_ERROR:
                 self._new.clear()
                 cause = f"its transaction failed: {self.core.error}"
                 self._batches.give_up_unsent(TransactionAborted(cause))
-            case State.FATAL_ERROR:
+            case TransactionManagerState.FATAL_ERROR:
                 self._batches.fail(self.core.failure())
 
     def _limit(self, api: int) -> int:
