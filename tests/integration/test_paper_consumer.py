@@ -122,6 +122,13 @@ class Group:
             assert time.monotonic() < deadline, sorted(missing)
             await asyncio.sleep(LOOK_AGAIN_S)
 
+    async def all_written(self) -> None:
+        """What a member had read when its session expired is read again by the next owner."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (offsets := await self.offsets()) != self.sent:
+            assert time.monotonic() < deadline, offsets
+            await asyncio.sleep(LOOK_AGAIN_S)
+
     async def offsets(self) -> dict[int, int]:
         found = {}
         for partition in range(PARTITIONS):
@@ -193,6 +200,7 @@ def test_members_are_killed_and_come_back_and_each_record_is_read(cluster, tmp_p
         await zookeeper_is_back(zookeeper)
         await group.balanced(*members)
         await group.all_printed()
+        await group.all_written()
 
         for member in members:
             member.stop()
