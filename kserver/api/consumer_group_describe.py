@@ -5,7 +5,8 @@ Behaviour:
   own.  Topics that were deleted since are left out of both.
 
 Errors: GROUP_ID_NOT_FOUND (none, or not of this protocol), UNSUPPORTED_VERSION (the protocol is
-switched off), COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
+switched off), INVALID_GROUP_ID (empty), COORDINATOR_LOAD_IN_PROGRESS,
+COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
 
 Versions:
 - v1 member_type
@@ -19,7 +20,7 @@ from kserver.api.answers import GROUP_OPERATIONS, NOT_ASKED
 from kserver.api.consumer_group_heartbeat import check_protocol
 from kserver.api.context import Context
 from kserver.api.group_requests import ask
-from kserver.errors import KafkaError
+from kserver.errors import ErrorCode, KafkaError
 from kserver.group.consumer_events import Partitions, by_topic
 from kserver.group.consumer_requests import DescribeConsumerGroup, DescribedConsumer
 from kserver.wire.versions import reply_to
@@ -43,6 +44,8 @@ async def handle(request: Any, context: Context) -> Any:
 async def _describe(group_id: str, operations: int, reply: Any, context: Context) -> dict[str, Any]:
     """The fields of the answer."""
     try:
+        if not group_id:
+            raise KafkaError(ErrorCode.invalid_group_id)
         check_protocol(context)
         found = await ask(group_id, DescribeConsumerGroup(group_id), context)
     except KafkaError as error:

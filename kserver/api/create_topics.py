@@ -17,6 +17,7 @@ Versions:
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from kserver.api.context import Context
@@ -34,6 +35,7 @@ FIRST_STRICT = 6
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
+    refused = _refused(request.topics)
     wanted = [
         CreatableTopic(
             name=topic.name,
@@ -43,21 +45,24 @@ async def handle(request: Any, context: Context) -> Any:
             config={c.name: c.value for c in topic.configs},
         )
         for topic in request.topics
+        if topic.name not in refused
     ]
     mutations = Mutations(context, strict=context.version >= FIRST_STRICT)
     made = await context.parts.controller.create_topics(
         wanted, validate_only=request.validate_only, charge=mutations.charge
     )
+    results = dict(zip([new.name for new in wanted], made, strict=True))
     topics = []
-    for new, topic in zip(wanted, made, strict=True):
+    for name, topic in (results | refused).items():
         if not isinstance(topic, TopicInfo):
             topics.append(
                 reply.topics(
-                    name=new.name,
+                    name=name,
                     error_code=topic.code,
                     error_message=topic.message or None,
                     num_partitions=-1,
                     replication_factor=-1,
+                    configs=(),
                 )
             )
             continue
@@ -83,12 +88,18 @@ async def handle(request: Any, context: Context) -> Any:
     return mutations.told(reply(topics=topics))
 
 
-def _named_twice(topic: Any) -> KafkaError | None:
-    times = Counter(a.partition_index for a in topic.assignments)
-    for partition, number in times.items():
-        if number > 1:
-            return KafkaError(
+def _refused(topics: Sequence[Any]) -> dict[str, KafkaError]:
+    """Topics named twice, which have one answer, and those with a partition assigned twice."""
+    refused = {}
+    for topic in topics:
+        times = Counter(a.partition_index for a in topic.assignments)
+        twice = [partition for partition, number in times.items() if number > 1]
+        if twice:
+            refused[topic.name] = KafkaError(
                 ErrorCode.invalid_replica_assignment,
-                f"Found multiple manual partition assignments for partition {partition}",
+                f"Found multiple manual partition assignments for partition {twice[0]}",
             )
-    return None
+    for name, number in Counter(topic.name for topic in topics).items():
+        if number > 1:
+            refused[name] = KafkaError(ErrorCode.invalid_request, "Duplicate topic name.")
+    return refused

@@ -5,7 +5,7 @@ Behaviour:
 - A client above its controller_mutation_rate is refused, until v4 only slowed (KIP-599).
 
 Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, TOPIC_DELETION_DISABLED, INVALID_REQUEST
-(named twice, or both name and id), THROTTLING_QUOTA_EXCEEDED.
+(named twice, by both name and id, or by neither), THROTTLING_QUOTA_EXCEEDED.
 
 Versions:
 - v4 flexible; v5 error messages; v6 topic ids (KIP-516)
@@ -39,11 +39,17 @@ async def handle(request: Any, context: Context) -> Any:
     answers: list[tuple[str | None, UUID | None, KafkaError | None]] = []
     names: list[str] = []
     times = Counter(asked)
-    for name, topic_id in asked:
+    told_twice: set[Asked] = set()
+    for one in asked:
+        if one in told_twice:
+            continue
+        name, topic_id = one
         try:
-            names.append(_resolve(name, topic_id, image.topic_names, times[name, topic_id]))
+            names.append(_resolve(name, topic_id, image.topic_names, times[one]))
         except KafkaError as error:
             answers.append((name, topic_id, error))
+            if name is not None or topic_id is not None:
+                told_twice.add(one)
     mutations = Mutations(context, strict=context.version >= FIRST_STRICT)
     results = await context.parts.controller.delete_topics(names, mutations.charge)
     for name, result in zip(names, results, strict=True):
@@ -64,8 +70,12 @@ async def handle(request: Any, context: Context) -> Any:
 
 
 def _resolve(name: str | None, topic_id: UUID | None, names: Any, times: int) -> str:
+    if name is None and topic_id is None:
+        text = "Neither topic name nor id were specified."
+        raise KafkaError(ErrorCode.invalid_request, text)
     if times > 1:
-        raise KafkaError(ErrorCode.invalid_request, "Duplicate topic name or id.")
+        what = "name" if topic_id is None else "id"
+        raise KafkaError(ErrorCode.invalid_request, f"Duplicate topic {what}.")
     if name is not None:
         if topic_id is not None:
             raise KafkaError(

@@ -6,7 +6,8 @@ Behaviour:
 - No topics: all of them.
 - Eligible leader replicas are empty lists, never null: Java's client dereferences them.
 
-Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST (a negative cursor).
+Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST (a cursor
+whose topic was not asked for, or whose partition is negative).
 """
 
 from __future__ import annotations
@@ -25,13 +26,18 @@ KEY, VERSIONS = 75, range(0, 1)
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     image = context.parts.metadata.current
-    names = sorted({topic.name for topic in request.topics} or image.topics)
+    asked = {topic.name for topic in request.topics}
+    names = sorted(asked or image.topics)
     first = 0
-    if request.cursor is not None:
-        names = [name for name in names if name >= request.cursor.topic_name]
-        first = max(request.cursor.partition_index, 0)
-        if names and names[0] != request.cursor.topic_name:
-            first = 0
+    cursor = request.cursor
+    if cursor is not None:
+        # A topic of the cursor may be gone meanwhile where all topics are asked for.
+        if cursor.partition_index < 0 or (asked and cursor.topic_name not in asked):
+            invalid = ErrorCode.invalid_request
+            return reply(topics=[reply.topics(error_code=invalid, name=name) for name in names])
+        names = [name for name in names if name >= cursor.topic_name]
+        if names and names[0] == cursor.topic_name:
+            first = cursor.partition_index
     left = min(
         request.response_partition_limit, context.parts.config.max_request_partition_size_limit
     )

@@ -8,15 +8,16 @@ Behaviour:
 - Starts with the batch that holds the asked offset: clients skip what lies before it.
 - Incremental sessions (KIP-227): an answer names only what changed since the last.
 - Records go from the log file to the socket by sendfile; they are not read here.
-- A replica id of 0 or above is refused: no broker follows this one, and only brokers may tell the
-  leader how far they have come (CVE-2018-1288).
+- A replica id of 0 or above is refused as Apache's broker does where it is not a replica's: no
+  broker follows this one, and only brokers may tell the leader how far they have come
+  (CVE-2018-1288).
 - What would exceed consumer_byte_rate is not sent: the answer is empty, tells how long that is so,
   and the connection is not heard before (KIP-219).
-- read_committed ends at the last stable offset and lists aborted transactions; an older client
-  gets an empty list, never null, and empty records, never null.
+- read_committed ends at the last stable offset and lists aborted transactions; for
+  read_uncommitted that list is null.  Records are empty, never null.
 
 Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE,
-FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, KAFKA_STORAGE_ERROR, TOPIC_AUTHORIZATION_FAILED;
+FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, KAFKA_STORAGE_ERROR;
 FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH for the whole answer.
 
 Versions:
@@ -117,8 +118,8 @@ def handle_frame(
     request = fetch_bytes.read_request(frame, at, version, names)
     wanted = request.wanted
     if request.replica_id > NO_BROKER:
-        code = ErrorCode.topic_authorization_failed
-        refused = [Read(one, code) for one in wanted]
+        code = ErrorCode.not_leader_or_follower
+        refused = [Read(one, code, aborted=None) for one in wanted]
         return fetch_bytes.write_answer(version, header.correlation_id, NO_SESSION, refused)
     if request.session_epoch == FINAL_EPOCH:
         if request.session_id != NO_SESSION:

@@ -299,15 +299,17 @@ def _partition(one: Read, version: int, flexible: bool) -> bytes:
     wanted, error, high_watermark, stable, start, _, size, aborted, _, _ = one
     index, code = wanted.partition, error.value
     if not aborted:
+        # Null is a count of -1.
+        count = 0 if aborted is not None else -1
         if flexible:
             return _READ_V12.pack(
-                index, code, high_watermark, stable, start, 1, -1
+                index, code, high_watermark, stable, start, count + 1, -1
             ) + varint.encode_unsigned(size + 1)
         if version >= FIRST_WITH_RACK:
-            return _READ_V11.pack(index, code, high_watermark, stable, start, 0, -1, size)
+            return _READ_V11.pack(index, code, high_watermark, stable, start, count, -1, size)
         if version >= 5:
-            return _READ_V5.pack(index, code, high_watermark, stable, start, 0, size)
-        return _READ_V4.pack(index, code, high_watermark, stable, 0, size)
+            return _READ_V5.pack(index, code, high_watermark, stable, start, count, size)
+        return _READ_V4.pack(index, code, high_watermark, stable, count, size)
     if version >= 5:
         data = _FIXED_V5.pack(index, code, high_watermark, stable, start)
     else:

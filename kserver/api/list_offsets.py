@@ -5,11 +5,13 @@ Behaviour:
   record at or after the timestamp, found inside its batch; both never beyond what is visible.
 - A time that no record has reached: offset -1, timestamp -1, no error.
 - A time look-up reads the log off the loop.
-- Replica ids of 0 and above are brokers'; none follows this one, so they are refused.
+- Replica ids of 0 and above are answered like clients' ids, as Apache does without an authorizer:
+  tools exist that leave the field 0, and would show a lag of 0.
 
 Errors: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH,
 UNKNOWN_LEADER_EPOCH, INVALID_REQUEST (a partition named twice), KAFKA_STORAGE_ERROR,
-TOPIC_AUTHORIZATION_FAILED, CORRUPT_MESSAGE (a batch that a time may lie in cannot be read).
+UNSUPPORTED_VERSION (a negative timestamp that has no meaning, or none in that version),
+CORRUPT_MESSAGE (a batch that a time may lie in cannot be read).
 
 Versions:
 - v2 isolation level; v4 leader epochs (KIP-320); v6 flexible; v7 max timestamp (-3, KIP-734)
@@ -41,7 +43,6 @@ UNKNOWN: Found = (NO_TIMESTAMP, -1, NO_EPOCH)
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
-    by_broker = request.replica_id >= 0
     times = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
     topics = []
     for topic in request.topics:
@@ -49,8 +50,6 @@ async def handle(request: Any, context: Context) -> Any:
         for asked in topic.partitions:
             index = asked.partition_index
             try:
-                if by_broker:
-                    raise KafkaError(ErrorCode.topic_authorization_failed)
                 if times[topic.name, index] > 1:
                     raise KafkaError(ErrorCode.invalid_request)
                 timestamp, offset, epoch = await _look_up(topic.name, asked, committed, context)
@@ -97,7 +96,7 @@ async def _look_up(topic: str, asked: Any, committed: bool, context: Context) ->
     if wanted == MAX_TIMESTAMP:
         found = await log.offset_of_max_timestamp()
     elif wanted < 0:
-        raise KafkaError(ErrorCode.invalid_request, f"unknown timestamp {wanted}")
+        raise KafkaError(ErrorCode.unsupported_version)
     else:
         found = await log.offset_for_timestamp(wanted)
     if found is None or found[1] >= visible:

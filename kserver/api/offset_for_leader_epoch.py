@@ -3,10 +3,10 @@
 Behaviour:
 - Where an epoch ended in this log: the end of the largest epoch not above the asked one (KIP-101,
   KIP-279); consumers ask it to see whether what they had read was lost (KIP-320).
-- Replica ids of 0 and above are brokers'; none follows this one, so they are refused.
+- Replica ids of 0 and above are answered like clients' ids, as Apache does without an authorizer.
 
 Errors: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH,
-UNKNOWN_LEADER_EPOCH, TOPIC_AUTHORIZATION_FAILED.
+UNKNOWN_LEADER_EPOCH.
 
 Versions:
 - v3 replica id; v4 flexible
@@ -26,15 +26,12 @@ KEY, VERSIONS = 23, range(2, 5)
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
-    by_broker = getattr(request, "replica_id", -2) >= 0
     topics = []
     for topic in request.topics:
         answers = []
         for asked in topic.partitions:
             code, epoch, end = ErrorCode.none, NO_EPOCH, -1
             try:
-                if by_broker:
-                    raise KafkaError(ErrorCode.topic_authorization_failed)
                 partition = context.parts.replicas.get(topic.topic, asked.partition)
                 partition.check_leader(asked.current_leader_epoch)
                 epoch, end = partition.log.end_offset_for_epoch(asked.leader_epoch)

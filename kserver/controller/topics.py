@@ -50,7 +50,7 @@ class CreatableTopic:
     assignments: Mapping[int, Sequence[BrokerId]] | None = None
     """Replicas by partition, instead of the two counts."""
     config: Mapping[str, str | None] = field(default_factory=dict)
-    """Overrides; None is none."""
+    """Overrides; None is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +130,9 @@ def create(
     if other := colliding(new.name, topics):
         text = f"Topic '{new.name}' collides with existing topic: {other}"
         raise KafkaError(ErrorCode.invalid_topic_exception, text)
+    if nulls := [key for key, value in new.config.items() if value is None]:
+        text = f"Null value not supported for topic configs: {','.join(nulls)}"
+        raise KafkaError(ErrorCode.invalid_config, text)
     overrides = {key: value for key, value in new.config.items() if value is not None}
     try:
         TopicConfig.of(overrides, config)

@@ -213,7 +213,7 @@ class Log:
                 return Appended(
                     repeated.first_offset,
                     repeated.last_offset,
-                    NO_TIMESTAMP if log_append_time < 0 else repeated.timestamp,
+                    repeated.timestamp,
                     self.log_start_offset,
                     duplicate=True,
                 )

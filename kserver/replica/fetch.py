@@ -43,7 +43,8 @@ class Read(NamedTuple):
     log_start_offset: Offset = -1
     data: FileRange | None = None
     size: int = 0
-    aborted: Sequence[AbortedTransaction] = ()
+    aborted: Sequence[AbortedTransaction] | None = ()
+    """None where it was not asked for: the client reads uncommitted records too."""
     diverging: Diverging | None = None
     meters: TopicMeters | None = None
     """Of its topic, where the partition is hosted here."""
@@ -76,10 +77,11 @@ def read(
             partition = partitions.get((one.topic, one.partition))
             if partition is None:
                 partition = _missing(replicas, one)
-            partition.check_leader(one.current_leader_epoch)
+            # Any negative epoch is none, as in Kafka (FetchRequest.optionalEpoch).
+            partition.check_leader(max(one.current_leader_epoch, NO_EPOCH))
             log = partition.log
             diverging = None
-            if one.last_fetched_epoch != NO_EPOCH:
+            if one.last_fetched_epoch >= 0:
                 diverging = _diverging(log, one)
             up_to = log.last_stable_offset if limits.read_committed else log.high_watermark
             found: Slice | Cold | None = None
@@ -89,7 +91,7 @@ def read(
                 if found is COLD:
                     return NotInMemory(log, one.offset, max_bytes, up_to)
             data, size = None, 0
-            aborted: Sequence[AbortedTransaction] = ()
+            aborted: Sequence[AbortedTransaction] | None = () if limits.read_committed else None
             if isinstance(found, Slice) and found.size:
                 data, size = found.data, found.size
                 at_least_one = False
@@ -111,9 +113,9 @@ def read(
                 )
             )
         except KafkaError as error:
-            reads.append(_refusal(replicas, one, error.code))
+            reads.append(_refusal(replicas, one, error.code, limits))
         except StorageError:
-            reads.append(_refusal(replicas, one, ErrorCode.kafka_storage_error))
+            reads.append(_refusal(replicas, one, ErrorCode.kafka_storage_error, limits))
     return reads
 
 
@@ -151,19 +153,11 @@ def _diverging(log: Log, one: FetchPartition) -> Diverging | None:
     return None
 
 
-def _refusal(replicas: ReplicaManager, one: FetchPartition, code: ErrorCode) -> Read:
-    """An error; OFFSET_OUT_OF_RANGE carries the offsets that would have been in range."""
+def _refusal(
+    replicas: ReplicaManager, one: FetchPartition, code: ErrorCode, limits: FetchLimits
+) -> Read:
     partition = replicas.partitions.get((one.topic or "", one.partition))
     if partition is None:
         return Read(one, code)
-    if code is not ErrorCode.offset_out_of_range:
-        return Read(one, code, meters=partition.meters)
-    log = partition.log
-    return Read(
-        one,
-        code,
-        log.high_watermark,
-        log.last_stable_offset,
-        log.log_start_offset,
-        meters=partition.meters,
-    )
+    aborted = () if limits.read_committed else None
+    return Read(one, code, aborted=aborted, meters=partition.meters)

@@ -66,3 +66,9 @@ def test_operations_are_told_to_who_asks(client, topic, group, version):
     (untold,) = describe(client, version, group)
     assert told.authorized_operations > 0
     assert untold.authorized_operations == -(2**31)
+
+
+@every_version
+def test_a_group_without_a_name_is_invalid(client, version):
+    (found,) = describe(client, version, "")
+    assert found.error_code is ErrorCode.invalid_group_id

@@ -102,6 +102,15 @@ def test_replicas_may_be_assigned_by_hand(client, name, version):
             },
             ErrorCode.invalid_replica_assignment,
         ),
+        (
+            {
+                "num_partitions": -1,
+                "replication_factor": -1,
+                "assignments": [{"partition_index": 0, "broker_ids": (0,)}] * 2,
+            },
+            ErrorCode.invalid_replica_assignment,
+        ),
+        ({"configs": [{"name": "retention.ms", "value": None}]}, ErrorCode.invalid_config),
     ],
     ids=str,
 )
@@ -121,8 +130,14 @@ def test_a_topic_that_exists_or_is_named_twice_is_refused(client, topic, name, v
     (there,) = create(client, version, {"name": topic.name})
     assert there.error_code is ErrorCode.topic_already_exists
     twice = create(client, version, {"name": name}, {"name": name})
-    assert {t.error_code for t in twice} == {ErrorCode.invalid_request}
+    assert [(t.name, t.error_code) for t in twice] == [(name, ErrorCode.invalid_request)]
     assert partition_count(client, name) is None
+
+
+@pytest.mark.parametrize("version", [v for v in VERSIONS if v >= 5])
+def test_a_topic_that_is_refused_has_no_configs(client, topic, version):
+    (there,) = create(client, version, {"name": topic.name})
+    assert there.configs == ()
 
 
 @every_version

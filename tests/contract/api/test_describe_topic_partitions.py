@@ -61,3 +61,12 @@ def test_missing_and_invalid_names_are_told_apart(client, topic, version):
     }
     (invalid,) = ask(client, version, "no/slash").topics
     assert invalid.error_code is ErrorCode.invalid_topic_exception
+
+
+@every_version
+@pytest.mark.parametrize("wrong", [{"topic_name": "not-asked"}, {"partition_index": -1}], ids=str)
+def test_a_cursor_that_names_nothing_that_was_asked_for_is_refused(client, topic, version, wrong):
+    cursor = {"topic_name": topic.name, "partition_index": 0} | wrong
+    answer = ask(client, version, topic.name, cursor=cursor)
+    (found,) = answer.topics
+    assert (found.name, found.error_code) == (topic.name, ErrorCode.invalid_request)

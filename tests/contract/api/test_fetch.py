@@ -250,8 +250,33 @@ def test_a_client_that_poses_as_a_broker_gets_nothing(client, topic, version):
         else {"replica_state": {"replica_id": 2, "replica_epoch": -1}}
     )
     answer = fetch(client, version, topic, 0, **posing)
-    assert answer.error_code is ErrorCode.topic_authorization_failed
+    assert answer.error_code is ErrorCode.not_leader_or_follower
     assert not answer.records
+
+
+@every_version
+def test_aborted_transactions_are_null_unless_they_were_asked_for(client, topic, version):
+    produce(client, PRODUCE_VERSION, topic, batch(b"a"))
+    assert fetch(client, version, topic, 0).aborted_transactions is None
+    committed = fetch(client, version, topic, 0, isolation_level=1)
+    assert committed.aborted_transactions == ()
+
+
+@every_version
+def test_out_of_range_tells_no_offsets(client, topic, version):
+    produce(client, PRODUCE_VERSION, topic, batch(b"a"))
+    answer = fetch(client, version, topic, 5)
+    assert answer.error_code is ErrorCode.offset_out_of_range
+    assert answer.high_watermark == -1
+
+
+@pytest.mark.parametrize("version", [v for v in VERSIONS if v >= 9])
+def test_any_negative_epoch_of_the_leader_is_none(client, topic, version):
+    produce(client, PRODUCE_VERSION, topic, batch(b"a"))
+    for_topic = fetch_fields(version, topic, {0: 0})
+    for_topic["topics"][0]["partitions"][0]["current_leader_epoch"] = -2
+    (answer,) = client.call(KEY, version, **for_topic).responses
+    assert answer.partitions[0].error_code is ErrorCode.none
 
 
 @versions_since(7)

@@ -14,7 +14,7 @@ SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING
 PRODUCE_VERSION = 9
 
 
-def ask(client, version, topic, *asked, isolation_level=0):
+def ask(client, version, topic, *asked, isolation_level=0, replica_id=-1):
     """The answers to pairs of partition and timestamp, in order."""
     partitions = [
         {"partition_index": p, "timestamp": t, "current_leader_epoch": -1} for p, t in asked
@@ -22,7 +22,7 @@ def ask(client, version, topic, *asked, isolation_level=0):
     answer = client.call(
         KEY,
         version,
-        replica_id=-1,
+        replica_id=replica_id,
         isolation_level=isolation_level,
         topics=[{"name": topic.name, "partitions": partitions}],
     )
@@ -143,3 +143,16 @@ def test_another_leader_epoch_than_the_clients_is_told(client, topic, version):
 
     assert code(0) is ErrorCode.none
     assert code(1) is ErrorCode.unknown_leader_epoch
+
+
+@every_version
+def test_who_leaves_its_replica_id_0_is_answered_like_a_client(client, topic, version):
+    produce(client, PRODUCE_VERSION, topic, batch(b"a", b"b"))
+    (found,) = ask(client, version, topic, (0, LATEST), replica_id=0)
+    assert (found.error_code, found.offset) == (ErrorCode.none, 2)
+
+
+@every_version
+def test_a_negative_time_without_a_meaning_is_not_supported(client, topic, version):
+    (found,) = ask(client, version, topic, (0, -7))
+    assert found.error_code is ErrorCode.unsupported_version

@@ -9,14 +9,14 @@ every_version = pytest.mark.parametrize("version", VERSIONS)
 CONSUMER = -1
 
 
-def ask(client, version, topic, *asked):
+def ask(client, version, topic, *asked, replica_id=CONSUMER):
     """The answers to triples of partition, the client's epoch of the leader, epoch asked for."""
     partitions = [
         {"partition": p, "current_leader_epoch": current, "leader_epoch": wanted}
         for p, current, wanted in asked
     ]
     topics = [{"topic": topic.name, "partitions": partitions}]
-    answer = client.call(KEY, version, replica_id=CONSUMER, topics=topics)
+    answer = client.call(KEY, version, replica_id=replica_id, topics=topics)
     return answer.topics[0].partitions
 
 
@@ -44,3 +44,10 @@ def test_errors_are_told_partition_by_partition(client, topic, version):
         7: ErrorCode.unknown_topic_or_partition,
     }
     assert all(a.end_offset == -1 for a in answers)
+
+
+@every_version
+def test_who_leaves_its_replica_id_0_is_answered_like_a_client(client, topic, version):
+    produce(client, 9, topic, batch(b"a"))
+    (found,) = ask(client, version, topic, (0, -1, 0), replica_id=0)
+    assert (found.error_code, found.end_offset) == (ErrorCode.none, 1)

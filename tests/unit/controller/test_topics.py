@@ -57,9 +57,12 @@ def test_given_assignments_may_come_in_any_order():
     assert [p.replicas for p in topic.partitions] == [(1, 2), (2, 1)]
 
 
-def test_a_config_of_none_is_the_default():
-    config = {"retention.ms": "5", "segment.bytes": None}
-    assert create(CreatableTopic("foo", config=config)).config == {"retention.ms": "5"}
+def test_a_config_of_none_is_refused():
+    config = {"retention.ms": "5", "segment.bytes": None, "flush.ms": None}
+    with pytest.raises(KafkaError) as refused:
+        create(CreatableTopic("foo", config=config))
+    assert refused.value.code is ErrorCode.invalid_config
+    assert str(refused.value.message).endswith("topic configs: segment.bytes,flush.ms")
 
 
 @pytest.mark.parametrize(
