@@ -10,6 +10,7 @@
     topic-0                             the log of partition 0
     topic-0.<32 hex digits>-future      one that is to take its place in another directory
     topic-0.<32 hex digits>-delete      a deleted one, until its files are removed
+    topic-0.<32 hex digits>-stray       one of a topic that the cluster does not have: it is kept
 
 What waits for the disk here is to be called in a thread, but for `stored_offsets` and what `open`
 gave.  Kafka: LogManager, CleanShutdownFileHandler.
@@ -48,6 +49,7 @@ _CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 _PARTITION = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]+)")
 _FUTURE = re.compile(r"(.+)\.[0-9a-f]{32}-future")
 _DELETED = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-delete")
+_STRAY = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-stray")
 _LONGEST_NAME = 255
 _ROOM_BYTES = 1 << 20
 _ROOM_AFTER_S = 5.0
@@ -141,6 +143,8 @@ class LogDirectory:
             if self._disk.is_directory(self._file(name)):
                 if _PARTITION.fullmatch(name):
                     names.append(name)
+                elif _STRAY.fullmatch(name):
+                    log.warning("%s was set aside, it is left alone", self._file(name))
                 elif not (_DELETED.fullmatch(name) or _FUTURE.fullmatch(name)):
                     log.warning("%s is no log, it is left alone", self._file(name))
         return names
@@ -210,9 +214,11 @@ class LogDirectory:
         have."""
         return self._file(f"{topic_partition}.{random.getrandbits(128):032x}-future")
 
-    def deleted_path(self, topic_partition: TopicPartition, random: Random) -> str:
-        """A name that a deleted log waits under; a long topic's is cut as Kafka cuts it."""
-        suffix = f"-{topic_partition.partition}.{random.getrandbits(128):032x}-delete"
+    def last_path(self, topic_partition: TopicPartition, why: str, random: Random) -> str:
+        """A name for a log whose place is wanted: `delete` for one that was deleted and waits for
+        its removal, `stray` for one that nobody ordered to be deleted.  A long topic's is cut as
+        Kafka cuts it."""
+        suffix = f"-{topic_partition.partition}.{random.getrandbits(128):032x}-{why}"
         return self._file(topic_partition.topic[: _LONGEST_NAME - len(suffix)] + suffix)
 
     def _file(self, name: str) -> str:

@@ -19,11 +19,11 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from kserver.errors import NO_ROOM, DiskFull, KafkaError, StorageError, storage_error
@@ -33,6 +33,7 @@ from kserver.log.directory import LogDirectory, parse_log_name
 from kserver.log.log import Log, LogHome
 from kserver.log.recovery import NOTHING_STORED, DamagedLog, Stored
 from kserver.log.removals import Removals
+from kserver.log.together import together
 from kserver.metrics.meters import Histogram
 from kserver.model import BrokerId, Offset, TopicPartition
 
@@ -110,7 +111,7 @@ class LogManager:
 
     async def open(self, topic_config: Callable[[str], TopicConfig]) -> None:
         """Recover or load every log.  Raises DamagedLog, StorageError."""
-        await _together([self._open_directory(d, topic_config) for d in self._online()])
+        await together([self._open_directory(d, topic_config) for d in self._online()])
         await self._settle_moves(topic_config)
         self._online()
 
@@ -266,19 +267,30 @@ class LogManager:
         self.drop_future(topic_partition)
         self._give_up(gone)
 
+    def set_aside(self, topic_partition: TopicPartition) -> str:
+        """Forget the log and keep its files, in a directory of another name: which one."""
+        gone = self.logs.pop(topic_partition)
+        self.drop_future(topic_partition)
+        return self._let_go(gone, "stray", durably=True)
+
     def _give_up(self, gone: Log, *, durably: bool = False) -> None:
+        path = self._let_go(gone, "delete", durably=durably)
+        self._removals.add(gone.config.file_delete_delay_ms, path)
+
+    def _let_go(self, gone: Log, why: str, *, durably: bool) -> str:
+        """Its path from now on."""
         gone.abandon()
         self.cleaner.forget(gone)
         self._flush_due.pop(gone, None)
         directory = self._directory_of.pop(gone.directory)
-        path = directory.deleted_path(gone.topic_partition, self._world.random)
+        path = directory.last_path(gone.topic_partition, why, self._world.random)
         try:
             self._disk.rename(gone.directory, path)
             if durably:
                 self._disk.sync_directory(directory.path)
         except OSError as error:
             raise self._fail(directory, error) from error
-        self._removals.add(gone.config.file_delete_delay_ms, path)
+        return path
 
     # Moves between directories
 
@@ -388,7 +400,7 @@ class LogManager:
         """Ends only with StorageError: no directory is left."""
         config = self.config
         self._all_failed = asyncio.get_running_loop().create_future()
-        await _together(
+        await together(
             [
                 self._until_all_failed(self._all_failed),
                 self._flush_when_due(),
@@ -508,7 +520,7 @@ class LogManager:
 
     async def close(self) -> None:
         """After this the directories may be used by others, once `unlock` was called."""
-        await _together([self._close_directory(d) for d in self._directories if not d.failure])
+        await together([self._close_directory(d) for d in self._directories if not d.failure])
 
     async def _close_directory(self, directory: LogDirectory) -> None:
         try:
@@ -580,21 +592,4 @@ class LogManager:
             for item in left:
                 await work(item)
 
-        await _together([worker() for _ in range(self.config.num_recovery_threads_per_data_dir)])
-
-
-async def _together(parts: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Run all; of their errors the first is raised."""
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            for part in parts:
-                tasks.create_task(part)
-    except BaseExceptionGroup as errors:
-        raise _first(errors) from None
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    first: BaseException = errors
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
-    return first
+        await together([worker() for _ in range(self.config.num_recovery_threads_per_data_dir)])

@@ -143,8 +143,16 @@ class ReplicaManager:
     def _host(self, key: TopicPartition, topic: TopicInfo, config: TopicConfig) -> Partition:
         found = self._logs.get(key)
         if found is not None and found.topic_id not in (None, topic.id):
-            # A log of a topic that was deleted and made anew while this broker was away.
-            self._logs.delete(key)
+            # Of a topic that was deleted while this broker was away, or that a coordination store
+            # older than the logs does not know: only what is deleted by order is removed.
+            log.warning(
+                "%s was on disk, of topic id %s, where the cluster has topic id %s: its log was set"
+                " aside as %s; remove that if it is not wanted",
+                key,
+                found.topic_id,
+                topic.id,
+                self._logs.set_aside(key),
+            )
             found = None
         if found is None:
             is_new = self._is_started or self._waiting.get(key) == topic.id
