@@ -1,6 +1,6 @@
 """The broker as a process: the real world, logging, signals, exit status.
 
-0   stopped by SIGTERM or SIGINT, everything flushed and marked clean
+0   stopped by SIGTERM, SIGINT or SIGHUP, everything flushed and marked clean
 1   could not start, or a part of it failed: one line on standard error says why
 130, 143   stopped at once by a second signal
 """
@@ -105,8 +105,10 @@ async def _serve(config: BrokerConfig) -> None:
             os._exit(128 + number)
         stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked_to_stop, number)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # nohup has SIGHUP ignored, and Java heeds that too.
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, asked_to_stop, number)
 
     def ready() -> None:
         # What was made up to here lives as long as the process: no collection need walk it again.

@@ -33,8 +33,8 @@ MANUAL = Manual(
     statuses=(
         (
             0,
-            "The broker was stopped by SIGTERM or Ctrl-C and has written all; with -daemon, it "
-            "runs and answers.",
+            "The broker was stopped by SIGTERM, SIGHUP or Ctrl-C and has written all; with "
+            "-daemon, it runs and answers.",
         ),
         (1, "It could not start, or failed; standard error says why."),
     ),
@@ -45,6 +45,9 @@ MANUAL = Manual(
         "-daemon need not be the first word.",
         "After SIGTERM or Ctrl-C the exit status is 0, once all is written; Kafka's are 143 and "
         "130.",
+        "A file for a node of a KRaft quorum (process.roles=broker, or other nodes among "
+        "controller.quorum.voters) is refused, with what to set instead; one for a combined node "
+        "that is its own quorum starts a broker by itself.",
         "-name and -loggc of Kafka's launcher are not taken.",
     ),
     see_also=("k-server-stop", "k-metrics(7)", "kserver.properties(5)"),

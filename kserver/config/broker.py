@@ -194,8 +194,7 @@ class BrokerConfig(
                 "cordoned.log.dirs",
                 f"cordoned.log.dirs names what is not in log.dirs: {', '.join(strangers)}",
             )
-        if self.process_roles and "broker" not in self.process_roles:
-            yield "process.roles", "process.roles names no broker, and controllers are not served"
+        yield from self._kraft_conflicts()
         if self.node_id not in (-1, self.broker_id):
             yield "node.id", "You must set `node.id` to the same value as `broker.id`."
         if self.zookeeper_connect is not None:
@@ -207,6 +206,32 @@ class BrokerConfig(
                 f"({self.log_cleaner_min_compaction_lag_ms}) > log.cleaner.max.compaction.lag.ms "
                 f"({self.log_cleaner_max_compaction_lag_ms})",
             )
+
+    def _kraft_conflicts(self) -> Iterator[tuple[str, str]]:
+        """A combined node that is its own quorum is a cluster of one, as this broker is by itself;
+        one that has its controllers elsewhere would be alone without a word."""
+        roles = self.process_roles
+        if roles and "broker" not in roles:
+            yield "process.roles", "process.roles names no broker, and controllers are not served"
+        elif roles and "controller" not in roles:
+            yield (
+                "process.roles",
+                "process.roles=broker has its controllers in a KRaft quorum, which is not served:"
+                " for a cluster set zookeeper.connect, for a broker by itself leave process.roles"
+                " and controller.quorum.* out",
+            )
+        for key, servers in (
+            ("controller.quorum.voters", self.controller_quorum_voters),
+            ("controller.quorum.bootstrap.servers", self.controller_quorum_bootstrap_servers),
+        ):
+            if len(servers) > 1 or any(
+                "@" in one and one.partition("@")[0] != str(self.broker_id) for one in servers
+            ):
+                yield (
+                    key,
+                    f"{key} names other nodes than this one ({','.join(servers)}), and a KRaft"
+                    " quorum is not served: for a cluster set zookeeper.connect",
+                )
 
     def _listener_conflicts(self) -> Iterator[tuple[str, str]]:
         key = "listener.security.protocol.map"

@@ -133,6 +133,13 @@ def start_in_vain(broker, cpu_limit_s):
     starting.join()
 
 
+def test_the_end_of_its_terminal_is_a_clean_stop(tmp_path):
+    with BrokerProcess(tmp_path) as broker:
+        broker.process.send_signal(signal.SIGHUP)
+        assert broker.process.wait(60) == 0
+        assert (broker.data / CLEAN_SHUTDOWN).exists()
+
+
 def test_sigterm_under_load_is_a_clean_stop(broker):
     async def scenario():
         load = loaded(broker, "recompresses", seed=2)

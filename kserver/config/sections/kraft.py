@@ -19,3 +19,11 @@ class KRaftSettings:
             "advertised.listeners"
         ),
     )
+    controller_quorum_voters: tuple[str, ...] = setting(
+        "controller.quorum.voters", (), doc="controllers, id@host:port; this node alone, if any"
+    )
+    controller_quorum_bootstrap_servers: tuple[str, ...] = setting(
+        "controller.quorum.bootstrap.servers",
+        (),
+        doc="controllers to find the quorum by; one, if any",
+    )

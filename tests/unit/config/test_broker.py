@@ -170,6 +170,7 @@ def test_a_file_for_a_kraft_broker_can_be_used() -> None:
             "process.roles=broker,controller",
             "node.id=1",
             "controller.quorum.bootstrap.servers=localhost:9093",
+            "controller.quorum.voters=1@localhost:9093",
             "listeners=PLAINTEXT://:9092,CONTROLLER://:9093",
             "inter.broker.listener.name=PLAINTEXT",
             "advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
@@ -195,6 +196,16 @@ def test_log_dirs_wins_over_log_dir() -> None:
     [
         (["log.dirs="], "At least one log directory must be defined"),
         (["process.roles=controller"], "process.roles names no broker"),
+        (["process.roles=broker"], "for a cluster set zookeeper.connect, for a broker by itself"),
+        (
+            ["process.roles=broker,controller", "controller.quorum.voters=0@a:1,1@b:1"],
+            "controller.quorum.voters names other nodes than this one (0@a:1,1@b:1)",
+        ),
+        (["node.id=3", "controller.quorum.voters=4@a:1"], "names other nodes than this one"),
+        (
+            ["controller.quorum.bootstrap.servers=a:1,b:1"],
+            "controller.quorum.bootstrap.servers names other nodes than this one (a:1,b:1)",
+        ),
         (["max.connections.per.ip=0"], "max.connections.per.ip can be set to zero only if"),
         (["max.connections.per.ip.overrides=a"], "a is not of the form name:value"),
         (["listener.security.protocol.map=PLAINTEXT:QUIC"], "No security protocol QUIC"),
