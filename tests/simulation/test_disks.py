@@ -7,6 +7,7 @@ import datetime
 import errno
 import itertools
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from tests.support.simulated import DATA, SimulatedBroker
 
 LIST_OFFSETS, METADATA, DELETE_TOPICS, DELETE_RECORDS = 2, 3, 20, 21
 ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS, DESCRIBE_TOPIC_PARTITIONS = 34, 35, 75
+EARLIEST, LATEST = -2, -1
 PARTITIONS = 6
 DIRECTORIES = ("/a", "/b", "/c")
 SETTINGS: dict[str, object] = {
@@ -59,7 +61,7 @@ async def values_from(peer: Peer, partition: int, offset: int = 0) -> dict[int, 
     while True:
         answer = await fetch(peer, "t", partition, offset)
         if answer.error_code is ErrorCode.offset_out_of_range:
-            offset = answer.log_start_offset
+            offset = (await listed(peer, partition, EARLIEST)).offset
             continue
         assert answer.error_code is OK, answer
         if not answer.records:
@@ -67,6 +69,14 @@ async def values_from(peer: Peer, partition: int, offset: int = 0) -> dict[int, 
         for one in batches(answer.records):
             found |= {r.offset: r.value for r in one.records() if r.offset >= offset}
             offset = one.next_offset
+
+
+async def listed(peer: Peer, partition: int, timestamp: int) -> Any:
+    build = request(LIST_OFFSETS, 5)
+    asked = build.topics.partitions(partition_index=partition, timestamp=timestamp)
+    topics = [build.topics(name="t", partitions=[asked])]
+    answer = await peer.call(build(topics=topics, replica_id=-1))
+    return answer.topics[0].partitions[0]
 
 
 async def move(peer: Peer, partition: int, path: str) -> ErrorCode:
@@ -231,11 +241,7 @@ async def it_is_told(loop: SimLoop) -> None:
             code = FAILED if p in there else OK
             assert await writers.write(p) is code
             assert (await fetch(peer, "t", p, 0)).error_code is code
-            build = request(LIST_OFFSETS, 5)
-            asked = build.topics.partitions(partition_index=p, timestamp=-1)
-            topics = [build.topics(name="t", partitions=[asked])]
-            answer = await peer.call(build(topics=topics, replica_id=-1))
-            assert answer.topics[0].partitions[0].error_code is code
+            assert (await listed(peer, p, LATEST)).error_code is code
             assert await delete_before(peer, p, 0) is code
             assert await move(peer, p, bad) is FAILED
         for path, (error, replicas) in (await described(peer)).items():

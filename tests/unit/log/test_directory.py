@@ -142,7 +142,7 @@ def test_a_checkpoint_that_failed_is_tried_again() -> None:
 
 def test_the_name_of_a_deleted_log_fits_into_the_file_system() -> None:
     directory = LogDirectory(make_disk(), "/logs")
-    path = directory.deleted_path(TopicPartition("t" * 249, 1000), random.Random(1))
+    path = directory.last_path(TopicPartition("t" * 249, 1000), "delete", random.Random(1))
     name = path.rsplit("/", 1)[1]
     assert len(name) == 255
     assert name.startswith("ttt")
