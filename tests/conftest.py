@@ -50,6 +50,9 @@ SECOND_STAGE = (
     "integration/test_groups_apache.py",
 )
 """Spark, and Apache's brokers and scripts beside ours."""
+HANGS_S = 400
+"""Of no use to judge speed: a test that runs for so long waits for what will not come."""
+WITHOUT_LIMIT = ("soak/",)
 QUICK = ("tidy/", "unit/", "contract/", "simulation/test_determinism.py")
 NOT_QUICK = ("contract/test_znodes_apache.py",)
 LONGEST_FIRST = (
@@ -73,6 +76,9 @@ def pytest_collection_modifyitems(config, items):
     if len(chosen) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
     items[:] = sorted(chosen, key=lambda item: rank(path_of(item.nodeid)))
+    for item in items:
+        if not path_of(item.nodeid).startswith(WITHOUT_LIMIT):
+            item.add_marker(pytest.mark.timeout(HANGS_S))
 
 
 def path_of(nodeid):
