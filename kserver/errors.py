@@ -4,7 +4,7 @@
     +-- KafkaError      one item (a partition, a topic, a group) is refused with a protocol code
     +-- ProtocolError   the bytes make no sense: that connection is closed
     +-- StorageError    the disk failed: that log directory goes offline
-    |   +-- DiskFull    it has no room: what was asked is refused, and all else goes on
+    |   +-- NoRoom      no room for what was asked, or no descriptor: refused, and all else goes on
     +-- ConfigError     a setting is wrong: the start is refused, naming key, value and range
 
 Anything else that is raised is a bug.
@@ -16,9 +16,11 @@ import errno
 
 from kio.schema.errors import ErrorCode
 
-__all__ = ["ConfigError", "DiskFull", "ErrorCode", "KafkaError", "ProtocolError", "StorageError"]
+__all__ = ["ConfigError", "ErrorCode", "KafkaError", "NoRoom", "ProtocolError", "StorageError"]
 
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT}) | NO_DESCRIPTOR
+RAISE_OPEN_FILES = "raise the limit on open files (ulimit -n, LimitNOFILE=)"
 
 
 MAX_TEXT = 8_000
@@ -47,13 +49,21 @@ class StorageError(Exception):
     """A file or directory that could not be read or written; names it and the remedy."""
 
 
-class DiskFull(StorageError):
-    """No room for what was to be written: nothing has changed, and there may be room later."""
+class NoRoom(StorageError):
+    """No room for what was to be written, or no descriptor for its file: nothing has changed, and
+    there may be room later."""
 
 
-def storage_error(path: str, error: OSError) -> StorageError:
-    """DiskFull where that is the reason."""
-    return (DiskFull if error.errno in NO_ROOM else StorageError)(f"{path}: {error}")
+def storage_error(path: str, error: Exception) -> StorageError:
+    """NoRoom where that is the reason."""
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        return no_room(path, error)
+    return StorageError(f"{path}: {error}")
+
+
+def no_room(path: str, error: OSError) -> NoRoom:
+    remedy = f": {RAISE_OPEN_FILES}" if error.errno in NO_DESCRIPTOR else ""
+    return NoRoom(f"{path}: {error.strerror or error}{remedy}")
 
 
 class ConfigError(Exception):

@@ -48,6 +48,9 @@ MANUAL = Manual(
         "A file for a node of a KRaft quorum (process.roles=broker, or other nodes among "
         "controller.quorum.voters) is refused, with what to set instead; one for a combined node "
         "that is its own quorum starts a broker by itself.",
+        "The limit on open files is raised as far as it may be. What is left of it is kept for the "
+        "logs: beyond, a connection is refused, and so is a topic whose partitions could not be "
+        "opened (three files each; POLICY_VIOLATION).",
         "-name and -loggc of Kafka's launcher are not taken.",
     ),
     see_also=("k-server-stop", "k-metrics(7)", "kserver.properties(5)"),

@@ -42,7 +42,7 @@ from uuid import UUID
 
 from kserver.api import throttling
 from kserver.api.context import Parts, Session
-from kserver.errors import DiskFull, ErrorCode, KafkaError, ProtocolError, StorageError
+from kserver.errors import ErrorCode, KafkaError, NoRoom, ProtocolError, StorageError
 from kserver.log.validator import InvalidRecords, RecordError
 from kserver.metrics.meters import TopicMeters
 from kserver.model import INTERNAL_TOPICS, NO_TIMESTAMP, Offset, TopicPartition
@@ -507,7 +507,7 @@ def _appended(version: int, index: int, offset: Offset, time: int, log_start: Of
 
 def _refused(version: int, index: int, error: KafkaError | StorageError) -> bytes:
     if isinstance(error, StorageError):
-        message = "The disk has no room." if isinstance(error, DiskFull) else None
+        message = "The log has no room." if isinstance(error, NoRoom) else None
         return _failed(version, index, ErrorCode.kafka_storage_error, message)
     errors = error.record_errors if isinstance(error, InvalidRecords) else ()
     return _failed(version, index, error.code, error.message, errors)

@@ -89,6 +89,7 @@ class Controller:
         self._zookeeper = world.zookeeper
         self._clock = world.clock
         self._random = world.random
+        self._disk = world.disk
         self._metadata = metadata
         self._static = config
         self._config = config
@@ -202,6 +203,7 @@ class Controller:
         refused = rules.refused([r.name for r in requests], partitions)
         racks = {broker.id: broker.rack for broker in image.brokers.values()}
         names = set(image.topics)
+        files = rules.FilesLeft(self._id, self._disk.files_left())
 
         def plan(request: CreatableTopic) -> TopicInfo:
             topic = rules.create(
@@ -213,6 +215,7 @@ class Controller:
                 start=self._random.randrange(len(racks)),
                 shift=self._random.randrange(len(racks)),
             )
+            files.take(topic.name, topic.partitions)
             charge(len(topic.partitions))
             names.add(topic.name)
             return topic
@@ -245,10 +248,14 @@ class Controller:
         added = sum(rules.added_partitions(r, image.topics.get(r.name)) for r in requests)
         refused = rules.refused([r.name for r in requests], added)
         racks = {broker.id: broker.rack for broker in image.brokers.values()}
+        files = rules.FilesLeft(self._id, self._disk.files_left())
 
         def plan(request: CreatablePartitions) -> TopicInfo:
-            topic = rules.grow(request, image.topics.get(request.name), racks)
-            charge(rules.added_partitions(request, image.topics.get(request.name)))
+            before = image.topics.get(request.name)
+            topic = rules.grow(request, before, racks)
+            added = rules.added_partitions(request, before)
+            files.take(topic.name, topic.partitions[-added:])
+            charge(added)
             return topic
 
         grown = [self._plan(refused, r.name, partial(plan, r)) for r in requests]

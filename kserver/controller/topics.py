@@ -9,6 +9,7 @@ request's items are judged one by one; the first rule that an item breaks answer
              given assignments: replicas, brokers, one replication factor, partitions 0..n-1
              counts: replication factor, partitions, enough brokers
     grow     named twice, unknown, no increase, assignments as above
+    both     open files, which is this broker's own rule (POLICY_VIOLATION)
     delete   deletion switched off, named twice, unknown
 
 The znode of a topic is written before, or together with, the states of its partitions; states that
@@ -27,11 +28,13 @@ from kserver.config.broker import BrokerConfig
 from kserver.config.topic import TopicConfig
 from kserver.controller.election import elect
 from kserver.controller.placement import place
-from kserver.errors import ConfigError, ErrorCode, KafkaError
+from kserver.errors import RAISE_OPEN_FILES, ConfigError, ErrorCode, KafkaError
 from kserver.metadata import PartitionInfo, TopicInfo
 from kserver.model import NO_BROKER, BrokerId, LeaderAndIsr
 from kserver.world.zookeeper import Create, Op, SetData
 
+FILES_A_LOG = 3
+"""The records and two indexes."""
 MAX_NAME_LENGTH = 249
 MAX_PARTITIONS_PER_REQUEST = 10_000
 LEGAL_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
@@ -96,6 +99,27 @@ def refused(names: Sequence[str], partitions: int = 0) -> dict[str, KafkaError]:
         return dict.fromkeys(names, KafkaError(ErrorCode.policy_violation, text))
     twice = KafkaError(ErrorCode.invalid_request, "Duplicate topic name.")
     return {name: twice for name, times in Counter(names).items() if times > 1}
+
+
+class FilesLeft:
+    """What a request's new partitions may still open on the broker `own`, of `left` files.
+
+    Without it they would be created, and led by nobody."""
+
+    def __init__(self, own: BrokerId, left: int) -> None:
+        self._own = own
+        self._left = left
+
+    def take(self, topic: str, partitions: Sequence[PartitionInfo]) -> None:
+        """KafkaError where there are too few."""
+        files = FILES_A_LOG * sum(self._own in p.replicas for p in partitions)
+        if files > self._left:
+            text = (
+                f"Topic '{topic}' needs {files} open files on broker {self._own}, which may open"
+                f" {max(self._left, 0)} more: {RAISE_OPEN_FILES}."
+            )
+            raise KafkaError(ErrorCode.policy_violation, text)
+        self._left -= files
 
 
 def requested_partitions(new: CreatableTopic, config: BrokerConfig) -> int:

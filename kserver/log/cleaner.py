@@ -26,7 +26,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from kserver.errors import NO_ROOM, DiskFull, StorageError
+from kserver.errors import NO_ROOM, NoRoom, StorageError
 from kserver.log import checkpoint, cleanable
 from kserver.log.cleanable import Dirty
 from kserver.log.compaction import CannotClean, Compacted, Job, compact, remove_cleaned
@@ -153,7 +153,7 @@ class Cleaner:
         except CannotClean as error:
             log.error("%s cannot be cleaned: %s", one.topic_partition, error)
             self.uncleanable[one] = error
-        except DiskFull as error:
+        except NoRoom as error:
             log.warning("%s is cleaned later: %s", one.topic_partition, error)
         except StorageError as error:
             # Its directory went offline, or it was deleted, and that was told already.

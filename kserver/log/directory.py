@@ -72,7 +72,7 @@ class LogDirectory:
     def refused(self, error: Exception) -> None:
         """Something was not written for lack of room; told once until there is room again."""
         if self._full_at_s is None:
-            log.error("%s is full, what needs room is refused: %s", self.path, error)
+            log.error("%s has no room, what needs some is refused: %s", self.path, error)
         self._full_at_s = asyncio.get_running_loop().time()
 
     async def look_for_room(self) -> None:

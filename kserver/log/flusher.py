@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from kserver.errors import NO_ROOM, DiskFull
+from kserver.errors import NO_DESCRIPTOR, NO_ROOM, NoRoom, no_room
 from kserver.log import checkpoint
 from kserver.log.leader_epochs import EpochStart, LeaderEpochCache
 
@@ -69,6 +69,7 @@ class Flusher:
         for file in self._files:
             file.sync()
         self._files = []
+        self.names_changed = True
         self._sync_directories()
         self.names_changed = False
 
@@ -85,7 +86,7 @@ class Flusher:
     ) -> None:
         """One round, when none runs, then `synced()`.
 
-        Raises what `offload` does, OSError, and DiskFull, after which another round may be tried.
+        Raises what `offload` does, OSError, and NoRoom, after which another round may be tried.
         """
         assert self._running is None
         for segment in segments:
@@ -120,7 +121,7 @@ class Flusher:
         try:
             await self._offload(sync)
             synced()
-        except DiskFull:
+        except NoRoom:
             self.names_changed = self.epochs_changed = True
             raise
         finally:
@@ -135,8 +136,14 @@ class Flusher:
             if error.errno not in NO_ROOM:
                 raise
             # The file is as it was.
-            raise DiskFull(f"{path}: {error}") from error
+            raise no_room(path, error) from error
 
     def _sync_directories(self) -> None:
-        self._disk.sync_directory(self.directory)
-        self._disk.sync_directory(self.directory.rpartition("/")[0] or "/")
+        for path in (self.directory, self.directory.rpartition("/")[0] or "/"):
+            try:
+                self._disk.sync_directory(path)
+            except OSError as error:
+                if error.errno not in NO_DESCRIPTOR:
+                    raise
+                # It was not even opened: the names are as unsure as before.
+                raise no_room(path, error) from error

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Protocol
 
-from kserver.errors import DiskFull, StorageError
+from kserver.errors import NoRoom, StorageError
 from kserver.world.disk import Disk
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Housekeeping(Protocol):
     def disk_failed(self, log: Log, error: StorageError) -> None:
         """The log refuses everything from now on."""
 
-    def disk_full(self, log: Log, error: DiskFull) -> None:
+    def no_room(self, log: Log, error: NoRoom) -> None:
         """An append was refused; the next may find room."""
 
     async def stop_cleaning(self, log: Log) -> None:

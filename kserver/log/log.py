@@ -13,7 +13,7 @@ and its result is taken over on the loop unless the log was truncated meanwhile.
 
 When the disk fails, the caller gets StorageError with the directory's name, and so does every
 later append: what a failed fsync left on disk is not known.  When it is full, the caller gets
-DiskFull, and the log is as it was before: what was written in part is cut off.
+NoRoom, and the log is as it was before: what was written in part is cut off.
 
 Measured (CPython 3.11, one record of 100 bytes): an append takes 3.6 us with its CRC, of which
 log/validator 2.1, and the write itself 1.2 us.  The row `micro` of `python -m tests.bench` has it.
@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
-from kserver.errors import DiskFull, ErrorCode, KafkaError, StorageError, storage_error
+from kserver.errors import ErrorCode, KafkaError, NoRoom, StorageError, storage_error
 from kserver.log import checkpoint, recovery, retention
 from kserver.log.flusher import Flusher
 from kserver.log.home import Housekeeping, LogHome
@@ -265,8 +265,8 @@ class Log:
                     self.assign_epoch(batch.leader_epoch, batch.base_offset)
                 if batch.producer_id >= 0:
                     self._note_producer(batch, buffer)
-        except DiskFull as full:
-            self._housekeeping.disk_full(self, full)
+        except NoRoom as full:
+            self._housekeeping.no_room(self, full)
             raise
         except OSError as error:
             raise self.failed(error) from error
@@ -316,7 +316,7 @@ class Log:
             active.sync()
         try:
             segment = self._segments.roll(base, now_ms)
-        except DiskFull:
+        except NoRoom:
             # Else a crash could bring back the new segment's files beside what is appended here.
             self._flusher.sync_names()
             raise
@@ -474,7 +474,7 @@ class Log:
                 if count == len(self._segments):
                     try:
                         self._roll(self.log_end_offset, now_ms)
-                    except DiskFull:
+                    except NoRoom:
                         count -= 1  # what goes makes room
                 self.increment_log_start_offset(self._segments[count].base_offset)
                 self._drop(list(self._segments)[:count])

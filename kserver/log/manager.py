@@ -26,7 +26,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
-from kserver.errors import NO_ROOM, DiskFull, KafkaError, StorageError, storage_error
+from kserver.errors import NO_DESCRIPTOR, NO_ROOM, KafkaError, NoRoom, StorageError, storage_error
 from kserver.log import checkpoint
 from kserver.log.cleaner import Cleaner
 from kserver.log.directory import LogDirectory, parse_log_name
@@ -227,7 +227,7 @@ class LogManager:
             try:
                 path = directory.log_path(topic_partition)
                 made = self._make(directory, path, topic_partition, topic_id, config)
-            except DiskFull as error:
+            except NoRoom as error:
                 directory.refused(error)
                 last = error
             else:
@@ -250,10 +250,15 @@ class LogManager:
             if topic_id is not None:
                 made.write_topic_id(topic_id)
         except (OSError, StorageError) as error:
-            full = storage_error(path, error) if isinstance(error, OSError) else error
-            if not isinstance(full, DiskFull):
+            full = error if isinstance(error, StorageError) else storage_error(path, error)
+            if not isinstance(full, NoRoom):
                 raise self._fail(directory, error) from error
-            self._disk.remove_tree(path)
+            try:
+                self._disk.remove_tree(path)
+            except OSError as left:
+                # To list a directory takes a descriptor; the next try goes on with what is there.
+                if left.errno not in NO_DESCRIPTOR:
+                    raise self._fail(directory, left) from left
             raise full from error
         self._directory_of[path] = directory
         self.flush_soon(made)
@@ -385,7 +390,7 @@ class LogManager:
                 raise self._fail(directory, error) from error
             self._not_written(directory, error)
 
-    def disk_full(self, refused: Log, error: DiskFull) -> None:
+    def no_room(self, refused: Log, error: NoRoom) -> None:
         if (directory := self._directory_of.get(refused.directory)) is not None:
             directory.refused(error)
 
@@ -450,8 +455,8 @@ class LogManager:
         try:
             await self.flush(one)
             one.flushed_ms = self._world.clock.now_ms()
-        except DiskFull as error:
-            self.disk_full(one, error)
+        except NoRoom as error:
+            self.no_room(one, error)
             asyncio.get_running_loop().call_later(_RETRY_S, self.flush_soon, one)
         except StorageError:
             pass  # its directory went offline through `disk_failed`, or it was deleted
@@ -569,7 +574,7 @@ class LogManager:
     def _fail(self, directory: LogDirectory, error: Exception) -> StorageError:
         """Take a directory offline, with all its logs."""
         if directory.failure is None:
-            failure = StorageError(f"{directory.path}: {error}")
+            failure = storage_error(directory.path, error)
             log.error("%s goes offline: %s", directory.path, error)
             directory.failure = failure
             gone = self.logs_in(directory)

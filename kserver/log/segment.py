@@ -22,7 +22,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from kserver.errors import NO_ROOM, DiskFull, StorageError
+from kserver.errors import NO_ROOM, StorageError, no_room
 from kserver.log.index import OffsetIndex, TimeIndex, TimestampOffset
 from kserver.log.transaction_index import TransactionIndex
 from kserver.model import NO_TIMESTAMP, Offset
@@ -240,14 +240,14 @@ class LogSegment:
     def seal(self) -> None:
         """No more appends: the largest timestamp enters the index, the files are trimmed.
 
-        DiskFull where it has no room for that: then it is active as before.
+        NoRoom where it has no room for that: then it is active as before.
         """
         if self.max_timestamp >= 0:
             try:
                 self.times.append(self.max_timestamp, self.offset_of_max_timestamp)
             except OSError as error:
                 if error.errno in NO_ROOM:
-                    raise DiskFull(f"{self.times.file.path}: {error}") from error
+                    raise no_room(self.times.file.path, error) from error
                 raise
         self.offsets.file.seal()
         self.times.file.seal()
@@ -268,7 +268,7 @@ class LogSegment:
     def append(self, records: memoryview, batches: Sequence[ValidBatch | Header]) -> None:
         """Write `records` at the end; `batches` are the headers of all that it holds.
 
-        Where there is no room for them the part that was written is cut off, and DiskFull raised.
+        Where there is no room for them the part that was written is cut off, and NoRoom raised.
         """
         position = self.size
         try:
@@ -277,7 +277,7 @@ class LogSegment:
             if error.errno not in NO_ROOM:
                 raise
             self.file.truncate(position)
-            raise DiskFull(f"{self.file.path}: {error}") from error
+            raise no_room(self.file.path, error) from error
         if not position:
             self.first_timestamp = max(batch.max_timestamp for batch in batches)
         self.size = position + len(records)

@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterator, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from kserver.errors import NO_ROOM, DiskFull, ErrorCode, KafkaError, ProtocolError
+from kserver.errors import NO_ROOM, ErrorCode, KafkaError, ProtocolError, no_room
 from kserver.log.segment import (
     DELETED,
     LOG,
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 _KEPT_PLACES = 64
 """How many offsets are remembered: a few for each reader."""
 _HEADER_BYTES = 61
+_FILES_TO_ROLL = 16
+"""A new segment leaves descriptors to flushes, checkpoints and deletions, which free some."""
 _UNFOLDED_BYTES = 16 << 20
 """Of one batch, when its records are looked through; several threads may be at it."""
 
@@ -126,18 +128,19 @@ class Segments:
     def roll(self, base: Offset, now_ms: int) -> LogSegment:
         """Begin a segment at `base`, behind the sealed one.
 
-        DiskFull where there is no room for it: then the sealed one is active again, and the names
+        NoRoom where there is no room for it: then the sealed one is active again, and the names
         in the directory may have changed.
         """
         sealed = self.active
         try:
+            self._disk.require_files(_FILES_TO_ROLL)
             segment = self._begin(base, now_ms)
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
             self._remove_files(base)
             sealed.activate(self._config)
-            raise DiskFull(f"{segment_path(self._directory, base, LOG)}: {error}") from error
+            raise no_room(segment_path(self._directory, base, LOG), error) from error
         sealed.end_offset = base
         return segment
 

@@ -13,7 +13,7 @@ import contextlib
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from kserver.errors import NO_ROOM, DiskFull, StorageError
+from kserver.errors import NO_ROOM, NoRoom, StorageError, no_room
 from kserver.model import Offset, ProducerId
 
 if TYPE_CHECKING:
@@ -71,11 +71,11 @@ class TransactionIndex:
         assert self._last_offset is None or entry.last_offset > self._last_offset, entry
         self._unwritten.append(entry)
         self._last_offset = entry.last_offset
-        with contextlib.suppress(DiskFull):
+        with contextlib.suppress(NoRoom):
             self.write()
 
     def write(self) -> None:
-        """What is not in the file yet; DiskFull while there is no room for it."""
+        """What is not in the file yet; NoRoom while there is no room for it."""
         if not self._unwritten:
             return
         try:
@@ -86,7 +86,7 @@ class TransactionIndex:
             self._file.write_at(self._size, data)
         except OSError as error:
             if error.errno in NO_ROOM:
-                raise DiskFull(f"{self.path}: {error}") from error
+                raise no_room(self.path, error) from error
             raise
         self._size += len(data)
         self._unwritten = []
@@ -121,7 +121,7 @@ class TransactionIndex:
         return found, False
 
     def truncate_to(self, offset: Offset) -> None:
-        """Remove the transactions whose marker stands at or after `offset`.  Raises DiskFull."""
+        """Remove the transactions whose marker stands at or after `offset`.  Raises NoRoom."""
         self.write()
         entries = self.entries()
         kept = [entry for entry in entries if entry.last_offset < offset]

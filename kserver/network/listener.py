@@ -23,11 +23,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from kserver.errors import RAISE_OPEN_FILES
 from kserver.model import Endpoint
 from kserver.network.connection import SHUTDOWN, Connection
 from kserver.network.conversation import Buffers, Dispatch
 from kserver.network.quota import ConnectionRates
 from kserver.network.stream import StreamConnection
+from kserver.world import usage
 from kserver.world.disk import Disk
 
 log = logging.getLogger(__name__)
@@ -38,6 +40,7 @@ FINISH_LIMIT_S = 2.0
 RECEIVE_GRACE_S = 60.0
 RECEIVED_BYTES_A_SECOND = 1024
 SWEEP_S = 10.0
+COUNTED_EVERY_S = 1.0
 TURNED_AWAY_AT_ONCE = 100
 """Connections that are kept for a while only to be closed."""
 REFUSALS_TOLD_EVERY_S = 10.0
@@ -100,6 +103,9 @@ class Listeners:
         self._begun: dict[AnyConnection, tuple[int, float]] = {}
         """Who was found within a request: which, and the loop's time when it first was."""
         self._turned_away: set[socket.socket] = set()
+        self._descriptors = 0
+        """How many connections there may be, when it was last counted."""
+        self._count_again_s = 0.0
         self._refusals = 0
         self._tell_again_s = 0.0
         self._empty: asyncio.Event | None = None
@@ -258,7 +264,7 @@ class Listeners:
                 if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     raise
                 # The listener stays readable: without a pause this turn would repeat at once.
-                log.warning("connection refused: %s; raise the limit on open files", error.strerror)
+                log.warning("connection refused: %s; %s", error.strerror, RAISE_OPEN_FILES)
                 loop.remove_reader(listening.fileno())
                 loop.call_later(1.0, self._listen_again, loop, listening, endpoint)
                 return
@@ -282,7 +288,7 @@ class Listeners:
         address: str,
         endpoint: Endpoint,
     ) -> None:
-        if not self._has_room(address):
+        if not (self._has_room(address) and self._has_descriptors(loop, sock, address)):
             sock.close()
             return
         wait_ms = self._rates.refuses_ms(address, int(loop.time() * 1000))
@@ -320,6 +326,23 @@ class Listeners:
             self._refused(address, "max.connections.per.ip")
             return False
         return True
+
+    def _has_descriptors(
+        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, address: str
+    ) -> bool:
+        """Connections leave some to the logs.  Counted at most once a second, and not where many
+        are free: a descriptor is the lowest number that is."""
+        most = usage.most_files()
+        if sock.fileno() < most // 2:
+            return True
+        now_s = loop.time()
+        if now_s >= self._count_again_s:
+            self._count_again_s = now_s + COUNTED_EVERY_S
+            self._descriptors = len(self._connections) + self._disk.files_left()
+        if len(self._connections) < self._descriptors:
+            return True
+        self._refused(address, f"the limit of {most} open files (ulimit -n, LimitNOFILE=)")
+        return False
 
     def _turn_away(
         self, loop: asyncio.AbstractEventLoop, sock: socket.socket, address: str, wait_ms: int

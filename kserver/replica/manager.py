@@ -14,7 +14,7 @@ from uuid import UUID
 
 from kserver.config.broker import BrokerConfig
 from kserver.config.topic import TopicConfig
-from kserver.errors import DiskFull, ErrorCode, KafkaError, StorageError
+from kserver.errors import ErrorCode, KafkaError, NoRoom, StorageError
 from kserver.log.manager import LogManager
 from kserver.metadata import ClusterMetadata, MetadataCache, TopicInfo
 from kserver.metrics.meters import AllTopics
@@ -131,9 +131,9 @@ class ReplicaManager:
             hosted.lead(info)
 
     def _is_homeless(self, key: TopicPartition, topic: TopicInfo, error: StorageError) -> None:
-        if isinstance(error, DiskFull):
+        if isinstance(error, NoRoom):
             if self._waiting.get(key) != topic.id:
-                log.error("%s is offline until a disk has room: %s", key, error)
+                log.error("%s is offline until there is room: %s", key, error)
                 self._waiting[key] = topic.id
             self._wants_room.set()
         else:
@@ -226,8 +226,8 @@ class ReplicaManager:
         flushed = partition.log
         try:
             await self._logs.flush(flushed)
-        except DiskFull as error:
-            self._logs.disk_full(partition.log, error)
+        except NoRoom as error:
+            self._logs.no_room(partition.log, error)
             asyncio.get_running_loop().call_later(_RETRY_S, self.flush_soon, partition)
             return
         except StorageError as error:

@@ -26,7 +26,7 @@ import logging
 from collections.abc import Callable
 
 from kserver.config.broker import BrokerConfig
-from kserver.errors import DiskFull, ErrorCode, KafkaError, StorageError
+from kserver.errors import ErrorCode, KafkaError, NoRoom, StorageError
 from kserver.log.log import Cold, Log
 from kserver.log.manager import LogManager
 from kserver.model import Offset, TopicPartition
@@ -130,8 +130,8 @@ class Moves:
                     if self._is_wanted(key, future) and await self._swap(partition, future):
                         log.info("%s has moved to %s", key, future.directory)
                         return
-                except DiskFull as error:
-                    self._logs.disk_full(future, error)
+                except NoRoom as error:
+                    self._logs.no_room(future, error)
                     await asyncio.sleep(_RETRY_S)
         except (KafkaError, StorageError) as error:
             if self._logs.futures.get(key) is future:

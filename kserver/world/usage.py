@@ -6,6 +6,7 @@ hides it.
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import time
@@ -14,6 +15,7 @@ _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _BEGAN_AT = 19
 """Among the fields of /proc/self/stat that follow the program's name."""
+_MOST_RESERVED_FILES = 64
 
 
 monotonic_s = time.monotonic
@@ -77,3 +79,27 @@ def open_files() -> int | None:
 def most_files() -> int:
     """How many may be open."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def files_left() -> int:
+    """How many connections and new partitions may open.  The rest is kept for the logs that are
+    there, which roll segments and write checkpoints."""
+    most = most_files()
+    return most - (open_files() or 0) - min(_MOST_RESERVED_FILES, most // 4)
+
+
+def can_open(files: int) -> bool:
+    """Whether so many more may be open, now."""
+    tried: list[int] = []
+    try:
+        tried.append(os.open("/", os.O_PATH | os.O_CLOEXEC))
+        for _ in range(files - 1):
+            tried.append(os.dup(tried[0]))
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        return False
+    finally:
+        for one in tried:
+            os.close(one)
+    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import random
 import shutil
@@ -289,6 +290,14 @@ def test_a_written_file_was_modified_now(kind, disk, file):
     clock = disk.clock if kind == "simulated" else WallClock()
     file.write_at(0, b"abc")
     assert abs(disk.modified_ms(file.path) - clock.now_ms()) < 10_000
+
+
+def test_few_files_may_be_opened_and_not_any_number(disk):
+    disk.require_files(10)
+    assert disk.files_left() > 10
+    with pytest.raises(OSError, match="Too many open files") as refused:
+        disk.require_files(disk.files_left() + 1000)
+    assert refused.value.errno == errno.EMFILE
 
 
 def test_there_is_room(disk, root):

@@ -89,8 +89,8 @@ def test_the_only_directory_is_full(tmp_path, disk):
             assert len(acked) > 50
             assert values(client, topic) == acked
             assert fill(client, topic) == ([], ErrorCode.kafka_storage_error)
-            until(lambda: any("is full" in line for line in broker.output))
-            told = [line for line in broker.output if "is full" in line]
+            until(lambda: any("has no room" in line for line in broker.output))
+            told = [line for line in broker.output if "has no room" in line]
             assert len(told) == 1
             assert NO_SPACE in told[0]
             assert str(broker.data) in told[0]

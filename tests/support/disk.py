@@ -50,6 +50,7 @@ class SimDisk:
         self.counts: collections.Counter[str] = collections.Counter()
         """How often each operation was asked for."""
         self.operations_left: int | None = None
+        self.most_files_left = 1 << 20
         self.random = random
         self.clock = clock
         self._root = _Directory()
@@ -187,6 +188,13 @@ class SimDisk:
     def total_bytes(self, path: str) -> int:
         self.touch("total_bytes", path)
         return self.capacity_bytes
+
+    def files_left(self) -> int:
+        return self.most_files_left
+
+    def require_files(self, files: int) -> None:
+        if files > self.most_files_left:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     async def offload(self, work: Callable[[], T]) -> T:
         loop = asyncio.get_running_loop()

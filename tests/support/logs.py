@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 from kserver.config.topic import TopicConfig
-from kserver.errors import DiskFull, StorageError
+from kserver.errors import NoRoom, StorageError
 from kserver.log.log import Log, LogHome
 from kserver.log.recovery import NOTHING_STORED, Stored
 from kserver.model import TopicPartition
@@ -27,7 +27,7 @@ class Keeper:
         self.lowered: list[int] = []
         """Each recovery point that had to be made durable before a truncation."""
         self.failures: list[StorageError] = []
-        self.refusals: list[DiskFull] = []
+        self.refusals: list[NoRoom] = []
         """For which there was no room."""
 
     def flush_soon(self, log: Log) -> None:
@@ -42,7 +42,7 @@ class Keeper:
     async def stop_cleaning(self, log: Log) -> None:
         pass
 
-    def disk_full(self, log: Log, error: DiskFull) -> None:
+    def no_room(self, log: Log, error: NoRoom) -> None:
         self.refusals.append(error)
 
     async def recovery_point_lowered(self, log: Log) -> None:

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from kserver.config.topic import TopicConfig
-from kserver.errors import DiskFull, StorageError
+from kserver.errors import NoRoom, StorageError
 from kserver.log.checkpoint import LEADER_EPOCHS
 from kserver.log.log import Log, Origin
 from kserver.log.recovery import Stored
@@ -40,7 +40,7 @@ def test_what_was_written_in_part_is_cut_off_and_the_next_append_stands_in_its_p
     size = disk.open(f"{FIRST}.log").size()
     disk.capacity_bytes = disk.used_bytes() + 30
     for _ in range(5):
-        with pytest.raises(DiskFull, match="No space left on device"):
+        with pytest.raises(NoRoom, match="No space left on device"):
             append(log, size=200)
         assert disk.open(f"{FIRST}.log").size() == size
     assert len(keeper.refusals) == 5
@@ -59,7 +59,7 @@ def test_a_part_that_cannot_be_cut_off_is_a_failure() -> None:
     disk.fail("truncate", errno.ENOSPC, path="*.log")
     with pytest.raises(StorageError) as raised:
         append(log)
-    assert not isinstance(raised.value, DiskFull)
+    assert not isinstance(raised.value, NoRoom)
     assert keeper.failures == [log.failure]
 
 
@@ -96,7 +96,7 @@ def test_a_roll_without_room_leaves_the_segment_as_it_was(operation: str, path: 
     append(log, size=100)
     fault = disk.fail(operation, errno.ENOSPC, path=path)
     for _ in range(2):
-        with pytest.raises(DiskFull):
+        with pytest.raises(NoRoom):
             log.roll(DAY_ONE_MS)
         assert [s.base_offset for s in log.segments] == [0]
         assert not any(name.startswith("0" * 19 + "2") for name in disk.list(DIRECTORY))
@@ -136,7 +136,7 @@ def test_a_flush_without_room_for_the_epochs_is_tried_again() -> None:
         log.assign_epoch(3, 1)
         fault = disk.fail("replace_file", errno.ENOSPC, path=f"*{LEADER_EPOCHS}")
         for _ in range(2):
-            with pytest.raises(DiskFull):
+            with pytest.raises(NoRoom):
                 await log.flush()
             assert log.recovery_point == 0
         fault.clear()
@@ -157,7 +157,7 @@ def test_a_sync_that_fails_is_a_failure_whatever_its_reason() -> None:
         disk.fail("sync", errno.ENOSPC, path="*.log")
         with pytest.raises(StorageError) as raised:
             await log.flush()
-        assert not isinstance(raised.value, DiskFull)
+        assert not isinstance(raised.value, NoRoom)
         assert keeper.failures
 
     simulate(scenario, seed=1)
@@ -192,7 +192,7 @@ def test_room_comes_and_goes_and_what_was_appended_is_there(seed: int) -> None:
         origin = Origin.coordinator if ends else Origin.client
         try:
             done = log.append_as_leader(data, 0, DAY_ONE_MS, origin=origin)
-        except DiskFull:
+        except NoRoom:
             assert log.log_end_offset == len(values)
             continue
         values[done.first_offset] = bytes(data)
