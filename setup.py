@@ -1,4 +1,7 @@
-"""The metadata is in setup.cfg; here is what only Python can say: what may be compiled.
+"""The metadata is in setup.cfg; here is what only Python can say: what is compiled.
+
+The walk through the records that a client sends is written in C, and built wherever there is a C
+compiler.  More may be compiled:
 
     K_COMPILE=1 pip install .
 
@@ -38,18 +41,24 @@ COMPILED = (
     "kserver/api/table.py",
 )
 WRITTEN_IN_C = {"kcli.spark._columns": "kcli/spark/_columns.c"}
+ALWAYS = Extension(
+    "kserver.wire._walk",
+    ["kserver/wire/_walk.c"],
+    depends=["kserver/wire/record.h"],
+    optional=True,  # where there is no compiler, the broker starts with a warning instead
+)
 REQUIRED = ["mypy[mypyc]>=1.11"]
 
 
 def extensions():
     # pip first asks for what the build needs (egg_info), and has mypyc only afterwards.
     if not os.environ.get("K_COMPILE") or "egg_info" in sys.argv:
-        return []
+        return [ALWAYS]
     from mypyc.build import mypycify
 
-    return mypycify(
-        ["--config-file=", "--follow-imports=silent", "--ignore-missing-imports", *COMPILED]
-    ) + [Extension(name, [source]) for name, source in WRITTEN_IN_C.items()]
+    options = ["--config-file=", "--follow-imports=silent", "--ignore-missing-imports"]
+    written = [Extension(name, [source]) for name, source in WRITTEN_IN_C.items()]
+    return [*mypycify([*options, *COMPILED]), ALWAYS, *written]
 
 
 setup(ext_modules=extensions(), setup_requires=REQUIRED if os.environ.get("K_COMPILE") else [])

@@ -20,7 +20,7 @@
 #include <stdint.h>
 #include <string.h>
 
-typedef const uint8_t *Bytes;
+#include "../../kserver/wire/record.h"
 
 typedef struct {
     Py_buffer body;
@@ -28,12 +28,6 @@ typedef struct {
     int64_t base_offset, last_delta, time;
     int appended;
 } Batch;
-
-/* Bytes of a record; of a null `at` is NULL. */
-typedef struct {
-    Bytes at;
-    uint32_t size;
-} Slot;
 
 typedef struct {
     int64_t start, offset, time; /* `start` counts over the bodies of all batches */
@@ -51,87 +45,7 @@ typedef struct {
 
 static PyObject *protocol_error;
 
-static const char SHORT[] = "a record that is cut short";
-static const char VARINT[] = "a varint of more than 64 bits";
-static const char LENGTH[] = "a length that is negative or has more than 32 bits";
-static const char FIELDS[] = "a record whose length is not that of its fields";
 static const char LAST[] = "the last record does not end where the batch does";
-
-/* Each reader moves `at` on, never past `end`, and returns what is wrong, NULL for nothing. */
-
-static inline const char *read_varint(Bytes *at, Bytes end, uint64_t *value)
-{
-    Bytes p = *at;
-    if (p < end && *p < 0x80) {
-        *value = *p;
-        *at = p + 1;
-        return NULL;
-    }
-    *value = 0;
-    for (int shift = 0; p < end; shift += 7) {
-        uint8_t byte = *p++;
-        if (shift == 63 && byte > 1)
-            return VARINT;
-        *value |= (uint64_t)(byte & 0x7F) << shift;
-        if (byte < 0x80) {
-            *at = p;
-            return NULL;
-        }
-    }
-    return SHORT;
-}
-
-/* A zigzag varint that is not negative and has 32 bits at most. */
-static inline const char *read_length(Bytes *at, Bytes end, uint32_t *length)
-{
-    uint64_t value;
-    const char *wrong = read_varint(at, end, &value);
-    if (wrong)
-        return wrong;
-    if (value & 1 || value >> 32)
-        return LENGTH;
-    *length = (uint32_t)(value >> 1);
-    return NULL;
-}
-
-/* A length and so many bytes; a single byte of 1 is -1, for null. */
-static inline const char *read_slot(Bytes *at, Bytes end, Slot *slot)
-{
-    if (*at < end && **at == 1) {
-        *slot = (Slot){NULL, 0};
-        ++*at;
-        return NULL;
-    }
-    uint32_t size;
-    const char *wrong = read_length(at, end, &size);
-    if (wrong)
-        return wrong;
-    if (size > end - *at)
-        return FIELDS;
-    *slot = (Slot){*at, size};
-    *at += size;
-    return NULL;
-}
-
-static const char *read_header(Bytes *at, Bytes end, Slot *name, Slot *value)
-{
-    const char *wrong = read_slot(at, end, name);
-    if (wrong)
-        return wrong;
-    return name->at ? read_slot(at, end, value) : "a header without a name";
-}
-
-static const char *walk_headers(const Record *record)
-{
-    Bytes at = record->headers;
-    Slot name = {0}, value = {0};
-    for (uint32_t i = 0; i < record->header_count; i++) {
-        const char *wrong = read_header(&at, record->end, &name, &value);
-        if (wrong)
-            return wrong;
-    }
-    return at == record->end ? NULL : FIELDS;
-}
 
 static inline const char *walk_record(Bytes *at, Bytes end, const Batch *batch, Record *record)
 {
@@ -158,7 +72,7 @@ static inline const char *walk_record(Bytes *at, Bytes end, const Batch *batch, 
         && __builtin_add_overflow(batch->time, (int64_t)(time >> 1 ^ -(time & 1)), &record->time))
         return "a timestamp of more than 64 bits";
     record->headers = p;
-    return record->header_count || p != *at ? walk_headers(record) : NULL;
+    return record->header_count || p != *at ? read_headers(p, *at, record->header_count) : NULL;
 }
 
 static const char *walk(const Batch *batches, Py_ssize_t count, Record *record)

@@ -258,7 +258,7 @@ class TopicConfig:
     )
     validate_records: str = topic_setting(
         "validate.records",
-        "header",
+        "full",
         one_of("header", "full"),
         broker_key="log.validate.records",
         doc="header: check what the header of a batch claims; full: every record too",

@@ -18,10 +18,11 @@ Pure: bytes in, the same bytes out with offset and leader epoch patched in place
     records decode, offset deltas 0, 1, 2 ... (when walked)     INVALID_RECORD
     they unfold to <= 16 x max.message.bytes (when walked)      MESSAGE_TOO_LARGE
 
-The header alone decides for most batches.  The records are walked when the header cannot tell
-(compacted topic, a timestamp out of bounds, base timestamp above the maximum), when they must be
-rebuilt (compression.type names another codec) and with `validate.records=full`.  A maximum
-timestamp that a walk finds wrong is corrected, as in Kafka.
+A client's records are walked with `validate.records=full`, the default: by wire/_walk.c, and where
+that finds one out of order once more in Python, which names it.  With `header` they are walked when
+the header cannot tell (compacted topic, a timestamp out of bounds, base timestamp above the
+maximum) and when they must be rebuilt (compression.type names another codec).  A maximum timestamp
+that a walk finds wrong is corrected, as in Kafka.
 
 Sequences are judged by log/producer_state, segment.bytes by log/log.  Kafka: ProduceRequest
 (validateRecords), UnifiedLog (analyzeAndValidateRecords), LogValidator.  Stricter than Kafka,
@@ -55,6 +56,7 @@ from kserver.wire.batch import (
 )
 from kserver.wire.checksum import crc32c
 from kserver.wire.compression import Compression, Oversized, compress
+from kserver.wire.walk import largest_timestamp
 
 if TYPE_CHECKING:
     from kserver.config.topic import TopicConfig
@@ -133,6 +135,7 @@ _TARGETS = {"uncompressed": 0} | {codec.name: codec.value for codec in Compressi
 
 _UNFOLDED_TIMES, _UNFOLDED_BYTES = 16, 1 << 20
 """What a batch may unfold to: so many times max.message.bytes, or so much where that is less."""
+_LATEST = (1 << 63) - 1
 _MAX_RECORD_ERRORS = 100
 """How many refused records an answer names."""
 
@@ -232,10 +235,19 @@ def validate(
                 and max_timestamp - now_ms <= config.message_timestamp_after_max_ms
             )
         )
-        or config.validate_records == "full"
+        or (config.validate_records == "full" and origin is Origin.client)
     ):
-        unfolded = _unfolded(records, config)
-        latest = _walk(records, unfolded, config, now_ms, compacted=compacted)
+        unfolded = _unfolded(records, config) if codec else records[HEADER_SIZE:]
+        keyed = compacted and origin is Origin.client
+        bounds = -_LATEST, _LATEST
+        if create_time:
+            bounds = (
+                max(now_ms - config.message_timestamp_before_max_ms, 0),
+                min(now_ms + config.message_timestamp_after_max_ms, _LATEST),
+            )
+        latest = largest_timestamp(unfolded, count, base_timestamp, *bounds, keyed)
+        if latest is None:
+            latest = _walk(RecordBatch(records), bytes(unfolded), *bounds, keyed)
         if rebuild:
             attributes = attributes & ~COMPRESSION_MASK | _TARGETS[target]
             max_timestamp = latest
@@ -351,33 +363,24 @@ def _unfolded(records: memoryview, config: TopicConfig) -> bytes:
         ) from error
 
 
-def _walk(
-    records: memoryview, unfolded: bytes, config: TopicConfig, now_ms: int, *, compacted: bool
-) -> int:
+def _walk(batch: RecordBatch, unfolded: bytes, earliest: int, latest: int, keyed: bool) -> int:
     """Judge every record; the largest timestamp.  InvalidRecords names those that are refused.
 
     Decoding sees to it that there are as many records as the header says and no byte more.  Since
     offset deltas rise, and end at the count less one, they are 0, 1, 2 ...
     """
-    create_time = config.message_timestamp_type == "CreateTime"
-    earliest = max(now_ms - config.message_timestamp_before_max_ms, 0)
-    latest = now_ms + config.message_timestamp_after_max_ms
     largest = NO_TIMESTAMP
     errors: list[RecordError] = []
     bad_keys = bad_timestamps = index = 0
     try:
-        for part in RecordBatch(records).records_by_parts(unfolded):
+        for part in batch.records_by_parts(unfolded):
             for _, timestamp, key, _, _ in part:
                 if timestamp > largest:
                     largest = timestamp
-                if compacted and key is None:
+                if keyed and key is None:
                     bad_keys += 1
                     text = "Compacted topic cannot accept message without key"
-                elif (
-                    create_time
-                    and timestamp != NO_TIMESTAMP
-                    and not (earliest <= timestamp <= latest)
-                ):
+                elif timestamp != NO_TIMESTAMP and not (earliest <= timestamp <= latest):
                     bad_timestamps += 1
                     text = f"Timestamp {timestamp} is not in [{earliest}, {latest}]"
                 else:
@@ -403,7 +406,7 @@ def _walk(
     return largest
 
 
-def _rebuilt(records: memoryview, unfolded: bytes, config: TopicConfig) -> memoryview:
+def _rebuilt(records: memoryview, unfolded: bytes | memoryview, config: TopicConfig) -> memoryview:
     """The batch once more, its records compressed as the topic wants them; the header says so only
     once it is stamped."""
     codec = Compression(_TARGETS[config.compression_type])

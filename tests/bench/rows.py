@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 
 from tests.bench import (
     client_rows,
@@ -17,7 +18,7 @@ from tests.bench import (
 from tests.bench.figures import Aim, at_least, at_least_times, at_most, at_most_times
 from tests.bench.load import RECORDS, Outcome, batch
 from tests.bench.row import FILL_BYTES, Row, Work
-from tests.bench.servers import Server, running
+from tests.bench.servers import OURS, Server, running
 
 MB_S, CPU_GB = "MB/s", "broker CPU s/GB"
 PLAIN = "MB/s, plain write"
@@ -38,10 +39,16 @@ def produce(
     aims: Mapping[str, Aim | None],
     *,
     cores: int = 0,
+    unwalked: bool = False,
     **shape: int,
 ) -> Row:
+    """`unwalked`: ours looks at headers alone; Apache's always walks the records."""
+
     def measure(work: Work, server: Server, topic: str) -> Mapping[str, float]:
-        with server.on_cores(cores):
+        with server.on_cores(cores), ExitStack() as stack:
+            if unwalked and server.kind is OURS:
+                config = {"validate_records": "header"}
+                topic = stack.enter_context(server.topic(shape.get("partitions", 1), **config))
             found = work.load.produce(
                 server, topic, batch, seconds=work.seconds, touched=PLAIN in aims, **shape
             )
@@ -75,7 +82,7 @@ def every_figure(found: Outcome, batch: str) -> Mapping[str, float]:
         MB_S: found.megabytes_s,
         CPU_GB: found.cpu_s_per_gb,
         REQUESTS_S: found.requests_s,
-        MESSAGES_S: found.requests_s * RECORDS[batch],
+        MESSAGES_S: found.requests_s * RECORDS.get(batch, RECORDS["16k"]),
         P50: found.p50_us,
         P99: found.p99_us,
         CPU_REQUEST: found.cpu_us_per_request,
@@ -135,8 +142,28 @@ ROWS = (
         {MB_S: at_least_times(4), CPU_GB: at_most_times(0.2), PLAIN: None},
     ),
     produce(
+        "produce-1m-header",
+        "the same, validate.records=header",
+        "1m",
+        {MB_S: None, CPU_GB: None, PLAIN: None},
+        unwalked=True,
+    ),
+    produce(
+        "produce-lz4",
+        "produce, batches of 16 KB that lz4 halved, one connection, 5 requests in flight",
+        "lz4",
+        {REQUESTS_S: None, CPU_REQUEST: None},
+    ),
+    produce(
+        "produce-lz4-header",
+        "the same, validate.records=header",
+        "lz4",
+        {REQUESTS_S: None, CPU_REQUEST: None},
+        unwalked=True,
+    ),
+    produce(
         "produce-1m-4",
-        "the same on 4 connections to 4 partitions",
+        "produce-1m on 4 connections to 4 partitions",
         "1m",
         {MB_S: at_least_times(1.5), CPU_GB: None, PLAIN: None},
         connections=4,
@@ -177,8 +204,17 @@ ROWS = (
         in_flight=1,
     ),
     produce(
+        "one-record-8-header",
+        "the same, validate.records=header",
+        "1",
+        {REQUESTS_S: None, P50: None, P99: None, CPU_REQUEST: None},
+        unwalked=True,
+        connections=8,
+        in_flight=1,
+    ),
+    produce(
         "one-record-1",
-        "the same on one connection",
+        "one record a request on one connection",
         "1",
         {REQUESTS_S: None, P50: at_most_times(1.2), P99: at_most_times(1), CPU_REQUEST: None},
         in_flight=1,

@@ -204,7 +204,7 @@ CHANGES = {
     "log.message.timestamp.type": Change("LogAppendTime", times_are_the_broker_s),
     "log.message.timestamp.before.max.ms": Change("1000", old_times_are_refused),
     "log.message.timestamp.after.max.ms": Change("1000", young_times_are_refused),
-    "log.validate.records": Change("full"),
+    "log.validate.records": Change("header"),
     "num.recovery.threads.per.data.dir": Change("2"),
     "log.cleaner.threads": Change("2"),
     "log.cleaner.dedupe.buffer.size": Change("50000000"),

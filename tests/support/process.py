@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 LISTENING = re.compile(r"listening on PLAINTEXT://([^\s\"]+)")
@@ -22,6 +22,8 @@ class BrokerProcess:
 
     The port is free at the first start and kept over restarts, so that clients find it again.
     """
+
+    command: Sequence[str] = (sys.executable, "-m", "kserver")
 
     def __init__(self, directory: Path, settings: Mapping[str, object] | None = None) -> None:
         self.directory = directory
@@ -53,7 +55,7 @@ class BrokerProcess:
         """Returns once it says that it started; RuntimeError with its output when it does not."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "kserver", *self.arguments()],
+            [*self.command, *self.arguments()],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,

@@ -5,7 +5,8 @@ import pytest
 
 from kserver.api import produce as module
 from kserver.errors import ErrorCode
-from kserver.wire.batch import TimestampType, batches
+from kserver.wire.batch import HEADER_SIZE, TimestampType, batches
+from kserver.wire.checksum import crc32c
 from kserver.wire.compression import Compression
 from tests.contract.api.calls import (
     FETCH,
@@ -25,6 +26,13 @@ KEY, VERSIONS = module.KEY, module.VERSIONS
 every_version = pytest.mark.parametrize("version", VERSIONS)
 OLDEST_AND_NEWEST = (VERSIONS[0], VERSIONS[-1])
 FETCH_VERSION = 12
+FIRST_WITH_ZSTD = 7
+UNREADABLE = (
+    ErrorCode.invalid_record,
+    ErrorCode.corrupt_message,
+    ErrorCode.unknown_server_error,
+)
+"""Apache's code depends on where its reading stops; its message is that of a Java exception."""
 
 
 @every_version
@@ -240,3 +248,45 @@ def test_coordinators_topics_are_not_for_clients_to_write_to(client, group, vers
     offsets = Topic("__consumer_offsets", topic_id(client, "__consumer_offsets"))
     refused = produce(client, version, offsets, batch(b"a"))
     assert refused.error_code is ErrorCode.invalid_topic_exception
+
+
+def forged(records, *, count=None, body=None, codec=None):
+    """A batch whose header says what is not so, under a CRC that holds."""
+    data = bytearray(records)
+    if body is not None:
+        data[HEADER_SIZE:] = body
+        data[8:12] = (len(data) - 12).to_bytes(4)
+    if count is not None:
+        data[23:27] = (count - 1).to_bytes(4)
+        data[57:61] = count.to_bytes(4)
+    if codec is not None:
+        data[22] = codec
+    data[17:21] = crc32c(data[21:]).to_bytes(4)
+    return bytes(data)
+
+
+@pytest.mark.parametrize("version", OLDEST_AND_NEWEST)
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_count_that_the_records_do_not_bear_out_is_refused(client, topic, version, count):
+    """Every consumer would stop at such a batch."""
+    refused = produce(client, version, topic, forged(batch(b"a", b"b", b"c"), count=count))
+    assert refused.error_code is ErrorCode.invalid_record
+    assert produce(client, version, topic, batch(b"good")).base_offset == 0
+
+
+@pytest.mark.parametrize("version", [FIRST_WITH_ZSTD, VERSIONS[-1]])
+@pytest.mark.parametrize("codec", [c for c in Compression if c])
+def test_bytes_that_do_not_decompress_are_refused(client, topic, version, codec):
+    refused = produce(client, version, topic, forged(batch(b"a"), body=b"garbage" * 9, codec=codec))
+    assert refused.error_code in UNREADABLE
+    assert produce(client, version, topic, batch(b"good", compression=codec)).base_offset == 0
+
+
+@pytest.mark.parametrize("version", OLDEST_AND_NEWEST)
+@pytest.mark.parametrize(
+    "body", [b"", b"\x0e\0\0\0\x02k\0", b"\x10\0\0\0\x02k\0\x02", b"\xff" * 11]
+)
+def test_records_that_are_none_are_refused(client, topic, version, body):
+    refused = produce(client, version, topic, forged(batch(b"a"), body=body))
+    assert refused.error_code in UNREADABLE
+    assert produce(client, version, topic, batch(b"good")).base_offset == 0

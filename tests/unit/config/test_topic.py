@@ -88,11 +88,11 @@ def test_flushing_is_the_interval_before_the_schedulers() -> None:
 
 
 def test_our_own_keys_fall_back_too() -> None:
-    config = TopicConfig.of({}, broker(log_flush_before_ack="true", log_validate_records="full"))
+    config = TopicConfig.of({}, broker(log_flush_before_ack="true", log_validate_records="header"))
     assert config.flush_before_ack
-    assert config.validate_records == "full"
+    assert config.validate_records == "header"
     assert not TopicConfig().flush_before_ack
-    assert TopicConfig().validate_records == "header"
+    assert TopicConfig().validate_records == "full"
 
 
 @pytest.mark.parametrize(

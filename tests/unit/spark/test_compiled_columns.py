@@ -1,16 +1,7 @@
-"""`_columns.c` and its stand-in with numpy: the same columns of the same bytes, or both refuse.
-
-K_C_FLAGS are for the compiler: tests/soak builds it so that it sees each access out of bounds.
-"""
+"""`_columns.c` and its stand-in with numpy: the same columns of the same bytes, or both refuse."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
-import sysconfig
-from array import array
-from pathlib import Path
 from random import Random
 from types import ModuleType
 
@@ -24,33 +15,16 @@ pytest.importorskip("numpy", reason="the extra spark")
 from kcli.spark.columns import ColumnBatch, decode  # noqa: E402
 from kserver.errors import ProtocolError  # noqa: E402
 from kserver.wire.batch import LOG_APPEND_TIME, batches, encode_batch  # noqa: E402
+from tests.support.extensions import build, exactly  # noqa: E402
 from tests.support.record_bytes import fetches, lying_records, records  # noqa: E402
-from tests.support.tools import require  # noqa: E402
 
-SOURCE = Path(__file__).parents[3] / "kcli/spark/_columns.c"
 LARGEST = (1 << 63) - 1
 WANTED = st.tuples(st.booleans(), st.booleans(), st.booleans())
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory) -> ModuleType:
-    require("gcc")
-    path = tmp_path_factory.mktemp("built") / f"_columns{sysconfig.get_config_var('EXT_SUFFIX')}"
-    flags = ["-O2", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-shared", "-fPIC"]
-    flags += os.environ.get("K_C_FLAGS", "").split()
-    include = f"-I{sysconfig.get_path('include')}"
-    subprocess.run(["gcc", *flags, include, "-o", str(path), str(SOURCE)], check=True)
-    spec = importlib.util.spec_from_file_location("kcli.spark._columns", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def exactly(body: bytes) -> memoryview:
-    """With nothing after them, where a byte too many would be read unnoticed."""
-    return memoryview(array("B", body))
+    return build("kcli.spark._columns", tmp_path_factory.mktemp("built"))
 
 
 def parts(data: bytes) -> list[ColumnBatch]:
