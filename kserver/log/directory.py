@@ -60,6 +60,8 @@ class LogDirectory:
     def __init__(self, disk: Disk, path: str) -> None:
         self.path = path
         self.failure: StorageError | None = None
+        self.damaged: set[TopicPartition] = set()
+        """Whose logs were refused at the start; what the checkpoints say of them stays."""
         self._full_at_s: float | None = None
         """By the loop's time, when it last had no room for something; None while it has."""
         self._disk = disk
@@ -187,11 +189,12 @@ class LogDirectory:
         """
         while name in self._writing:
             await asyncio.shield(self._writing[name])
-        offsets = now()
+        stored = self._stored.get(name, {})
+        offsets = {tp: stored[tp] for tp in self.damaged if tp in stored} | dict(now())
         if self._written.get(name, self._stored.get(name)) == offsets:
             return
         self._writing[name] = asyncio.get_running_loop().create_future()
-        await asyncio.shield(self._write(name, dict(offsets)))
+        await asyncio.shield(self._write(name, offsets))
 
     async def _write(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
         try:

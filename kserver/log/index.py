@@ -20,6 +20,7 @@ A mapping is dropped, never closed: a thread may be searching in it.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -86,6 +87,20 @@ class EntryFile:
         self.last = file.read_at(size - self.entry_size, self.entry_size) if size else b""
         if size and not any(self.last):
             raise StorageError(f"{self.path}: whoever filled it never got to its end")
+
+    def ends(self, layout: struct.Struct) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The first entry and the last, of a file that was just loaded."""
+        return layout.unpack(self.open().read_at(0, self.entry_size)), layout.unpack(self.last)
+
+    def give_up(self) -> None:
+        """Hold no entries: those that are there lead astray.  A sealed file is removed, so that the
+        next start writes it anew."""
+        if self.is_growing:
+            self.truncate(0)
+            return
+        self.count, self.last, self._mapping = 0, b"", None
+        with contextlib.suppress(FileNotFoundError):
+            self._disk.remove(self.path)
 
     def grow(self, capacity_bytes: int) -> None:
         """Make room for appends; the entries stay."""
@@ -216,8 +231,18 @@ class OffsetIndex:
         number = self.file.floor(min(relative, 0x7FFFFFFF).to_bytes(4))
         return int.from_bytes(self.file.entry(number)[4:]) if number >= 0 else 0
 
-    def offset_after(self, position: int) -> Offset | None:
-        """An offset above all that lie before `position`, or None where only the segment's end is.
+    def check_ends(self, size: int) -> None:
+        """StorageError where the first or the last entry cannot be one of a segment of `size`
+        bytes: the others are held to what they lead to.  Kafka: OffsetIndex.sanityCheck."""
+        if self.file.count:
+            first, last = self.file.ends(_OFFSET_ENTRY)
+            if not (0 <= first[0] <= last[0] and 0 <= first[1] <= last[1] < size):
+                raise StorageError(
+                    f"{self.file.path} leads from {first} to {last} in a file of {size} bytes"
+                )
+
+    def entry_from(self, position: int) -> OffsetPosition | None:
+        """The first entry at `position` or behind it: its offset is above all before `position`.
 
         Kafka: OffsetIndex.fetchUpperBoundOffset.
         """
@@ -228,7 +253,7 @@ class OffsetIndex:
                 low = middle
             else:
                 high = middle
-        return self.entry(high).offset if high < self.file.count else None
+        return self.entry(high) if high < self.file.count else None
 
     def truncate(self, offset: Offset) -> None:
         """Remove the entries of this offset and above."""
@@ -265,6 +290,13 @@ class TimeIndex:
             return TimestampOffset(NO_TIMESTAMP, self.base_offset)
         timestamp, relative = _TIME_ENTRY.unpack(self.file.last)
         return TimestampOffset(timestamp, self.base_offset + relative)
+
+    def check_ends(self) -> None:
+        """As those of an offset index.  Kafka: TimeIndex.sanityCheck."""
+        if self.file.count:
+            first, last = self.file.ends(_TIME_ENTRY)
+            if not (0 <= first[0] <= last[0] and first[1] >= 0 and last[1] >= 0):
+                raise StorageError(f"{self.file.path} leads from {first} to {last}")
 
     def lookup(self, timestamp: int) -> TimestampOffset:
         """The last entry whose timestamp is at most `timestamp`."""

@@ -35,6 +35,7 @@ from kserver.log.home import Housekeeping, LogHome
 from kserver.log.leader_epochs import EpochEnd, LeaderEpochCache
 from kserver.log.leftovers import remove_snapshots_above
 from kserver.log.producer_state import ProducerStateManager
+from kserver.log.replay import aborted_transaction, note_marker, replay_producers
 from kserver.log.segment import SNAPSHOT, Cut, LogSegment
 from kserver.log.segments import COLD, Cold, Segments, Slice, TimestampedOffset
 from kserver.log.transaction_index import AbortedTransaction
@@ -279,9 +280,9 @@ class Log:
             self.producers.append(batch)
             return
         data = buffer[batch.position : batch.position + batch.size]
-        done = recovery.note_marker(self.producers, batch, data)
+        done = note_marker(self.producers, batch, data)
         if done is not None and done.is_aborted:
-            self._segments.active.aborted.append(recovery.aborted_transaction(done))
+            self._segments.active.aborted.append(aborted_transaction(done))
             self._flusher.names_changed = True
 
     def assign_epoch(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
@@ -525,9 +526,7 @@ class Log:
             if not has_producers:
                 return cut, ProducerStateManager(expiration_ms)
             disk, now_ms = self._disk, self.flushed_ms
-            return cut, recovery.replay_producers(
-                disk, self.directory, expiration_ms, kept, cut, now_ms
-            )
+            return cut, replay_producers(disk, self.directory, expiration_ms, kept, cut, now_ms)
 
         cut, producers = await self._offload(prepare)
         await self._lower_recovery_point(cut.end_offset)

@@ -7,8 +7,7 @@
     close      every log is flushed and closed; a directory where all went well is marked clean
 
 A directory whose disk fails goes offline with its logs: they refuse everything, the others serve
-on.  When the last one fails, `run` ends with StorageError and the broker stops.  A log that is
-damaged in a way that no crash explains ends the start instead: someone must look at it.
+on.  When the last one fails, `run` ends with StorageError and the broker stops.
 
 Kafka: LogManager.
 """
@@ -18,8 +17,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -29,11 +28,12 @@ from uuid import UUID
 from kserver.errors import NO_DESCRIPTOR, NO_ROOM, KafkaError, NoRoom, StorageError, storage_error
 from kserver.log import checkpoint
 from kserver.log.cleaner import Cleaner
-from kserver.log.directory import LogDirectory, parse_log_name
+from kserver.log.directory import LogDirectory
+from kserver.log.loader import LogLoader
 from kserver.log.log import Log, LogHome
-from kserver.log.recovery import NOTHING_STORED, DamagedLog, Stored
+from kserver.log.recovery import NOTHING_STORED, Stored
 from kserver.log.removals import Removals
-from kserver.log.together import together
+from kserver.log.together import each, together
 from kserver.metrics.meters import Histogram
 from kserver.model import BrokerId, Offset, TopicPartition
 
@@ -111,91 +111,20 @@ class LogManager:
 
     async def open(self, topic_config: Callable[[str], TopicConfig]) -> None:
         """Recover or load every log.  Raises DamagedLog, StorageError."""
-        await together([self._open_directory(d, topic_config) for d in self._online()])
-        await self._settle_moves(topic_config)
-        self._online()
-
-    async def _open_directory(
-        self, directory: LogDirectory, topic_config: Callable[[str], TopicConfig]
-    ) -> None:
-        async def open_log(name: str) -> None:
-            topic_partition = parse_log_name(name)
-            config = topic_config(topic_partition.topic)
-            self._add(await self._disk.offload(lambda: self._load(directory, name, config)))
-
-        try:
-            names = await self._disk.offload(directory.begin)
-            await self._each(names, open_log)
-            for path in await self._disk.offload(directory.deleted):
-                self._removals.add(0, path)
-        except (OSError, StorageError) as error:
-            if isinstance(error, DamagedLog):
-                raise
-            self._fail(directory, error)
-
-    async def _settle_moves(self, topic_config: Callable[[str], TopicConfig]) -> None:
-        """What a crash left of moves: where the old log was given up, the new one has all."""
-        found: dict[TopicPartition, list[tuple[LogDirectory, str]]] = defaultdict(list)
-        for directory in self._online():
-            for topic_partition, path in await self._disk.offload(directory.futures):
-                found[topic_partition].append((directory, path))
-        for topic_partition, futures in found.items():
-            (directory, path), *others = futures
-            if topic_partition in self.logs:
-                for _, left in futures:
-                    self._removals.add(0, left)
-            elif any(d.failure for d in self._directories):
-                log.warning("%s is left alone: its old log may be in a failed directory", path)
-            elif others:
-                raise DamagedLog(
-                    f"{topic_partition} has no log, and was to be moved to each of"
-                    f" {', '.join(path for _, path in futures)}: rename the one that is newest to"
-                    f" {topic_partition}, and remove the others"
-                )
-            else:
-                log.info("the move of %s to %s is finished", topic_partition, directory.path)
-                await self._open_future(directory, path, topic_partition, topic_config)
-
-    async def _open_future(
-        self,
-        directory: LogDirectory,
-        path: str,
-        topic_partition: TopicPartition,
-        topic_config: Callable[[str], TopicConfig],
-    ) -> None:
-        def rename() -> None:
-            self._disk.rename(path, directory.log_path(topic_partition))
-            self._disk.sync_directory(directory.path)
-
-        config = topic_config(topic_partition.topic)
-        try:
-            await self._disk.offload(rename)
-            load = partial(self._load, directory, str(topic_partition), config)
-            self._add(await self._disk.offload(load))
-        except (OSError, StorageError) as error:
-            if isinstance(error, DamagedLog):
-                raise
-            self._fail(directory, error)
-
-    def _load(self, directory: LogDirectory, name: str, config: TopicConfig) -> Log:
-        """In a thread."""
-        topic_partition = parse_log_name(name)
-        path = directory.log_path(topic_partition)
-        stored = directory.stored_offsets(topic_partition)
-        opened = Log.open(
-            self._home, path, topic_partition, config, self._world.clock.now_ms(), stored
+        loader = LogLoader(
+            self._world,
+            self._home,
+            self._directories,
+            topic_config,
+            self.config.num_recovery_threads_per_data_dir,
+            self._fail,
+            logs=self.logs,
+            directory_of=self._directory_of,
         )
-        self._directory_of[path] = directory
-        return opened
-
-    def _add(self, opened: Log) -> None:
-        other = self.logs.get(opened.topic_partition)
-        if other is not None:
-            raise DamagedLog(
-                f"{opened.topic_partition} is in both {other.directory} and {opened.directory}:"
-                " remove the older of the two directories"
-            )
-        self.logs[opened.topic_partition] = opened
+        await loader.run()
+        for path in loader.left_over:
+            self._removals.add(0, path)
+        self._online()
 
     # One log
 
@@ -215,6 +144,9 @@ class LogManager:
         While a directory is offline only a partition that `is_new` gets a log: that of another may
         be there.
         """
+        for directory in self._directories:
+            if topic_partition in directory.damaged:
+                raise StorageError(f"{directory.log_path(topic_partition)} is damaged")
         if not is_new and any(d.failure for d in self._directories):
             raise StorageError(
                 f"{topic_partition} may be in one of the log directories that are offline:"
@@ -268,9 +200,21 @@ class LogManager:
         """Forget the log; its directory is renamed, and removed after `file.delete.delay.ms`."""
         gone = self.logs.pop(topic_partition, None)
         if gone is None:
+            self._delete_damaged(topic_partition)
             return
         self.drop_future(topic_partition)
         self._give_up(gone)
+
+    def _delete_damaged(self, topic_partition: TopicPartition) -> None:
+        for directory in self._directories:
+            if topic_partition in directory.damaged:
+                directory.damaged.remove(topic_partition)
+                path = directory.last_path(topic_partition, "delete", self._world.random)
+                try:
+                    self._disk.rename(directory.log_path(topic_partition), path)
+                except OSError as error:
+                    raise self._fail(directory, error) from error
+                self._removals.add(self.config.log_segment_delete_delay_ms, path)
 
     def set_aside(self, topic_partition: TopicPartition) -> str:
         """Forget the log and keep its files, in a directory of another name: which one."""
@@ -444,7 +388,7 @@ class LogManager:
             await self._wake_flusher.wait()
             self._wake_flusher.clear()
             due, self._flush_due = list(self._flush_due), {}
-            await self._each(due, self._flush)
+            await each(due, self._flush, self.config.num_recovery_threads_per_data_dir)
             # One that was deleted meanwhile is in no directory.
             kept = [(self._directory_of.get(one.directory), one.topic_partition) for one in due]
             if not all(directory is None or directory.knows(tp) for directory, tp in kept):
@@ -528,8 +472,9 @@ class LogManager:
         await together([self._close_directory(d) for d in self._directories if not d.failure])
 
     async def _close_directory(self, directory: LogDirectory) -> None:
+        threads = self.config.num_recovery_threads_per_data_dir
         try:
-            await self._each(self.logs_in(directory), Log.close)
+            await each(self.logs_in(directory), Log.close, threads)
             for name in _CHECKPOINTS:
                 await directory.write_offsets(name, partial(self._offsets, name, directory))
             await self._disk.offload(directory.mark_clean)
@@ -588,13 +533,3 @@ class LogManager:
             if failed and self._all_failed is not None and not self._all_failed.done():
                 self._all_failed.set_exception(self._no_directory_left())
         return directory.failure
-
-    async def _each(self, items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
-        """`work` on every item, `num.recovery.threads.per.data.dir` at a time."""
-        left = iter(items)
-
-        async def worker() -> None:
-            for item in left:
-                await work(item)
-
-        await together([worker() for _ in range(self.config.num_recovery_threads_per_data_dir)])

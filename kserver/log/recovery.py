@@ -13,15 +13,20 @@ A crash tears what was not synced, and all below the recovery point was.  So:
 
     state      when                                             goes to
     trusted    its end is at or below the recovery point,       loaded    indexes and tail fit
-               or the shutdown was clean                        suspect   an index is not there
-                                                                corrupt   its tail is no batch
+               or the shutdown was clean                        suspect   they do not, or an index
+                                                                          is not there
+                                                                missing   it ends before the next
+                                                                          one begins
     suspect    otherwise: every batch is checked, the indexes   verified  every batch is valid
                and aborted transactions are written anew        cut       one at or above the
                                                                           recovery point is not
                                                                 corrupt   one below it is not
     cut        its file ends at the first invalid batch;        (the last segment)
                later segments are removed
-    corrupt    StorageError names file, position and remedy     (the start ends)
+    corrupt    DamagedLog names file, position and remedy       (the partition is refused)
+    missing    the same with offsets: it is no gap that         (the partition is refused)
+               compaction may leave; and so is a log that
+               ends below its recovery point
 
 A batch is valid when it is whole, of format version 2, with a right CRC, when its offsets follow
 on those before it and fit the segment, and its leader epoch is not below theirs: an overwritten
@@ -48,29 +53,23 @@ from kserver.errors import StorageError
 from kserver.log import checkpoint
 from kserver.log.leader_epochs import EpochStart, LeaderEpochCache
 from kserver.log.leftovers import remove_segment, snapshot_offsets, tidy
-from kserver.log.producer_state import CompletedTransaction, ProducerStateManager
+from kserver.log.producer_state import ProducerStateManager
+from kserver.log.replay import aborted_transaction, note_producer, replay, restore_producers
 from kserver.log.segment import (
     MAX_RELATIVE_OFFSET,
     SNAPSHOT,
-    Cut,
     Header,
     LogSegment,
     segment_path,
 )
 from kserver.log.segments import roll_jitter_ms
-from kserver.log.transaction_index import AbortedTransaction
-from kserver.log.validator import ValidBatch
 from kserver.model import NO_EPOCH, LeaderEpoch, Offset
 from kserver.wire.batch import (
-    CONTROL,
     CRC_START,
     HEADER,
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
-    ControlType,
-    RecordBatch,
-    read_control_record,
 )
 from kserver.wire.checksum import crc32c
 
@@ -166,6 +165,9 @@ class Recovery:
         stored_epochs = self._read_epochs()
         self._epochs = LeaderEpochCache(stored_epochs or ())
         log_end_offset = self._replay(stored_epochs is None)
+        if self._clean and log_end_offset < self._recovery_point:
+            last = self._segments[-1].file.path if self._segments else self._directory
+            raise self._missing(last, log_end_offset, self._recovery_point)
         if log_end_offset < self._log_start_offset:
             log.warning(
                 "%s ends at %d, below its start %d: it starts anew there",
@@ -235,24 +237,30 @@ class Recovery:
                 log.warning("%s: its indexes are written anew: %s", segment.file.path, error)
                 self._suspect.add(base)
             else:
-                if is_last or not self._clean:
-                    self._check_tail(segment, is_last=is_last)
+                self._check_tail(segment, is_last=is_last)
 
     def _check_tail(self, segment: LogSegment, *, is_last: bool) -> None:
-        """Does the file end with whole batches, below the next segment's base?"""
-        last_offset = segment.base_offset - 1
+        """Does the file end with whole batches, and where the next segment begins?"""
+        next_offset = segment.base_offset
         try:
             for _, header in segment.headers(segment.offsets.last().position):
-                last_offset = header.last_offset
-            if last_offset >= segment.end_offset:
+                next_offset = header.last_offset + 1
+            if next_offset > segment.end_offset:
                 raise segment.broken(segment.size)
+            # Retention goes by it.
+            segment.check_largest_timestamp()
         except StorageError as error:
-            raise self._damage_in(segment) from error
+            # What is wrong, the file or the index that led there, shows when it is verified.
+            log.warning("%s: every batch is checked: %s", segment.file.path, error)
+            self._suspect.add(segment.base_offset)
+            return
         if is_last:
-            segment.end_offset = last_offset + 1
+            segment.end_offset = next_offset
             for _, header in segment.headers():
                 segment.first_timestamp = header.max_timestamp
                 break
+        elif next_offset < segment.end_offset and not self._may_have_gaps:
+            raise self._missing(segment.file.path, next_offset, segment.end_offset)
 
     def _read_topic_id(self) -> UUID | None:
         path = f"{self._directory}/{checkpoint.PARTITION_METADATA}"
@@ -296,6 +304,9 @@ class Recovery:
         walk_from = first if needs_epochs else stateful_from
         for number, segment in enumerate(self._segments):
             if segment.base_offset not in self._suspect:
+                if number and segment.base_offset > end and not self._may_have_gaps:
+                    before = self._segments[number - 1].file.path
+                    raise self._missing(before, end, segment.base_offset)
                 if segment.end_offset > walk_from:
                     for header in replay(self._producers, segment, walk_from, stateful_from):
                         self._note_epoch(header)
@@ -376,21 +387,30 @@ class Recovery:
             segment.sync()
         return is_whole
 
-    def _damage_in(self, segment: LogSegment) -> DamagedLog:
-        position, offset = 0, segment.base_offset
-        for at, header in valid_batches(segment, offset, NO_EPOCH):
-            position, offset = at + header.size, header.last_offset + 1
-        return self._damage(segment, position, offset)
-
     def _damage(self, segment: LogSegment, position: int, offset: Offset) -> DamagedLog:
+        return self._refused(
+            f"{segment.file.path} is damaged at position {position}: no valid batch of offset"
+            f" {offset} or above follows",
+            "the file",
+            offset,
+        )
+
+    def _missing(self, path: str, offset: Offset, next_offset: Offset) -> DamagedLog:
+        """A segment is gone, or what was at the end of the one at `path`."""
+        return self._refused(
+            f"the records of offsets {offset} to {next_offset - 1} are missing behind {path}",
+            "the files",
+            offset,
+        )
+
+    def _refused(self, fault: str, files: str, offset: Offset) -> DamagedLog:
         point = "a clean shutdown" if self._clean else f"the recovery point {self._recovery_point}"
         return DamagedLog(
-            f"{segment.file.path} is damaged at position {position}: no valid batch of offset"
-            f" {offset} or above follows, though what was there before {point} had reached the"
-            " disk, so that no crash can have torn it. Restore the file from a backup; or, where"
-            f" the partition has other replicas, remove the directory {self._directory}; or, to go"
-            f" on with the records before offset {offset} and lose the rest, make {offset} the"
-            f" offset of this partition in {checkpoint.RECOVERY_POINTS} and remove {CLEAN_SHUTDOWN}"
+            f"{fault}, though what was there before {point} had reached the disk, so that no crash"
+            f" can have torn it. Restore {files} from a backup; or, where the partition has other"
+            f" replicas, remove the directory {self._directory}; or, to go on with the records"
+            f" before offset {offset} and lose the rest, make {offset} the offset of this partition"
+            f" in {checkpoint.RECOVERY_POINTS} and remove {CLEAN_SHUTDOWN}"
         )
 
     def _note_epoch(self, header: Header) -> None:
@@ -470,107 +490,3 @@ def valid_batches(
         epoch = batch_epoch
         next_offset = last_offset + 1
         position = end
-
-
-def replay(
-    producers: ProducerStateManager,
-    segment: LogSegment,
-    first: Offset,
-    stateful_from: Offset,
-    end: int | None = None,
-) -> Iterator[Header]:
-    """The batches that end at offset `first` or later, up to position `end`; those from
-    `stateful_from` on are noted in `producers`.
-    """
-    for position, header in segment.headers(segment.find(first).position, end):
-        if header.last_offset >= stateful_from:
-            note_producer(producers, segment, position, header)
-        yield header
-
-
-def note_producer(
-    producers: ProducerStateManager, segment: LogSegment, position: int, header: Header
-) -> CompletedTransaction | None:
-    """Tell `producers` of a batch that is in the log; the transaction that it ended, if any."""
-    if header.producer_id < 0:
-        return None
-    batch = ValidBatch(
-        position,
-        header.size,
-        header.base_offset,
-        header.last_offset,
-        header.max_timestamp,
-        header.producer_id,
-        header.producer_epoch,
-        header.base_sequence,
-        header.record_count,
-        header.attributes,
-        header.leader_epoch,
-    )
-    if not header.attributes & CONTROL:
-        producers.append(batch)
-        return None
-    return note_marker(producers, batch, segment.file.read_at(position, header.size))
-
-
-def note_marker(
-    producers: ProducerStateManager, batch: ValidBatch, data: bytes | memoryview
-) -> CompletedTransaction | None:
-    """The same for a control batch, whose bytes are `data`."""
-    if not batch.record_count:
-        # All of its transaction was compacted away, and it stands for its producer's epoch.
-        return None
-    marker = read_control_record(RecordBatch(data).records()[0])
-    if marker.type is ControlType.unknown:
-        return None
-    return producers.append_marker(
-        batch,
-        commit=marker.type is ControlType.commit,
-        coordinator_epoch=marker.coordinator_epoch,
-    )
-
-
-def aborted_transaction(done: CompletedTransaction) -> AbortedTransaction:
-    return AbortedTransaction(
-        done.producer_id, done.first_offset, done.last_offset, done.last_stable_offset
-    )
-
-
-def restore_producers(
-    disk: Disk, directory: str, producers: ProducerStateManager, limit: Offset, now_ms: int
-) -> Offset | None:
-    """Load the newest snapshot that is whole and not above `limit`; its offset, None without one.
-
-    A torn one is removed: a crash leaves such.
-    """
-    producers.clear()
-    for offset in reversed(snapshot_offsets(disk, directory)):
-        if offset <= limit:
-            path = segment_path(directory, offset, SNAPSHOT)
-            try:
-                producers.restore(disk.read_file(path), path, now_ms)
-            except StorageError as error:
-                log.warning("%s", error)
-                disk.remove(path)
-            else:
-                return offset
-    return None
-
-
-def replay_producers(
-    disk: Disk,
-    directory: str,
-    expiration_ms: int,
-    segments: Sequence[LogSegment],
-    cut: Cut,
-    now_ms: int,
-) -> ProducerStateManager:
-    """What the producers were at the cut in the last of `segments`."""
-    producers = ProducerStateManager(expiration_ms)
-    start = restore_producers(disk, directory, producers, cut.end_offset, now_ms) or 0
-    for segment in segments:
-        if segment.end_offset > start:
-            end = cut.position if segment is segments[-1] else segment.size
-            for _ in replay(producers, segment, start, start, end):
-                pass
-    return producers

@@ -18,6 +18,7 @@ Nothing here decides when to roll, flush or delete; a segment answers whether it
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -26,12 +27,14 @@ from kserver.errors import NO_ROOM, StorageError, no_room
 from kserver.log.index import OffsetIndex, TimeIndex, TimestampOffset
 from kserver.log.transaction_index import TransactionIndex
 from kserver.model import NO_TIMESTAMP, Offset
-from kserver.wire.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC
+from kserver.wire.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, MAGIC_AT
 
 if TYPE_CHECKING:
     from kserver.config.topic import TopicConfig
     from kserver.log.validator import ValidBatch
     from kserver.world.disk import Disk, File
+
+log = logging.getLogger(__name__)
 
 LOG = ".log"
 OFFSET_INDEX = ".index"
@@ -48,6 +51,8 @@ MAX_RELATIVE_OFFSET = 0x7FFF_FFFF
 _BLOCK_BYTES = 8192
 """Read at once when looking for an offset: an index interval and a header more."""
 _SCAN_BYTES = 1 << 18
+_FAR_BYTES = 1 << 20
+"""As far as is looked for an offset at once, without a thread."""
 _NAVIGATION = struct.Struct(">qi11xi")
 """Base offset, batch length, last offset delta."""
 
@@ -219,15 +224,8 @@ class LogSegment:
         self.offsets.file.load()
         self.times.file.load()
         self.aborted.check()
-        if self.offsets.file.count and self.offsets.last().position >= self.size:
-            raise StorageError(
-                f"{self.offsets.file.path} points to {self.offsets.last().position}, behind the"
-                f" end of {self.file.path} at {self.size}"
-            )
-        for index in (self.offsets, self.times):
-            # Kafka: AbstractIndex.sanityCheck.
-            if index.last().offset < self.base_offset:
-                raise StorageError(f"{index.file.path} ends with an offset below its first")
+        self.offsets.check_ends(self.size)
+        self.times.check_ends()
         self.max_timestamp, self.offset_of_max_timestamp = self.times.last()
         self.unindexed_bytes = self.size - self.offsets.last().position
 
@@ -326,19 +324,36 @@ class LogSegment:
 
         May wait for the disk.
         """
-        found = self._find(offset, self.file.read_at)
+        found = self._find(self._position_before(offset), offset, self.file.read_at, self.size)
         assert found is not None
         return found
 
     def find_cached(self, offset: Offset) -> Found | None:
-        """The same, but None where it would have to wait."""
-        return self._find(offset, self.file.read_cached)
+        """The same, but None where it would have to wait or to look through much."""
+        position = self.offsets.position_before(offset)
+        if position:
+            head = self.file.read_cached(position, HEADER_SIZE)
+            if head is None or not self._is_batch_before(offset, head):
+                return None
+        return self._find(position, offset, self.file.read_cached, position + _FAR_BYTES)
 
-    def _find(self, offset: Offset, read: ReadAt) -> Found | None:
-        position, end = self.offsets.position_before(offset), self.size
+    def _position_before(self, offset: Offset) -> int:
+        """Where the index leads to for `offset`, or the file's begin where that makes no sense."""
+        position = self.offsets.position_before(offset)
+        if position and not self._is_batch_before(offset, self.file.read_at(position, HEADER_SIZE)):
+            log.warning(
+                "%s leads astray: it is passed over, and written anew by the next start",
+                self.offsets.file.path,
+            )
+            self.offsets.file.give_up()
+            return 0
+        return position
+
+    def _find(self, position: int, offset: Offset, read: ReadAt, limit: int) -> Found | None:
+        end = self.size
         while position < end:
             block = read(position, min(_BLOCK_BYTES, end - position))
-            if block is None:
+            if block is None or position > limit:
                 return None
             at = 0
             while len(block) - at >= _NAVIGATION.size:
@@ -353,6 +368,40 @@ class LogSegment:
             position += at
         return Found(end, 0, self.end_offset - 1)
 
+    def _is_batch_before(self, offset: Offset, head: bytes) -> bool:
+        """Whether `head`, which the index led to, is a batch's that does not begin after `offset`:
+        then it holds that, or one behind it does."""
+        if len(head) < HEADER_SIZE or head[MAGIC_AT] != MAGIC:
+            return False
+        base_offset, length, delta = _NAVIGATION.unpack_from(head)
+        is_header = length + LOG_OVERHEAD >= HEADER_SIZE and 0 <= delta <= MAX_RELATIVE_OFFSET
+        return bool(is_header and self.base_offset <= base_offset <= offset)
+
+    def check_largest_timestamp(self) -> None:
+        """StorageError where the time index ends with what no batch has.  Waits for the disk."""
+        if self._position_of(self.times.last()) is None:
+            raise StorageError(f"{self.times.file.path} ends with {self.times.last()}")
+
+    def position_of_time(self, timestamp: int, start: Offset) -> int:
+        """Of a batch at `start` or later: no record from there to it has `timestamp` or a later
+        one.  May wait for the disk."""
+        entry = self.times.lookup(timestamp)
+        if entry.offset > start:
+            position = self._position_of(entry)
+            if position is not None:
+                return position
+            log.warning("%s does not fit the batches: it is passed over", self.times.file.path)
+        return self.find(start).position
+
+    def _position_of(self, entry: TimestampOffset) -> int | None:
+        """Of the batch that a time index's entry is of; None where there is none."""
+        if entry.timestamp == NO_TIMESTAMP:
+            return 0
+        found = self.find(entry.offset)
+        header = next(self.headers(found.position), None)
+        is_it = header is not None and header[1].max_timestamp == entry.timestamp
+        return found.position if is_it else None
+
     def batch_at(self, position: int) -> Found | None:
         """The batch that begins at `position`; None when memory does not hold its header."""
         head = self.file.read_cached(position, _NAVIGATION.size)
@@ -363,8 +412,14 @@ class LogSegment:
 
     def upper_bound(self, position: int, up_to: Offset) -> Offset:
         """Above every offset before `position`, and at most `up_to`; exact where it is cheap."""
-        after = self.offsets.offset_after(position) if not self.aborted.is_empty else None
-        return up_to if after is None else min(after, up_to)
+        if self.aborted.is_empty or (entry := self.offsets.entry_from(position)) is None:
+            return up_to
+        if not position <= entry.position <= self.size - HEADER_SIZE:
+            return up_to
+        found = self.batch_at(entry.position)
+        if found is None or found.last_offset > entry.offset:
+            return up_to
+        return min(entry.offset, up_to)
 
     def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, Header]]:
         """Position and header of each batch, from disk; StorageError where there is none."""
@@ -391,10 +446,10 @@ class LogSegment:
         """Where to cut so that no record of `offset` or above is left.  Waits for the disk."""
         found = self.find(offset)
         end = self.base_offset
-        for _, header in self.headers(self.offsets.position_before(offset - 1), found.position):
+        for _, header in self.headers(self._position_before(offset - 1), found.position):
             end = header.last_offset + 1
         latest = self.times.last_before(offset)
-        start = self.offsets.position_before(latest.offset)
+        start = self._position_before(latest.offset)
         for _, header in self.headers(start, found.position):
             if header.max_timestamp > latest.timestamp:
                 latest = TimestampOffset(header.max_timestamp, header.last_offset)
@@ -436,7 +491,9 @@ class LogSegment:
         return [self.file, *self.index_files()] if self.is_sealed else [self.file]
 
     def index_files(self) -> list[File]:
-        return [self.offsets.file.open(), self.times.file.open()]
+        """Those that are there: one that led astray is not."""
+        files = (self.offsets.file, self.times.file)
+        return [file.open() for file in files if self.disk.exists(file.path)]
 
     def sync(self) -> None:
         """Records, indexes and their sizes are on disk afterwards.  Waits for it."""

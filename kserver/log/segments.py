@@ -297,8 +297,7 @@ class Segments:
         for segment in self.starting_at(start):
             if segment.max_timestamp < timestamp or segment.end_offset <= start:
                 continue
-            indexed = segment.times.lookup(timestamp).offset
-            position = segment.offsets.position_before(max(indexed, start))
+            position = segment.position_of_time(timestamp, start)
             for at, header in segment.headers(position):
                 if header.max_timestamp < timestamp or header.last_offset < start:
                     continue

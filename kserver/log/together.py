@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 async def together(parts: Sequence[Coroutine[Any, Any, None]]) -> None:
@@ -15,6 +17,17 @@ async def together(parts: Sequence[Coroutine[Any, Any, None]]) -> None:
                 tasks.create_task(part)
     except BaseExceptionGroup as errors:
         raise _first(errors) from None
+
+
+async def each(items: Iterable[T], work: Callable[[T], Awaitable[None]], most: int) -> None:
+    """`work` on every item, on so many at a time."""
+    left = iter(items)
+
+    async def worker() -> None:
+        for item in left:
+            await work(item)
+
+    await together([worker() for _ in range(most)])
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -101,6 +101,7 @@ class ReplicaManager:
             for key, topic_id in list(homeless.items()):
                 if topic_id not in image.topic_names:
                     del homeless[key]
+                    self._logs.delete(key)
         for topic in image.topics.values():
             self._apply_topic(topic)
 

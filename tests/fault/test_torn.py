@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kserver.config.topic import TopicConfig
+from kserver.errors import ErrorCode
 from kserver.log import checkpoint
 from kserver.log.checkpoint import RECOVERY_POINTS
 from kserver.log.recovery import CLEAN_SHUTDOWN, NOTHING_STORED, DamagedLog, Stored
@@ -203,7 +204,7 @@ def test_what_can_be_derived_from_the_records_may_be_spoilt(written, copy, suffi
 @ON_DISK
 @given(data=st.data())
 def test_a_flipped_bit_is_found_and_never_passed_on(written, copy, part, data):
-    """Below the recovery point it ends the start; above it it ends the log.
+    """Below the recovery point the log is refused; above it the log ends there.
 
     Two fields are outside of a batch's CRC: its base offset and its leader epoch.  What they can
     hide is that a batch came later, never what it held.
@@ -269,7 +270,7 @@ def read_from(client, topic):
             records += [r for r in one.records() if r.offset >= len(records)]
 
 
-def test_a_bit_that_flipped_in_what_was_flushed_ends_the_start_with_a_remedy(tmp_path):
+def test_a_bit_that_flipped_in_what_was_flushed_is_told_with_a_remedy(tmp_path):
     """No crash explains it, so it is not for the broker to repair; what it advises works."""
     settings = {
         "log.flush.interval.messages": 1,
@@ -291,18 +292,20 @@ def test_a_bit_that_flipped_in_what_was_flushed_ends_the_start_with_a_remedy(tmp
         found = list(batches(file.read_bytes()))
         position = sum(one.size for one in found[:12])
         flip(file, position + 70)
-        with pytest.raises(RuntimeError):
-            broker.start()
-        assert broker.process.returncode == 1
-        reason = broker.output[-1]
-        assert reason.startswith(f"k server-start: {file} is damaged at position {position}:")
+        broker.start()
+        (reason,) = [line for line in broker.output if "t-0 is refused" in line]
+        assert f"{file} is damaged at position {position}:" in reason
+        with WireClient(broker.address) as client:
+            refused = produce(client, 9, topic, make_batch(b"no"))
+            assert refused.error_code is ErrorCode.kafka_storage_error
+        assert broker.stop() == 0
         assert not any("Traceback" in line for line in broker.output)
 
         advice = f"make 12 the offset of this partition in {RECOVERY_POINTS} and remove"
         assert advice in reason
         lines = checkpoint_path.read_text()
         checkpoint_path.write_text(lines.replace(f"t 0 {count}", "t 0 12"))
-        assert not (broker.data / CLEAN_SHUTDOWN).exists()
+        (broker.data / CLEAN_SHUTDOWN).unlink()
         broker.start()
         with WireClient(broker.address) as client:
             assert [record.value for record in read_from(client, topic)] == [

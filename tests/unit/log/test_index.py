@@ -51,8 +51,9 @@ def test_the_bound_after_a_position_is_above_all_that_lie_before_it(
     index = offset_index(make_disk())
     for number, offset in enumerate(offsets):
         index.append(BASE + offset, 100 * (number + 1))
-    behind = [BASE + o for n, o in enumerate(offsets) if 100 * (n + 1) >= position]
-    assert index.offset_after(position) == (behind[0] if behind else None)
+    places = [(BASE + offset, 100 * (n + 1)) for n, offset in enumerate(offsets)]
+    behind = [place for place in places if place[1] >= position]
+    assert index.entry_from(position) == (behind[0] if behind else None)
 
 
 @settings(deadline=None)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
@@ -142,15 +143,33 @@ def test_the_log_start_survives() -> None:
     run(scenario)
 
 
-def test_a_log_that_is_damaged_ends_the_start() -> None:
+def test_a_log_that_is_damaged_is_refused_and_its_directory_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def scenario(host: Host) -> None:
         await host.start()
-        host.append(host.create(), 10)
+        for partition in range(2):
+            host.append(host.create(partition), 10)
         await host.stop()
         host.disk.open(f"/logs/t-0/{0:020d}.log").truncate(100)
+        for _ in range(3):  # what is known of it stays, whatever the stop
+            host.disk = host.disk.kill()
+            manager = await host.start()
+            (told,) = [r.getMessage() for r in caplog.records if "is refused" in r.getMessage()]
+            assert re.search(r"/logs/t-0/0+\.log is damaged at position 91", told)
+            caplog.clear()
+            assert list(manager.logs) == [TopicPartition("t", 1)]
+            with pytest.raises(StorageError, match="/logs/t-0 is damaged"):
+                host.create()
+            assert manager.directories[0].failure is None
+            await host.stop()
+
+        manager = await host.start()
+        manager.delete(TopicPartition("t", 0))
+        host.append(host.create(), 1)
+        await host.stop()
         host.disk = host.disk.kill()
-        with pytest.raises(DamagedLog, match=r"/logs/t-0/0+\.log is damaged at position 91"):
-            await host.start()
+        assert len((await host.start()).logs) == 2
 
     run(scenario)
 

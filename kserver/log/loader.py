@@ -1,0 +1,138 @@
+"""The logs that a start finds in the log directories: recovered, or loaded after a clean stop.
+
+A log that is damaged in a way that no crash explains is refused, and told with what to do about it;
+its directory goes on.  A partition that is in two places ends the start: which of them is the right
+one, nobody here can tell.
+
+Kafka: LogManager.loadLogs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kserver.errors import StorageError
+from kserver.log.directory import LogDirectory, parse_log_name
+from kserver.log.log import Log, LogHome
+from kserver.log.recovery import DamagedLog
+from kserver.log.together import each, together
+from kserver.model import TopicPartition
+
+if TYPE_CHECKING:
+    from kserver.config.topic import TopicConfig
+    from kserver.world import World
+
+log = logging.getLogger(__name__)
+
+
+class LogLoader:
+    """One start; `run` fills `logs`, and `directory_of` by a log's path."""
+
+    def __init__(
+        self,
+        world: World,
+        home: LogHome,
+        directories: Sequence[LogDirectory],
+        topic_config: Callable[[str], TopicConfig],
+        threads: int,
+        fail: Callable[[LogDirectory, Exception], StorageError],
+        *,
+        logs: dict[TopicPartition, Log],
+        directory_of: dict[str, LogDirectory],
+    ) -> None:
+        """`threads` at a time in each directory; `fail` takes one offline."""
+        self._clock = world.clock
+        self._disk = world.disk
+        self._home = home
+        self._directories = directories
+        self._topic_config = topic_config
+        self._threads = threads
+        self._fail = fail
+        self._logs = logs
+        self._directory_of = directory_of
+        self.left_over: list[str] = []
+        """Paths of what may be removed: deleted logs, and moves that were given up."""
+
+    async def run(self) -> None:
+        """Raises DamagedLog for a partition that is in two places."""
+        await together([self._open_directory(d) for d in self._directories if not d.failure])
+        await self._settle_moves()
+
+    async def _open_directory(self, directory: LogDirectory) -> None:
+        async def open_log(name: str) -> None:
+            await self._open(directory, parse_log_name(name))
+
+        try:
+            names = await self._disk.offload(directory.begin)
+            await each(names, open_log, self._threads)
+            self.left_over += await self._disk.offload(directory.deleted)
+        except (OSError, StorageError) as error:
+            if isinstance(error, DamagedLog):
+                raise
+            self._fail(directory, error)
+
+    async def _open(self, directory: LogDirectory, topic_partition: TopicPartition) -> None:
+        path = directory.log_path(topic_partition)
+        load = partial(
+            Log.open,
+            self._home,
+            path,
+            topic_partition,
+            self._topic_config(topic_partition.topic),
+            self._clock.now_ms(),
+            directory.stored_offsets(topic_partition),
+        )
+        try:
+            opened = await self._disk.offload(load)
+        except DamagedLog as error:
+            log.error("%s is refused: %s", topic_partition, error)
+            directory.damaged.add(topic_partition)
+            return
+        other = self._logs.get(topic_partition)
+        if other is not None:
+            raise DamagedLog(
+                f"{topic_partition} is in both {other.directory} and {path}:"
+                " remove the older of the two directories"
+            )
+        self._logs[topic_partition] = opened
+        self._directory_of[path] = directory
+
+    async def _settle_moves(self) -> None:
+        """What a crash left of moves: where the old log was given up, the new one has all."""
+        found: dict[TopicPartition, list[tuple[LogDirectory, str]]] = defaultdict(list)
+        for directory in self._directories:
+            if not directory.failure:
+                for topic_partition, path in await self._disk.offload(directory.futures):
+                    found[topic_partition].append((directory, path))
+        for topic_partition, futures in found.items():
+            (directory, path), *others = futures
+            if topic_partition in self._logs:
+                self.left_over += [left for _, left in futures]
+            elif any(d.failure or topic_partition in d.damaged for d in self._directories):
+                log.warning("%s is left alone: its old log may come back", path)
+            elif others:
+                raise DamagedLog(
+                    f"{topic_partition} has no log, and was to be moved to each of"
+                    f" {', '.join(path for _, path in futures)}: rename the one that is newest to"
+                    f" {topic_partition}, and remove the others"
+                )
+            else:
+                log.info("the move of %s to %s is finished", topic_partition, directory.path)
+                await self._take_future(directory, path, topic_partition)
+
+    async def _take_future(
+        self, directory: LogDirectory, path: str, topic_partition: TopicPartition
+    ) -> None:
+        def rename() -> None:
+            self._disk.rename(path, directory.log_path(topic_partition))
+            self._disk.sync_directory(directory.path)
+
+        try:
+            await self._disk.offload(rename)
+            await self._open(directory, topic_partition)
+        except (OSError, StorageError) as error:
+            self._fail(directory, error)

@@ -1,0 +1,125 @@
+"""The batches of a log run over once more: what its producers were, from a snapshot on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from kserver.errors import StorageError
+from kserver.log.leftovers import snapshot_offsets
+from kserver.log.producer_state import CompletedTransaction, ProducerStateManager
+from kserver.log.segment import SNAPSHOT, Cut, Header, LogSegment, segment_path
+from kserver.log.transaction_index import AbortedTransaction
+from kserver.log.validator import ValidBatch
+from kserver.model import Offset
+from kserver.wire.batch import CONTROL, ControlType, RecordBatch, read_control_record
+
+if TYPE_CHECKING:
+    from kserver.world.disk import Disk
+
+log = logging.getLogger(__name__)
+
+
+def replay(
+    producers: ProducerStateManager,
+    segment: LogSegment,
+    first: Offset,
+    stateful_from: Offset,
+    end: int | None = None,
+) -> Iterator[Header]:
+    """The batches that end at offset `first` or later, up to position `end`; those from
+    `stateful_from` on are noted in `producers`.
+    """
+    for position, header in segment.headers(segment.find(first).position, end):
+        if header.last_offset >= stateful_from:
+            note_producer(producers, segment, position, header)
+        yield header
+
+
+def note_producer(
+    producers: ProducerStateManager, segment: LogSegment, position: int, header: Header
+) -> CompletedTransaction | None:
+    """Tell `producers` of a batch that is in the log; the transaction that it ended, if any."""
+    if header.producer_id < 0:
+        return None
+    batch = ValidBatch(
+        position,
+        header.size,
+        header.base_offset,
+        header.last_offset,
+        header.max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.record_count,
+        header.attributes,
+        header.leader_epoch,
+    )
+    if not header.attributes & CONTROL:
+        producers.append(batch)
+        return None
+    return note_marker(producers, batch, segment.file.read_at(position, header.size))
+
+
+def note_marker(
+    producers: ProducerStateManager, batch: ValidBatch, data: bytes | memoryview
+) -> CompletedTransaction | None:
+    """The same for a control batch, whose bytes are `data`."""
+    if not batch.record_count:
+        # All of its transaction was compacted away, and it stands for its producer's epoch.
+        return None
+    marker = read_control_record(RecordBatch(data).records()[0])
+    if marker.type is ControlType.unknown:
+        return None
+    return producers.append_marker(
+        batch,
+        commit=marker.type is ControlType.commit,
+        coordinator_epoch=marker.coordinator_epoch,
+    )
+
+
+def aborted_transaction(done: CompletedTransaction) -> AbortedTransaction:
+    return AbortedTransaction(
+        done.producer_id, done.first_offset, done.last_offset, done.last_stable_offset
+    )
+
+
+def restore_producers(
+    disk: Disk, directory: str, producers: ProducerStateManager, limit: Offset, now_ms: int
+) -> Offset | None:
+    """Load the newest snapshot that is whole and not above `limit`; its offset, None without one.
+
+    A torn one is removed: a crash leaves such.
+    """
+    producers.clear()
+    for offset in reversed(snapshot_offsets(disk, directory)):
+        if offset <= limit:
+            path = segment_path(directory, offset, SNAPSHOT)
+            try:
+                producers.restore(disk.read_file(path), path, now_ms)
+            except StorageError as error:
+                log.warning("%s", error)
+                disk.remove(path)
+            else:
+                return offset
+    return None
+
+
+def replay_producers(
+    disk: Disk,
+    directory: str,
+    expiration_ms: int,
+    segments: Sequence[LogSegment],
+    cut: Cut,
+    now_ms: int,
+) -> ProducerStateManager:
+    """What the producers were at the cut in the last of `segments`."""
+    producers = ProducerStateManager(expiration_ms)
+    start = restore_producers(disk, directory, producers, cut.end_offset, now_ms) or 0
+    for segment in segments:
+        if segment.end_offset > start:
+            end = cut.position if segment is segments[-1] else segment.size
+            for _ in replay(producers, segment, start, start, end):
+                pass
+    return producers
