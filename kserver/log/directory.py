@@ -19,6 +19,7 @@ gave.  Kafka: LogManager, CleanShutdownFileHandler.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import posixpath
 import re
@@ -76,6 +77,13 @@ class LogDirectory:
         if self._full_at_s is None:
             log.error("%s has no room, what needs some is refused: %s", self.path, error)
         self._full_at_s = asyncio.get_running_loop().time()
+
+    def check_there(self) -> None:
+        """OSError where it was removed: what is written to its open files would be lost, and it
+        must not be made anew."""
+        path = self._file(checkpoint.META_PROPERTIES)
+        if not self._disk.exists(path):
+            raise FileNotFoundError(errno.ENOENT, "It was removed while the broker used it", path)
 
     async def look_for_room(self) -> None:
         """Raises OSError."""

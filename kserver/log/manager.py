@@ -139,7 +139,7 @@ class LogManager:
         *,
         is_new: bool = True,
     ) -> Log:
-        """A new log in the directory with the fewest that has room.  Raises StorageError.
+        """A new log in the directory with the fewest that takes it.  Raises StorageError.
 
         While a directory is offline only a partition that `is_new` gets a log: that of another may
         be there.
@@ -159,8 +159,11 @@ class LogManager:
             try:
                 path = directory.log_path(topic_partition)
                 made = self._make(directory, path, topic_partition, topic_id, config)
-            except NoRoom as error:
-                directory.refused(error)
+            except StorageError as error:
+                if isinstance(error, NoRoom):
+                    directory.refused(error)
+                elif not is_new:
+                    raise
                 last = error
             else:
                 self.logs[topic_partition] = made
@@ -178,6 +181,7 @@ class LogManager:
     ) -> Log:
         now_ms = self._world.clock.now_ms()
         try:
+            directory.check_there()
             made = Log.open(self._home, path, topic_partition, config, now_ms, stored)
             if topic_id is not None:
                 made.write_topic_id(topic_id)
@@ -349,6 +353,7 @@ class LogManager:
         """Ends only with StorageError: no directory is left."""
         config = self.config
         self._all_failed = asyncio.get_running_loop().create_future()
+        self._online()
         await together(
             [
                 self._until_all_failed(self._all_failed),
@@ -356,7 +361,7 @@ class LogManager:
                 self._removals.run(),
                 self.cleaner.run(),
                 self._every(self._flush_period_ms, self._flush_aged),
-                self._every(lambda: 1000, self._look_for_room),
+                self._every(lambda: 1000, self._look_after_directories),
                 self._every(lambda: config.log_retention_check_interval_ms, self._delete_old),
                 self._every(
                     lambda: config.log_flush_offset_checkpoint_interval_ms,
@@ -468,10 +473,15 @@ class LogManager:
     # Stop
 
     async def close(self) -> None:
-        """After this the directories may be used by others, once `unlock` was called."""
-        await together([self._close_directory(d) for d in self._directories if not d.failure])
+        """After this the directories may be used by others, once `unlock` was called.  Raises
+        StorageError, when all were tried, where one was not closed cleanly."""
+        open_ = [directory for directory in self._directories if not directory.failure]
+        failures: list[str] = []
+        await together([self._close_directory(directory, failures) for directory in open_])
+        if failures:
+            raise StorageError("\n".join(failures))
 
-    async def _close_directory(self, directory: LogDirectory) -> None:
+    async def _close_directory(self, directory: LogDirectory, failures: list[str]) -> None:
         threads = self.config.num_recovery_threads_per_data_dir
         try:
             await each(self.logs_in(directory), Log.close, threads)
@@ -479,7 +489,7 @@ class LogManager:
                 await directory.write_offsets(name, partial(self._offsets, name, directory))
             await self._disk.offload(directory.mark_clean)
         except (OSError, StorageError) as error:
-            log.error("%s was not closed cleanly: %s", directory.path, error)
+            failures.append(f"{directory.path} was not closed cleanly: {error}")
 
     # Directories
 
@@ -508,10 +518,11 @@ class LogManager:
             if directory_of[one.directory] is directory
         ]
 
-    async def _look_for_room(self) -> None:
+    async def _look_after_directories(self) -> None:
         for directory in self._directories:
             if directory.failure is None:
                 try:
+                    await self._disk.offload(directory.check_there)
                     await directory.look_for_room()
                 except OSError as error:
                     self._fail(directory, error)

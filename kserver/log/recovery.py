@@ -432,6 +432,11 @@ class Recovery:
 
     def _remove(self, segments: list[LogSegment]) -> None:
         for segment in segments:
+            log.warning(
+                "%s is removed, with %d bytes: the log ends before it",
+                segment.file.path,
+                segment.size,
+            )
             remove_segment(self._disk, self._directory, segment.base_offset)
         removed = {segment.base_offset for segment in segments}
         self._segments = [s for s in self._segments if s.base_offset not in removed]
