@@ -2,7 +2,8 @@
 
 Behaviour:
 - Topics and brokers; all settings, or those whose keys are asked, with source and type, and with
-  synonyms and documentation where asked.  Passwords are null.
+  synonyms and documentation where asked, by name: clients that go by position exist, and Apache's
+  order is that of a Java map.  Passwords are null.
 - A broker may be named "" : what was set for all brokers of the cluster, and nothing else.
 - Of a key that no setting has, and somebody set, the value is not told: it may be secret.
 - A broker's loggers have levels for settings (KIP-412).
@@ -18,6 +19,7 @@ Versions:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from kserver.api.broker_loggers import levels
@@ -44,6 +46,9 @@ from kserver.model import NO_BROKER
 from kserver.wire.versions import reply_to
 
 KEY, VERSIONS = 32, range(1, 5)
+
+
+_name = attrgetter("name")
 
 
 class DescribedEntry(NamedTuple):
@@ -80,7 +85,7 @@ async def handle(request: Any, context: Context) -> Any:
                 **named,
                 configs=[
                     _config(reply.results.configs, entry, request)
-                    for entry in entries
+                    for entry in sorted(entries, key=_name)
                     # Java's older clients send an empty list for "all".
                     if not keys or entry.name in keys
                 ],
@@ -92,7 +97,7 @@ async def handle(request: Any, context: Context) -> Any:
 def topic_entries(topic: TopicInfo, broker: BrokerConfig) -> list[DescribedEntry]:
     """All settings of a topic; any of them may be changed while it is in use."""
     config = TopicConfig.stored(topic.config, broker)
-    return [_entry(one, read_only=False) for one in describe(config)]
+    return sorted((_entry(one, read_only=False) for one in describe(config)), key=_name)
 
 
 def _entries(resource_type: int, name: str, context: Context) -> list[DescribedEntry]:

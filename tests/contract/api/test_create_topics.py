@@ -44,6 +44,7 @@ def test_all_configs_of_the_topic_are_answered_with_their_sources(client, name, 
     (made,) = create(client, version, {"name": name, "configs": configs})
     told = {c.name: (c.value, c.config_source) for c in made.configs}
     dynamic_topic, default = 1, 5
+    assert list(told) == sorted(told)
     assert told["retention.ms"] == ("12345", dynamic_topic)
     assert told["flush.ms"] == ("7", dynamic_topic)
     assert told["cleanup.policy"] == ("delete", default)

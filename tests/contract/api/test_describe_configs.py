@@ -197,3 +197,10 @@ def test_what_has_no_settings_here_is_refused_with_the_reason(client, only_ours,
     result = describe(client, version, CLIENT_METRICS, "x")
     assert result.error_code is ErrorCode.invalid_request
     assert "This broker" in result.error_message
+
+
+@pytest.mark.parametrize("resource", [TOPIC, BROKER, LOGGER, GROUP])
+def test_settings_come_by_name(client, topic, only_ours, resource):
+    name = {TOPIC: topic.name, GROUP: "g"}.get(resource, str(node_id(client)))
+    names = [c.name for c in describe(client, VERSIONS[-1], resource, name).configs]
+    assert names == sorted(names) != []
