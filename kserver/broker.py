@@ -49,6 +49,7 @@ from kserver.txn.producer_ids import ProducerIds
 from kserver.txn.shard import TransactionShard
 from kserver.txn.verification import Verification
 from kserver.world import World
+from kserver.world.embedded import EmbeddedZooKeeper
 from kserver.world.zookeeper import ConnectionLost
 
 log = logging.getLogger(__name__)
@@ -107,6 +108,8 @@ class Broker:
             self.endpoints = _advertised(config, self._bound.values())
 
             zookeeper = world.zookeeper
+            if logs.stored_cluster_id is not None and isinstance(zookeeper, EmbeddedZooKeeper):
+                zookeeper.check_there(logs.stored_cluster_id)
             try:
                 await zookeeper.start()
             except ConnectionLost as error:

@@ -31,13 +31,11 @@ from kserver.wire import walk
 from kserver.world import World, log_lines, usage
 from kserver.world.clock import WallClock
 from kserver.world.disk import OsDisk
-from kserver.world.embedded import EmbeddedZooKeeper
+from kserver.world.embedded import COORDINATION, EmbeddedZooKeeper
 from kserver.world.zookeeper import ZooKeeper, ZooKeeperError
 
 log = logging.getLogger("kserver")
 
-COORDINATION = "coordination.msgpack"
-"""The embedded coordination store, in the first log directory."""
 CONNECT = "zookeeper.connect"
 VALIDATE = "log.validate.records"
 

@@ -53,7 +53,7 @@ MANUAL = Manual(
         "opened (three files each; POLICY_VIOLATION).",
         "-name and -loggc of Kafka's launcher are not taken.",
     ),
-    see_also=("k-server-stop", "k-metrics(7)", "kserver.properties(5)"),
+    see_also=("k-server-stop", "k-storage", "k-metrics(7)", "kserver.properties(5)"),
 )
 
 

@@ -159,6 +159,11 @@ class LogDirectory:
                     log.warning("%s is no log, it is left alone", self._file(name))
         return names
 
+    def found(self) -> list[TopicPartition]:
+        """The partitions whose logs are here."""
+        names = [name for name in self._disk.list(self.path) if _PARTITION.fullmatch(name)]
+        return [parse_log_name(n) for n in names if self._disk.is_directory(self._file(n))]
+
     def deleted(self) -> list[str]:
         """What is left of deleted logs."""
         names = self._disk.list(self.path)

@@ -63,6 +63,7 @@ class LogManager:
         """Those that are to take a log's place, in another directory (replica/move)."""
         self.stored_broker_id: BrokerId | None = None
         """What meta.properties says; None in new directories."""
+        self.stored_cluster_id: str | None = None
         self._world = world
         self._disk = world.disk
         self.config = config
@@ -96,6 +97,7 @@ class LogManager:
                         f" broker {self.stored_broker_id}'s: remove one of them from log.dirs"
                     )
                 self.stored_broker_id = stored.broker_id
+                self.stored_cluster_id = stored.cluster_id
         self._online()
 
     def unlock(self) -> None:

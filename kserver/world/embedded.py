@@ -23,6 +23,7 @@ new ZooKeeper leader does, so that a zxid never comes twice though not every one
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,7 +51,12 @@ from kserver.world.zookeeper import (
     ZooKeeperError,
 )
 
+COORDINATION = "coordination.msgpack"
+"""The file's name, in the first log directory."""
 _HEAD = struct.Struct(">II")
+_REMEDY = (
+    "restore it from a copy; or move it away, and make it anew from the logs: k storage rebuild"
+)
 _SLACK_BYTES = 1 << 20
 """How far the journal may outgrow twice the tree before the tree is written anew."""
 
@@ -67,7 +73,7 @@ class EmbeddedZooKeeper:
 
     def __init__(self, disk: Disk, path: str, clock: Clock) -> None:
         self._disk = disk
-        self._path = path
+        self.path = path
         self._clock = clock
         self._tree = Tree()
         self._zxid = 0
@@ -77,7 +83,8 @@ class EmbeddedZooKeeper:
         self._listeners: list[SessionListener] = []
         self._file: File | None = None
         self._end = 0
-        self._limit = 0
+        self._whole = 0
+        """Bytes of the first frame."""
         self._waiting: list[_Request] = []
         self._writer: asyncio.Task[None] | None = None
         self._last: asyncio.Future[list[OpResult]] | None = None
@@ -86,10 +93,19 @@ class EmbeddedZooKeeper:
     def session_id(self) -> int:
         return self._session
 
+    def check_there(self, cluster: str) -> None:
+        """StorageError where the file is gone though the logs are there, of that cluster."""
+        if not self._disk.exists(self.path):
+            raise StorageError(
+                f"{self.path} is gone, which had the topics of cluster {cluster}, whose logs are in"
+                " log.dirs: restore it from a copy, or make it anew from the logs: k storage"
+                " rebuild"
+            )
+
     async def start(self) -> None:
-        if self._disk.exists(self._path):
-            data = await self._disk.offload(lambda: self._disk.read_file(self._path))
-            nodes, self._zxid = read_journal(data, self._path)
+        if self._disk.exists(self.path):
+            data = await self._disk.offload(lambda: self._disk.read_file(self.path))
+            nodes, self._zxid = read_journal(data, self.path)
             self._tree = Tree(nodes)
         self._zxid = self._session = (self._zxid >> 32) + 1 << 32
         leftovers = ZnodeTransaction(self._tree)
@@ -106,6 +122,11 @@ class EmbeddedZooKeeper:
         self._open = False
         if self._writer is not None:
             await asyncio.wait((self._writer,))
+        if self._file is not None and self._end > self._whole:
+            # As one frame it is whole or known to be damaged, however it is cut.
+            # Nobody is served any more who could wait for it.
+            with contextlib.suppress(OSError):
+                self._replace(self._zxid, dict(self._tree.nodes))
         self._file = None
 
     def on_session(self, listener: SessionListener) -> None:
@@ -226,23 +247,22 @@ class EmbeddedZooKeeper:
         file, self._file = self._file, None
         if file is not None:
             frame = _frame(zxid, changes)
-            if self._end + len(frame) <= self._limit:
+            if self._end + len(frame) <= 2 * self._whole + _SLACK_BYTES:
                 await self._disk.offload(lambda: _append(file, self._end, frame))
                 self._end += len(frame)
                 self._file = file
                 return
         whole: dict[str, Znode | None] = {**self._tree.nodes, **changes}
-        self._end = await self._disk.offload(lambda: self._replace(zxid, whole))
-        self._limit = 2 * self._end + _SLACK_BYTES
-        self._file = self._disk.open(self._path)
+        self._whole = self._end = await self._disk.offload(lambda: self._replace(zxid, whole))
+        self._file = self._disk.open(self.path)
 
     def _replace(self, zxid: int, whole: Mapping[str, Znode | None]) -> int:
         frame = _frame(zxid, {path: node for path, node in whole.items() if node is not None})
-        self._disk.replace_file(self._path, frame)
+        self._disk.replace_file(self.path, frame)
         return len(frame)
 
     def _failed(self, error: OSError) -> StorageError:
-        return StorageError(f"{self._path} cannot be written: {error}")
+        return StorageError(f"{self.path} cannot be written: {error}")
 
     def _tell(self, event: SessionEvent) -> None:
         for listener in self._listeners:
@@ -288,7 +308,7 @@ def read_journal(data: bytes, path: str) -> tuple[dict[str, Znode], int]:
         broken = _HEAD.unpack_from(data, end)[0] if end + _HEAD.size <= len(data) else 0
         follows = next(_frames(data, end + _HEAD.size + broken), None) if broken else None
         if end == 0 or follows is not None:
-            raise StorageError(f"{path} is damaged at byte {end}: restore it from a copy")
+            raise StorageError(f"{path} is damaged at byte {end}: {_REMEDY}")
     if not data:
-        raise StorageError(f"{path} is empty: restore it from a copy")
+        raise StorageError(f"{path} is empty: {_REMEDY}")
     return nodes, zxid

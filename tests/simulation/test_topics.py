@@ -9,8 +9,8 @@ import pytest
 
 from kserver.errors import ErrorCode, StorageError
 from kserver.peer import Peer
-from kserver.process import COORDINATION
 from kserver.wire.versions import request
+from kserver.world.embedded import COORDINATION
 from tests.simulation.test_broker import batch, create, fetch, produce, values_of
 from tests.support.loop import SimLoop, simulate
 from tests.support.simulated import DATA, SimulatedBroker
@@ -110,7 +110,7 @@ async def lost_coordination(loop: SimLoop) -> None:
     await produce(peer, "t", 0, batch(broker.clock.now_ms(), b"x"))
     await broker.stop()
     broker.disk.remove(f"{DATA}/{COORDINATION}")
-    with pytest.raises(StorageError, match=r"meta\.properties"):
+    with pytest.raises(StorageError, match="k storage rebuild"):
         await broker.start()
     assert broker.disk.exists(f"{DATA}/t-0/00000000000000000000.log")
 

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from kserver.broker import Broker
 from kserver.config.broker import BrokerConfig, Given
 from kserver.peer import Peer
-from kserver.process import COORDINATION
 from kserver.world import World
-from kserver.world.embedded import EmbeddedZooKeeper
+from kserver.world.embedded import COORDINATION, EmbeddedZooKeeper
 from tests.support.clock import SimClock
 from tests.support.disk import SimDisk
 from tests.support.loop import SimLoop, host
