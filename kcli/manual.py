@@ -346,7 +346,10 @@ def _title(option: click.Option) -> str:
         return name
     assert option.metavar is not None
     optional = isinstance(option, Option) and option.if_bare is not None
-    value = rf"\fI{_literal(option.metavar.strip('[]'))}\fR"
+    metavar = option.metavar
+    if metavar.startswith("[") and metavar.endswith("]"):
+        metavar = metavar[1:-1]
+    value = rf"\fI{_literal(metavar)}\fR"
     return f"{name} [{value}]" if optional else f"{name} {value}"
 
 

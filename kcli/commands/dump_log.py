@@ -243,6 +243,8 @@ def _print_lines(
         try:
             for line in _lines(path, given, printing, problems, reading):
                 answer(line)
+        except BrokenPipeError:
+            raise  # whoever read this has gone: no fault of the file
         except FAILURES as error:
             complain(f"k dump-log: {path}: {getattr(error, 'strerror', None) or error}")
             status = FAILED
@@ -270,6 +272,8 @@ def _print_rows(
                 values = None if _is_quiet(path, given) else row(entry, printing)
                 if values is not None:
                     out.row(file=path, **values)
+        except BrokenPipeError:
+            raise
         except FAILURES as error:
             out.refused(path, error)
     for path, code, text in problems.named():

@@ -1,12 +1,14 @@
 """`k dump-log`: which file is read how, and what ends with which status."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from kcli.main import main
 from kserver.wire.batch import encode_batch
+from tests.support.side_by_side import K
 
 
 @pytest.fixture
@@ -211,3 +213,15 @@ def test_bytes_that_are_no_number_are_refused(log, capsys):
     status, out, err = dump(capsys, "--files", log, "--key-decoder-class", "LongDecoder")
     assert (status, len(out)) == (1, 3)
     assert err == [f"k dump-log: {log}: 4 bytes are no number of the decoder's size"]
+
+
+@pytest.mark.parametrize("output", [(), ("-o", "jsonl")])
+def test_a_reader_that_has_seen_enough_is_no_failure(log, tmp_path, output):
+    one = (tmp_path / log).read_bytes()
+    (tmp_path / log).write_bytes(one * 20_000)
+    words = [*K, "dump-log", "--files", log, *output]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as dumping:
+        assert dumping.stdout.readline()
+        dumping.stdout.close()
+        assert dumping.stderr.read() == b""
+        assert dumping.wait() == 0
