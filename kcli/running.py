@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import os
+import select
 import signal
+import stat
 import sys
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -45,14 +48,21 @@ _asking = False
 """Whether a question stands on the terminal, which no notice may take the place of."""
 
 
-def run(work: Coroutine[Any, Any, T], timeout_s: float | None, awaited: str = "") -> T:
-    """Do the work to its end.
+def run(
+    work: Coroutine[Any, Any, T],
+    timeout_s: float | None,
+    awaited: str = "",
+    *,
+    while_read: bool = False,
+) -> T:
+    """Do the work to its end; `while_read`, until nobody can read standard output any more, which
+    raises BrokenPipeError: a write would tell, but the next one may never come.
 
     TimeoutError where --timeout ends it first.  SIGTERM ends it as Ctrl-C does: what is open is
     closed first, then SystemExit carries the status that a shell knows for it.  `awaited` is what
     a person at the terminal is told to be waiting for, if it takes long.
     """
-    terminated = False
+    terminated = unread = False
 
     async def bounded() -> T:
         task = asyncio.current_task()
@@ -63,14 +73,20 @@ def run(work: Coroutine[Any, Any, T], timeout_s: float | None, awaited: str = ""
             terminated = True
             task.cancel()
 
+        def reader_has_gone() -> None:
+            nonlocal unread
+            unread = True
+            task.cancel()
+
         # Records live for a moment, many thousands at a time, and no cycle holds them: looking for
         # cycles at every 700 new objects costs a fifth of what a consumer does.
         gc.set_threshold(COLLECT_EVERY)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
         waiting = _Waiting(awaited) if awaited else contextlib.nullcontext()
+        watched = _watched(reader_has_gone) if while_read else contextlib.nullcontext()
         try:
             async with asyncio.timeout(timeout_s) as limit:
-                with waiting:
+                with waiting, watched:
                     return await work
         except TimeoutError as error:
             if not limit.expired():
@@ -80,8 +96,38 @@ def run(work: Coroutine[Any, Any, T], timeout_s: float | None, awaited: str = ""
     try:
         return asyncio.run(bounded())
     except asyncio.CancelledError:
+        if unread:
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)) from None
         assert terminated
         raise SystemExit(128 + signal.SIGTERM) from None
+
+
+@contextlib.contextmanager
+def _watched(gone: Callable[[], None]) -> Iterator[None]:
+    """Call `gone` once the reading end of standard output, if that is a pipe, is closed."""
+    loop = asyncio.get_running_loop()
+    try:
+        pipe = sys.stdout.fileno()
+        is_pipe = stat.S_ISFIFO(os.fstat(pipe).st_mode)
+    except (OSError, ValueError):
+        is_pipe = False
+    if not is_pipe:
+        yield
+        return
+
+    def look() -> None:
+        # epoll tells of a closed end as of bytes to read, which a pipe opened both ways may have.
+        loop.remove_reader(pipe)
+        poll = select.poll()
+        poll.register(pipe, 0)
+        if poll.poll(0):
+            gone()
+
+    loop.add_reader(pipe, look)
+    try:
+        yield
+    finally:
+        loop.remove_reader(pipe)
 
 
 class _Waiting:

@@ -296,7 +296,7 @@ def console_consumer(given: SimpleNamespace) -> int:
     reading = Reading(wanted, formats, config)
     work = _through_zookeeper(given, reading, properties) if given.zookeeper else reading.all()
     try:
-        run(work, given.timeout)
+        run(work, given.timeout, while_read=True)
     except (*EXPECTED, Unprintable) as error:
         complain(f"k console-consumer: {reason(error)}")
         return status_of(error)

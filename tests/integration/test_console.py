@@ -299,6 +299,22 @@ def test_ctrl_c_commits_what_was_printed_and_leaves_the_group(k, topic):
     assert [row["members"] for row in json.loads(state.stdout)["items"]] == [0]
 
 
+def test_a_reader_that_has_gone_ends_it_though_no_record_comes(k, topic):
+    assert k("console-producer", "--topic", topic, input=b"a\n").returncode == 0
+    words = [*K, "console-consumer", "--topic", topic, "--group", f"g-{topic}", "--from-beginning"]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=k.environment
+    ) as reading:
+        assert reading.stdout.readline() == b"a\n"
+        reading.stdout.close()
+        assert reading.wait(TIMEOUT_S) == 0
+        assert reading.stderr.read().splitlines() == [
+            b"Unable to write to standard out, closing consumer.",
+            b"Processed a total of 1 messages",
+        ]
+    assert sum(committed(k, f"g-{topic}").values()) == 1
+
+
 @pytest.fixture(scope="module")
 def filled(k, broker, new_topic):
     """Ten records in each partition: p0-0, p0-1, ...; a second apart."""
