@@ -76,9 +76,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `k` with these words (by default those of the process) and return the exit status."""
     if argv is not None:
         return ended(argv, _run)
-    # kio imports hypothesis where it is installed, for its own tests: 300 ms that no command
-    # needs.  A None makes that import fail at once; this process is ours alone.
-    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     _open_missing_streams()
     sys.unraisablehook = _unraisable
     # A character that the terminal's encoding lacks is shown by number, not by a crash.

@@ -15,8 +15,6 @@ def main(arguments: list[str]) -> int:
         "--override", action="append", default=[], metavar="KEY=VALUE", help="wins over the file"
     )
     given = parser.parse_args(arguments)
-    # kio imports hypothesis where it is installed, for its users' tests: a third of a second.
-    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     from kserver.process import load, run
 
     try:

@@ -47,17 +47,7 @@ installed or on PYTHONPATH; `register` is for where it is neither.  It takes the
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import TYPE_CHECKING
-
-if "hypothesis" not in sys.modules and any(n.startswith("PYTHON_WORKER_") for n in os.environ):
-    # One of the Pythons that Spark starts.  kio imports hypothesis where it is installed, for its
-    # users' tests: a third of a second in each.
-    sys.modules["hypothesis"] = None  # type: ignore[assignment]
-    import kserver.errors  # noqa: F401
-
-    del sys.modules["hypothesis"]
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

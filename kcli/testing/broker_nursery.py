@@ -193,8 +193,6 @@ class Nursery:
 
 def main(descriptor: int) -> None:
     """The nursery itself, at its end of the connection."""
-    # kio imports hypothesis where it is installed, for its users' tests: a third of a second.
-    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     from kserver.__main__ import main as serve
 
     # What `serve` would import in each broker.

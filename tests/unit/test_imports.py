@@ -1,0 +1,36 @@
+"""What importing this library brings into a program, besides itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+WITHOUT = """
+import importlib, os, sys
+importlib.import_module(sys.argv[1])
+assert "hypothesis" not in sys.modules
+assert os.listdir() == []
+import hypothesis.strategies
+"""
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "kserver.errors",
+        "kserver.wire.codec",
+        "kserver.process",
+        "kserver.world.errand",
+        "kcli.client.admin",
+        "kcli.client.consumer",
+        "kcli.client.producer",
+        "kcli.segments.control_records",
+        "kcli.spark",
+        "kcli.testing.pytest_plugin",
+    ],
+)
+def test_hypothesis_stays_out_and_leaves_no_directory(module, tmp_path):
+    """kio has types registered with it, for its users' tests: 300 ms, and `.hypothesis`."""
+    subprocess.run([sys.executable, "-c", WITHOUT, module], cwd=tmp_path, check=True)
