@@ -6,7 +6,8 @@
             ...
 
 Whatever the wrapped client has, its `Blocking` has too: what is awaited there returns here, and a
-future becomes a `concurrent.futures.Future`.  A call costs some 50 us for the two changes of
+future becomes a `concurrent.futures.Future`; what is entered there by `async with`, such as a
+transaction, is entered here by `with`.  A call costs some 50 us for the two changes of
 thread, so work on many records belongs into one `run`:
 
     def write(producer):
@@ -28,10 +29,11 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import inspect
 import queue
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from types import TracebackType
@@ -106,9 +108,24 @@ class Blocking(Generic[C]):
                     result = await result
                 return _for_threads(result) if isinstance(result, asyncio.Future) else result
 
-            return self._wait(in_loop())
+            result = self._wait(in_loop())
+            if isinstance(result, AbstractAsyncContextManager) and result is not self._client:
+                return self._entered_there(result)
+            return result
 
         return call
+
+    @contextlib.contextmanager
+    def _entered_there(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        """For `with`: a transaction, say, is begun and ended in the loop's thread."""
+        value = self._wait(manager.__aenter__())
+        try:
+            yield value
+        except BaseException as error:
+            if not self._wait(manager.__aexit__(type(error), error, error.__traceback__)):
+                raise
+        else:
+            self._wait(manager.__aexit__(None, None, None))
 
     def _entered(self) -> C:
         if self._client is None:

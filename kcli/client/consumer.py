@@ -192,6 +192,13 @@ class Consumer:
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these from now on; those that stay keep their positions."""
+        partitions = tuple(partitions)
+        for one in partitions:
+            if not isinstance(one, tuple):
+                raise ClientError(
+                    f"assign takes TopicPartition(topic, number), not {one!r}; subscribe takes"
+                    " topics"
+                )
         if self._group is not None and self._group.is_subscribed:
             raise ClientError(EXCLUSIVE)
         self._subscription.assign(partitions, recall=self._group is not None)
@@ -214,6 +221,11 @@ class Consumer:
         """
         group = self._grouped()
         names = (topics,) if isinstance(topics, str) else tuple(topics)
+        if listener is not None and not isinstance(listener, RebalanceListener):
+            raise ClientError(
+                f"{type(listener).__name__} is no RebalanceListener: derive it from that, whose"
+                " methods are on_assigned, on_revoked and on_lost"
+            )
         if bool(names) == (pattern is not None):
             raise ClientError("Name topics or a pattern to subscribe to; to end it, unsubscribe")
         if not group.is_subscribed and len(self._subscription):

@@ -16,9 +16,27 @@ from collections.abc import Awaitable, Sequence
 
 from kserver.model import TopicPartition
 
+_METHODS_ELSEWHERE = {
+    f"on{word}{what}"
+    for word, ends in (
+        ("Partitions", ("Assigned", "Revoked", "Lost")),
+        ("_partitions_", ("assigned", "revoked", "lost")),
+    )
+    for what in ends
+}
+"""As other clients have them: Java's, kafka-python's and aiokafka's."""
+
 
 class RebalanceListener:
     """Derive from it and override what is wanted."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name in sorted(_METHODS_ELSEWHERE & vars(cls).keys()):
+            raise TypeError(
+                f"{cls.__name__}.{name} would never be called: here the methods of a listener are"
+                " on_assigned, on_revoked and on_lost"
+            )
 
     def on_assigned(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
         """These are this consumer's from now on, besides those it has; maybe none are new."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from random import Random
 
@@ -170,9 +171,12 @@ def test_plain_threads_have_transactions_too(broker, topic):
         producer.send_offsets_to_transaction({TopicPartition(topic, 0): 5}, "some-group")
         producer.commit_transaction()
         assert sent.result(30).offset == 0
-        producer.begin_transaction()
-        producer.send(topic, b"w", partition=0)
-        producer.abort_transaction()
+        with contextlib.suppress(ValueError), producer.transaction():
+            producer.send(topic, b"w", partition=0)
+            raise ValueError
+        with producer.transaction():
+            sent = producer.send(topic, b"x", partition=0)
+        assert sent.result(30).offset > 1
 
 
 def test_read_committed_shows_what_was_committed_and_nothing_else(broker, topic):

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import threading
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -39,6 +41,18 @@ class Client:
     def where(self) -> str:
         assert asyncio.get_running_loop() is self.loop
         return threading.current_thread().name
+
+    @contextlib.asynccontextmanager
+    async def transaction(self, steps: list[str], *, swallows: bool = False) -> AsyncIterator[str]:
+        steps.append(f"begin in {self.where()}")
+        try:
+            yield self.name
+        except ValueError:
+            steps.append("abort")
+            if not swallows:
+                raise
+        else:
+            steps.append(f"commit in {self.where()}")
 
     async def later(self, error: Exception | None = None) -> asyncio.Future[str]:
         future: asyncio.Future[str] = self.loop.create_future()
@@ -77,6 +91,23 @@ def test_work_on_the_client_itself_is_one_call():
 
     with Blocking(Client, "c") as client:
         assert client.run(work) == [0, 2, 4]
+
+
+def test_what_is_entered_there_is_entered_here():
+    with Blocking(Client, "c") as client:
+        there = client.where()
+        steps: list[str] = []
+        with client.transaction(steps) as value:
+            assert value == "c"
+            assert steps == [f"begin in {there}"]
+        assert steps[1:] == [f"commit in {there}"]
+
+        with pytest.raises(ValueError, match="no"), client.transaction(steps):
+            raise ValueError("no")
+        assert steps[-1] == "abort"
+        with client.transaction(steps, swallows=True):
+            raise ValueError("no")
+        assert client.add(1) == 1
 
 
 def test_errors_come_through_and_the_client_goes_on():

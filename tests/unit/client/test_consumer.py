@@ -188,6 +188,15 @@ def test_partitions_take_turns():
     run(scenario)
 
 
+def test_a_topic_where_partitions_are_wanted_is_told_with_the_remedy():
+    async def scenario(consumer, server):
+        for wrong in ("t", ["t"]):
+            with pytest.raises(ClientError, match=r"takes TopicPartition.topic, number., not 't'"):
+                consumer.assign(wrong)
+
+    run(scenario)
+
+
 def test_what_is_no_longer_assigned_does_not_come():
     async def scenario(consumer, server):
         for log in server.logs.values():

@@ -9,6 +9,7 @@ import pytest
 from kcli.client.consumer_metadata import SubscriptionPattern
 from kcli.client.errors import ClientError, CommitFailed
 from kcli.client.group_metadata import GroupMetadata
+from kcli.client.listener import RebalanceListener
 from kserver.errors import ErrorCode, KafkaError
 from tests.support import coordinating
 from tests.support.consuming import T0, T1, read
@@ -219,6 +220,24 @@ def test_a_subscription_pattern_is_the_coordinators_to_match():
 
     run(scenario)
     coordinating.run(classic)
+
+
+def test_a_listener_that_would_not_be_heard_is_refused():
+    async def scenario(consumer, coordinator, heard):
+        class Plain:
+            def on_assigned(self, partitions):
+                pass
+
+        with pytest.raises(ClientError, match="Plain is no RebalanceListener: derive it"):
+            consumer.subscribe(["t"], listener=Plain())
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("name", ["onPartitionsRevoked", "on_partitions_revoked"])
+def test_a_listener_with_methods_of_other_clients_is_refused(name):
+    with pytest.raises(TypeError, match=f"Java.{name} would never be called: .* on_revoked"):
+        type("Java", (RebalanceListener,), {name: lambda self, partitions: None})
 
 
 def test_a_pattern_is_matched_here_and_topics_told_by_name():
