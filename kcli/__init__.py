@@ -21,5 +21,3 @@ Where is ...?
     the data source of Spark                   spark/
     producer, consumer, admin                  client/
 """
-
-import kserver  # noqa: F401  before kio, which it keeps from importing hypothesis

@@ -35,15 +35,4 @@ Where is ...?
     how it all starts and stops                broker.py; as a process: process.py
 """
 
-import sys
-
 __version__ = "0.1.0"
-
-if "hypothesis" not in sys.modules:
-    # kio registers its types with hypothesis where that is installed, for its users' tests: 300 ms,
-    # and a directory .hypothesis wherever the program runs.  A None makes that import fail.
-    sys.modules["hypothesis"] = None  # type: ignore[assignment]
-    try:
-        import kio.static._phantom  # noqa: F401
-    finally:
-        del sys.modules["hypothesis"]

@@ -13,8 +13,18 @@ Anything else that is raised is a bug.
 from __future__ import annotations
 
 import errno
+import sys
 
-from kio.schema.errors import ErrorCode
+_has_hypothesis = "hypothesis" in sys.modules
+if not _has_hypothesis:
+    # kio registers its types with hypothesis where that is installed, for its users' tests: 300 ms,
+    # and a directory .hypothesis wherever the program runs.  A None makes that import fail.
+    sys.modules["hypothesis"] = None  # type: ignore[assignment]
+try:
+    from kio.schema.errors import ErrorCode
+finally:
+    if not _has_hypothesis:
+        del sys.modules["hypothesis"]
 
 __all__ = ["ConfigError", "ErrorCode", "KafkaError", "NoRoom", "ProtocolError", "StorageError"]
 

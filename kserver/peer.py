@@ -24,11 +24,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from kio.schema.index import api_key_map, schema_name_map
-
 from kserver import __version__
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.wire import codec, versions
+
+# isort: split
+from kio.schema.index import api_key_map, schema_name_map
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 

@@ -13,11 +13,12 @@ import struct
 import uuid
 from typing import Any
 
+from kserver.errors import ProtocolError  # before kio, whose first import is there
+from kserver.wire.batch import Record
+
+# isort: split
 from kio.serial import entity_reader
 from kio.serial.errors import SerialError
-
-from kserver.errors import ProtocolError
-from kserver.wire.batch import Record
 
 _KEY = struct.Struct(">hh")
 _MARKER = struct.Struct(">hi")

@@ -15,14 +15,15 @@ import io
 import struct
 from typing import Any, NamedTuple
 
+from kserver.errors import ProtocolError  # before kio, whose first import is there
+from kserver.wire import varint
+from kserver.wire.guard import guard
+
+# isort: split
 import kio.index
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
-
-from kserver.errors import ProtocolError
-from kserver.wire import varint
-from kserver.wire.guard import guard
 
 API_VERSIONS = 18
 MAX_HEADER_TAGS = 1000
