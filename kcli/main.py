@@ -68,6 +68,8 @@ COMMANDS = {
     },
 }
 
+HALF_MADE = "BaseEventLoop.__del__"
+"""What complains of a loop that Ctrl-C kept from being made."""
 COMPLETE = "__complete"
 """What the scripts of `k completion` call."""
 
@@ -161,7 +163,7 @@ def _unraisable(raised: sys.UnraisableHookArgs) -> None:
             _thread.start_new_thread(os.kill, (os.getpid(), SIGINT))
         except RuntimeError:
             pass
-    else:
+    elif getattr(raised.object, "__qualname__", "") != HALF_MADE:
         sys.__unraisablehook__(raised)
 
 
