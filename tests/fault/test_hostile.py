@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import re
 import socket
 import struct
@@ -44,8 +45,9 @@ from tests.support.process import BrokerProcess
 from tests.support.wire_client import WireClient, build, milliseconds
 
 FETCH, LIST_OFFSETS, FIND_COORDINATOR, CREATE_TOPICS, INIT_PRODUCER_ID = 1, 2, 10, 19, 22
-GROWTH_LIMIT_BYTES = 96 << 20
-"""A stored batch may unfold to 16 MiB, and malloc keeps what a thread has freed for that thread."""
+GROWTH_LIMIT_BYTES = ((min(32, (os.cpu_count() or 1) + 4) + 2) << 4) << 20
+"""A stored batch may unfold to 16 MiB, and malloc keeps what a thread has freed for that thread: so
+much for each of the pool's, and twice for all else."""
 PATIENCE_S = 30
 """For one answer: long enough for a machine that is busy with other things."""
 A_MONTH_MS = 2**31 - 1
