@@ -10,6 +10,7 @@ from kcli.client.errors import CommitFailed, RebalanceInProgress, TimedOut
 from kcli.client.group_descriptions import CommittedOffset
 from kcli.client.group_metadata import GroupMetadata
 from kserver.errors import ErrorCode, KafkaError
+from kserver.model import TopicPartition
 from tests.support.consuming import T0, T1, read
 from tests.support.coordinating import (
     COMMIT,
@@ -21,6 +22,7 @@ from tests.support.coordinating import (
     poll_on,
     run,
 )
+from tests.unit.client.test_membership import another_member
 
 COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}
 
@@ -41,6 +43,44 @@ def test_the_position_is_committed_and_read_from_by_whoever_comes_next():
         assert await consumer.position(T0) == 2
 
     run(scenario, enable_auto_commit="false")
+
+
+def test_what_was_fetched_and_not_yet_given_is_not_committed():
+    async def scenario(consumer, coordinator, heard):
+        coordinator.logs[T0].append(10)
+        given = 0
+        while given < 2:
+            given += len(await consumer.poll(1000, max_records=2))
+        await consumer.commit()
+        assert coordinator.committed[T0].committed_offset == given == 2
+        await consumer.commit_async()
+        assert coordinator.committed[T0].committed_offset == 2
+
+    run(scenario, enable_auto_commit="false")
+
+
+@pytest.mark.parametrize("settings", [{}, COOPERATIVE], ids=["eager", "cooperative"])
+def test_what_is_revoked_was_committed_as_far_as_it_was_given(settings):
+    async def scenario(consumer, coordinator, heard):
+        for partition in (T0, T1):
+            coordinator.logs[partition].append(100)
+        given = dict.fromkeys((T0, T1), 0)
+        while not all(given.values()):
+            for record in await consumer.poll(1000, max_records=3):
+                given[TopicPartition(record.topic, record.partition)] += 1
+        coordinator.extra_members = [another_member()]
+        coordinator.is_rebalancing = True
+        before = dict(given)
+        while not (revoked := [event for event in heard.events if event[0] == "-"]):
+            before = dict(given)
+            for record in await consumer.poll(1000, max_records=1):
+                given[TopicPartition(record.topic, record.partition)] += 1
+        _, *partitions = revoked[0]
+        assert partitions
+        for partition in (TopicPartition("t", number) for number in partitions):
+            assert coordinator.committed[partition].committed_offset == before[partition]
+
+    run(scenario, auto_commit_interval_ms="1000000", **settings)
 
 
 @pytest.mark.parametrize(
