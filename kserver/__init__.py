@@ -14,6 +14,8 @@ Where is ...?
     a message's bytes                          wire/codec.py (kio), wire/versions.py
     a record batch                             wire/batch.py, wire/records.py, wire/compression.py
     append, read, recovery                     log/log.py, log/segment.py, log/recovery.py
+    what a start finds in the directories      log/loader.py
+    what a client's batch is held to           log/validator.py, wire/_walk.c
     idempotence                                log/producer_state.py
     transactions: states, fencing, timeouts    txn/transaction.py, txn/shard.py
     their ends in every partition              txn/markers.py; who may write: txn/verification.py

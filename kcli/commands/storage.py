@@ -46,12 +46,12 @@ ACTION = "rebuild"
     ),
 )
 def storage(given: SimpleNamespace) -> int:
-    """Makes the coordination store of a broker anew, which has no zookeeper.connect, from its logs.
+    """Makes the coordination store of a broker without zookeeper.connect anew, from its logs.
 
-    The logs have the names of topics, their ids and partitions, leader epochs, and the cluster's
-    id.  They don't have settings of topics and brokers, quotas and levels of features: those are to
-    be set again.  Until then topics keep all their records (retention.ms=-1), but for those that
-    were compacted, which are again.
+    The logs have the topics' names, ids, partitions and leader epochs, and the cluster's id.  They
+    do not have the settings of topics and brokers, quotas, or the levels of features: set those
+    again.  Until then a topic keeps all its records (retention.ms=-1), unless it was compacted:
+    then it is compacted again.
 
     The broker must not run, and the store must not be there.  The file and the overrides are those
     of k server-start.
