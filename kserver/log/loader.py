@@ -60,6 +60,9 @@ class LogLoader:
     async def run(self) -> None:
         """Raises DamagedLog for a partition that is in two places."""
         await together([self._open_directory(d) for d in self._directories if not d.failure])
+        for directory in self._directories:
+            for topic_partition in sorted(directory.damaged & self._logs.keys()):
+                raise _twice(self._logs[topic_partition].directory, directory, topic_partition)
         await self._settle_moves()
 
     async def _open_directory(self, directory: LogDirectory) -> None:
@@ -94,10 +97,7 @@ class LogLoader:
             return
         other = self._logs.get(topic_partition)
         if other is not None:
-            raise DamagedLog(
-                f"{topic_partition} is in both {other.directory} and {path}:"
-                " remove the older of the two directories"
-            )
+            raise _twice(other.directory, directory, topic_partition)
         self._logs[topic_partition] = opened
         self._directory_of[path] = directory
 
@@ -136,3 +136,10 @@ class LogLoader:
             await self._open(directory, topic_partition)
         except (OSError, StorageError) as error:
             self._fail(directory, error)
+
+
+def _twice(path: str, directory: LogDirectory, topic_partition: TopicPartition) -> DamagedLog:
+    return DamagedLog(
+        f"{topic_partition} is in both {path} and {directory.log_path(topic_partition)}:"
+        " remove the older of the two directories"
+    )

@@ -97,7 +97,7 @@ class LogManager:
                         f" broker {self.stored_broker_id}'s: remove one of them from log.dirs"
                     )
                 self.stored_broker_id = stored.broker_id
-                self.stored_cluster_id = stored.cluster_id
+                self.stored_cluster_id = stored.cluster_id or self.stored_cluster_id
         self._online()
 
     def unlock(self) -> None:
@@ -532,7 +532,8 @@ class LogManager:
     def _fail(self, directory: LogDirectory, error: Exception) -> StorageError:
         """Take a directory offline, with all its logs."""
         if directory.failure is None:
-            failure = storage_error(directory.path, error)
+            # With the remedy, but no NoRoom, which is tried again.
+            failure = StorageError(str(storage_error(directory.path, error)))
             log.error("%s goes offline: %s", directory.path, error)
             directory.failure = failure
             gone = self.logs_in(directory)

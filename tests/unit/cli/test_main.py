@@ -177,3 +177,22 @@ def test_ctrl_c_where_python_ignores_it_comes_again():
     command = [sys.executable, "-c", CTRL_C_AS_AN_OBJECT_GOES]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("it came again\n", "")
+
+
+CTRL_C_AS_A_LOOP_IS_MADE = """
+import asyncio, sys
+from kcli.main import _unraisable
+sys.unraisablehook = _unraisable
+asyncio.SelectorEventLoop.__new__(asyncio.SelectorEventLoop)
+class Faulty:
+    def __del__(self):
+        raise ValueError("a fault of its own")
+Faulty()
+"""
+
+
+def test_a_loop_that_was_never_made_goes_in_silence_and_nothing_else_does():
+    command = [sys.executable, "-c", CTRL_C_AS_A_LOOP_IS_MADE]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert "a fault of its own" in done.stderr
+    assert done.stderr.count("Exception ignored") == 1

@@ -187,6 +187,22 @@ def test_the_same_partition_in_two_directories_ends_the_start() -> None:
     run(scenario, directories="/a,/b")
 
 
+def test_a_damaged_partition_that_is_in_another_directory_too_ends_the_start() -> None:
+    async def scenario(host: Host) -> None:
+        manager = await host.start()
+        log = host.create()
+        host.append(log, 10)
+        await host.stop()
+        spoilt = manager.directories[0].path if "/a/" in log.directory else "/b"
+        host.disk.open(f"{spoilt}/t-0/{0:020d}.log").truncate(100)
+        host.disk = host.disk.kill()
+        host.disk.make_directories(f"{'/b' if spoilt == '/a' else '/a'}/t-0")
+        with pytest.raises(DamagedLog, match="t-0 is in both"):
+            await host.start()
+
+    run(scenario, directories="/a,/b")
+
+
 def test_meta_properties_names_the_broker_before_anyone_else_does() -> None:
     async def scenario(host: Host) -> None:
         manager = await host.start()
