@@ -54,6 +54,9 @@ from kserver.world.zookeeper import ConnectionLost
 
 log = logging.getLogger(__name__)
 
+_KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+"""Of logs whose topic the cluster does not know: nothing is removed that nobody ordered deleted."""
+
 
 class Broker:
     """`await run(stop, ready)`: serves from the call of `ready` until the event `stop` is set.
@@ -212,6 +215,8 @@ class Broker:
                 controller.configure,
             ]
             await controller.start()
+            if isinstance(zookeeper, EmbeddedZooKeeper):
+                zookeeper.require_disk()
             self._configure(metadata.current)
             quotas.update(metadata.current.quotas)
             rates.update(metadata.current.quotas)
@@ -348,7 +353,7 @@ def _topic_configs(
 
     def of(topic: str) -> TopicConfig:
         known, config = image().topics.get(topic), broker()
-        overrides = known.config if known else {}
+        overrides = known.config if known else _KEPT
         before = made.get(topic)
         if before is None or before[0] != overrides or before[1] is not config:
             before = made[topic] = (overrides, config, TopicConfig.stored(overrides, config))

@@ -157,13 +157,13 @@ class Rebuild:
                 await store.create(znodes.PRODUCER_ID_BLOCK, data, make_parents=True)
             for topic in self._topics.values():
                 await store.multi(self._writes_of(topic, broker))
-        except StorageError:
+        except BaseException:
+            await store.close()
             # With some of the topics it would keep the next try from being made.
             with contextlib.suppress(OSError):
                 self._disk.remove(store.path)
             raise
-        finally:
-            await store.close()
+        await store.close()
 
     def _writes_of(self, topic: FoundTopic, broker: BrokerId) -> list[Create]:
         replicas = dict.fromkeys(range(topic.partitions), (broker,))

@@ -85,12 +85,16 @@ class LogDirectory:
         if not self._disk.exists(path):
             raise FileNotFoundError(errno.ENOENT, "It was removed while the broker used it", path)
 
+    def has_room(self) -> bool:
+        """Raises OSError."""
+        return self._disk.free_bytes(self.path) >= _ROOM_BYTES
+
     async def look_for_room(self) -> None:
         """Raises OSError."""
         now_s = asyncio.get_running_loop().time()
         if self._full_at_s is None or now_s - self._full_at_s < _ROOM_AFTER_S:
             return
-        if await self._disk.offload(lambda: self._disk.free_bytes(self.path)) >= _ROOM_BYTES:
+        if await self._disk.offload(self.has_room):
             log.info("%s has room again", self.path)
             self._full_at_s = None
 

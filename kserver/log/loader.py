@@ -2,7 +2,8 @@
 
 A log that is damaged in a way that no crash explains is refused, and told with what to do about it;
 its directory goes on.  A partition that is in two places ends the start: which of them is the right
-one, nobody here can tell.
+one, nobody here can tell.  A log whose recovery finds no room is tried again when the others are
+open, and what was left over has been removed.
 
 Kafka: LogManager.loadLogs.
 """
@@ -15,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kserver.errors import StorageError
+from kserver.errors import NoRoom, StorageError, storage_error
 from kserver.log.directory import LogDirectory, parse_log_name
 from kserver.log.log import Log, LogHome
 from kserver.log.recovery import DamagedLog
@@ -66,13 +67,28 @@ class LogLoader:
         await self._settle_moves()
 
     async def _open_directory(self, directory: LogDirectory) -> None:
+        without_room: list[str] = []
+
         async def open_log(name: str) -> None:
-            await self._open(directory, parse_log_name(name))
+            try:
+                await self._open(directory, parse_log_name(name))
+            except (OSError, StorageError) as error:
+                if not isinstance(storage_error(directory.path, error), NoRoom):
+                    raise
+                log.warning("%s is tried again once there is room: %s", name, error)
+                without_room.append(name)
 
         try:
             names = await self._disk.offload(directory.begin)
             await each(names, open_log, self._threads)
-            self.left_over += await self._disk.offload(directory.deleted)
+            deleted = await self._disk.offload(directory.deleted)
+            if without_room:
+                for path in deleted:
+                    await self._disk.offload(partial(self._disk.remove_tree, path))
+            else:
+                self.left_over += deleted
+            for name in without_room:
+                await self._open(directory, parse_log_name(name))
         except (OSError, StorageError) as error:
             if isinstance(error, DamagedLog):
                 raise

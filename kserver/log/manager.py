@@ -356,6 +356,7 @@ class LogManager:
         config = self.config
         self._all_failed = asyncio.get_running_loop().create_future()
         self._online()
+        await self._make_room()
         await together(
             [
                 self._until_all_failed(self._all_failed),
@@ -432,16 +433,33 @@ class LogManager:
             elif now_ms - one.flushed_ms >= one.config.flush_ms:
                 self.flush_soon(one)
 
+    async def _make_room(self) -> None:
+        """On a disk that is full at the start, what is due goes at once: not after the first
+        `log.retention.check.interval.ms`, nor after `file.delete.delay.ms`."""
+        for directory in self._directories:
+            try:
+                if directory.failure is not None or directory.has_room():
+                    continue
+            except OSError as error:
+                self._fail(directory, error)
+                continue
+            log.warning("%s has no room: what is due is removed at once", directory.path)
+            for one in self.logs_in(directory):
+                self._delete_old_of(one)
+            await self._removals.remove_all(directory.path)
+
     async def _delete_old(self) -> None:
         for one in list(self.logs.values()):
-            now_ms = self._world.clock.now_ms()
-            # A log that is being truncated refuses; its turn comes again, and that of one that is
-            # being cleaned.
+            # The turn of one that is being cleaned comes again.
             if not self.cleaner.is_cleaning(one):
-                with contextlib.suppress(KafkaError, StorageError):
-                    one.delete_old_segments(now_ms)
-            one.producers.expire(now_ms)
+                self._delete_old_of(one)
+            one.producers.expire(self._world.clock.now_ms())
             await asyncio.sleep(0)
+
+    def _delete_old_of(self, one: Log) -> None:
+        # A log that is being truncated refuses; its turn comes again.
+        with contextlib.suppress(KafkaError, StorageError):
+            one.delete_old_segments(self._world.clock.now_ms())
 
     async def write_log_starts(self) -> None:
         """Where logs start now is on disk afterwards."""

@@ -382,7 +382,11 @@ class Recovery:
                 segment.end_offset,
             )
             segment.size = end
-        segment.seal()
+        if is_last or not is_whole:
+            # It stays active: to seal it takes room, which a full disk does not have.
+            segment.trim()
+        else:
+            segment.seal()
         if segment.end_offset <= self._synced_below and not is_last:
             segment.sync()
         return is_whole

@@ -37,6 +37,12 @@ class Removals:
             for deadline, path in self._due
         ]
 
+    async def remove_all(self, directory: str) -> None:
+        """What is in there, though it is not due yet."""
+        within = [path for _, path in self._due if path.startswith(f"{directory}/")]
+        self._due = [entry for entry in self._due if entry[1] not in within]
+        await self._disk.offload(partial(self._remove, within))
+
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:

@@ -249,6 +249,10 @@ class LogSegment:
                 raise
         self.offsets.file.seal()
         self.times.file.seal()
+        self.trim()
+
+    def trim(self) -> None:
+        """The file ends where the last batch does."""
         if self.file.size() != self.size:
             self.file.truncate(self.size)
 

@@ -18,12 +18,17 @@ failed is unknown.
 
 A start ends the previous session, so ephemeral nodes vanish, and raises the zxid's upper half as a
 new ZooKeeper leader does, so that a zxid never comes twice though not every one was written.
+
+The next start does again whatever a broker writes while it starts.  So on a full disk that much is
+kept in memory, until `require_disk`: the broker may be about to make room itself.  Only the zxids
+of such a start may come again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +36,7 @@ from typing import NamedTuple
 
 import msgpack
 
-from kserver.errors import StorageError
+from kserver.errors import NO_ROOM, StorageError
 from kserver.world.clock import Clock
 from kserver.world.disk import Disk, File
 from kserver.world.znode_tree import Tree, Watches, Znode, ZnodeTransaction, end_of_session
@@ -50,6 +55,8 @@ from kserver.world.zookeeper import (
     Watch,
     ZooKeeperError,
 )
+
+log = logging.getLogger(__name__)
 
 COORDINATION = "coordination.msgpack"
 """The file's name, in the first log directory."""
@@ -85,6 +92,8 @@ class EmbeddedZooKeeper:
         self._end = 0
         self._whole = 0
         """Bytes of the first frame."""
+        self._starting = False
+        """The broker starts, over a store that was there."""
         self._waiting: list[_Request] = []
         self._writer: asyncio.Task[None] | None = None
         self._last: asyncio.Future[list[OpResult]] | None = None
@@ -107,22 +116,29 @@ class EmbeddedZooKeeper:
             data = await self._disk.offload(lambda: self._disk.read_file(self.path))
             nodes, self._zxid = read_journal(data, self.path)
             self._tree = Tree(nodes)
+            self._starting = True
         self._zxid = self._session = (self._zxid >> 32) + 1 << 32
         leftovers = ZnodeTransaction(self._tree)
         self._apply(leftovers, end_of_session(self._tree), self._zxid)
         try:
             await self._write(self._zxid, leftovers.changes)
         except OSError as error:
-            raise self._failed(error) from error
+            if not self._may_wait(error):
+                raise self._failed(error) from error
+            log.warning("%s cannot be written before there is room: %s", self.path, error.strerror)
         leftovers.commit()
         self._open = True
         self._tell(SessionEvent.CONNECTED)
 
+    def require_disk(self) -> None:
+        """The broker has started: what cannot be written is refused from now on."""
+        self._starting = False
+
     async def close(self) -> None:
-        self._open = False
+        was_open, self._open = self._open, False
         if self._writer is not None:
             await asyncio.wait((self._writer,))
-        if self._file is not None and self._end > self._whole:
+        if was_open and (self._file is None or self._end > self._whole):
             # As one frame it is whole or known to be damaged, however it is cut.
             # Nobody is served any more who could wait for it.
             with contextlib.suppress(OSError):
@@ -221,16 +237,19 @@ class EmbeddedZooKeeper:
             else:
                 zxid += 1
         if zxid > self._zxid:
+            failure: OSError | None = None
             try:
                 await self._write(zxid, transaction.changes)
             except OSError as error:
-                # Also for the refused: what they were refused for may not have come to be.
-                outcomes = [self._failed(error) for _ in requests]
-            else:
+                failure = error
+            if failure is None or self._may_wait(failure):
                 self._zxid = zxid
                 for event in transaction.commit():
                     for watch in self._watches.take(event):
                         asyncio.get_running_loop().call_soon(watch, event)
+            else:
+                # Also for the refused: what they were refused for may not have come to be.
+                outcomes = [self._failed(failure) for _ in requests]
         for request, outcome in zip(requests, outcomes, strict=True):
             if request.answer.done():
                 continue  # its caller was cancelled
@@ -260,6 +279,9 @@ class EmbeddedZooKeeper:
         frame = _frame(zxid, {path: node for path, node in whole.items() if node is not None})
         self._disk.replace_file(self.path, frame)
         return len(frame)
+
+    def _may_wait(self, error: OSError) -> bool:
+        return self._starting and error.errno in NO_ROOM
 
     def _failed(self, error: OSError) -> StorageError:
         return StorageError(f"{self.path} cannot be written: {error}")

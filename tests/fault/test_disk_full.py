@@ -19,7 +19,7 @@ from tests.support.brokers import create_topic, until
 from tests.support.process import BrokerProcess
 from tests.support.wire_client import WireClient, milliseconds
 
-CREATE_TOPICS, DELETE_RECORDS = 19, 21
+CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 19, 20, 21
 PAGE_BYTES = 4096
 NO_SPACE = "No space left on device"
 VALUE = os.urandom(20_000)
@@ -212,6 +212,56 @@ def test_a_topic_for_which_there_is_no_room_is_as_it_was_answered_once_there_is(
                     create_topic(broker.address, name)
                 topic = Topic(name, topic_id(client, name))
                 assert produce(client, 9, topic, batch(b"a")).error_code is ErrorCode.none
+
+
+@pytest.mark.parametrize("stop", [BrokerProcess.stop, BrokerProcess.kill])
+@pytest.mark.parametrize("due", ["a deleted topic", "deleted segments", "retention", "nothing"])
+def test_a_broker_starts_on_a_full_disk_and_removes_what_is_due(tmp_path, disk, due, stop):
+    """It makes room itself where it can; else it serves what is there until somebody does."""
+    settings = {"log.dirs": disk.path / "data", "log.retention.check.interval.ms": 3_600_000}
+    if due == "deleted segments":
+        settings["log.retention.check.interval.ms"] = 10
+    config = {
+        "segment_bytes": 1 << 18,
+        "retention_ms": 1 if due == "retention" else -1,
+        "file_delete_delay_ms": 3_600_000,
+    }
+    broker = BrokerProcess(tmp_path, settings)
+    with broker, WireClient(broker.address) as client:
+        kept, old = (
+            Topic(name, topic_id(client, name))
+            for name in (
+                create_topic(broker.address, "kept", retention_ms=-1),
+                create_topic(broker.address, "old", **config),
+            )
+        )
+        for topic in (kept, *[old] * 40):
+            assert produce(client, 9, topic, batch(VALUE)).error_code is ErrorCode.none
+        if due == "a deleted topic":
+            client.call(DELETE_TOPICS, 4, topic_names=[old.name], timeout=milliseconds(9000))
+        elif due == "deleted segments":
+            partitions = [{"partition_index": 0, "offset": 40}]
+            topics = [{"name": old.name, "partitions": partitions}]
+            client.call(DELETE_RECORDS, 2, topics=topics, timeout=milliseconds(9000))
+            until(lambda: list(broker.data.glob("old-0/*.log.deleted")))
+        stop(broker)
+    settings["log.retention.check.interval.ms"] = 3_600_000
+    leave_pages(0, disk.path / "filler")
+    with BrokerProcess(tmp_path, settings) as broker:
+        with WireClient(broker.address) as client:
+            assert values(client, kept) == [VALUE]
+            more = batch(VALUE)
+            if due == "nothing":
+                refused = produce(client, 9, kept, more)
+                assert refused.error_code is ErrorCode.kafka_storage_error
+                disk.resize(32 << 20)
+            until(lambda: produce(client, 9, kept, more).error_code is ErrorCode.none)
+            until(lambda: is_made(client, "new"))
+        broker.kill()
+    with BrokerProcess(tmp_path, settings) as broker, WireClient(broker.address) as client:
+        new = Topic("new", topic_id(client, "new"))
+        assert produce(client, 9, new, more).error_code is ErrorCode.none
+        assert values(client, kept) == [VALUE] * 2
 
 
 def leave_pages(pages, filler):

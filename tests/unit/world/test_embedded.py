@@ -31,6 +31,7 @@ def new_disk(loop) -> SimDisk:
 async def started(disk) -> EmbeddedZooKeeper:
     zookeeper = EmbeddedZooKeeper(disk, PATH, disk.clock)
     await zookeeper.start()
+    zookeeper.require_disk()
     return zookeeper
 
 
@@ -249,3 +250,34 @@ async def test_closing_waits_for_the_writes_under_way(loop):
     await zookeeper.close()
     assert await write == "/a"
     assert await (await started(disk)).children("/") == ["a"]
+
+
+@in_simulation
+async def test_what_a_start_writes_waits_for_room_and_what_is_asked_for_later_is_refused(loop):
+    disk = new_disk(loop)
+    zookeeper = await started(disk)
+    await zookeeper.create("/before")
+    await zookeeper.close()
+
+    full = disk.fail("write_at", errno.ENOSPC, path=f"{PATH}*")
+    zookeeper = EmbeddedZooKeeper(disk, PATH, disk.clock)
+    await zookeeper.start()
+    await zookeeper.create("/of-the-start", ephemeral=True)
+    zookeeper.require_disk()
+    assert await zookeeper.exists("/of-the-start")
+    with pytest.raises(StorageError, match="No space left"):
+        await zookeeper.create("/later")
+    assert await zookeeper.exists("/later") is None
+    full.clear()
+    await zookeeper.create("/with-room")
+
+    zookeeper = await started(disk.kill())
+    assert await zookeeper.children("/") == ["before", "with-room"]
+
+
+@in_simulation
+async def test_a_new_store_is_not_begun_on_a_full_disk(loop):
+    disk = new_disk(loop)
+    disk.fail("write_at", errno.ENOSPC, path=f"{PATH}*")
+    with pytest.raises(StorageError, match="No space left"):
+        await EmbeddedZooKeeper(disk, PATH, disk.clock).start()
