@@ -32,7 +32,21 @@ _OF_ALL_LISTENERS = frozenset(
 )
 """Also of one listener they may be set for the whole cluster."""
 
-_SECURITY = ("ssl.", "sasl.", "principal.")
+_STORES = frozenset(
+    {
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+    }
+)
+"""Changed of one listener alone (Kafka: SslConfigs.RECONFIGURABLE_CONFIGS)."""
 _UNSAFE_TYPES = (Type.CLASS, Type.PASSWORD)
 _UNSAFE = frozenset(
     {
@@ -90,7 +104,7 @@ def is_sensitive(name: str) -> bool:
 def changes_at(setting: Setting) -> Dynamic:
     """What it takes to change a setting of all listeners: a restart also where no client is
     trusted with it, and where one listener's alone can be changed."""
-    kept = is_unsafe(setting.name) or setting.name.startswith(_SECURITY)
+    kept = is_unsafe(setting.name) or setting.name in _STORES
     return Dynamic.READ_ONLY if kept else setting.dynamic
 
 
@@ -116,7 +130,7 @@ def check(overrides: Overrides, *, per_broker: bool) -> None:
     _refuse(
         "These security configs can be dynamically updated only per-listener using the listener "
         "prefix",
-        (n for n in named if n in table and n.startswith(_SECURITY)),
+        (n for n in named if n in _STORES),
     )
     for name in named:
         _parsed(name, overrides[name])

@@ -354,9 +354,33 @@ def test_what_cannot_be_set_of_a_broker_is_refused(
         assert said in text
 
 
+OF_ALL_LISTENERS = {
+    "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.kerberos.min.time.before.relogin": "60001",
+    "sasl.login.refresh.buffer.seconds": "301",
+    "ssl.cipher.suites": "TLS_AES_128_GCM_SHA256",
+    "ssl.client.auth": "requested",
+    "ssl.endpoint.identification.algorithm": "",
+    "ssl.protocol": "TLSv1.2",
+}
+
+
 @every_version
-def test_what_is_of_one_broker_is_not_set_for_all(client, restored, version):
-    change = ("listener.name.plaintext.ssl.client.auth", SET, "none")
+@pytest.mark.parametrize("key", OF_ALL_LISTENERS)
+def test_security_settings_but_stores_are_set_of_all_listeners(client, own, restored, version, key):
+    value = OF_ALL_LISTENERS[key]
+    assert alter(client, version, BROKER, own, (key, SET, value)) is None
+    brokers.until(lambda: told(client, BROKER, own, key).value == value)
+    assert told(client, BROKER, own, key).config_source == DYNAMIC_BROKER
+    assert not told(client, BROKER, own, key).read_only
+    assert alter(client, version, BROKER, own, (key, DELETE, None)) is None
+    brokers.until(lambda: told(client, BROKER, own, key).config_source == DEFAULT)
+
+
+@every_version
+@pytest.mark.parametrize("key", ["listener.name.plaintext.ssl.client.auth", "ssl.client.auth"])
+def test_what_is_of_one_broker_is_not_set_for_all(client, restored, version, key):
+    change = (key, SET, "none")
     code, text = alter(client, version, BROKER, "", change)
     assert code is ErrorCode.invalid_request
     assert "Cannot update these configs at default cluster level, broker id must be" in text
