@@ -48,6 +48,36 @@ def test_an_answer_to_a_fetch_from_before_a_seek_is_dropped():
     run(scenario)
 
 
+@pytest.mark.parametrize("reset", ["earliest", "none"])
+def test_what_was_fetched_before_its_offset_went_out_of_range_is_read_first(reset):
+    async def scenario(consumer, server):
+        log = server.logs[T0]
+        log.append(2)
+        consumer.assign([T0])
+        await consumer.seek(T0, 0)
+        # Until those two lie here and the fetch at 2 is out: then that is deleted, and more.
+        async with asyncio.timeout(30):
+            while not server.fetches or offset_asked(server.fetches[-1]) != 2:
+                await asyncio.sleep(0.001)
+        log.append(5)
+        log.start = 5
+        await asyncio.sleep(1)
+        assert [r.offset for r in await read(consumer, 2, max_records=1)] == [0, 1]
+        if reset == "none":
+            with pytest.raises(KafkaError, match="Fetch position 2 is out of range"):
+                await consumer.poll(5000)
+        else:
+            assert [r.offset for r in await read(consumer, 2)] == [5, 6]
+
+    run(scenario, auto_offset_reset=reset)
+
+
+def offset_asked(request) -> int | None:
+    """By a fetch of one partition; None where the session's is asked for again."""
+    asked = [p.fetch_offset for topic in request.topics for p in topic.partitions]
+    return asked[0] if asked else None
+
+
 def test_bytes_that_are_no_batch_are_a_protocol_error():
     async def scenario(consumer, server):
         log = server.logs[T0]

@@ -25,6 +25,7 @@ from tests.support import consuming
 from tests.support.consuming import T0, T1, metadata, read
 from tests.support.coordinating import (
     BEAT,
+    COMMIT,
     FIND,
     GIVEN_ID,
     JOIN,
@@ -151,6 +152,46 @@ def test_what_is_kept_is_read_while_the_others_are_waited_for():
         await consumer.commit()
 
     run(scenario, **COOPERATIVE)
+
+
+def test_what_was_read_while_the_others_were_waited_for_is_committed_before_it_is_given_up():
+    async def scenario(consumer, coordinator, heard):
+        await joined(consumer)
+        gate = asyncio.Event()
+
+        async def late(request):
+            await gate.wait()
+            return coordinator.join(request)
+
+        async def slowly(request):
+            await asyncio.sleep(1)
+            return coordinator.commit(request)
+
+        def committed_by_then(partitions):
+            for partition in partitions:
+                at = coordinator.committed.get(partition)
+                found.append(0 if at is None else at.committed_offset)
+
+        found = []
+        coordinator.broker.on(JOIN, late)
+        coordinator.broker.on(COMMIT, slowly)
+        heard.on_revoked = committed_by_then
+        coordinator.extra_members = [another_member()]
+        coordinator.is_rebalancing = True
+        async with asyncio.timeout(30):
+            while len(coordinator.asked(JOIN)) < 3:
+                await consumer.poll(100)
+        for log in coordinator.logs.values():
+            log.append(3)
+        assert len(await read(consumer, 6)) == 6
+        gate.set()
+        async with asyncio.timeout(30):
+            while not found:
+                await consumer.poll(100)
+        assert found == [3]
+        heard.on_revoked = lambda partitions: None
+
+    run(scenario, **COOPERATIVE, auto_commit_interval_ms="3600000")
 
 
 @pytest.mark.parametrize(
