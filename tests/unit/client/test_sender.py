@@ -233,6 +233,51 @@ def test_a_broker_that_throttles_is_left_alone_for_that_time():
     run(scenario)
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.request_timed_out,
+        ErrorCode.not_enough_replicas_after_append,
+        ErrorCode.network_exception,
+        ErrorCode.kafka_storage_error,
+    ],
+)
+def test_what_may_have_been_appended_is_written_once_though_what_follows_is_refused(code):
+    """Under its old sequence, before the new epoch that the refusal brings."""
+
+    async def scenario(producer, broker, topic):
+        tried = []
+
+        def verdict(batch):
+            (record,) = batch.records()
+            named = batch.producer_epoch, batch.base_sequence
+            is_known = named in [(b.producer_epoch, b.base_sequence) for b in topic.log]
+            tried.append((record.value, *named))
+            if is_known:
+                return ErrorCode.duplicate_sequence_number
+            if record.value == b"refused":
+                return ErrorCode.topic_authorization_failed
+            if record.value == b"appended":
+                topic.log.append(batch)
+                return code
+            return OK
+
+        await (await producer.send("t", b"first"))
+        topic.verdict = verdict
+        appended = await producer.send("t", b"appended")
+        await asyncio.sleep(0)
+        refused = await producer.send("t", b"refused")
+        await appended
+        with pytest.raises(KafkaError, match="topic_authorization_failed"):
+            await refused
+        assert tried == [(b"appended", 0, 1), (b"refused", 0, 2), (b"appended", 0, 1)]
+        await (await producer.send("t", b"last"))
+        assert tried[3:] == [(b"last", 1, 0)]
+        assert topic.values() == [b"first", b"appended", b"last"]
+
+    run(scenario, linger_ms="0")
+
+
 def test_an_answer_that_leaves_a_partition_out_counts_as_lost():
     async def scenario(producer, broker, topic):
         full = topic.handle
