@@ -78,12 +78,13 @@ def made_anew(broker, topic: str) -> None:
     create_topic(broker.address, topic, partitions=2)
 
 
-def run(frame, where: Path, **trigger) -> tuple[list[str], list]:
+def run(frame, where: Path, *, after_each=lambda id: None, **trigger) -> tuple[list[str], list]:
     """The query's new values, and its progress batch by batch."""
     found: list[str] = []
 
-    def collect(batch, _id: int) -> None:
+    def collect(batch, id: int) -> None:
         found.extend(values(batch))
+        after_each(id)
 
     query = (
         frame.writeStream.foreachBatch(collect)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMinRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from kcli.client.admin import NewPartitions
 from kcli.spark.options import stream_options
@@ -86,6 +86,27 @@ def test_a_run_with_available_now_takes_all_however_little_it_is(spark, broker, 
     assert run(of(spark.readStream, broker, topic, **options).load(), tmp_path)[0] == ["0:2"]
 
 
+def test_a_run_with_available_now_ends_at_what_was_there_when_it_began(
+    spark, broker, topic, tmp_path
+):
+    """Though records come as fast as they are read."""
+    fill(broker, topic, 3, 1)
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 2}
+    frame = of(spark.readStream, broker, topic, **options).load()
+    coming = iter(range(3, 9))
+
+    def more_comes(_id: int) -> None:
+        if (n := next(coming, None)) is not None:
+            fill(broker, topic, 1, 1, start=n)
+
+    found, _ = run(frame, tmp_path, after_each=more_comes)
+    assert found == ["0:0", "0:1", "0:2", "1:0"]
+    came = next(coming) - 3
+    assert came > 1, "more came while there was something left to read"
+    rest = [f"0:{3 + n}" for n in range(came)] + [f"1:{3 + n}" for n in range(came)]
+    assert run(frame, tmp_path)[0] == rest
+
+
 def test_new_partitions_are_read_from_their_beginning(spark, broker, topic, tmp_path):
     fill(broker, topic, 1)
     frame = of(spark.readStream, broker, topic).load()
@@ -105,10 +126,27 @@ def test_a_topic_that_was_made_anew_is_data_lost(spark, broker, topic, tmp_path)
     fill(broker, topic, 1)
     told = refusal(lambda: run(frame, tmp_path))
     assert f"partition {topic}-0 ended at 3 and ends at 1 now" in told
-    goes_on = of(spark.readStream, broker, topic, failOnDataLoss=False, **options).load()
+    options |= {"failOnDataLoss": False, "maxOffsetsPerTrigger": 100}
+    goes_on = of(spark.readStream, broker, topic, **options).load()
     assert run(goes_on, tmp_path)[0] == []
     fill(broker, topic, 2, start=1)
     assert run(goes_on, tmp_path)[0] == ["0:1", "0:2"]
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [ReadAllAvailable(), ReadMaxRows(5), ReadMinRows(2)],
+    ids=lambda one: type(one).__name__,
+)
+def test_a_log_that_ends_before_the_checkpoint_is_read_from_its_end_on(broker, topic, limit):
+    options = {"kafka.bootstrap.servers": broker.address, "subscribe": topic}
+    fill(broker, topic, 1)
+    reader = StreamReader(stream_options(options | {"failOnDataLoss": "false"}), ())
+    checkpoint = {topic: {"0": 3, "1": 0}}
+    assert reader.latestOffset(checkpoint, limit) == {topic: {"0": 1, "1": 0}}
+    fill(broker, topic, 0, 2)
+    assert reader.latestOffset(checkpoint, limit) == {topic: {"0": 1, "1": 2}}
+    reader.stop()
 
 
 def test_a_topic_that_goes_or_is_made_anew_under_a_running_query_is_noticed(broker, topic):
