@@ -337,6 +337,26 @@ def test_records_are_deleted_once_agreed_and_a_dry_run_says_which(k, topic, tmp_
         assert outcome(k(*delete, "--dry-run")) == (0, "", "")
 
 
+@pytest.mark.parametrize("words", [(), ("--dry-run",), ("-o", "json")])
+def test_records_that_cannot_be_deleted_make_the_exit_status_1(k, topic, tmp_path, words):
+    """And those of other partitions are deleted all the same."""
+    k("console-producer", "--topic", topic, input=b"a\n")
+    lines = k("get-offsets", "--topic", topic).stdout.decode().split()
+    ends = [int(line.rpartition(":")[2]) for line in lines]
+    too_far = ends.index(0)
+    file = tmp_path / "offsets.json"
+    asked = [{"topic": topic, "partition": n, "offset": 1} for n in (too_far, 1 - too_far)]
+    file.write_text(json.dumps({"partitions": asked}))
+    status, out, err = outcome(k("delete-records", "--offset-json-file", str(file), *words))
+    assert status == 1
+    refusals = [line for line in (out + err).splitlines() if "not within the range" in line]
+    assert refusals
+    assert all(f"{topic}-{too_far}" in line for line in refusals)
+    starts = k("get-offsets", "--topic", topic, "--time", "earliest").stdout.decode().split()
+    deleted = 0 if "--dry-run" in words else 1
+    assert sorted(int(line.rpartition(":")[2]) for line in starts) == [0, deleted]
+
+
 def _on_a_terminal(words, typed, environment, status=0) -> bytes:
     """What a command shows where this is typed."""
     ended, shown = on_a_terminal(words, typed=typed, environment=environment)
