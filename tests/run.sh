@@ -3,15 +3,16 @@
 #
 #     sh tests/run.sh [--quick | --second] [PYTEST ARGUMENTS]
 #
-# --quick runs what is fast, --second what is left out otherwise: Spark, and Apache's brokers and
-# scripts beside ours.  Files that are named run in any case.  What else is installed (Java, Maven, Node, Go, kcat, zsh, fish) is used; what
-# is not is named at the end with the line that installs it.  With CI set, absence fails.
+# --quick runs what is fast, --second what is left out otherwise: Spark, Apache's brokers and scripts
+# beside ours, and the contract of the wire protocol held to Apache's broker.  Files that are named
+# run in any case.  What else is installed (Java, Maven, Node, Go, kcat, zsh, fish) is used; what is
+# not is named at the end with the line that installs it.  With CI set, absence fails.
 set -eu
 cd "$(dirname "$0")/.."
-stage=--stage=first
+stage=first
 case "${1-}" in
 --quick | --second)
-    stage=--stage=${1#--}
+    stage=${1#--}
     shift
     ;;
 esac
@@ -27,4 +28,10 @@ if [ ! -x "$venv/bin/python" ]; then
     }
 fi
 "$venv/bin/pip" install --quiet --disable-pip-version-check -e '.[test,spark]'
-exec "$venv/bin/python" -m pytest -n 2 --no-loadscope-reorder $stage "$@"
+pytest() {
+    "$venv/bin/python" -m pytest -n 2 --no-loadscope-reorder "$@"
+}
+pytest ${stage:+--stage="$stage"} "$@"
+if [ "$stage" = second ]; then
+    BROKERS=4.3.1 pytest "$@" tests/contract/api
+fi

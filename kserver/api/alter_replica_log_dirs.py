@@ -8,7 +8,8 @@ Behaviour:
 - A partition that is not here yet is refused, and not remembered for when it comes.
 
 Errors: LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR (the directory, the partition or any directory is
-offline, or is full), REPLICA_NOT_AVAILABLE, INVALID_TOPIC_EXCEPTION (the name is too long).
+offline, or is full), UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (it is elsewhere),
+INVALID_TOPIC_EXCEPTION (the name is too long).
 
 Versions:
 - v2 flexible

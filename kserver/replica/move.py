@@ -72,12 +72,7 @@ class Moves:
             )
         if directory.failure is not None:
             raise KafkaError(ErrorCode.kafka_storage_error, f"Log directory {path} is offline")
-        try:
-            partition = self._replicas.get(topic, number)
-        except KafkaError as error:
-            if error.code is ErrorCode.kafka_storage_error:
-                raise
-            raise KafkaError(ErrorCode.replica_not_available) from error
+        partition = self._replicas.get(topic, number)
         current = partition.log
         key = partition.topic_partition
         if current.failure is not None:

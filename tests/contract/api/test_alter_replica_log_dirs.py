@@ -30,9 +30,9 @@ def test_a_replica_stays_where_it_is_asked_to_be(broker, client, topic, version)
 def test_what_is_not_there_is_refused(broker, client, topic, version):
     unknown = {0: ErrorCode.log_dir_not_found}
     assert move(client, version, "/not/a/log/dir", topic.name, 0) == unknown
-    absent = dict.fromkeys((1, 2), ErrorCode.replica_not_available)
+    absent = dict.fromkeys((1, 2), ErrorCode.unknown_topic_or_partition)
     assert move(client, version, broker.data, topic.name, 1, 2) == absent
-    absent = {0: ErrorCode.replica_not_available}
+    absent = {0: ErrorCode.unknown_topic_or_partition}
     assert move(client, version, broker.data, "missing", 0) == absent
 
 

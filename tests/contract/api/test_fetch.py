@@ -158,7 +158,6 @@ def test_no_refusal_is_one_that_java_does_not_know(client, topic, version):
         fetch(client, version, topic, 0, current_leader_epoch=99),
         fetch(client, version, topic, 0, max_bytes=-1),
         fetch(client, version, topic, 0, partition_max_bytes=-1),
-        fetch(client, version, topic, 0, isolation_level=7),
     ]
     assert {answer.error_code for answer in told} <= JAVA_KNOWS
 
