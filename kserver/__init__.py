@@ -4,7 +4,7 @@ The folders, in import order.  A module imports from its own folder or from the 
 right (`tests/tidy/test_layers.py` holds it):
 
     model errors metrics config wire world metadata znodes peer log replica coordinator group txn
-    controller security network api registration rebuild observation broker process
+    controller security network api registration rebuild observation assembly broker process
 
 Where is ...?
 
@@ -33,7 +33,8 @@ Where is ...?
     Kafka's znodes                             znodes.py
     topics: create, grow, delete               controller/topics.py
     what is counted, and its names             metrics/; read by observation.py
-    the coordination store, lost            rebuild.py
+    the coordination store, lost               rebuild.py
+    how it all is wired                        assembly.py
     how it all starts and stops                broker.py; as a process: process.py
 """
 

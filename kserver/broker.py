@@ -15,39 +15,26 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from uuid import UUID
 
 from kserver import registration
-from kserver.api.context import Parts
 from kserver.api.requests import Requests
 from kserver.api.table import SERVED, open_session
+from kserver.assembly import Assembly
 from kserver.config import dynamic
 from kserver.config.broker import BrokerConfig
 from kserver.config.dynamic import BrokerOverrides
 from kserver.config.topic import TopicConfig
 from kserver.controller.configs import overrides_of
-from kserver.controller.controller import Controller
-from kserver.coordinator.runtime import CoordinatorRuntime
 from kserver.errors import StorageError
-from kserver.group.shard import GroupShard
 from kserver.log.manager import LogManager
 from kserver.metadata import BrokerInfo, ClusterMetadata, MetadataCache
-from kserver.metrics.meters import GroupMeters
-from kserver.model import CONSUMER_OFFSETS, NO_BROKER, TRANSACTION_STATE, BrokerId, Endpoint
+from kserver.model import NO_BROKER, BrokerId, Endpoint
 from kserver.network.conversation import Dispatch
 from kserver.network.http import HttpServer
 from kserver.network.listener import AnyConnection, ConnectionLimits, Listeners, own_name
-from kserver.network.quota import ConnectionRates, Quotas, RateWindow
+from kserver.network.quota import ConnectionRates, RateWindow
 from kserver.observation import BrokerState, Observation
 from kserver.registration import Registration
-from kserver.replica.fetch_session import FetchSessions
-from kserver.replica.manager import ReplicaManager
-from kserver.replica.move import Moves
-from kserver.replica.purgatory import Purgatory
-from kserver.txn.markers import MarkerLog, MarkerSender
-from kserver.txn.producer_ids import ProducerIds
-from kserver.txn.shard import TransactionShard
-from kserver.txn.verification import Verification
 from kserver.world import World
 from kserver.world.embedded import EmbeddedZooKeeper
 from kserver.world.zookeeper import ConnectionLost
@@ -94,210 +81,133 @@ class Broker:
     async def run(self, stop: asyncio.Event, ready: Callable[[], None] = lambda: None) -> None:
         """Raises ConfigError, StorageError, OSError when it cannot start; a part that fails while
         it serves stops the broker and is raised as well."""
-        config, world = self._static, self._world
-        loop = asyncio.get_running_loop()
         async with contextlib.AsyncExitStack() as stack:
-            logs = LogManager(world, config)
-            stack.callback(logs.unlock)
-            await logs.lock()
-            http = HttpServer(self.observation.pages(config.metrics_naming))
-            stack.callback(http.close)
-            await self._open_http(http)
-            window = RateWindow(config.quota_window_num, config.quota_window_size_seconds * 1000)
+            logs = await self._lock_logs(stack)
+            await self._open_http(stack)
+            window = RateWindow(
+                self._static.quota_window_num, self._static.quota_window_size_seconds * 1000
+            )
             rates = ConnectionRates(window)
-            listeners = Listeners(_limits(config), rates, world.disk, self._open_session)
-            stack.callback(listeners.close)
-            self._bound = {e: listeners.bind(e) if self._sockets else e for e in config.endpoints}
-            self.endpoints = _advertised(config, self._bound.values())
-
-            zookeeper = world.zookeeper
-            if logs.stored_cluster_id is not None and isinstance(zookeeper, EmbeddedZooKeeper):
-                zookeeper.check_there(logs.stored_cluster_id)
-            try:
-                await zookeeper.start()
-            except ConnectionLost as error:
-                raise StorageError(
-                    f"no ZooKeeper answers at {config.zookeeper_connect} (zookeeper.connect): start"
-                    " it, correct the address, or leave the key out for the embedded store"
-                ) from error
-            stack.push_async_callback(zookeeper.close)
-            await registration.prepare(zookeeper)
-            cluster_id = await registration.cluster_id(zookeeper, world.random)
-            broker_id = await registration.broker_id(zookeeper, config, logs.stored_broker_id)
-            self.id, self.cluster_id = broker_id, cluster_id
-            logs.identify(broker_id, cluster_id)
-            alive = Registration(world, config, broker_id, self.endpoints)
-            await alive.register()
-
-            endpoints = {endpoint.listener: endpoint for endpoint in self.endpoints}
-            brokers = {broker_id: BrokerInfo(broker_id, endpoints, config.broker_rack)}
-            metadata = MetadataCache(ClusterMetadata(cluster_id, broker_id, brokers))
-            purgatory = Purgatory(loop)
-            quotas = Quotas(
+            listeners = self._bind(rates, stack)
+            alive = await self._register(logs, stack)
+            assembly = Assembly(
+                self._world,
+                logs,
+                self.cluster_id,
+                self._own_info(),
+                rates,
                 window,
-                RateWindow(
-                    config.controller_quota_window_num,
-                    config.controller_quota_window_size_seconds * 1000,
-                ),
+                lambda: self.config,
+                self._configure,
             )
-            replicas = ReplicaManager(broker_id, config, logs, metadata, purgatory)
-            moves = Moves(world, logs, replicas, lambda: self.config)
-
-            def new_id() -> str:
-                return str(UUID(int=world.random.getrandbits(128), version=4))
-
-            group_meters = GroupMeters()
-            groups = CoordinatorRuntime(
-                CONSUMER_OFFSETS,
-                lambda _: GroupShard(lambda: self.config, new_id, group_meters),
-                loop=loop,
-                clock=world.clock,
-                metadata=metadata,
-                replicas=replicas,
-                purgatory=purgatory,
-                timeout_ms=lambda: self.config.offsets_commit_timeout_ms,
-            )
-            transactions = CoordinatorRuntime(
-                TRANSACTION_STATE,
-                lambda _: TransactionShard(lambda: self.config),
-                loop=loop,
-                clock=world.clock,
-                metadata=metadata,
-                replicas=replicas,
-                purgatory=purgatory,
-                timeout_ms=lambda: self.config.request_timeout_ms,
-                perform=lambda wanted: marker_sender.send(wanted),
-            )
-            verification = Verification(loop, transactions, lambda: self.config)
-            marker_log = MarkerLog(
-                loop=loop,
-                clock=world.clock,
-                replicas=replicas,
-                purgatory=purgatory,
-                groups=groups,
-                verification=verification,
-                timeout_ms=lambda: self.config.request_timeout_ms,
-            )
-            marker_sender = MarkerSender(
-                broker_id,
-                loop=loop,
-                metadata=metadata,
-                replicas=replicas,
-                marker_log=marker_log,
-                transactions=transactions,
-            )
-
-            def apply(image: ClusterMetadata) -> None:
-                self._configure(image)
-                replicas.apply(image)
-                groups.apply(image)
-                transactions.apply(image)
-                quotas.update(image.quotas)
-                rates.update(image.quotas)
-
-            def listen(changed: BrokerConfig) -> None:
-                if not self._sockets or not self._rebind(changed, listeners):
-                    return
-                if self.observation.state is BrokerState.RUNNING:
-                    listeners.accept()
-                alive.advertise(self.endpoints)
-                endpoints = {endpoint.listener: endpoint for endpoint in self.endpoints}
-                own = BrokerInfo(broker_id, endpoints, config.broker_rack)
-                image = metadata.current
-                metadata.update(replace(image, brokers={**image.brokers, broker_id: own}))
-
-            controller = Controller(world, metadata, config, broker_id, apply)
-            self._configurable += [
+            self._configurable = [
                 lambda changed: listeners.configure(_limits(changed)),
-                listen,
+                lambda _: self._listen(listeners, alive, assembly.metadata),
                 logs.configure,
-                replicas.configure,
-                controller.configure,
+                assembly.replicas.configure,
+                assembly.controller.configure,
             ]
-            await controller.start()
-            if isinstance(zookeeper, EmbeddedZooKeeper):
-                zookeeper.require_disk()
-            self._configure(metadata.current)
-            quotas.update(metadata.current.quotas)
-            rates.update(metadata.current.quotas)
+            await assembly.control()
             self.observation.state = BrokerState.RECOVERY
-            await logs.open(_topic_configs(lambda: metadata.current, lambda: self.config))
+            image = assembly.metadata
+            await logs.open(_topic_configs(lambda: image.current, lambda: self.config))
             stack.push_async_callback(logs.close)
-            replicas.apply(metadata.current)
-            await replicas.settle()
-            stack.callback(purgatory.close)
-            groups.apply(metadata.current)
-            transactions.apply(metadata.current)
+            await assembly.host()
+            stack.callback(assembly.purgatory.close)
+            await self._serve(assembly, listeners, alive, stop, ready)
 
-            async with asyncio.TaskGroup() as parts, asyncio.TaskGroup() as requests:
-                self._parts = Parts(
-                    broker_id=broker_id,
-                    config=self.config,
-                    world=world,
-                    loop=loop,
-                    metadata=metadata,
-                    logs=logs,
-                    moves=moves,
-                    replicas=replicas,
-                    purgatory=purgatory,
-                    fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots),
-                    controller=controller,
-                    producer_ids=ProducerIds(zookeeper, broker_id),
-                    groups=groups,
-                    group_meters=group_meters,
-                    transactions=transactions,
-                    marker_log=marker_log,
-                    verification=verification,
-                    requests=Requests(self.observation.clock or loop.time, SERVED),
-                    quotas=quotas,
-                    spawn=requests.create_task,
-                    on_bug=self._on_bug,
+    async def _lock_logs(self, stack: contextlib.AsyncExitStack) -> LogManager:
+        logs = LogManager(self._world, self._static)
+        stack.callback(logs.unlock)
+        await logs.lock()
+        return logs
+
+    async def _open_http(self, stack: contextlib.AsyncExitStack) -> None:
+        http = HttpServer(self.observation.pages(self._static.metrics_naming))
+        stack.callback(http.close)
+        if self._static.http_listener is not None:
+            host, _, port = self._static.http_listener.rpartition(":")
+            bound = await http.open(host.strip("[]"), int(port))
+            self.http_address = f"{host or own_name()}:{bound}"
+
+    def _bind(self, rates: ConnectionRates, stack: contextlib.AsyncExitStack) -> Listeners:
+        """The addresses are this broker's; nobody is let in."""
+        config = self._static
+        listeners = Listeners(_limits(config), rates, self._world.disk, self._open_session)
+        stack.callback(listeners.close)
+        self._bound = {e: listeners.bind(e) if self._sockets else e for e in config.endpoints}
+        self.endpoints = _advertised(config, self._bound.values())
+        return listeners
+
+    async def _register(self, logs: LogManager, stack: contextlib.AsyncExitStack) -> Registration:
+        """The cluster is reached, and knows of this broker; the log directories are its own."""
+        config, world = self._static, self._world
+        zookeeper = world.zookeeper
+        if logs.stored_cluster_id is not None and isinstance(zookeeper, EmbeddedZooKeeper):
+            zookeeper.check_there(logs.stored_cluster_id)
+        try:
+            await zookeeper.start()
+        except ConnectionLost as error:
+            raise StorageError(
+                f"no ZooKeeper answers at {config.zookeeper_connect} (zookeeper.connect): start"
+                " it, correct the address, or leave the key out for the embedded store"
+            ) from error
+        stack.push_async_callback(zookeeper.close)
+        await registration.prepare(zookeeper)
+        self.cluster_id = await registration.cluster_id(zookeeper, world.random)
+        self.id = await registration.broker_id(zookeeper, config, logs.stored_broker_id)
+        logs.identify(self.id, self.cluster_id)
+        alive = Registration(world, config, self.id, self.endpoints)
+        await alive.register()
+        return alive
+
+    async def _serve(
+        self,
+        assembly: Assembly,
+        listeners: Listeners,
+        alive: Registration,
+        stop: asyncio.Event,
+        ready: Callable[[], None],
+    ) -> None:
+        """Clients are let in, until `stop`; then what was taken is answered."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.TaskGroup() as parts, asyncio.TaskGroup() as requests:
+            counted = Requests(self.observation.clock or loop.time, SERVED)
+            self._parts = assembly.parts(counted, requests.create_task, self._on_bug)
+            self._configurable += [self._parts.configure, counted.configure]
+            counted.configure(self.config)
+            self.observation.observe(self._parts, listeners)
+            sampled = self._static.metrics_sample_window_ms, self._static.metrics_num_samples
+            running = [
+                parts.create_task(work)
+                for work in (
+                    assembly.run(),
+                    alive.run(),
+                    listeners.run(),
+                    self.observation.run(*sampled),
                 )
-                self._configurable += [self._parts.configure, self._parts.requests.configure]
-                self._parts.requests.configure(self.config)
-                self.observation.observe(self._parts, listeners)
-                running = [
-                    parts.create_task(part.run())
-                    for part in (
-                        controller,
-                        alive,
-                        logs,
-                        replicas,
-                        moves,
-                        groups,
-                        transactions,
-                        marker_sender,
-                        listeners,
-                    )
-                ]
-                running.append(
-                    parts.create_task(
-                        self.observation.run(
-                            config.metrics_sample_window_ms, config.metrics_num_samples
-                        )
-                    )
-                )
-                if self._sockets:
-                    listeners.accept()
-                else:
-                    for endpoint in self._bound:
-                        await listeners.open_stream(endpoint)
-                try:
-                    self.observation.state = BrokerState.RUNNING
-                    ready()
-                    await stop.wait()
-                    log.info("shutting down")
-                    self.observation.state = BrokerState.STOPPING
-                    groups.close()
-                    transactions.close()
-                    await listeners.finish()
-                finally:
-                    self.observation.state = BrokerState.STOPPING
-                    # A part that failed ends the tasks that serve requests: let no more in.
-                    listeners.close()
-                    purgatory.close()
-                for task in running:
-                    task.cancel()
+            ]
+            if self._sockets:
+                listeners.accept()
+            else:
+                for endpoint in self._bound:
+                    await listeners.open_stream(endpoint)
+            try:
+                self.observation.state = BrokerState.RUNNING
+                ready()
+                await stop.wait()
+                log.info("shutting down")
+                self.observation.state = BrokerState.STOPPING
+                assembly.groups.close()
+                assembly.transactions.close()
+                await listeners.finish()
+            finally:
+                self.observation.state = BrokerState.STOPPING
+                # A part that failed ends the tasks that serve requests: let no more in.
+                listeners.close()
+                assembly.purgatory.close()
+            for task in running:
+                task.cancel()
 
     def _configure(self, image: ClusterMetadata) -> None:
         """What `image` has for this broker is in force when this returns."""
@@ -314,11 +224,19 @@ class Broker:
         for configure in self._configurable:
             configure(self.config)
 
-    async def _open_http(self, http: HttpServer) -> None:
-        if self._static.http_listener is not None:
-            host, _, port = self._static.http_listener.rpartition(":")
-            bound = await http.open(host.strip("[]"), int(port))
-            self.http_address = f"{host or own_name()}:{bound}"
+    def _own_info(self) -> BrokerInfo:
+        endpoints = {endpoint.listener: endpoint for endpoint in self.endpoints}
+        return BrokerInfo(self.id, endpoints, self._static.broker_rack)
+
+    def _listen(self, listeners: Listeners, alive: Registration, metadata: MetadataCache) -> None:
+        """Where the settings of now say so; clients are told of it."""
+        if not self._sockets or not self._rebind(self.config, listeners):
+            return
+        if self.observation.state is BrokerState.RUNNING:
+            listeners.accept()
+        alive.advertise(self.endpoints)
+        image = metadata.current
+        metadata.update(replace(image, brokers={**image.brokers, self.id: self._own_info()}))
 
     def _rebind(self, config: BrokerConfig, listeners: Listeners) -> bool:
         """Listen where `config` says, and whether that is elsewhere than before.  An address that

@@ -1,0 +1,189 @@
+"""The parts of a broker between its log directories and its listeners, wired to each other.
+
+made      nothing is read yet
+control   the controller's image is read
+host      logs are open: partitions are hosted, coordinators load
+run       until the broker stops
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from uuid import UUID
+
+from kserver.api.context import Parts, Spawn
+from kserver.api.requests import Requests
+from kserver.config.broker import BrokerConfig
+from kserver.controller.controller import Controller
+from kserver.coordinator.runtime import CoordinatorRuntime
+from kserver.group.shard import GroupShard
+from kserver.log.manager import LogManager
+from kserver.metadata import BrokerInfo, ClusterMetadata, MetadataCache
+from kserver.metrics.meters import GroupMeters
+from kserver.model import CONSUMER_OFFSETS, TRANSACTION_STATE, BrokerId
+from kserver.network.quota import ConnectionRates, Quotas, RateWindow
+from kserver.replica.fetch_session import FetchSessions
+from kserver.replica.manager import ReplicaManager
+from kserver.replica.move import Moves
+from kserver.replica.purgatory import Purgatory
+from kserver.txn.markers import MarkerLog, MarkerSender
+from kserver.txn.producer_ids import ProducerIds
+from kserver.txn.shard import TransactionShard
+from kserver.txn.verification import Verification
+from kserver.world import World
+from kserver.world.embedded import EmbeddedZooKeeper
+
+
+class Assembly:
+    """`config` gives the settings of now; `configure` takes those that an image has."""
+
+    def __init__(
+        self,
+        world: World,
+        logs: LogManager,
+        cluster_id: str,
+        own: BrokerInfo,
+        rates: ConnectionRates,
+        window: RateWindow,
+        config: Callable[[], BrokerConfig],
+        configure: Callable[[ClusterMetadata], None],
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        clock, now = world.clock, config()
+        broker_id: BrokerId = own.id
+        self._world = world
+        self._loop = loop
+        self._broker_id = broker_id
+        self._config = config
+        self._configure = configure
+        self._rates = rates
+        self.logs = logs
+        self.metadata = metadata = MetadataCache(
+            ClusterMetadata(cluster_id, broker_id, {broker_id: own})
+        )
+        self.purgatory = purgatory = Purgatory(loop)
+        self.quotas = Quotas(
+            window,
+            RateWindow(
+                now.controller_quota_window_num, now.controller_quota_window_size_seconds * 1000
+            ),
+        )
+        self.replicas = replicas = ReplicaManager(broker_id, now, logs, metadata, purgatory)
+        self.moves = Moves(world, logs, replicas, config)
+
+        def new_id() -> str:
+            return str(UUID(int=world.random.getrandbits(128), version=4))
+
+        self.group_meters = group_meters = GroupMeters()
+        self.groups = groups = CoordinatorRuntime(
+            CONSUMER_OFFSETS,
+            lambda _: GroupShard(config, new_id, group_meters),
+            loop=loop,
+            clock=clock,
+            metadata=metadata,
+            replicas=replicas,
+            purgatory=purgatory,
+            timeout_ms=lambda: config().offsets_commit_timeout_ms,
+        )
+        self.transactions = transactions = CoordinatorRuntime(
+            TRANSACTION_STATE,
+            lambda _: TransactionShard(config),
+            loop=loop,
+            clock=clock,
+            metadata=metadata,
+            replicas=replicas,
+            purgatory=purgatory,
+            timeout_ms=lambda: config().request_timeout_ms,
+            perform=lambda wanted: self.marker_sender.send(wanted),
+        )
+        self.verification = Verification(loop, transactions, config)
+        self.marker_log = MarkerLog(
+            loop=loop,
+            clock=clock,
+            replicas=replicas,
+            purgatory=purgatory,
+            groups=groups,
+            verification=self.verification,
+            timeout_ms=lambda: config().request_timeout_ms,
+        )
+        self.marker_sender = MarkerSender(
+            broker_id,
+            loop=loop,
+            metadata=metadata,
+            replicas=replicas,
+            marker_log=self.marker_log,
+            transactions=transactions,
+        )
+        self.controller = Controller(world, metadata, now, broker_id, self.apply)
+
+    def apply(self, image: ClusterMetadata) -> None:
+        """What the controller has decided: settings first, which the others go by."""
+        self._configure(image)
+        self.replicas.apply(image)
+        self.groups.apply(image)
+        self.transactions.apply(image)
+        self._limit(image)
+
+    def _limit(self, image: ClusterMetadata) -> None:
+        self.quotas.update(image.quotas)
+        self._rates.update(image.quotas)
+
+    async def control(self) -> None:
+        """The controller's image is read, and its settings are in force.  Raises ConfigError,
+        StorageError."""
+        await self.controller.start()
+        if isinstance(self._world.zookeeper, EmbeddedZooKeeper):
+            self._world.zookeeper.require_disk()
+        self._configure(self.metadata.current)
+        self._limit(self.metadata.current)
+
+    async def host(self) -> None:
+        """The partitions whose logs are open now are hosted, and coordinators load theirs."""
+        self.replicas.apply(self.metadata.current)
+        await self.replicas.settle()
+        self.groups.apply(self.metadata.current)
+        self.transactions.apply(self.metadata.current)
+
+    def parts(
+        self, requests: Requests, spawn: Spawn, on_bug: Callable[[str, BaseException], None]
+    ) -> Parts:
+        """As handlers take them."""
+        config = self._config()
+        return Parts(
+            broker_id=self._broker_id,
+            config=config,
+            world=self._world,
+            loop=self._loop,
+            metadata=self.metadata,
+            logs=self.logs,
+            moves=self.moves,
+            replicas=self.replicas,
+            purgatory=self.purgatory,
+            fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots),
+            controller=self.controller,
+            producer_ids=ProducerIds(self._world.zookeeper, self._broker_id),
+            groups=self.groups,
+            group_meters=self.group_meters,
+            transactions=self.transactions,
+            marker_log=self.marker_log,
+            verification=self.verification,
+            quotas=self.quotas,
+            requests=requests,
+            spawn=spawn,
+            on_bug=on_bug,
+        )
+
+    async def run(self) -> None:
+        """Until it is cancelled; a part that fails ends them all, and is raised."""
+        async with asyncio.TaskGroup() as running:
+            for part in (
+                self.controller,
+                self.logs,
+                self.replicas,
+                self.moves,
+                self.groups,
+                self.transactions,
+                self.marker_sender,
+            ):
+                running.create_task(part.run())
