@@ -347,7 +347,7 @@ class CoordinatorRuntime(Generic[S]):
         loaded = Loaded(partition, self._make(index))
         self._by_partition[index] = loaded
         if partition.log.log_start_offset == partition.log.log_end_offset:
-            self._is_loaded(loaded)  # at once: whoever made the topic is about to ask
+            self._finish_load(loaded)  # at once: whoever made the topic is about to ask
         else:
             self._queue(loaded)
 
@@ -393,10 +393,10 @@ class CoordinatorRuntime(Generic[S]):
             return
         if self._is_current(loaded):
             del self._unloaded[name.partition]
-            self._is_loaded(loaded)
+            self._finish_load(loaded)
             log.info("%s loaded in %.3f s", name, self._loop.time() - began_s)
 
-    def _is_loaded(self, loaded: Loaded[S]) -> None:
+    def _finish_load(self, loaded: Loaded[S]) -> None:
         loaded.is_ready = True
         loaded.may_load_again_s = self._loop.time() + LOADED_FOR_S
         now = self._now()

@@ -97,10 +97,10 @@ class ReplicaManager:
         for name in self._overrides.keys() - image.topics.keys():
             del self._overrides[name]
             self.topics.forget(name)
-        for homeless in (self._offline, self._waiting):
-            for key, topic_id in list(homeless.items()):
+        for without_log in (self._offline, self._waiting):
+            for key, topic_id in list(without_log.items()):
                 if topic_id not in image.topic_names:
-                    del homeless[key]
+                    del without_log[key]
                     self._logs.delete(key)
         for topic in image.topics.values():
             self._apply_topic(topic)
@@ -125,13 +125,13 @@ class ReplicaManager:
                 try:
                     hosted = self._host(key, topic, config)
                 except StorageError as error:
-                    self._is_homeless(key, topic, error)
+                    self._leave_offline(key, topic, error)
                     continue
             elif changed is not None:
                 hosted.log.reconfigure(changed)
             hosted.lead(info)
 
-    def _is_homeless(self, key: TopicPartition, topic: TopicInfo, error: StorageError) -> None:
+    def _leave_offline(self, key: TopicPartition, topic: TopicInfo, error: StorageError) -> None:
         if isinstance(error, NoRoom):
             if self._waiting.get(key) != topic.id:
                 log.error("%s is offline until there is room: %s", key, error)

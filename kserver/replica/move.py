@@ -118,11 +118,11 @@ class Moves:
 
     async def _supervise(self, key: TopicPartition, future: Log) -> None:
         try:
-            while self._is_wanted(key, future):
+            while self._keep_or_drop(key, future):
                 partition = self._replicas.partitions[key]
                 try:
                     await self._copy(partition, future)
-                    if self._is_wanted(key, future) and await self._swap(partition, future):
+                    if self._keep_or_drop(key, future) and await self._swap(partition, future):
                         log.info("%s has moved to %s", key, future.directory)
                         return
                 except NoRoom as error:
@@ -140,7 +140,8 @@ class Moves:
         with contextlib.suppress(StorageError):
             self._logs.drop_future(key)
 
-    def _is_wanted(self, key: TopicPartition, future: Log) -> bool:
+    def _keep_or_drop(self, key: TopicPartition, future: Log) -> bool:
+        """Whether the move goes on; it is given up where the log that moves is gone."""
         if self._logs.futures.get(key) is not future:
             return False
         partition = self._replicas.partitions.get(key)
@@ -152,7 +153,7 @@ class Moves:
     async def _copy(self, partition: Partition, future: Log) -> None:
         """Until all is there but for what was appended in the last moment, or it is given up."""
         key = partition.topic_partition
-        while self._is_wanted(key, future):
+        while self._keep_or_drop(key, future):
             source = partition.log
             start, end = source.log_start_offset, source.log_end_offset
             if future.log_end_offset > end:
@@ -173,7 +174,7 @@ class Moves:
                 chunk = await self._world.disk.offload(found.data.read)
             except OSError as error:
                 raise source.failed(error) from error
-            if not self._is_wanted(key, future):
+            if not self._keep_or_drop(key, future):
                 return
             base_offset = int.from_bytes(chunk[:8])
             if offset == start and base_offset > future.log_end_offset:
@@ -214,7 +215,7 @@ class Moves:
         await self._logs.write_checkpoints(future)
         await self._logs.stop_cleaning(source)
         # From here on nothing is awaited.
-        if not self._is_wanted(partition.topic_partition, future) or partition.log is not source:
+        if not self._keep_or_drop(partition.topic_partition, future) or partition.log is not source:
             return False
         if not self._copy_rest(source, future):
             return False
