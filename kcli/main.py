@@ -18,7 +18,7 @@ from kcli.output import complain
 from kcli.statuses import DONE, FAILED, INTERRUPTED, TIMED_OUT, USAGE
 
 SIGINT = 2
-"""As `signal` has it, which takes a while to import."""
+"""What `signal` has, which takes a while to import."""
 
 # Every command of `k`, as the overview groups them.
 COMMANDS = {

@@ -18,7 +18,7 @@ _VISIBLE = {c: f"\\x{c:02x}" for c in (*range(0x20), *range(0x7F, 0xA0)) if c no
 _VISIBLE |= {c: f"\\u{c:04x}" for c in (*range(0x2028, 0x202F), *range(0x2066, 0x206A))}
 
 COLUMNS = 80
-"""Of a terminal that does not tell."""
+"""The width of a terminal that does not tell."""
 
 _transient = ""
 """What stands on the terminal of standard error until something takes its place."""

@@ -55,7 +55,8 @@ NEEDS = {("eligible.leader.replicas.version", 1): {METADATA_VERSION: 23}}
 
 
 def metadata_level(release: str) -> int | None:
-    """Of 4.0-IV3, or of 4.0 and 4.0.1, which stand for the last of 4.0; None for no release."""
+    """The level of 4.0-IV3, or of 4.0 and 4.0.1, which stand for the last of 4.0; None for no
+    release."""
     if release in RELEASES:
         return RELEASES[release]
     short = ".".join(release.split(".")[:2])

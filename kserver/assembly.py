@@ -148,7 +148,7 @@ class Assembly:
     def parts(
         self, requests: Requests, spawn: Spawn, on_bug: Callable[[str, BaseException], None]
     ) -> Parts:
-        """As handlers take them."""
+        """The parts that handlers take."""
         config = self._config()
         return Parts(
             broker_id=self._broker_id,

@@ -42,7 +42,7 @@ from kserver.world.zookeeper import ConnectionLost
 log = logging.getLogger(__name__)
 
 _KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-"""Of logs whose topic the cluster does not know: nothing is removed that nobody ordered deleted."""
+"""Settings of logs whose topic the cluster does not know: what nobody ordered deleted stays."""
 
 
 class Broker:
@@ -66,7 +66,7 @@ class Broker:
         self._bound: dict[Endpoint, Endpoint] = {}
         """What is listened at, by what was asked for: a port 0 became the one that was free."""
         self._configurable: list[Callable[[BrokerConfig], None]] = []
-        """Who is told of a new configuration, in this order."""
+        """These are told of a new configuration, in this order."""
         self._world = world
         self._sockets = sockets
         self._on_bug = on_bug or _report

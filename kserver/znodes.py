@@ -136,8 +136,9 @@ def offset_path(group: str, topic: str, partition: int) -> str:
 
 
 def config_path(entity_type: str, name: str) -> str:
-    """Of TOPIC_CONFIGS a topic, of BROKER_CONFIGS an id or DEFAULT_ENTITY, of GROUP_CONFIGS a group
-    as `sanitized`, of those of quotas what `quota_entity_name` says."""
+    """The znode of an entity's settings; its name is a topic for TOPIC_CONFIGS, an id or
+    DEFAULT_ENTITY for BROKER_CONFIGS, a group as `sanitized` for GROUP_CONFIGS, and for quotas what
+    `quota_entity_name` says."""
     return f"/config/{entity_type}/{name}"
 
 
@@ -169,7 +170,8 @@ def parents_of(path: str) -> list[str]:
 
 
 def sanitized(name: str) -> str:
-    """As Kafka's Sanitizer: what Java's URLEncoder leaves, without `*`, and spaces as %20."""
+    """What Kafka's Sanitizer gives: what Java's URLEncoder leaves, without `*`, and spaces as
+    %20."""
     return quote(name, safe="").replace("~", "%7E")
 
 
@@ -222,7 +224,7 @@ class BrokerRegistration:
 
     id: BrokerId
     endpoints: tuple[Endpoint, ...]
-    """As advertised, in the order of `listeners`."""
+    """The advertised ones, in the order of `listeners`."""
     timestamp_ms: int
     rack: str | None = None
     jmx_port: int = -1

@@ -366,7 +366,7 @@ class Admin:
     async def list_config_resources(
         self, types: Sequence[ResourceType] = ()
     ) -> list[ConfigResource]:
-        """Of these types, or of all, what there is (KIP-1142)."""
+        """The resources that there are, of these types or of all (KIP-1142)."""
 
         async def attempt() -> list[ConfigResource]:
             return await configs.list_resources(await self.cluster.peer(), types)
@@ -403,7 +403,7 @@ class Admin:
     async def describe_client_quotas(
         self, components: Iterable[QuotaComponent] = (), *, strict: bool = False
     ) -> dict[QuotaEntity, dict[str, float]]:
-        """Of all that match every component, and with `strict` name nothing else."""
+        """The quotas of all that match every component, and with `strict` name nothing else."""
         wanted = list(components)
 
         async def attempt() -> dict[QuotaEntity, dict[str, float]]:

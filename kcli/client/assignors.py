@@ -1,4 +1,5 @@
-"""Who of a classic group reads which partitions: the strategies that its leader may follow.
+"""The partitions that each member of a classic group reads: the strategies that its leader may
+follow.
 
 Pure: no I/O, no clock, no await.
 
@@ -126,7 +127,7 @@ STRATEGY = "partition.assignment.strategy"
 
 
 def assignors_of(names: Iterable[str | Any]) -> list[Assignor]:
-    """Of names, functions and objects, the preferred one first.
+    """The assignors of names, functions and objects, the preferred one first.
 
     ConfigError for a name that stands for nothing, and for two strategies of the same name.
     """

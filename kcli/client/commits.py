@@ -89,7 +89,7 @@ class Commits:
         return await self._cluster.retry(call, deadline, attempt)
 
     async def attempt(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """As `commit`, once: OSError, or a KafkaError that is retriable, may pass."""
+        """Does what `commit` does, once: OSError, or a KafkaError that is retriable, may pass."""
         if not offsets:
             return
         asked = self.committer.committing_as()
@@ -149,7 +149,8 @@ class Commits:
     async def look_up(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset | None]:
-        """As `committed`, once.  Offsets of transactions that are not decided are waited for."""
+        """What `committed` gives, asked once.  Offsets of transactions that are not decided are
+        waited for."""
         if not partitions:
             return {}
         asked = self.committer.looking_up_as()

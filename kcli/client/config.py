@@ -284,7 +284,8 @@ class ProducerConfig(ClientConfig):
 
     @classmethod
     def _derived(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """As Java's ProducerConfig.postProcessParsedConfig: what is given wins over a default."""
+        """What Java's ProducerConfig.postProcessParsedConfig derives: what is given wins over a
+        default."""
         config = cls(**values)
         idempotent = {
             "Must set acks to all in order to use the idempotent producer.": config.required_acks
@@ -432,7 +433,7 @@ class ConsumerConfig(ClientConfig):
 
     @classmethod
     def _derived(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """As Java's ConsumerConfig.postProcessParsedConfig."""
+        """What Java's ConsumerConfig.postProcessParsedConfig derives."""
         config = cls(**values)
         protocol = config.group_protocol.upper()
         for key in _OF_ANOTHER_PROTOCOL[protocol]:

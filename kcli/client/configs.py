@@ -171,7 +171,7 @@ def _refusal(item: Any) -> KafkaError | None:
 
 
 def entry_of(entry: Any) -> ConfigEntry:
-    """As DescribeConfigs and CreateTopics tell it."""
+    """The entry that DescribeConfigs and CreateTopics tell of."""
     return ConfigEntry(
         entry.name,
         entry.value,

@@ -157,7 +157,7 @@ class Consumer:
         self._fetcher.changed()
 
     async def close(self) -> None:
-        """Of a group's member: commit what was read, if it does so itself, and leave."""
+        """A group's member does this too: commit what was read, if it does so itself, and leave."""
         try:
             if self._group is not None:
                 await self._group.close()
@@ -242,7 +242,7 @@ class Consumer:
         self._reassigned()
 
     def group_metadata(self) -> GroupMetadata:
-        """Who this member is, for a producer's `send_offsets_to_transaction`."""
+        """This member's identity, for a producer's `send_offsets_to_transaction`."""
         return self._grouped().metadata()
 
     def enforce_rebalance(self, reason: str = "") -> None:
@@ -269,7 +269,8 @@ class Consumer:
         self._changed()
 
     async def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Of all that is assigned if none is named; looked up when it is needed, as is the end."""
+        """Seek in all that is assigned if none is named; the start is looked up when it is
+        needed."""
         self._seek_by(partitions, EARLIEST)
 
     async def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
@@ -377,7 +378,7 @@ class Consumer:
     async def poll_batches(
         self, timeout_ms: float = 0, max_records: int | None = None
     ) -> list[FetchedBatch]:
-        """As `poll`, the records of one batch together."""
+        """What `poll` gives, the records of one batch together."""
         fetcher = self._running()
         most = max_records or self._config.max_poll_records
         # A reader that always finds something would leave the sockets no time.

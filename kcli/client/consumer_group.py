@@ -169,7 +169,7 @@ class ConsumerMembership:
         return self._settling.is_done()
 
     async def _reconcile(self, target: Given) -> None:
-        """Of a topic that was deleted and made anew, the partitions are others."""
+        """The partitions of a topic that was deleted and made anew are others."""
         if revoked := [p for key, p in self._given.items() if key not in target]:
             await self._owner.revoke(revoked)
         if self._member.state is not ConsumerMemberState.RECONCILING:

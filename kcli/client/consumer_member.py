@@ -36,7 +36,8 @@ NOT_SUPPORTED = (
 JOIN = 0
 LEAVE = -1
 LEAVE_FOR_A_WHILE = -2
-"""Of a static member, whose partitions wait for it until its session ends."""
+"""The epoch by which a static member leaves, whose partitions wait for it until its session
+ends."""
 
 MEANINGS: dict[ErrorCode, MemberAction] = {
     ErrorCode.none: MemberAction.DONE,
@@ -46,7 +47,7 @@ MEANINGS: dict[ErrorCode, MemberAction] = {
     ErrorCode.unknown_member_id: MemberAction.UNKNOWN,
     ErrorCode.fenced_member_epoch: MemberAction.UNKNOWN,
 }
-"""Of heartbeats; what is not named is fatal: authorization, GROUP_MAX_SIZE_REACHED,
+"""Errors of heartbeats; what is not named is fatal: authorization, GROUP_MAX_SIZE_REACHED,
 UNRELEASED_INSTANCE_ID, UNSUPPORTED_ASSIGNOR, INVALID_REGULAR_EXPRESSION, ..."""
 
 COMMIT_MEANINGS: dict[ErrorCode, MemberAction] = {
@@ -111,7 +112,7 @@ class ConsumerMember:
         self.target: Owned = frozenset()
         """What the coordinator wants it to have."""
         self._told: dict[str, Any] = {}
-        """Of what changes: what the coordinator knows."""
+        """What the coordinator knows of all that changes."""
 
     def check(self) -> None:
         """What always holds."""

@@ -30,7 +30,7 @@ _MOVED = frozenset({ErrorCode.not_coordinator, ErrorCode.coordinator_not_availab
 async def find(
     cluster: Cluster, keys: Collection[str], kind: CoordinatorType
 ) -> dict[str, Node | KafkaError]:
-    """As any broker knows it now: one that is not available yet is a refusal."""
+    """The coordinators as any broker knows them now: one that is not available yet is a refusal."""
     if not keys:
         return {}
     peer = await cluster.peer()

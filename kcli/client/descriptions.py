@@ -187,7 +187,7 @@ class ReplicaInLogDirectory(NamedTuple):
     size: int
     """Bytes of its segments."""
     lag: int
-    """Of a future one, how many offsets it is behind the current one."""
+    """How many offsets a future replica is behind the current one."""
     is_future: bool
     """It is being moved here, and takes the current one's place once it has caught up."""
 

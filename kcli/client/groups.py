@@ -89,7 +89,8 @@ class Groups:
     async def listings(
         self, states: Collection[str] = (), types: Collection[str] = ()
     ) -> list[GroupListing]:
-        """Of all brokers, in the order in which they tell; of these states and types, or all.
+        """The groups of all brokers, in the order in which they tell; of these states and types, or
+        all.
 
         KafkaError where a broker is too old to choose by them, or refuses.
         """
@@ -135,9 +136,9 @@ class Groups:
         ]
 
     async def describe(self, groups: Iterable[str]) -> dict[str, GroupDescription | KafkaError]:
-        """Of groups that are not of consumers the assignments are left out, which only they can
-        read.  Brokers older than 4.0 say of a group that does not exist that it is Dead.
-        """
+        """Describes groups; of those that are not of consumers the assignments are left out, which
+        only they can read.  Brokers older than 4.0 say of a group that does not exist that it is
+        Dead."""
 
         async def ask(
             peer: Peer, coordinator: Node, names: list[str]
@@ -278,7 +279,8 @@ class Groups:
     async def remove_members(
         self, group: str, members: Collection[MemberToRemove] | None = None
     ) -> dict[MemberToRemove, KafkaError | None]:
-        """Of a classic group: these, or all there are.  Raises what concerns the whole group."""
+        """Removes these members of a classic group, or all there are.  Raises what concerns the
+        whole group."""
         if members is None:
             description = (await self.describe([group]))[group]
             if isinstance(description, KafkaError):
@@ -453,7 +455,7 @@ def _passing(results: Iterable[object]) -> KafkaError | None:
 async def _removed_singly(
     peer: Peer, new: versions.MessageShape, group: str, members: Iterable[MemberToRemove]
 ) -> dict[MemberToRemove, KafkaError | None]:
-    """As brokers before 2.4 want it, which know no static members."""
+    """Removes them as brokers before 2.4 want it, which know no static members."""
     return {
         one: _refusal(await peer.call(new(group_id=group, member_id=one.id))) for one in members
     }

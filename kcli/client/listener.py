@@ -24,7 +24,7 @@ _METHODS_ELSEWHERE = {
     )
     for what in ends
 }
-"""As other clients have them: Java's, kafka-python's and aiokafka's."""
+"""The names that other clients have: Java's, kafka-python's and aiokafka's."""
 
 
 class RebalanceListener:

@@ -145,7 +145,7 @@ class ClassicMemberCore:
         self._turn(ClassicMemberState.PREPARING)
 
     def answered(self, api_key: int, code: ErrorCode, asked: Generation) -> MemberAction:
-        """Of an answer to what was asked as `asked`; KafkaError for what is fatal."""
+        """What an answer to what was asked as `asked` calls for; KafkaError for what is fatal."""
         if code in _OF_IDENTITY and asked != self.identity:
             return MemberAction.PAST
         means = MEANINGS[api_key].get(code, MemberAction.FATAL)

@@ -136,7 +136,8 @@ class Membership:
         """What was subscribed to when it joined last."""
         self._group_topics: list[str] = []
         self._shared_out: dict[str, int] | None = None
-        """Of a leader: what the whole group subscribes to, and how many partitions that had."""
+        """What a leader has shared out: what the whole group subscribes to, and how many partitions
+        that had."""
         self._settling = Settling(owner, wake)
         self._joining: asyncio.Task[JoinedGroup | None] | None = None
         self._beating: asyncio.Task[None] | None = None
@@ -154,7 +155,7 @@ class Membership:
         )
 
     def looking_up_as(self) -> GroupMetadata:
-        """As anybody: a member in a rebalance may ask, too."""
+        """Nobody's identity: a member in a rebalance may ask, too."""
         return GroupMetadata(self._coordinator.group_id)
 
     def committing_as(self) -> GroupMetadata:

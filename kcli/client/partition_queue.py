@@ -191,7 +191,7 @@ class PartitionQueue:
         self._gaps = False
 
     def lead(self, leader: BrokerId | None) -> None:
-        """Who leads the partition now."""
+        """Note which broker leads the partition now."""
         if self.leader != leader:
             self.leader = leader
             self._probing = False

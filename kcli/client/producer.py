@@ -195,7 +195,7 @@ class Producer:
         )
 
     def try_send_all(self, topic: str, values: Sequence[Any], timestamp: int | None = None) -> int:
-        """As `try_send` for each of many values, without keys, in a tenth of its time.
+        """Does what `try_send` does for each of many values, without keys, in a tenth of its time.
 
         How many were taken, from the first on; `ready` waits for room for the rest.
         """
@@ -210,9 +210,9 @@ class Producer:
         return len(values)
 
     def try_send_encoded(self, topic: str, partition: int, records: EncodedRecords) -> bool:
-        """As `try_send` for records that are a batch already, of at most batch.size bytes or but
-        one.  Interceptors, serializers and partitioners do not see them: `has_plugins`.
-        """
+        """Does what `try_send` does for records that are a batch already, of at most batch.size
+        bytes or but one.  Interceptors, serializers and partitioners do not see them:
+        `has_plugins`."""
         sender = self._running()
         if sender.transaction_manager is not None:
             sender.transaction_manager.expect_open()
@@ -224,7 +224,7 @@ class Producer:
         return bool(self._plugins)
 
     def choose_partition(self, topic: str) -> int:
-        """Of a topic that `partitions_for` has told of, one for records without a key."""
+        """A partition for records without a key, of a topic that `partitions_for` has told of."""
         return self._running().accumulator.choose(topic)
 
     async def ready(self, topic: str) -> None:

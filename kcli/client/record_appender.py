@@ -73,7 +73,7 @@ class RecordAppender:
         headers: Headers = (),
         on_delivery: OnDelivery | None = None,
     ) -> bool:
-        """As the accumulator's; also raises what a serializer or a partitioner raises.
+        """Does what the accumulator's does; also raises what a serializer or a partitioner raises.
 
         A record that is refused for want of memory is shown to the interceptors again next time.
         """

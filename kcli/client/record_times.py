@@ -60,7 +60,7 @@ async def _of_leader(
 async def _fetch(
     cluster: Cluster, leader: BrokerId, offsets: Mapping[TopicPartition, Offset]
 ) -> dict[TopicPartition, int | KafkaError | None]:
-    """Of those that the broker tells something of."""
+    """The times of those that the broker tells something of."""
     peer = await cluster.peer(leader)
     new = versions.request(FETCH, peer.version(FETCH, BY_NAME))
     topics: dict[str, list[Any]] = defaultdict(list)

@@ -30,7 +30,7 @@ class ScramMechanism(IntEnum):
 
     @property
     def digest(self) -> str:
-        """As hashlib names it."""
+        """The name that hashlib has for it."""
         return f"sha{self.name.removeprefix('SCRAM_SHA_')}"
 
 

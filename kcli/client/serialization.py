@@ -40,7 +40,7 @@ def _uuid_to_bytes(id: UUID) -> bytes:
 
 
 def _packing(format: str) -> tuple[Serializer, Deserializer]:
-    """Of a number; its size is checked by struct."""
+    """Packs and unpacks a number; struct checks its size."""
     packer = struct.Struct(format)
     return packer.pack, lambda data: packer.unpack(data)[0]
 

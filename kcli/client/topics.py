@@ -100,7 +100,7 @@ def more_partitions(new: Any, name: str, topic: NewPartitions) -> Any:
 
 
 def created_topic(topic: Any) -> CreatedTopic:
-    """As a broker tells that it was made, in the newest version with what it was made."""
+    """The topic that a broker says it has made, in the newest version with its settings."""
     told = getattr(topic, "configs", None)
     return CreatedTopic(
         topic.name,

@@ -126,8 +126,8 @@ class TransactionAdmin:
         longer_than_ms: int = -1,
         pattern: str | None = None,
     ) -> list[TransactionListing]:
-        """Of all brokers, by their ids; of these states and producers, open for longer than so
-        long, and with an id that matches `pattern` (an expression of RE2) whole.
+        """The transactions of all brokers, by their ids; of these states and producers, open for
+        longer than so long, and with an id that matches `pattern` (an expression of RE2) whole.
 
         KafkaError where a broker is too old to choose by time or pattern.
         """
@@ -198,7 +198,7 @@ class TransactionAdmin:
     async def producers(
         self, partitions: Iterable[TopicPartition], broker: BrokerId | None = None
     ) -> dict[TopicPartition, list[ProducerState] | KafkaError]:
-        """Of each partition's leader, or of the replica on one `broker`."""
+        """The producers that each partition's leader knows, or the replica on one `broker`."""
         wanted = dict.fromkeys(partitions, 0)
         if not wanted:
             return {}
@@ -439,7 +439,7 @@ class _Reader:
         return values
 
     def length(self) -> int:
-        """Of an array; none is longer than its bytes."""
+        """The length of an array; none is longer than its bytes."""
         count, self._at = varint.decode_unsigned(self._frame, self._at)
         if count > len(self._frame):
             raise ValueError(f"{count} items in {len(self._frame)} bytes")

@@ -180,7 +180,7 @@ def meaning(api: int, code: ErrorCode) -> TransactionAction:
 
 
 def decisive(api: int, codes: Iterable[ErrorCode]) -> ErrorCode:
-    """Of the codes of one answer the one that counts."""
+    """The one of an answer's codes that counts."""
 
     def weight(code: ErrorCode) -> tuple[TransactionAction, bool]:
         # Not attempted: for the sake of another partition, whose code says more.

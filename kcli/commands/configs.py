@@ -203,7 +203,8 @@ def configs(given: SimpleNamespace) -> int:
 
 
 def _entities(given: SimpleNamespace) -> list[Entity]:
-    """As asked, the first decides; UsageError, in Kafka's words, where none can be meant."""
+    """The entities that are asked for, the first decides; UsageError, in Kafka's words, where none
+    can be meant."""
     short = [name for name in (*NAMED, *DEFAULTS) if is_given(given, name)]
     types = [*given.entity_type, *(NAMED.get(name) or DEFAULTS[name] for name in short)]
     names = [*given.entity_name, *(_word(given, name) for name in short)]
@@ -340,7 +341,7 @@ async def _describe(given: SimpleNamespace, entities: list[Entity], out: Rows | 
 
 
 async def _show_credentials(admin: Admin, entities: list[Entity]) -> None:
-    """Of users, where neither clients nor defaults are asked about."""
+    """Shows those of users, where neither clients nor defaults are asked about."""
     if [entity.type for entity in entities] != ["users"] or entities[0].name == "":
         return
     name = entities[0].name
@@ -395,7 +396,7 @@ async def _nodes(admin: Admin) -> list[Node]:
 
 
 def _resource(entity: Entity) -> tuple[ConfigResource, ConfigSource | None]:
-    """As the protocol has it, and the source of what is set for it itself."""
+    """The protocol's resource, and the source of what is set for it itself."""
     from kcli.client.admin import ConfigSource, ResourceType
 
     kinds: dict[str, tuple[ResourceType, ConfigSource | None]] = {

@@ -167,7 +167,7 @@ def _no_job(word: str) -> str:
 
 
 def _properties(submission: Submission, spark_home: str) -> dict[str, str]:
-    """Of the file that Spark reads before it looks at --conf."""
+    """The properties of the file that Spark reads before it looks at --conf."""
     own = submission.properties_file
     if own is not None and WITH_DEFAULTS not in submission.options:
         return read_properties(own)

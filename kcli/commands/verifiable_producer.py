@@ -246,7 +246,7 @@ class VerifiableProducer:
 
 
 def _exception(error: Exception) -> str:
-    """As Kafka's client would have raised it."""
+    """The exception that Kafka's client would have raised."""
     from kcli.client.errors import TimedOut
 
     if isinstance(error, KafkaError):

@@ -23,7 +23,7 @@ OFFSETS = frozenset({0, of_groups.OFFSET_COMMIT})
 
 
 class CoordinatorFormatter:
-    """Of `records`, those whose keys are of these kinds."""
+    """Prints those of `records` whose keys are of these kinds."""
 
     def __init__(self, records: KeyedRecords, kinds: frozenset[int]) -> None:
         self._records = records

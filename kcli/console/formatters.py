@@ -221,7 +221,8 @@ def _single(value: float) -> str:
 
 
 def _bytes(data: bytes) -> bytes:
-    """As Kafka's Bytes prints itself: what is no visible ASCII as \\xNN, and a backslash too."""
+    """The text that Kafka's Bytes prints: what is no visible ASCII as \\xNN, and a backslash
+    too."""
     return b"".join(
         b"%c" % byte if 0x20 <= byte < 0x7F and byte != 0x5C else b"\\x%02X" % byte for byte in data
     )

@@ -61,7 +61,7 @@ async def delete(admin: Admin, given: SimpleNamespace, groups: Sequence[str]) ->
 
 
 async def delete_offsets(admin: Admin, given: SimpleNamespace, group: str) -> int:
-    """Of the partitions that --topic names; the exit status."""
+    """Deletes offsets of the partitions that --topic names; the exit status."""
     outcomes: dict[TopicPartition, KafkaError | None] = {}
     partitions = {p for word in given.topic if ":" in word for p in in_words(word)}
     topics = await admin.describe_topics([word for word in given.topic if ":" not in word])

@@ -26,7 +26,7 @@ Committed = Mapping[TopicPartition, "CommittedOffset"]
 
 
 def failure(error: Exception) -> str:
-    """As Java shows an exception that is the cause of another one: with its class."""
+    """The text that Java shows for an exception that caused another one: with its class."""
     if isinstance(error, KafkaError):
         return f"{error_texts.exception(error)}: {error_texts.text(error)}"
     return str(error)
@@ -140,7 +140,7 @@ class Ages:
         self._times: dict[tuple[TopicPartition, Offset], int | None] = {}
 
     async def seconds(self, admin: Admin, readings: Sequence[GroupPosition]) -> list[float | None]:
-        """Of each of these; 0 where nothing is left to read, None if not known."""
+        """The lag of each of these; 0 where nothing is left to read, None if not known."""
         behind = {
             one.partition: one.committed
             for one in readings

@@ -17,7 +17,7 @@ STATES = (
     "Dead",
 )
 TYPES = ("Classic", "Consumer")
-"""Of groups of consumers; the other ones are OTHER_TYPES."""
+"""Types of groups of consumers; the other ones are OTHER_TYPES."""
 OTHER_TYPES = ("Share", "Streams")
 
 _GROUP = RowField("group", "string", "The group.")

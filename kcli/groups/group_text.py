@@ -103,7 +103,7 @@ def list_lines(groups: Sequence[GroupListing], *, types: bool, states: bool) -> 
 
 
 def any_lines(groups: Sequence[GroupListing]) -> Iterator[str]:
-    """As kafka-groups.sh has them; only the heading does not end in a space."""
+    """The lines of kafka-groups.sh; only the heading does not end in a space."""
     rows = [(group.group, group.type or "", group.protocol_type) for group in groups]
     width = max([20, *(len(cell) for row in rows for cell in row)])
     yield " ".join(f"{cell:{width}}" for cell in ("GROUP", "TYPE", "PROTOCOL"))

@@ -71,7 +71,7 @@ class Trend:
 
 
 def begun(reading: GroupPosition, starts: Mapping[TopicPartition, Offset]) -> GroupPosition:
-    """As if the start of the partition had been committed where nothing was."""
+    """The position as if the partition's start had been committed where nothing was."""
     if reading.committed is not None:
         return reading
     return reading._replace(committed=starts.get(reading.partition))
@@ -83,7 +83,7 @@ def left(reading: GroupPosition) -> int | None:
 
 
 def total(lags: Iterable[int | None]) -> int | None:
-    """Of all; None where one is not known, or where there is none."""
+    """The sum of all; None where one is not known, or where there is none."""
     lags = list(lags)
     known = [lag for lag in lags if lag is not None]
     return sum(known) if known and len(known) == len(lags) else None

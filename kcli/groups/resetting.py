@@ -222,7 +222,7 @@ class Targets:
 
 
 async def partitions_named(admin: Admin, words: Iterable[str]) -> list[TopicPartition]:
-    """Of `TOPIC:0,1` these, of `TOPIC` all; KafkaError for an unknown one."""
+    """These partitions for `TOPIC:0,1`, all for `TOPIC`; KafkaError for an unknown one."""
     named = [partition for word in words if ":" in word for partition in in_words(word)]
     topics = await admin.describe_topics([word for word in words if ":" not in word])
     return [

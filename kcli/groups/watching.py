@@ -29,7 +29,7 @@ EARLIEST = -2
 EVERY_S = 1.0
 """How often --until-lag looks, where --watch does not say."""
 ROOM_LINES = 3
-"""Of a terminal, what a table leaves to its headings and the shell."""
+"""The lines that a table leaves to its headings and the shell."""
 
 Show: TypeAlias = Callable[[Sequence[SeenLag]], None]
 

@@ -154,7 +154,8 @@ class PaperConsumer:
     async def poll_batches(
         self, timeout_ms: float = 0, max_records: int | None = None
     ) -> list[FetchedBatch]:
-        """As `Consumer.poll_batches`.  The call says that all given before is done with.
+        """Does what `Consumer.poll_batches` does.  The call says that all given before is done
+        with.
 
         Raises RebalanceFailed, and StorageError for znodes that are not Kafka's, besides.
         """
@@ -239,7 +240,7 @@ class PaperConsumer:
         self._member.released()
 
     async def _let_go(self) -> None:
-        """Of what is this member's; another's may stand where a claim's answer was lost."""
+        """Gives up what is this member's; another's may stand where a claim's answer was lost."""
         await asyncio.gather(*(self._delete_owner(p) for p in self._member.held))
 
     async def _delete_owner(self, partition: TopicPartition) -> None:
@@ -300,7 +301,7 @@ class PaperConsumer:
             raise SessionExpired
 
     async def _view(self) -> GroupView:
-        """As of now, and `_changed` is set once it is so no more."""
+        """The group as it is now; `_changed` is set once it is so no more."""
         self._changed.clear()
         zookeeper = self._zookeeper
         found: dict[str, list[str]] = {topic: [] for topic in self._topics}
@@ -327,7 +328,7 @@ class PaperConsumer:
         return ()
 
     async def _addresses(self) -> list[str]:
-        """Of the brokers that speak this client's security protocol."""
+        """The addresses of the brokers that speak this client's security protocol."""
         found: list[str] = []
         for broker in await self._children(znodes.BROKER_IDS):
             with contextlib.suppress(NoNode):
@@ -348,7 +349,7 @@ class PaperConsumer:
             return ()
 
     async def _make_parents(self) -> None:
-        """Of the nodes of owners and offsets, as they are made in transactions."""
+        """Make those of the nodes of owners and offsets, which are made in transactions."""
         for topic in self._topics:
             for path in (
                 znodes.owner_path(self._group, topic, 0),

@@ -60,9 +60,9 @@ class GroupView:
     """What ZooKeeper says, as far as a rebalance depends on it."""
 
     threads: Mapping[str, tuple[str, ...]]
-    """Of each topic, the group's threads that read it, sorted."""
+    """The group's threads that read each topic, sorted."""
     partitions: Mapping[str, tuple[int, ...]]
-    """Of each topic, sorted; none where it does not exist."""
+    """The partitions of each topic, sorted; none where it does not exist."""
     has_brokers: bool = True
 
 

@@ -73,7 +73,7 @@ class Producing:
 
     @property
     def steady(self) -> Sum | None:
-        """Of what came after the warm-up."""
+        """The sum of what came after the warm-up."""
         return None if self._steady is None else self._steady.sum(self._end_s)
 
     async def all(self) -> None:

@@ -104,7 +104,7 @@ class RoundTrips:
             raise_first(await admin.create_topics([new]))
 
     async def _seek_to_end(self, consumer: Consumer) -> None:
-        """Of all partitions, and know where that is."""
+        """Go to the end of all partitions, and know where that is."""
         found = await consumer.partitions_for(self._trip.topic)
         partitions = [TopicPartition(self._trip.topic, one.partition) for one in found]
         consumer.assign(partitions)

@@ -80,7 +80,7 @@ class Fixed:
 
 
 class Unlimited:
-    """As many as will go: a record is due when it is sent, known to half a millisecond."""
+    """Sends as many as will go: a record is due when it is sent, known to half a millisecond."""
 
     def __init__(self, start_ms: int, warmup: int = 0) -> None:
         self.start_ms = start_ms

@@ -62,7 +62,7 @@ class Sum(NamedTuple):
         return {name: round(value, 3) for name, value in self._asdict().items()}
 
     def window_line(self) -> str:
-        """As kafka-producer-perf-test.sh reports while it sends."""
+        """The line that kafka-producer-perf-test.sh prints while it sends."""
         return (
             f"{self.records} records sent, {self.records_per_s:.1f} records/sec "
             f"({self.mib_per_s:.2f} MB/sec), {number(self.avg_ms, 1)} ms avg latency, "
@@ -70,7 +70,7 @@ class Sum(NamedTuple):
         )
 
     def total_line(self, of: str = "") -> str:
-        """As it ends; `of` says which records, as " steady state" does."""
+        """The last line; `of` says which records, as " steady state" does."""
         return (
             f"{self.records}{of} records sent, {self.records_per_s:f} records/sec "
             f"({self.mib_per_s:.2f} MB/sec), {number(self.avg_ms, 2)} ms avg latency, "
@@ -86,7 +86,7 @@ def ratio(amount: float, of: float) -> float:
 
 
 def number(value: float, digits: int) -> str:
-    """As Java prints it: `NaN`."""
+    """The text that Java prints: `NaN`."""
     return "NaN" if math.isnan(value) else f"{value:.{digits}f}"
 
 

@@ -109,7 +109,7 @@ def rows(given: SimpleNamespace, shape: RowShape) -> Rows:
 
 @contextmanager
 def rows_if_asked(given: SimpleNamespace, shape: RowShape) -> Iterator[Rows | None]:
-    """As `rows`, or None where -o was not given and Kafka's own text is wanted."""
+    """What `rows` gives, or None where -o was not given and Kafka's own text is wanted."""
     if given.output is None:
         yield None
     else:

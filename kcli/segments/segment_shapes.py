@@ -136,7 +136,8 @@ PARTITION_OFFSETS = RowShape(
 
 
 def shape_of(kind: str, deep: bool) -> RowShape | None:
-    """Of a file's entries, by its suffix, EPOCHS or OFFSETS; None for a file of another kind."""
+    """The shape of a file's entries, by its suffix, EPOCHS or OFFSETS; None for a file of another
+    kind."""
     shapes = {
         "log": RECORDS if deep else BATCHES,
         "checkpoint": RECORDS if deep else BATCHES,

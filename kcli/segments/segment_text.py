@@ -142,5 +142,5 @@ def _boolean(value: bool) -> str:
 
 
 def _optional(value: int) -> str:
-    """As Java prints an OptionalLong; negative stands for none."""
+    """The text that Java prints for an OptionalLong; negative stands for none."""
     return "OptionalLong.empty" if value < 0 else f"OptionalLong[{value}]"

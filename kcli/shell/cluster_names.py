@@ -29,7 +29,8 @@ _NAME = re.compile(r"[A-Za-z0-9._:\[\]%-]+")
 
 
 class ClusterNames:
-    """Of the cluster that --bootstrap-server and --command-config of a command line lead to."""
+    """Names in the cluster that --bootstrap-server and --command-config of a command line lead
+    to."""
 
     def __init__(self, given: SimpleNamespace, directory: Path) -> None:
         self._given = given

@@ -212,12 +212,12 @@ def _bare(name: str) -> str:
 
 
 def _name(option: Option) -> str:
-    """Of an older spelling, that of today."""
+    """The name of today, for an older spelling."""
     return _bare(option.instead or max(option.opts, key=len))
 
 
 def _expanded(value: str | None) -> str | None:
-    """As the shell will, as far as the environment tells."""
+    """Expanded as the shell will, as far as the environment tells."""
     return None if value is None else os.path.expandvars(os.path.expanduser(value))
 
 

@@ -95,7 +95,7 @@ def topic_list(asked: CompletionQuery) -> Iterable[Candidate]:
 
 
 def partitions(asked: CompletionQuery) -> Iterable[Candidate]:
-    """Of the topic that is named before."""
+    """The partitions of the topic that is named before."""
     count = asked.names.topics().get(asked.given.get("topic", ""), 0)
     return (Candidate(str(number)) for number in range(count))
 

@@ -24,7 +24,7 @@ from kserver.model import Offset
 Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Bools: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 Buffers: TypeAlias = list[Any]
-"""Of one column as Arrow has them: validity, or None where nothing is null; ends; bytes."""
+"""One column's buffers as Arrow has them: validity, or None where nothing is null; ends; bytes."""
 
 _PAST_END = b"\0" * 16
 """After the bytes, so that the longest varint may begin at the last, which is found out later."""
@@ -150,7 +150,7 @@ class _Records:
         return _Slots(after, end, null), end
 
     def _headers(self, at: Ints, ends: Ints) -> tuple[_Slots, _Slots]:
-        """Of all headers in order: their names and their values."""
+        """The names and the values of all headers in order."""
         found: list[tuple[Ints, _Slots, _Slots]] = []
         of = np.flatnonzero(self.header_counts)
         at, left = at[of], self.header_counts[of]

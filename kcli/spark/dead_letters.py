@@ -28,7 +28,7 @@ CUT = VALUE_LENGTH, KEY_LENGTH, HEADERS_COUNT = (
     f"{PREFIX}key.length",
     f"{PREFIX}headers.count",
 )
-"""Of a letter that is not the whole record."""
+"""The mark of a letter that is not the whole record."""
 MOST_REASON = 500
 """Characters."""
 

@@ -203,7 +203,7 @@ def _array(type_: pa.DataType, count: int, buffers: Buffers | None) -> pa.Array:
 
 
 def _timestamps(ms: Any, first: int, last: int) -> pa.Array:
-    """Of these rows: a time that is too far away matters only where it is asked for.
+    """The times of these rows: one that is too far away matters only where it is asked for.
 
     Arrow's own cast would load its compute functions, which takes longer than to read many rows.
     """

@@ -30,14 +30,13 @@ Numbers = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.bool_]
 
 MOST_RECORDS = 1 << 20
-"""Of a batch: where an offset's delta takes three bytes at most."""
+"""The most of a batch, in which an offset's delta takes three bytes at most."""
 _SEED, _MULTIPLIER = 0x9747B28C, 0x5BD1E995
 
 
 class Columns(NamedTuple):
-    """Of rows that are to be written to one topic; keys, values and headers binary, headers as a
-    record has them.  `times`: ms, of each row.
-    """
+    """The columns of rows that are to be written to one topic; keys, values and headers binary,
+    headers as a record has them.  `times`: ms, of each row."""
 
     value: pa.BinaryArray
     key: pa.BinaryArray | None
@@ -52,7 +51,7 @@ class Columns(NamedTuple):
 
     @property
     def sizes(self) -> Numbers:
-        """Of each record, at most."""
+        """The size of each record, at most."""
         varying = _lengths(self.value) + 30
         for column in (self.key, self.headers):
             if column is not None:
@@ -122,7 +121,7 @@ def _bodies(columns: Columns, starts: Numbers, ends: Numbers) -> tuple[pa.Buffer
 
 
 def headers_of(column: pa.ListArray) -> pa.BinaryArray:
-    """Of each row: how many, and each with its name and value.  Names are not null."""
+    """The headers of each row: how many, and each one's name and value.  Names are not null."""
     counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
     flat = column.flatten()
     names, values = (flat.field(name).cast(pa.binary()) for name in ("key", "value"))

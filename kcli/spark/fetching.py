@@ -77,7 +77,7 @@ class Fetched(NamedTuple):
 
 
 class Fetch:
-    """Of ranges, one after another.  Open while the `async with` lasts."""
+    """Fetches ranges, one after another.  Open while the `async with` lasts."""
 
     def __init__(self, options: ReadOptions, wanted: Sequence[KafkaOffsetRange]) -> None:
         config = ConsumerConfig.taken(options.client)
@@ -128,7 +128,7 @@ class Fetch:
 
 
 class RangeFetch:
-    """Of one range."""
+    """Fetches one range."""
 
     def __init__(
         self,

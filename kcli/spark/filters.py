@@ -81,7 +81,7 @@ class Bounds:
 
 
 def bounds_of(filters: Iterable[Filter]) -> tuple[Bounds, list[Filter]]:
-    """Of filters that all have to hold, and those of them that Spark still has to ask."""
+    """The bounds of filters that all have to hold, and those that Spark still has to ask."""
     bounds, left = Bounds(), []
     for one in filters:
         bounds, is_answered = _with(bounds, one)

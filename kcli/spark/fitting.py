@@ -218,7 +218,7 @@ def misfit(found: Any, expected: str) -> Misfit:
 
 
 def leaf_of_all(kind: pa.DataType) -> Fit | None:
-    """Of types that every format has the same of."""
+    """The fit of types that every format has the same of."""
     if pa.types.is_signed_integer(kind):
         return integer(kind)
     return boolean if pa.types.is_boolean(kind) else None

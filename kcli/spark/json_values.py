@@ -76,7 +76,7 @@ class _Real(float):
 
 
 def decode_json(values: pa.Array, kind: pa.DataType) -> Decoded:
-    """Of binary values one of this type each; ConfigError for a type that JSON has not."""
+    """One value of this type for each binary value; ConfigError for a type that JSON has not."""
     read_as = _read_as(kind)
 
     def at_once(part: pa.Array) -> pa.Array | None:

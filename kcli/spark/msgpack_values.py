@@ -54,7 +54,7 @@ _INT64 = range(-(1 << 63), 1 << 63)
 
 
 def decode_msgpack(values: pa.Array, kind: pa.DataType) -> Decoded:
-    """Of binary values one of this type each; ConfigError for a type that msgpack has not."""
+    """One value of this type for each binary value; ConfigError for a type that msgpack has not."""
 
     def at_once(part: pa.Array) -> pa.Array | None:
         return _at_once(part, kind)
@@ -145,7 +145,7 @@ def _part(rows: list[Any], field: pa.Field) -> pa.Array:
 
 
 def _taken(kind: pa.DataType) -> frozenset[type]:
-    """Of what Python has, null apart, what surely fits, but for its size."""
+    """Python's types that surely fit, null apart, but for their size."""
     for is_kind, types in _TAKEN:
         if is_kind(kind):
             return types

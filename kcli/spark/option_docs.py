@@ -200,7 +200,7 @@ NAMES = tuple(
     for option in options
     if not option.name.startswith("kafka.")
 )
-"""Of all but the client's settings."""
+"""The documents of all but the client's settings."""
 
 WRITE_SECTIONS: Mapping[str, tuple[OptionDoc, ...]] = {
     "What is written": (
@@ -285,4 +285,4 @@ WRITE_NAMES = tuple(
     for option in options
     if not option.name.startswith("kafka.")
 )
-"""Of all but the client's settings."""
+"""The documents of all but the client's settings."""

@@ -31,7 +31,7 @@ from kserver.model import Offset, TopicPartition
 
 LATEST = -1
 EARLIEST = -2
-"""As offsets in JSON, and as ListOffsets has them."""
+"""What stands for it in JSON, and in ListOffsets."""
 
 Offsets: TypeAlias = dict[TopicPartition, Offset]
 
@@ -131,7 +131,7 @@ _INT32_MAX = (1 << 31) - 1
 
 
 def batch_options(given: Mapping[str, str]) -> ReadOptions:
-    """Of `spark.read`; ConfigError names the option and what to do."""
+    """The options of `spark.read`; ConfigError names the option and what to do."""
     options = GivenOptions(given, NAMES, _REFUSED)
     read = _read_options(options, Everywhere(EARLIEST))
     _refuse_spec(read.start, "startingOffsets", LATEST, "latest", "a batch ends")
@@ -140,7 +140,7 @@ def batch_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 def stream_options(given: Mapping[str, str]) -> ReadOptions:
-    """Of `spark.readStream`; ConfigError names the option and what to do."""
+    """The options of `spark.readStream`; ConfigError names the option and what to do."""
     options = GivenOptions(given, NAMES, _REFUSED)
     for name in _ENDINGS:
         if name in options:

@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass
 class Totals:
-    """Of one query, since it was started here."""
+    """The totals of one query, since it was started here."""
 
     batch: int = -1
     """The last one that was counted."""

@@ -78,7 +78,7 @@ class RowProducer:
         self._rows = 0
         self._bytes = 0
         self._limits: dict[str, TopicLimits | str] = {}
-        """Of a topic that cannot be written to, why not."""
+        """A topic's limits, or why it cannot be written to."""
 
     @property
     def amount(self) -> Amount:
@@ -195,7 +195,8 @@ class RowProducer:
         columns: Columns,
         limits: TopicLimits,
     ) -> Numbers:
-        """As its column says, else by its key, else any, the same for a batch's worth of rows."""
+        """The partition that its column says, else its key, else any, the same for a batch of
+        rows."""
         found = np.full(len(rows), -1)
         if "partition" in self._columns:
             given = rows.column("partition")

@@ -16,7 +16,7 @@ from kserver.wire.batch import Headers
 
 
 class NewRow(NamedTuple):
-    """As Producer.try_send takes it, but that the topic may be missing."""
+    """What Producer.try_send takes, but that the topic may be missing."""
 
     topic: str | None
     value: bytes | None

@@ -45,7 +45,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
         self._columns = columns
         self._name = str(uuid.uuid4())
-        """Of this write, in all its tasks."""
+        """This write's name, in all its tasks."""
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         keep_modules()

@@ -40,7 +40,7 @@ class ClusterPlan:
     ui_port: int
     worker_ports: Sequence[int]
     cores: int
-    """Of each worker."""
+    """The cores of each worker."""
     memory: str
 
     @property

@@ -45,9 +45,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = columns
         self._logs: Blocking[Logs] | None = None
         self._ids: Ids = {}
-        """Of the topics as this run knows them."""
+        """The ids of the topics as this run knows them."""
         self._latest: Offsets = {}
-        """As of the last time that the cluster was asked."""
+        """The ends at the last time that the cluster was asked."""
         self._target: Offsets | None = None
         """Where a run with Trigger.AvailableNow ends."""
         self._last_batch_s: float | None = None

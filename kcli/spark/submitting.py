@@ -63,7 +63,7 @@ class Submission:
     job: str | None = None
     """The application, where it is the name of a job."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Of --conf, and under them those of the files that Spark reads."""
+    """Settings of --conf, and under them those of the files that Spark reads."""
 
     @classmethod
     def of(cls, words: Sequence[str], jobs: Container[str] = ()) -> Submission:

@@ -260,7 +260,7 @@ def abort(messages: Sequence[object], options: WriteOptions, write: str | None =
 
 
 def _parts(messages: Sequence[object]) -> list[TaskPart]:
-    """Of a task that failed there is none."""
+    """A task that failed has none."""
     return [message.part for message in messages if isinstance(message, Handed)]
 
 

@@ -111,7 +111,7 @@ def _check(name: str, reasons: pa.Array, offsets: pa.Array, partition: TopicPart
 
 
 class Decoder:
-    """Of one column."""
+    """Decodes one column."""
 
     def __init__(self, name: str, format: str, kind: pa.DataType, corrupt: str) -> None:
         self._format = format

@@ -18,7 +18,7 @@ _CORRUPT_RECORD = "_corrupt_record"
 @dataclass(frozen=True)
 class ValueOptions:
     formats: Mapping[str, str]
-    """Of key and value."""
+    """The formats of key and value."""
     schemas: Mapping[str, str | None]
     """The same: DDL or JSON."""
     fails: bool

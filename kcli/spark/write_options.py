@@ -56,13 +56,13 @@ _REFUSED = {
     }.items()
 }
 _SPARKS = ("checkpointLocation", "queryName", "outputMode", "numRows", "truncate")
-"""Of a streaming query, or of all: Spark hands them on with the others."""
+"""Options of a streaming query, or of all: Spark hands them on with the others."""
 
 
 @dataclass(frozen=True)
 class WriteOptions:
     topic: str | None
-    """Of all rows, whatever their column says."""
+    """The topic of all rows, whatever their column says."""
     dlq_topic: str | None
     """Where rows go that cannot be written."""
     keep_timestamps: bool
@@ -111,7 +111,7 @@ def _check(client: dict[str, str], exactly_once: bool) -> None:
 
 
 def columns_of(types: Mapping[str, str], options: WriteOptions) -> tuple[str, ...]:
-    """Of the columns, by their simple types, those that are written.  ConfigError where one is
+    """The columns that are written, of those with these simple types.  ConfigError where one is
     missing or of another type.
     """
     for name, lacking in _LACKING.items():

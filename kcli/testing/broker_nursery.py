@@ -46,7 +46,7 @@ class KafkaBroker:
         self.address = ""
         """HOST:PORT, for a client's bootstrap.servers."""
         self.pid: int | None = None
-        """Of its process, while it runs."""
+        """The id of its process, while it runs."""
         self._nursery = nursery
         self._settings = {
             "log.dirs": str(directory),
@@ -102,7 +102,7 @@ class KafkaBroker:
             self._settings["listeners"] = f"PLAINTEXT://{self.address}"
 
     def stop(self) -> None:
-        """As an operator does: what is under way is answered, everything flushed."""
+        """Stop it as an operator does: what is under way is answered, everything flushed."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -223,7 +223,7 @@ def main(descriptor: int) -> None:
 
 
 def _text(value: Any) -> str:
-    """As server.properties has it: true, not True."""
+    """The text that server.properties has: true, not True."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

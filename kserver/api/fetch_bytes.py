@@ -30,7 +30,8 @@ FIRST_WITH_REPLICA_STATE = 15
 READ_COMMITTED = 1
 
 MAX_PARTITIONS = 100_000
-"""Of one request, topics and forgotten ones too: each takes more memory than its bytes tell."""
+"""The most of one request, topics and forgotten ones too: each takes more memory than its bytes
+tell."""
 MAX_TAGS = 1000
 
 _I16 = struct.Struct(">h")

@@ -49,7 +49,7 @@ _PARTITION = struct.Struct(">ih")
 _PARTITION_V8 = struct.Struct(">ihb")
 
 Topic: TypeAlias = tuple[Any, TopicInfo | None, ErrorCode]
-"""As it was asked for, what is known of it, and why that is nothing."""
+"""The topic that was asked for, what is known of it, and why that is nothing."""
 
 
 def handle_frame(

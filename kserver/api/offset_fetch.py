@@ -59,7 +59,7 @@ class AskedGroup(NamedTuple):
 
     group_id: str
     topics: Sequence[tuple[Any, TopicInfo | None, ErrorCode]] | None
-    """As `named` tells of them; None for all that have offsets."""
+    """What `named` tells of them; None for all that have offsets."""
     told: asyncio.Future[Any] | KafkaError
 
 

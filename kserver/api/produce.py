@@ -72,16 +72,17 @@ STALE_OR_TORN = (
 )
 """What the broker does not answer for."""
 ADMIN_CLIENT_ID = "__admin_client"
-"""Who may write to the coordinators' topics nevertheless, as in Kafka."""
+"""The client that may write to the coordinators' topics nevertheless, as in Kafka."""
 MAX_PARTITIONS = 100_000
-"""Of one request, topics counted too: each takes more memory and time than its bytes tell."""
+"""The most of one request, topics counted too: each takes more memory and time than its bytes
+tell."""
 MAX_TAGS = 1000
 ATTRIBUTES_AT = 22
-"""Of a batch's two attribute bytes, the one that holds flags."""
+"""The one of a batch's two attribute bytes that holds flags."""
 
 _PRODUCER = struct.Struct(">qh")
 _PRODUCER_AT = 43
-"""Of a batch: its producer's id and epoch."""
+"""The place of a batch's producer id and epoch."""
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _ACKS_TIMEOUT_COUNT = struct.Struct(">hii")
 _I16 = struct.Struct(">h")
@@ -101,7 +102,7 @@ Topic: TypeAlias = tuple[str | None, bytes, list[tuple[int, memoryview]]]
 id in v13, else the name's bytes; partitions, with views of their records."""
 
 Answered: TypeAlias = list[tuple[bytes, list[bytes]]]
-"""Of each topic the bytes that name it, and each partition's answer, encoded."""
+"""The bytes that name each topic, and each partition's answer, encoded."""
 
 
 Wanted: TypeAlias = tuple[int, int, str | None, list[Topic]]
@@ -123,7 +124,7 @@ class Uncommitted(NamedTuple):
 
     results: list[bytes]
     place: int
-    """Of its answer among the results."""
+    """The place of its answer among the results."""
     number: int
     """The partition's, as the client asked."""
     partition: Partition
@@ -342,7 +343,7 @@ def _when_committed(
 
 
 def _count_failure(meters: TopicMeters, error: KafkaError | StorageError, size: int) -> None:
-    """As Kafka (ReplicaManager.appendToLocalLog), but for a failing disk, which counts here."""
+    """Counts what Kafka counts (ReplicaManager.appendToLocalLog), and a failing disk too."""
     code = error.code if isinstance(error, KafkaError) else ErrorCode.kafka_storage_error
     if code in TOO_LARGE:
         meters.bytes_rejected += size

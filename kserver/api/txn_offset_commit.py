@@ -67,7 +67,7 @@ async def handle(request: Any, context: Context) -> Any:
 
 
 async def _commit(request: Any, asked: list[Commit], context: Context) -> list[ErrorCode]:
-    """Of each partition that exists."""
+    """An error code for each partition that exists."""
     if not asked:
         return []
     wanted = CommitTransactionalOffsets(

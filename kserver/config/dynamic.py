@@ -160,7 +160,7 @@ def merged(static: BrokerConfig, overrides: BrokerOverrides) -> BrokerConfig:
 def merged_as_stored(
     static: BrokerConfig, overrides: BrokerOverrides
 ) -> tuple[BrokerConfig, list[str]]:
-    """As `merged`, passing over what cannot be; and what was passed over, a line each."""
+    """What `merged` gives, passing over what cannot be; and what was passed over, a line each."""
     cluster, of_cluster = usable(overrides.cluster, per_broker=False)
     broker, of_broker = usable(overrides.broker, per_broker=True)
     problems = of_cluster + of_broker

@@ -79,8 +79,8 @@ class GroupConfig:
 
     @classmethod
     def stored(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> GroupConfig:
-        """As `of`, for what was taken once, by this release or another: what makes no sense is
-        passed over, and what lies outside the bounds is brought within them."""
+        """Does what `of` does, for what was taken once, by this release or another: what makes no
+        sense is passed over, and what lies outside the bounds is brought within them."""
         table = settings_of(cls)
         usable = {}
         for name, text in overrides.items():

@@ -98,7 +98,7 @@ class SettingCheck(NamedTuple):
     """What a parsed value has to satisfy."""
 
     range: str
-    """As Kafka writes it: `[0,...]`."""
+    """Kafka's way to write it: `[0,...]`."""
     refusal: Callable[[Any], str | None]
     """The reason why a value is refused, None when it is fine."""
     words: tuple[str, ...] = ()
@@ -164,7 +164,7 @@ class Setting:
     synonyms: tuple[Synonym, ...]
     """Keys of the same configuration that give this one's value when it is unset."""
     broker_key: str | None
-    """Of a topic's setting: the broker's setting it falls back to."""
+    """The broker's setting that a topic's setting falls back to."""
     doc: str
 
     @property
@@ -258,7 +258,7 @@ def _entries(text: str) -> tuple[str, ...]:
 
 
 def java_double(value: float) -> str:
-    """As Java's Double.toString: 0.5, 1.0E7, 1.7976931348623157E308."""
+    """What Java's Double.toString gives: 0.5, 1.0E7, 1.7976931348623157E308."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(float(value))
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()

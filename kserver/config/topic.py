@@ -355,8 +355,8 @@ class TopicConfig:
 
     @classmethod
     def stored(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> TopicConfig:
-        """As `of`, for what was taken once, by this release or another: what makes no sense is
-        passed over."""
+        """Does what `of` does, for what was taken once, by this release or another: what makes no
+        sense is passed over."""
         table = settings_of(cls)
         usable = {n: v for n, v in overrides.items() if n in table and not table[n].refusal(v)}
         return cls._put_together(usable, broker)

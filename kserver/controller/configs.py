@@ -34,7 +34,7 @@ from kserver.metadata import ClusterMetadata
 from kserver.model import NO_BROKER, BrokerId
 
 MAX_STORED_BYTES = 500_000
-"""Of one resource's overrides: ZooKeeper ends the connection of who sends it 1 MB."""
+"""The most of one resource's overrides: ZooKeeper ends a connection that sends it 1 MB."""
 
 _KEY = re.compile(r"[a-zA-Z0-9._-]{1,255}")
 
@@ -96,7 +96,7 @@ class ConfigPlan(NamedTuple):
 
     @property
     def entity(self) -> tuple[str, str]:
-        """As `znodes.config_path` takes it."""
+        """What `znodes.config_path` takes."""
         if self.kind is ResourceType.TOPIC:
             return znodes.TOPIC_CONFIGS, self.name
         if self.kind is ResourceType.GROUP:

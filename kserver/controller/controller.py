@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 MAX_WAITING_OPERATIONS = 1000
 KEPT_NOTES = 100
-"""Of changed configurations; by then every broker has read them."""
+"""So many notes of changed configurations are kept; by then every broker has read the others."""
 
 
 Charge: TypeAlias = Callable[[int], None]

@@ -1,4 +1,4 @@
-"""Who leads a partition once brokers came or went.
+"""The leader of a partition once brokers came or went.
 
 Pure: a partition's last state and the live brokers go in, its new state comes out.
 

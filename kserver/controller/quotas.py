@@ -41,7 +41,7 @@ IP_KEYS: Mapping[str, Type] = {CONNECTION_CREATION_RATE: INT}
 KEYS = CLIENT_KEYS.keys() | IP_KEYS.keys()
 
 MAX_NAME_BYTES = 1024
-"""Of one name in an entity; a znode's name holds three times that, URL-encoded."""
+"""The most of one name in an entity; a znode's name holds three times that, URL-encoded."""
 _MOST = {INT: INT_MAX, LONG: LONG_MAX}
 _NOT_WHOLE = 1e-6
 

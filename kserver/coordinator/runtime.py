@@ -143,7 +143,7 @@ class CoordinatorRuntime(Generic[S]):
         return self._ready(self.partition_of(key)).shard
 
     def shards(self) -> Iterator[S]:
-        """Of every partition that is led here; raises COORDINATOR_LOAD_IN_PROGRESS."""
+        """The shard of every partition that is led here; raises COORDINATOR_LOAD_IN_PROGRESS."""
         for index in sorted(self._by_partition):
             yield self._ready(index).shard
 

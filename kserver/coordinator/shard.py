@@ -31,7 +31,7 @@ Ticket: TypeAlias = Any
 
 class Now(NamedTuple):
     ms: int
-    """Of the event loop: for deadlines."""
+    """The event loop's time, for deadlines."""
     wall_ms: int
     """Since 1970: for what is kept."""
 

@@ -367,7 +367,7 @@ class ClassicGroups:
         return ErrorCode.none
 
     def _remove(self, group: ClassicGroup, member_id: str, step: Step) -> None:
-        """Who is there after all learns that it has to begin anew."""
+        """A member that is there after all learns that it has to begin anew."""
         self._deadlines.drop((SESSION, group.id, member_id))
         member = group.members.get(member_id)
         if member is not None:

@@ -63,7 +63,7 @@ from kserver.metadata import ClusterMetadata, TopicInfo
 REVOKE = "revoke"
 """What a deadline is for: that a member gives back what it is to lose."""
 DEADLINES = (SESSION, REVOKE, JOIN, SYNC)
-"""Of a member; the last two of one that speaks the classic protocol."""
+"""A member's deadlines; the last two are of one that speaks the classic protocol."""
 
 NO_IMAGE = ClusterMetadata("")
 
@@ -118,7 +118,7 @@ class ConsumerGroups:
         self._made: dict[str, Made] = {}
         self._step: Step | None = None
         self._drafts: dict[str, Draft] = {}
-        """Of this step: one deadline sees what came of those before it."""
+        """Groups that this step changes: one deadline sees what came of those before it."""
 
     def get(self, group_id: str) -> ConsumerGroup | None:
         group = self._groups.get(group_id)
@@ -370,7 +370,7 @@ class ConsumerGroups:
         return self._config().group_consumer_assignors[0]
 
     def _topic_ids(self, names: Iterable[str]) -> frozenset[UUID]:
-        """Of those that exist."""
+        """The ids of those that exist."""
         topics = self._image.topics
         return frozenset(topics[name].id for name in names if name in topics)
 

@@ -101,7 +101,7 @@ class ConsumerGroupMetadata:
     group_id: str
     epoch: int | None
     metadata_hash: int = 0
-    """Of the topics subscribed to; 0 for none."""
+    """A hash of the topics subscribed to; 0 for none."""
 
     def encode(self) -> Record:
         value = None

@@ -46,7 +46,8 @@ from kserver.metadata import TopicInfo
 
 NO_TARGET: Partitions = frozenset()
 FIRST_EPOCH = 1
-"""Of a group that has no members yet, and of its targets: no member is told 0, which is to join."""
+"""The epoch of a group that has no members yet, and of its targets: no member is told 0, which is
+to join."""
 
 
 class GroupState(Enum):
@@ -86,7 +87,7 @@ class ConsumerGroup:
         self.members: dict[str, ConsumerGroupMember] = {}
         self.targets: dict[str, Partitions] = {}
         self.owners: dict[TopicIdPartition, str] = {}
-        """Who was told to own a partition, and has not yet given it back."""
+        """The member that was told to own a partition, and has not yet given it back."""
         self.instances: dict[str, str] = {}
         """Static members' ids, by instance id."""
         self.patterns: dict[str, frozenset[str]] = {}
@@ -234,7 +235,7 @@ class ConsumerGroup:
         return None if member_id is None else self.members[member_id]
 
     def named_member(self, member_id: str, instance_id: str | None) -> ConsumerGroupMember:
-        """Who sent this.  Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        """The member that sent this.  Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
         if instance_id is None:
             return self.member(member_id)
         member = self.static_member(instance_id)
@@ -330,14 +331,14 @@ class ConsumerGroup:
             raise KafkaError(_stale(member), text)
 
     def check_offset_delete(self) -> None:
-        """Of topics that nobody subscribes to, at any time."""
+        """Offsets of topics that nobody subscribes to are deleted at any time."""
 
     def check_delete(self) -> None:
         if self.members:
             raise KafkaError(ErrorCode.non_empty_group)
 
     def retention_began_ms(self, committed_ms: int) -> int | None:
-        """Of topics that nobody subscribes to."""
+        """Retention begins for topics that nobody subscribes to."""
         return committed_ms
 
     def check(self) -> None:
@@ -369,8 +370,8 @@ class ConsumerGroup:
 
 
 def hash_of(topics: Iterable[str], known: Mapping[str, TopicInfo]) -> int:
-    """Of all that an assignment depends on: which of these topics exist, and their partitions;
-    0 for none.  Each broker makes it alike, Apache's makes another."""
+    """A hash of all that an assignment depends on: which of these topics exist, and their
+    partitions; 0 for none.  Each broker makes it alike, Apache's makes another."""
     found = sorted(topic for topic in topics if topic in known)
     if not found:
         return 0

@@ -40,7 +40,7 @@ CLASSIC, CONSUMER = "classic", "consumer"
 
 
 CommitCheck: TypeAlias = Callable[[UUID, int], ErrorCode]
-"""Of a partition, by its topic's id: why the member may not commit it, else NONE."""
+"""Asked about a partition, by its topic's id: why the member may not commit it, else NONE."""
 
 
 class Group(Protocol):
@@ -223,7 +223,7 @@ class ClassicGroup:
         pass
 
     def check_offset_delete(self) -> None:
-        """Of consumers it is known what they read, so the rest may go while they are there."""
+        """What consumers read is known, so the rest may go while they are there."""
         if self.state is not EMPTY and not self.has_consumers:
             raise KafkaError(ErrorCode.non_empty_group)
 
@@ -341,7 +341,7 @@ class ClassicGroup:
         return True
 
     def select_protocol(self) -> str:
-        """Of those that all members have the one that most of them like best."""
+        """The protocol that most members like best, of those that all of them have."""
         candidates = {n for n, count in self._support.items() if count == len(self.members)}
         votes: dict[str, int] = {}
         for member in self.members.values():
@@ -481,7 +481,8 @@ class ClassicGroup:
 
 
 def _topics(metadata: bytes) -> list[str]:
-    """Of a consumer's subscription, of whose versions each begins as the first one does."""
+    """The topics of a consumer's subscription; each of its versions begins as the first one
+    does."""
     if len(metadata) < 2:
         raise ProtocolError("a subscription is cut short")
     fields = MEMBER_PROTOCOL["ConsumerProtocolSubscription"].decode(0, memoryview(metadata)[2:])

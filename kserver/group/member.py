@@ -41,7 +41,7 @@ class ClassicGroupMember:
     ) -> None:
         self.id = id
         self.instance_id = instance_id
-        """Of a static member (KIP-345)."""
+        """A static member has one (KIP-345)."""
         self.client_id = client_id
         self.client_host = client_host
         self.rebalance_ms = rebalance_ms
@@ -55,7 +55,7 @@ class ClassicGroupMember:
 
     @property
     def is_waiting(self) -> bool:
-        """Who waits for the others cannot send heartbeats, and needs none."""
+        """A member that waits for the others cannot send heartbeats, and needs none."""
         return not self.is_new and (self.join_ticket is not None or self.sync_ticket is not None)
 
     def metadata(self, protocol: str) -> bytes:

@@ -179,7 +179,7 @@ class Migration:
         )
 
     def _end_waits(self, classic: ClassicGroup, step: Step) -> None:
-        """Who waits is told to come again, and finds another kind of group."""
+        """Members that wait are told to come again, and find another kind of group."""
         error = KafkaError(ErrorCode.rebalance_in_progress)
         for member in classic.members.values():
             joined = Joined(member.id, ErrorCode.rebalance_in_progress)
@@ -347,7 +347,7 @@ class Migration:
         step.answer(ticket, codes)
 
     def _ids(self, topics: Sequence[Values]) -> Partitions:
-        """Of those that exist."""
+        """The ids of those that exist."""
         found = [(self._consumers.topic(one["topic"]), one["partitions"]) for one in topics]
         return frozenset(
             TopicIdPartition(topic.id, number)

@@ -67,7 +67,7 @@ class Offsets:
 
     @property
     def group_ids(self) -> set[str]:
-        """Of groups that have any, pending ones too."""
+        """The ids of groups that have any, pending ones too."""
         return {*self._by_group, *self._open}
 
     def get(self, group_id: str, topic: str, partition: int) -> OffsetCommitted | None:
@@ -300,7 +300,7 @@ class Offsets:
         self._drop_topic(topic, group_id)
 
     def end(self, producer_id: ProducerId, *, committed: bool) -> None:
-        """Of two commits the later one stays, whenever its transaction ended."""
+        """The later one of two commits stays, whenever its transaction ended."""
         for group_id, topics in self._pending.pop(producer_id, {}).items():
             self._close(group_id, producer_id)
             for topic, partitions in topics.items():

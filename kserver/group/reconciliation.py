@@ -35,7 +35,7 @@ from kserver.group.consumer_events import (
 
 class Goal(NamedTuple):
     epoch: int
-    """Of the target."""
+    """The target's epoch."""
     target: Partitions
     topics: frozenset[UUID] | None = None
     """The member's own, when its subscription has changed: the target may be older than that."""

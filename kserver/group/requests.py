@@ -17,7 +17,7 @@ from kserver.model import LeaderEpoch, Offset, ProducerId
 
 NO_GENERATION = -1
 NO_MEMBER = ""
-"""Who has no member id yet, or none at all."""
+"""The id of a member that has none yet, or none at all."""
 NO_TOPIC_ID = UUID(int=0)
 
 
@@ -33,7 +33,7 @@ class JoinGroup(NamedTuple):
     protocols: tuple[tuple[str, bytes], ...]
     """Names with the member's metadata, the one it likes best first."""
     must_know_id: bool = True
-    """Who joins without an id is given one and has to come again (KIP-394)."""
+    """A member that joins without an id is given one and has to come again (KIP-394)."""
     may_skip_assignment: bool = True
     """The leader can be told that there is nothing to assign (KIP-814)."""
 

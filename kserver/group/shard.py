@@ -61,7 +61,7 @@ class GroupShard:
         self._image: ClusterMetadata | None = None
         self._deadlines: Deadlines[Deadline] = Deadlines()
         self.groups: dict[str, Group] = {}
-        """Of any type, by id; each knows its own."""
+        """Groups of any type, by id; each knows its own."""
         self.offsets = Offsets(self.groups, config, meters)
         self._classic = ClassicGroups(self.groups, self._deadlines, config, new_id, meters)
         self._consumers = ConsumerGroups(self.groups, self._deadlines, config, new_id)

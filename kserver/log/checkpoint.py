@@ -124,7 +124,7 @@ def decode_topic_id(data: bytes, path: str) -> UUID:
 
 
 def encode_meta_properties(properties: MetaProperties) -> bytes:
-    """As the properties file that Kafka writes, less its comment with the date."""
+    """The properties file that Kafka writes, less its comment with the date."""
     values = {"version": str(properties.version)}
     if properties.broker_id is not None:
         values[_ID_KEYS[properties.version]] = str(properties.broker_id)

@@ -62,16 +62,17 @@ class CannotClean(StorageError):
 class Job:
     directory: str
     bases: tuple[Offset, ...]
-    """Of the segments that may be cleaned, the log's first to the last before the end."""
+    """Base offsets of the segments that may be cleaned, the log's first to the last before the
+    end."""
     first_dirty: Offset
     end_offset: Offset
     """The base offset of the first segment that is left alone."""
     config: TopicConfig
     now_ms: int
     aborted: Sequence[AbortedTransaction]
-    """Of the whole log."""
+    """Aborted transactions of the whole log."""
     last_of: Mapping[ProducerId, tuple[Offset | None, int]]
-    """Of each producer the last data batch's offset, and its epoch."""
+    """The offset of each producer's last data batch, and its epoch."""
     map_bytes: int
     buffer_bytes: int
 

@@ -292,7 +292,8 @@ class TimeIndex:
         return TimestampOffset(timestamp, self.base_offset + relative)
 
     def check_ends(self) -> None:
-        """As those of an offset index.  Kafka: TimeIndex.sanityCheck."""
+        """StorageError where the first or the last entry cannot be one.  Kafka:
+        TimeIndex.sanityCheck."""
         if self.file.count:
             first, last = self.file.ends(_TIME_ENTRY)
             if not (0 <= first[0] <= last[0] and first[1] >= 0 and last[1] >= 0):

@@ -158,7 +158,8 @@ class Log:
         self.producers.replicated_to(self.high_watermark)
 
     def commit_all(self) -> None:
-        """As `update_high_watermark` to the end, in a third of its time without transactions."""
+        """Does what `update_high_watermark` to the end does, in a third of its time without
+        transactions."""
         self.high_watermark = self.log_end_offset
         if self.producers.first_unstable_offset is not None:
             self.producers.replicated_to(self.high_watermark)

@@ -414,7 +414,7 @@ class LogManager:
             pass  # its directory went offline through `disk_failed`, or it was deleted
 
     async def flush(self, one: Log) -> None:
-        """As the log does it, timed; raises StorageError."""
+        """Flush a log, and time it; raises StorageError."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         await one.flush()

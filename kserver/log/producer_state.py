@@ -92,7 +92,7 @@ class ProducerStateEntry:
         self.next_sequence = 0
         self.last_timestamp = NO_TIMESTAMP
         self.coordinator_epoch = -1
-        """Of the coordinator that wrote the last marker; -1 before any."""
+        """The epoch of the coordinator that wrote the last marker; -1 before any."""
         self.transaction_start: Offset = NO_OFFSET
         """First record of the ongoing transaction; -1 outside one."""
 

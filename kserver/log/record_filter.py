@@ -56,9 +56,9 @@ from kserver.wire.checksum import crc32c
 from kserver.wire.compression import Compression, compress
 
 ENTRY_BYTES = 144
-"""Of memory that a key of the map takes at most: its digest, its offset, its place in a dict."""
+"""A key of the map takes so much memory at most: its digest, its offset, its place in a dict."""
 DIGEST_BYTES = 15
-"""As large as a bytes object of 48 bytes can hold; two keys of 10^9 are alike once in 10^18."""
+"""A bytes object of 48 bytes can hold so many; two keys of 10^9 are alike once in 10^18."""
 
 
 class KeyMap:
@@ -184,7 +184,7 @@ class CleanedTransactionMetadata:
         self._aborted: dict[ProducerId, tuple[AbortedTransaction, bool]] = {}
         """Begun and not ended, and whether a batch of it was met."""
         self._committed: set[ProducerId] = set()
-        """Of these a batch was met."""
+        """Producers of whom a batch was met."""
         self._last_of = last_of
 
     def judge(self, header: Header, marker: ControlType | None) -> BatchRetention:

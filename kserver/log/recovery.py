@@ -157,7 +157,7 @@ class Recovery:
         self._suspect: set[Offset] = set()
         """Base offsets."""
         self._verified_epoch: LeaderEpoch = NO_EPOCH
-        """Of the last batch that was verified."""
+        """The leader epoch of the last batch that was verified."""
 
     def run(self) -> Recovered:
         self._open_segments(self._not_deleted(tidy(self._disk, self._directory)))

@@ -52,7 +52,7 @@ _BLOCK_BYTES = 8192
 """Read at once when looking for an offset: an index interval and a header more."""
 _SCAN_BYTES = 1 << 18
 _FAR_BYTES = 1 << 20
-"""As far as is looked for an offset at once, without a thread."""
+"""An offset is looked for so far at once, without a thread."""
 _NAVIGATION = struct.Struct(">qi11xi")
 """Base offset, batch length, last offset delta."""
 
@@ -387,8 +387,8 @@ class LogSegment:
             raise StorageError(f"{self.times.file.path} ends with {self.times.last()}")
 
     def position_of_time(self, timestamp: int, start: Offset) -> int:
-        """Of a batch at `start` or later: no record from there to it has `timestamp` or a later
-        one.  May wait for the disk."""
+        """The position of a batch at `start` or later: no record from there to it has `timestamp`
+        or a later one.  May wait for the disk."""
         entry = self.times.lookup(timestamp)
         if entry.offset > start:
             position = self._position_of(entry)
@@ -398,7 +398,7 @@ class LogSegment:
         return self.find(start).position
 
     def _position_of(self, entry: TimestampOffset) -> int | None:
-        """Of the batch that a time index's entry is of; None where there is none."""
+        """The position of the batch that a time index's entry is of; None where there is none."""
         if entry.timestamp == NO_TIMESTAMP:
             return 0
         found = self.find(entry.offset)
@@ -478,7 +478,7 @@ class LogSegment:
         self.first_timestamp = cut.first_timestamp
 
     def largest_timestamp(self) -> int:
-        """Of its records; where they have none, when the file was last written."""
+        """The largest of its records; where they have none, when the file was last written."""
         if self.max_timestamp >= 0:
             return self.max_timestamp
         return self.disk.modified_ms(self.file.path)

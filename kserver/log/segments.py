@@ -47,7 +47,8 @@ _HEADER_BYTES = 61
 _FILES_TO_ROLL = 16
 """A new segment leaves descriptors to flushes, checkpoints and deletions, which free some."""
 _UNFOLDED_BYTES = 16 << 20
-"""Of one batch, when its records are looked through; several threads may be at it."""
+"""The most that one batch takes, when its records are looked through; several threads may be at
+it."""
 
 Place: TypeAlias = tuple[LogSegment, int]
 
@@ -257,7 +258,7 @@ class Segments:
         return segment, found
 
     def _locate(self, offset: Offset) -> Place | None:
-        """As `find`, but None where that would have to wait."""
+        """What `find` gives, but None where that would have to wait."""
         for segment in self.starting_at(offset):
             found = segment.find_cached(offset)
             if found is None:

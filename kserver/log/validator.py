@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 
 class Origin(Enum):
-    """Who appends: what a client sends is trusted least, what a leader replicated is."""
+    """The one that appends: what a client sends is trusted least, what a leader replicated is."""
 
     client = "client"
     coordinator = "coordinator"
@@ -77,7 +77,7 @@ class ValidBatch(NamedTuple):
     """
 
     position: int
-    """Of its first byte in the buffer."""
+    """The place of its first byte in the buffer."""
     size: int
     """Bytes of the whole batch, header included."""
     base_offset: Offset
@@ -112,7 +112,7 @@ class Validated(NamedTuple):
 
 class RecordError(NamedTuple):
     batch_index: int
-    """Of the record in its batch."""
+    """The place of the record in its batch."""
     message: str
 
 

@@ -25,8 +25,8 @@ NOTED = 1000
 FINEST = 0.01
 STEPS = 96
 BOUNDS = tuple(FINEST * 2 ** (step / 4) for step in range(STEPS))
-"""Of a histogram's buckets, each 19 % above the last: 0.01 to 140,000, in milliseconds from one
-that is nothing to two minutes."""
+"""Bounds of a histogram's buckets, each 19 % above the last: 0.01 to 140,000, in milliseconds from
+one that is nothing to two minutes."""
 
 
 COUNTERS = (
@@ -52,7 +52,7 @@ class TopicMeters:
         self.bytes_out = 0
         self.bytes_rejected = 0
         self.total_produce_requests = 0
-        """As in Kafka, a request counts once for each of its partitions."""
+        """A request counts, in Kafka too, once for each of its partitions."""
         self.failed_produce_requests = 0
         self.total_fetch_requests = 0
         self.failed_fetch_requests = 0
@@ -79,7 +79,7 @@ class AllTopics:
                 setattr(self._gone, name, getattr(self._gone, name) + getattr(meters, name))
 
     def total(self, name: str) -> int:
-        """Of one of the counters, over all topics that there ever were."""
+        """The sum of one of the counters, over all topics that there ever were."""
         count: int = getattr(self._gone, name)
         for meters in self.by_topic.values():
             count += getattr(meters, name)
@@ -95,7 +95,7 @@ class GroupMeters:
     offsets_deleted: int = 0
     """On demand."""
     rebalances: int = 0
-    """Of classic groups, that came to their end."""
+    """Rebalances of classic groups that came to their end."""
 
 
 class Windowed(Protocol):

@@ -109,7 +109,7 @@ class HttpConnection(asyncio.Protocol):
             self._send(_told(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE), b"")
 
     def eof_received(self) -> bool:
-        """Who has asked may close his half; an answer that goes on is sent to its end."""
+        """A client that has asked may close its half; an answer that goes on is sent to its end."""
         return self._answered
 
     def pause_writing(self) -> None:

@@ -68,7 +68,7 @@ class ConnectionLimits:
     connections_max_idle_ms: int
     max_frame_bytes: int
     max_request_bytes: int
-    """Of all connections together; -1 for no limit."""
+    """The most of all connections together; -1 for no limit."""
     send_buffer_bytes: int
     receive_buffer_bytes: int
     backlog: int
@@ -101,7 +101,7 @@ class Listeners:
         self.taken: Counter[str] = Counter()
         """How many connections ever came through each listener, by name."""
         self._begun: dict[AnyConnection, tuple[int, float]] = {}
-        """Who was found within a request: which, and the loop's time when it first was."""
+        """Connections found within a request: which, and the loop's time when each first was."""
         self._turned_away: set[socket.socket] = set()
         self._descriptors = 0
         """How many connections there may be, when it was last counted."""

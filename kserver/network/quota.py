@@ -38,7 +38,7 @@ LONGEST_MS = 2**31 - 1
 """What an answer can tell."""
 
 Held: TypeAlias = Mapping[QuotaEntity, Mapping[str, float]]
-"""As ClusterMetadata.quotas."""
+"""What ClusterMetadata.quotas holds."""
 
 
 class RateWindow(NamedTuple):
@@ -66,7 +66,8 @@ class Rate:
     def __init__(self, window: RateWindow) -> None:
         self._window = window
         self._samples: deque[list[float]] = deque()
-        """Of each, the oldest first: when it began, when an amount came last, and their sum."""
+        """Three figures a sample, the oldest first: when it began, when an amount came last, and
+        their sum."""
 
     def record(self, amount: float, now_ms: int) -> None:
         samples, window = self._samples, self._window
@@ -129,7 +130,7 @@ class TokenBucket:
 
 
 class QuotaBounds:
-    """Of one quota: who has which."""
+    """One quota's bounds, by the entity that has each."""
 
     def __init__(self, key: str, held: Held) -> None:
         self._bounds = {entity: keys[key] for entity, keys in held.items() if key in keys}
@@ -138,7 +139,7 @@ class QuotaBounds:
         return bool(self._bounds)
 
     def of(self, user: str, client_id: str) -> tuple[QuotaEntity, float] | None:
-        """Who is counted together, and their bound; None where nothing is bounded."""
+        """The entity that is counted together, and its bound; None where nothing is bounded."""
         bounds = self._bounds
         for owner, asked in (
             (QuotaEntity(user, client_id), (user, client_id)),

@@ -47,7 +47,7 @@ class Read(NamedTuple):
     """None where it was not asked for: the client reads uncommitted records too."""
     diverging: Diverging | None = None
     meters: TopicMeters | None = None
-    """Of its topic, where the partition is hosted here."""
+    """Its topic's meters, where the partition is hosted here."""
 
 
 class FetchLimits(NamedTuple):
@@ -125,7 +125,7 @@ async def warmed(
     limits: FetchLimits,
     cold: NotInMemory,
 ) -> list[Read]:
-    """As `read`, after waiting for the disk as often as that takes."""
+    """What `read` gives, after waiting for the disk as often as that takes."""
     while True:
         # Where the disk fails, reading again tells.
         with contextlib.suppress(StorageError):

@@ -45,13 +45,13 @@ class ReplicaManager:
         self.topics = AllTopics()
         """What is counted of each hosted topic."""
         self._overrides: dict[str, Mapping[str, str]] = {}
-        """Of each hosted topic those that its logs have, as the image has them."""
+        """Those that the logs of each hosted topic have, as the image has them."""
         logs.on_offline = self._went_offline
         self._is_started = False
         self._offline: dict[TopicPartition, UUID] = {}
         """The topic ids of partitions whose logs may be in a directory that failed."""
         self._waiting: dict[TopicPartition, UUID] = {}
-        """Of those for which no disk had room."""
+        """Topic ids of those for which no disk had room."""
         self._wants_room = asyncio.Event()
         self._unflushed: dict[Partition, None] = {}
         self._has_unflushed = asyncio.Event()

@@ -43,7 +43,7 @@ class Partition:
         self.topic_id = topic_id
         self.log = log
         self.meters = meters
-        """Of its topic."""
+        """Its topic's meters."""
         self._broker_id = broker_id
         self.is_leader = False
         self.isr_size = 0
@@ -68,7 +68,7 @@ class Partition:
 
     @property
     def min_isr(self) -> int:
-        """As Kafka: no more can be wanted than the topic has (Partition.effectiveMinIsr)."""
+        """No more can be wanted than the topic has (Kafka: Partition.effectiveMinIsr)."""
         return min(self.log.config.min_insync_replicas, self.replica_count)
 
     def append_as_leader(

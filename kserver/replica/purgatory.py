@@ -1,4 +1,4 @@
-"""Who waits for what: requests that cannot be answered yet, and the keys whose change may end that.
+"""The purgatory: requests that cannot be answered yet, and the keys whose change may end that.
 
     wait(keys, ready, deadline)   `ready` is asked again whenever one of the keys is checked
     check(key)                    something about the key changed

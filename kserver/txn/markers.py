@@ -74,7 +74,7 @@ class Marker:
     commit: bool
     coordinator_epoch: LeaderEpoch
     version: int = 0
-    """Of transactions: from 2 on no transaction under this epoch has begun yet."""
+    """The version of transactions: from 2 on no transaction under this epoch has begun yet."""
 
 
 class MarkerLog:

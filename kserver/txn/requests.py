@@ -50,7 +50,7 @@ class AddPartitions:
     producer: ProducerIdAndEpoch
     partitions: frozenset[TopicPartition]
     version: int = 0
-    """Of transactions, as the producer has it: 2 where it leaves it to the broker to add (Produce
+    """The producer's version of transactions: 2 where it leaves it to the broker to add (Produce
     v12, TxnOffsetCommit v5)."""
 
 
@@ -69,7 +69,7 @@ class EndTransaction:
     producer: ProducerIdAndEpoch
     commit: bool
     version: int = 0
-    """Of transactions, as the producer has it: 2 from EndTxn v5 on."""
+    """The producer's version of transactions: 2 from EndTxn v5 on."""
     new_id: ProducerId = NO_PRODUCER_ID
 
 

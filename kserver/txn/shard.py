@@ -52,7 +52,7 @@ from kserver.txn.transaction import (
 MOST_AT_ONCE = 200
 """Transactional ids that one pass of time changes: they are written as one batch."""
 MOST_BYTES_AT_ONCE = 1 << 18
-"""Of their records, unless one alone has more."""
+"""Their records have no more bytes, unless one alone has."""
 
 E = TypeVar("E", bound=Event)
 
@@ -66,7 +66,7 @@ class WriteMarkers:
     commit: bool
     partitions: frozenset[TopicPartition]
     version: int
-    """Of transactions: from 2 on the epoch is one that no producer was given before."""
+    """The version of transactions: from 2 on the epoch is one that no producer was given before."""
 
 
 class TransactionShard:
@@ -77,7 +77,7 @@ class TransactionShard:
         self._ongoing: dict[str, None] = {}
         """The ids whose transaction may time out."""
         self._version = 0
-        """Of transactions, as it is finalized in the cluster."""
+        """The version of transactions that is finalized in the cluster."""
         self.next_deadline_ms: int | None = None
         self._next_abort_ms: int | None = None
         self._next_removal_ms: int | None = None
@@ -226,7 +226,7 @@ class TransactionShard:
         return Outcome(changes, effects=effects)
 
     def _fit(self, wanted: Iterable[E]) -> tuple[list[E], bool]:
-        """As many as one batch holds, and whether these are all."""
+        """So many as one batch holds, and whether these are all."""
         taken: list[E] = []
         size = 0
         for event in wanted:

@@ -55,7 +55,7 @@ class TransactionState(Enum):
     PREPARE_EPOCH_FENCE = 7
 
     def __str__(self) -> str:
-        """As Kafka names it: PrepareCommit."""
+        """Kafka's name for it: PrepareCommit."""
         return self.name.title().replace("_", "")
 
 

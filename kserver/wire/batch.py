@@ -220,7 +220,7 @@ class RecordBatch:
         )
 
     def records_by_parts(self, unfolded: bytes, most: int = 4096) -> Iterator[list[Record]]:
-        """As `reader` gives them, with names."""
+        """What `reader` gives, with names."""
         reader = self.reader(unfolded)
         while reader.left:
             yield named(reader.take(most))

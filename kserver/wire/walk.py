@@ -24,5 +24,5 @@ except ImportError:
         keyed: bool,
         /,
     ) -> int | None:
-        """As the one in `_walk.pyi`, which does something."""
+        """Stands for the one in `_walk.pyi`, which does something."""
         return None

@@ -69,7 +69,7 @@ class Mapping(Protocol):
         """`data` fills the slice exactly; ValueError or IndexError otherwise."""
 
     def flush(self) -> object:
-        """As `File.sync`, for these bytes."""
+        """What `File.sync` does, for these bytes."""
 
     def close(self) -> None:
         """Not on disk for that: nothing is flushed."""

@@ -28,7 +28,7 @@ def cpu_s() -> float:
 
 
 def thread_cpu_s() -> float:
-    """Of the thread that asks."""
+    """The CPU time of the thread that asks."""
     return time.thread_time()
 
 

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from kcli.spark.jobs.store import StoreEntry
 
 ENOUGH = 0.75
-"""Of the size that is wanted: a file of so much stays as it is."""
+"""A file of so much of the size that is wanted stays as it is."""
 NAME = "compact-"
 """What a file's name begins with that was made of others."""
 

@@ -114,7 +114,8 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
 
 
 def address(path: str) -> str:
-    """As the libraries of Delta and Arrow have it: Hadoop has names of its own for some stores."""
+    """The address that the libraries of Delta and Arrow take: Hadoop has names of its own for some
+    stores."""
     for hadoop, theirs in (("s3a://", "s3://"), ("file://", ""), ("file:", "")):
         if path.startswith(hadoop):
             path = theirs + path.removeprefix(hadoop)
@@ -292,7 +293,7 @@ class _File:
 
 
 class _Stats:
-    """Of a file, as Delta's log has them."""
+    """A file's statistics, as Delta's log has them."""
 
     def __init__(self) -> None:
         self._rows = 0

@@ -17,7 +17,7 @@ PREFIX = "kafka."
 
 
 def for_reading(options: Mapping[str, str]) -> dict[str, str]:
-    """Of options of the data source, which name settings kafka.*."""
+    """Settings for reading, from options of the data source, which name them kafka.*."""
     return _without(options, PREFIX, ProducerConfig, ConsumerConfig)
 
 
@@ -26,12 +26,12 @@ def for_writing(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def of_producer(properties: Mapping[str, str]) -> dict[str, str]:
-    """Of settings by their own names."""
+    """Options from settings by their own names."""
     return _without(properties, "", ConsumerConfig, ProducerConfig)
 
 
 def of_client(options: Mapping[str, str]) -> dict[str, str]:
-    """Of options of the data source, the client's settings by their own names."""
+    """The client's settings by their own names, from options of the data source."""
     return {
         name.removeprefix(PREFIX): text for name, text in options.items() if name.startswith(PREFIX)
     }

@@ -205,7 +205,7 @@ def transformed(spark: SparkSession, given: SimpleNamespace) -> tuple[int, dict[
 
 
 def _files(spark: SparkSession, given: SimpleNamespace) -> dict[str, Files]:
-    """Of the query that writes them, if one does."""
+    """The files of the query that writes them, if one does."""
     to = target(given.to)
     if to.is_topic or to.kind == CONSOLE:
         return {}
@@ -232,7 +232,7 @@ def _query(spark: SparkSession, rows: DataFrame, given: SimpleNamespace) -> Data
 
 
 def _writer(frame: DataFrame, to: Target, name: str, given: SimpleNamespace) -> DataStreamWriter:
-    """Of the query that takes the rows."""
+    """The writer of the query that takes the rows."""
     if to.is_topic and name == ROWS:
         frame = frame.selectExpr(*packed({c.name: c.dataType.simpleString() for c in frame.schema}))
     writer = shared.counted(frame).writeStream.queryName(name)

@@ -217,7 +217,7 @@ def landed(spark: SparkSession, given: SimpleNamespace) -> tuple[int, dict[str, 
 
 
 def _files(spark: SparkSession, given: SimpleNamespace) -> dict[str, Files]:
-    """Of the queries whose files stand in a list of Spark's."""
+    """The files of the queries whose files stand in a list of Spark's."""
     paths = {LANDED: given.path} | ({LATE: given.late_path} if given.late_path else {})
     return {
         name: Files(opened(spark, path), opened(spark, f"{given.checkpoint}/{name}"))
@@ -261,7 +261,7 @@ def _rows(spark: SparkSession, given: SimpleNamespace) -> DataFrame:
 
 
 def _writer(rows: DataFrame, name: str, given: SimpleNamespace) -> DataStreamWriter:
-    """Of the query that takes its rows."""
+    """The writer of the query that takes its rows."""
     if name == DLQ:
         writer = _dead_letters(rows, given)
     else:

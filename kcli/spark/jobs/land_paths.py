@@ -41,7 +41,7 @@ DEFAULT_CODEC = {"parquet": "zstd", "json": "none", "delta": "zstd"}
 
 _FIELD = re.compile(r"[^.`\s]+(\.[^.`\s]+)*")
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-"""Of the years 1 and 9999, which dates are written in."""
+"""The bounds of the years 1 and 9999, which dates are written in."""
 
 
 def is_field(event_time: str) -> bool:

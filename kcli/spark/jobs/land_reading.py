@@ -97,7 +97,7 @@ def _open(
 
 
 def _files_of(path: str, *, gaps: bool) -> list[str]:
-    """Of the table's newest version; with `gaps` those of them that are there."""
+    """The files of the table's newest version; with `gaps` those of them that are there."""
     try:
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError

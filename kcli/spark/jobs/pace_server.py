@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ANSWER_S = 60
 LOOK_EVERY_S = 0.05
 MOST_BYTES = 100
-"""Of a line."""
+"""The longest line."""
 
 
 class Address(NamedTuple):

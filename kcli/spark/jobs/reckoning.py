@@ -35,7 +35,7 @@ class Window(NamedTuple):
 
 @dataclass
 class Counts:
-    """Of one window."""
+    """The counts of one window."""
 
     due: int = 0
     """On the broker, up to the last record of each partition that has landed."""

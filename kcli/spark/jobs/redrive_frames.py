@@ -67,7 +67,7 @@ class Redrive:
 
 @dataclass(frozen=True)
 class RedriveOutcome:
-    """Of the letters for one topic with one reason that were not sent back before."""
+    """What became of the letters for one topic with one reason that were not sent back before."""
 
     topic: str | None
     reason: str | None

@@ -210,7 +210,7 @@ def _replay(given: SimpleNamespace) -> Replay:
 
 
 def per_second(text: str) -> float:
-    """Of a rate: 100, 100/s, 6000/m."""
+    """Records a second of a rate: 100, 100/s, 6000/m."""
     found = _RATE.fullmatch(text)
     if found is None or not float(found[1]):
         refuse(f"--rate is a number of records above 0, as 100/s, 100/m or 100/h, not '{text}'")

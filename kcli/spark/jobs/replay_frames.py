@@ -44,7 +44,7 @@ class Replay:
     texts: bool = False
     """Whether values have landed as texts."""
     topics: tuple[str, ...] = ()
-    """Of what has landed; all where there is none."""
+    """The topics that are wanted of what has landed; all where there is none."""
     start: Place = EVERYTHING
     end: Place = EVERYTHING
     per_s: float | None = None

@@ -131,7 +131,7 @@ def subscription(given: SimpleNamespace) -> dict[str, str]:
 
 
 def source_options(given: SimpleNamespace) -> dict[str, str]:
-    """Of spark.readStream.format("k")."""
+    """The options of spark.readStream.format("k")."""
     found = client_options_of(given) | subscription(given)
     found["startingOffsets"] = given.starting_offsets or "earliest"
     if given.max_offsets is not None:

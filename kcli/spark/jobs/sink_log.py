@@ -83,14 +83,14 @@ def replaced(text: str, old: Iterable[str], new: Sequence[Mapping[str, object]])
 
 
 def entry(like: Mapping[str, object], path: str, size: int, modified_ms: int) -> dict[str, object]:
-    """Of a file at this path, in a store whose files are listed like another."""
+    """The entry of a file at this path, in a store whose files are listed like another."""
     prefix = str(like["path"])[: -len(urlsplit(str(like["path"])).path)]
     told = {"path": prefix + quote(path, safe="/=:@!$&'()*+,;"), "size": size}
     return {**like, **told, "modificationTime": modified_ms}
 
 
 def leftovers(names: Iterable[str], listed: Iterable[str]) -> list[str]:
-    """Of the paths of files, those that the sink wrote for a batch that never ended."""
+    """The paths of files that the sink wrote for a batch that never ended."""
     known = set(listed)
     return [
         name for name in names if _OURS.fullmatch(name.rpartition("/")[2]) and name not in known

@@ -51,7 +51,7 @@ class Store(Protocol):
         """With all that is in it; nothing where there is none."""
 
     def uri(self, path: str) -> str:
-        """As Spark reads it."""
+        """The URI that Spark reads."""
 
     def locked(self, path: str) -> AbstractContextManager[None]:
         """Held by one at a time; Refused where another has it."""

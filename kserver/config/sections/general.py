@@ -1,4 +1,4 @@
-"""Who the broker is, and what holds for topics that say nothing else."""
+"""The broker's identity, and what holds for topics that say nothing else."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from kserver.config.setting import (
 )
 
 BOUNDED = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
-"""Of a consumer group: each may be set for one group, between what the broker says."""
+"""Settings of a consumer group: each may be set for one group, between what the broker says."""
 
 
 @section
