@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import NamedTuple
 from uuid import UUID
 
@@ -193,4 +194,4 @@ def _read_any(version: int, frame: memoryview) -> ProduceAnswer:
             )
     if not produced:
         raise ProtocolError("an answer to Produce that names no partition")
-    return ProduceAnswer(produced, answer.throttle_time.total_seconds() * 1000)
+    return ProduceAnswer(produced, answer.throttle_time / timedelta(milliseconds=1))

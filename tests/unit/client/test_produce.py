@@ -6,7 +6,7 @@ import struct
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kcli.client.produce import (
@@ -145,10 +145,11 @@ partition_answers = st.fixed_dictionaries(
 )
 
 
+@example(version=3, topics={"a": [{"index": 0}]}, throttle_ms=1001)
 @given(
-    st.sampled_from(VERSIONS),
-    st.dictionaries(st.sampled_from(NAMES), st.lists(partition_answers, max_size=3)),
-    st.integers(0, 5000),
+    version=st.sampled_from(VERSIONS),
+    topics=st.dictionaries(st.sampled_from(NAMES), st.lists(partition_answers, max_size=3)),
+    throttle_ms=st.integers(0, 5000),
 )
 def test_the_short_way_and_kios_read_the_same(version, topics, throttle_ms):
     new = reply_to(codec.request_type(PRODUCE, version)(acks=1, timeout=ZERO, topic_data=()))
