@@ -14,6 +14,7 @@ metadata; an offset out of range is reset by auto.offset.reset; anything else wa
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import logging
 from collections import defaultdict
@@ -106,6 +107,7 @@ class Fetcher:
         self._loop = asyncio.get_running_loop()
         self._sources: dict[BrokerId, _Source] = {}
         self._work = asyncio.Event()
+        self._has_changed = asyncio.Event()
         self._stale = True
         self._tasks: asyncio.TaskGroup | None = None
         self._isolation = ISOLATIONS[config.isolation_level]
@@ -118,6 +120,7 @@ class Fetcher:
     def changed(self) -> None:
         """The reader assigned, sought or resumed."""
         self._work.set()
+        self._has_changed.set()
         self.wake()
 
     def wake(self) -> None:
@@ -131,19 +134,30 @@ class Fetcher:
         tries = 0
         while True:
             if tries:
-                await self._cluster.pause(tries)
+                await self._pause(tries)
             else:
                 await self._until_work()
             self._work.clear()
+            self._has_changed.clear()
             tries += 1
             try:
                 await self._recall()
-                if await self._refresh() and await self._reset() and await self._check():
+                # A partition without a leader keeps none of the others waiting.
+                steps = [await self._refresh(), await self._reset(), await self._check()]
+                if all(steps):
                     tries = 0
             except (OSError, KafkaError, ProtocolError, ClientError) as error:
                 _logger.debug("no metadata or positions: %s", error)
                 self._stale = True
             self._start_sources()
+
+    async def _pause(self, tries: int) -> None:
+        """Before what is missing is asked for again; what the reader has newly asked for does not
+        wait for a topic that was deleted, say.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._cluster.backoff(tries)):
+                await self._has_changed.wait()
 
     async def _until_work(self) -> None:
         max_age = self._config.metadata_max_age_ms / 1000
@@ -200,11 +214,14 @@ class Fetcher:
         self.arrived.set()
 
     async def _reset(self) -> bool:
-        """Give positions to those without one; whether all have one now."""
+        """Give positions to those without one whose leader is known; whether these have one now."""
         missing: dict[TopicPartition, int] = {}
         undefined = []
         for state in self._subscription:
             if state.position is not None or state.error is not None or state.recall:
+                continue
+            known = self._cluster.partition(state.partition)
+            if known is None or known.leader is None:
                 continue
             spec = self._default_reset() if state.reset is None else state.reset
             if spec is None:

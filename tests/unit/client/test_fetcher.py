@@ -13,7 +13,7 @@ from kcli.client.consumer import Consumer
 from kcli.client.errors import LogTruncated
 from kcli.client.fetcher import FETCH, OFFSET_FOR_LEADER_EPOCH
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
-from kserver.model import OffsetAndEpoch
+from kserver.model import OffsetAndEpoch, TopicPartition
 from kserver.wire.versions import reply_to
 from tests.support.consuming import MOST_BATCHES, OK, T0, T1, Server, read, run
 from tests.support.loop import SimLoop, simulate
@@ -225,6 +225,26 @@ def test_a_topic_that_may_not_be_seen_is_told():
         with pytest.raises(KafkaError) as caught:
             await consumer.poll(1000)
         assert caught.value.code is refused
+
+    run(scenario)
+
+
+def test_what_is_newly_assigned_does_not_wait_for_a_topic_that_was_deleted():
+    async def scenario(consumer, server):
+        gone = TopicPartition("gone", 0)
+        log = server.logs[T1]
+        log.append()
+        leads = [("t", OK, (0, 1), (0, 1)), ("gone", ErrorCode.unknown_topic_or_partition)]
+        server.broker.on(METADATA, metadata(server.broker, topics=leads))
+        loop = asyncio.get_running_loop()
+        for rest in ([gone], []):
+            consumer.assign([gone])
+            # Until pauses are as long as they get.
+            await asyncio.sleep(30)
+            start = loop.time()
+            consumer.assign([*rest, T1])
+            assert [r.offset for r in await read(consumer, 1)] == [0]
+            assert loop.time() - start < 0.05
 
     run(scenario)
 
