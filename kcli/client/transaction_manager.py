@@ -283,6 +283,8 @@ class TransactionManager:
         if self._adding is not None:
             await asyncio.wait([self._adding])
         await self._batches.returned(self._members)
+        # What returned may have brought word that another producer has the id.
+        self.core.check()
         await self._end(committed=False)
 
     async def _end(self, *, committed: bool) -> None:

@@ -122,6 +122,42 @@ def test_what_was_not_sent_fails_when_the_transaction_is_aborted(implicit):
 
 
 @BOTH
+def test_a_producer_that_learns_while_it_aborts_that_it_is_fenced_says_so(implicit):
+    """By the answer to a batch, or to the partition's announcement, that was still out."""
+
+    async def scenario(producer, coordinator, topic):
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        out, gate = asyncio.Event(), asyncio.Event()
+        api = PRODUCE if implicit else ADD_PARTITIONS_TO_TXN
+
+        async def late(request):
+            out.set()
+            await gate.wait()
+            return answer(request)
+
+        if implicit:
+            answer = topic.handle
+            topic.verdict = lambda batch: ErrorCode.producer_fenced
+        else:
+            answer = coordinator._add_partitions
+            coordinator.says[api].append(ErrorCode.producer_fenced)
+        coordinator.broker.on(api, late)
+        sent = await producer.send("t", b"a", partition=0)
+        await out.wait()
+        asyncio.get_running_loop().call_later(1, gate.set)
+        with pytest.raises(ProducerFenced):
+            await producer.abort_transaction()
+        with pytest.raises((KafkaError, TransactionAborted)):
+            await sent
+        for call in (producer.abort_transaction, producer.begin_transaction):
+            with pytest.raises(ProducerFenced):
+                await call()
+
+    run(scenario, implicit=implicit, linger_ms="0")
+
+
+@BOTH
 def test_a_block_that_raises_aborts_its_transaction(implicit):
     async def scenario(producer, coordinator, topic):
         await producer.init_transactions()
