@@ -381,11 +381,12 @@ class Cluster:
         names = None if asked is None else set(asked)
         refused: dict[str, KafkaError] = {}
         for topic in answer.topics:
-            if names is not None and topic.name not in names:
+            if topic.name is None or (names is not None and topic.name not in names):
+                # A name is null only where a topic was asked for by an id that is unknown.
                 continue
             if topic.error_code == ErrorCode.none:
                 topics[topic.name] = self._newer(_topic(topic), before.get(topic.name))
-            elif topic.name is not None:
+            else:
                 refused[topic.name] = KafkaError(topic.error_code)
                 if topic.error_code == ErrorCode.unknown_topic_or_partition:
                     topics.pop(topic.name, None)

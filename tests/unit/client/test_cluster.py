@@ -6,8 +6,10 @@ from random import Random
 
 import pytest
 
+from kcli.client.admin import Admin
 from kcli.client.cluster import Cluster, To, addresses_of, node_of
 from kcli.client.config import AdminConfig
+from kcli.client.consumer import Consumer
 from kcli.client.errors import ClusterUnreachable, TimedOut
 from kserver.errors import ConfigError, ErrorCode, KafkaError, ProtocolError
 from kserver.model import TopicPartition
@@ -297,6 +299,27 @@ def test_topics_that_nobody_asked_for_are_not_kept():
         await cluster.close()
 
     run(scenario)
+
+
+def test_a_topic_without_a_name_is_none_to_list_or_to_match():
+    async def main(loop: SimLoop):
+        broker = ScriptedBroker(loop)
+        broker.on(
+            METADATA,
+            metadata(
+                broker, topics=[(None, ErrorCode.none, (0, 1)), ("t", ErrorCode.none, (0, 1))]
+            ),
+        )
+        await broker.start()
+        async with Admin({"bootstrap.servers": broker.address}) as admin:
+            assert [topic.name for topic in await admin.list_topics()] == ["t"]
+        group = {"bootstrap.servers": broker.address, "group.id": "g"}
+        async with Consumer(group) as consumer:
+            consumer.subscribe(pattern="t|u")
+            await consumer.cluster.refresh(None)
+            assert consumer.subscription == ("t",)
+
+    simulate(main, 1)
 
 
 def test_the_wish_to_create_topics_reaches_the_broker():
