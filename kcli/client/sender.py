@@ -81,6 +81,7 @@ class Sender:
         self._linger_timer: asyncio.TimerHandle | None = None
         self._expiry_timer: asyncio.TimerHandle | None = None
         self._stale = asyncio.Event()
+        self._another_wanted = asyncio.Event()
         self._id_needed = asyncio.Event()
         self._wanted: dict[str, Exception | None] = {}
         """Topics that a caller waits for, and why the last try did not bring them."""
@@ -124,7 +125,9 @@ class Sender:
         try:
             async with asyncio.timeout_at(deadline):
                 if not accumulator.knows(topic):
-                    self._wanted.setdefault(topic, None)
+                    if topic not in self._wanted:
+                        self._wanted[topic] = None
+                        self._another_wanted.set()
                     self._stale.set()
                     await self._change()
                     error = self._wanted.get(topic)
@@ -390,13 +393,15 @@ class Sender:
         tries = 0
         while True:
             if tries:
-                await self._cluster.pause(tries)
+                await self._pause(tries)
             else:
                 await self._until_stale()
             self._stale.clear()
+            self._another_wanted.clear()
             since = self._loop.time() - self._config.metadata_max_idle_ms / 1000
             names = dict.fromkeys((*self.accumulator.topics(since), *self._wanted))
             if not names:
+                tries = 0
                 continue
             try:
                 refused = await self._cluster.refresh(names, create=True)
@@ -404,8 +409,16 @@ class Sender:
                 _logger.debug("no metadata: %s", error)
                 tries += 1
                 continue
-            complete = self._learn(refused)
+            complete = self._learn(names, refused)
             tries = 0 if complete else tries + 1
+
+    async def _pause(self, tries: int) -> None:
+        """Before what is missing is asked for again; a topic that is newly wanted does not wait for
+        one that was deleted, say.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._cluster.backoff(tries)):
+                await self._another_wanted.wait()
 
     async def _until_stale(self) -> None:
         max_age = self._config.metadata_max_age_ms / 1000
@@ -413,16 +426,20 @@ class Sender:
             async with asyncio.timeout(max_age):
                 await self._stale.wait()
 
-    def _learn(self, refused: dict[str, KafkaError]) -> bool:
-        """Take what the cluster knows now into the queues; whether nothing needed is missing."""
+    def _learn(self, names: Iterable[str], refused: dict[str, KafkaError]) -> bool:
+        """Take what the cluster knows now of these topics into the queues; whether nothing needed
+        is missing.
+        """
         complete = True
         accumulator = self.accumulator
-        for name in (*accumulator.topics(), *self._wanted):
+        for name in names:
             topic = self._cluster.topics.get(name)
-            if topic is None:
-                complete = False
+            if topic is None or not topic.partitions:
                 if name in self._wanted:
                     self._wanted[name] = refused.get(name)
+                    complete = False
+                elif any(queue.waiting or queue.due for queue in accumulator.queues(name)):
+                    complete = False
                 continue
             accumulator.grow(name, len(topic.partitions))
             for queue, partition in zip(accumulator.queues(name), topic.partitions, strict=False):

@@ -148,6 +148,70 @@ def test_a_leader_that_moved_is_followed():
     simulate(main, 1)
 
 
+@pytest.mark.parametrize("asked", [{}, {"key": b"k"}, {"partition": 0}])
+@pytest.mark.parametrize("rule", ["", "org.apache.kafka.clients.producer.RoundRobinPartitioner"])
+def test_a_topic_without_partitions_is_waited_for_as_one_that_is_not_there(asked, rule):
+    async def scenario(producer, broker, topic):
+        loop = asyncio.get_running_loop()
+        has_one = metadata(broker, topics=[("t", OK, (0, 1))])
+        broker.on(METADATA, metadata(broker, topics=[("t", OK)]))
+        with pytest.raises(TimedOut, match="Topic t not present in metadata after 3000 ms"):
+            await producer.send("t", b"v", **asked)
+        loop.call_later(1, broker.on, METADATA, has_one)
+        assert (await (await producer.send("t", b"v", **asked))).offset == 0
+
+    run(scenario, max_block_ms="3000", **({"partitioner_class": rule} if rule else {}))
+
+
+GONE = ErrorCode.unknown_topic_or_partition
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_a_topic_that_was_deleted_is_not_asked_for_in_vain(is_idle):
+    """As long as no record waits for it."""
+
+    async def scenario(producer, broker, topic):
+        await (await producer.send("t", b"v"))
+        broker.on(METADATA, metadata(broker, topics=[("t", GONE), ("u", OK, (0, 1))]))
+        await asyncio.sleep(60)
+        asked = len(broker.asked(METADATA))
+        await asyncio.sleep(100)
+        # Once in metadata.max.age.ms while it counts as used.
+        assert len(broker.asked(METADATA)) - asked == (0 if is_idle else 10)
+
+    idle_ms = "5000" if is_idle else "300000"
+    run(
+        scenario,
+        metadata_max_age_ms="10000" if not is_idle else "1000",
+        metadata_max_idle_ms=idle_ms,
+    )
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_another_topic_does_not_wait_for_one_that_was_deleted(is_wanted):
+    async def scenario(producer, broker, topic):
+        await (await producer.send("t", b"v"))
+        broker.on(METADATA, metadata(broker, topics=[("t", GONE), ("u", OK, (0, 1))]))
+        waiting = []
+        if is_wanted:
+            topic.verdict = lambda batch: GONE
+            waiting = [
+                await producer.send("t", b"w"),
+                asyncio.ensure_future(producer.send("s", b"")),
+            ]
+        # Until pauses would be as long as they get.
+        await asyncio.sleep(30)
+        topic.verdict = lambda batch: OK
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        await (await producer.send("u", b"v"))
+        assert loop.time() - start < 0.05
+        for one in waiting:
+            one.cancel()
+
+    run(scenario, metadata_max_age_ms="1000", metadata_max_idle_ms="5000", linger_ms="0")
+
+
 def test_at_most_five_requests_are_out_and_what_waits_gathers():
     async def scenario(producer, broker, topic):
         most = out = 0
