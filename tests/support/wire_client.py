@@ -38,6 +38,13 @@ class WireClient:
         correlation_id = self.send(api_key, version, **fields)
         return self.receive(api_key, version, correlation_id)
 
+    def call_bytes(self, api_key: int, version: int, body: bytes) -> Any:
+        """As `call`, of a flexible version's request whose body is given as its bytes."""
+        self._correlation_id += 1
+        head = struct.pack(">hhihx", api_key, version, self._correlation_id, -1)
+        self.send_bytes(_SIZE.pack(len(head) + len(body)) + head + body)
+        return self.receive(api_key, version, self._correlation_id)
+
     def send(self, api_key: int, version: int, /, **fields: Any) -> int:
         """Send only; returns the correlation id."""
         self._correlation_id += 1

@@ -17,6 +17,19 @@ FIND_COORDINATOR, CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE = 10, 68, 69
 FIRST_WITH_TOPIC_IDS = 13
 """Of Produce and of Fetch."""
 
+UNKNOWN_TAGS = b"\x02\x70\x03abc\x71\x00"
+"""The tagged fields 112, of three bytes, and 113, of none."""
+
+
+def compact(data: bytes) -> bytes:
+    """A string, or bytes, as flexible versions write them; of fewer than 127."""
+    return bytes((len(data) + 1,)) + data
+
+
+def array(*entries: bytes) -> bytes:
+    """As flexible versions write one."""
+    return bytes((len(entries) + 1,)) + b"".join(entries)
+
 
 class Topic(NamedTuple):
     name: str

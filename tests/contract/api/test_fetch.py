@@ -1,3 +1,4 @@
+import struct
 import time
 import uuid
 
@@ -8,20 +9,25 @@ from kserver.errors import ErrorCode
 from kserver.wire.batch import batches
 from tests.contract.api.calls import (
     FIRST_WITH_TOPIC_IDS,
+    UNKNOWN_TAGS,
     Topic,
+    array,
     batch,
+    compact,
     fetch,
     fetch_fields,
     fetch_from,
     produce,
     produce_to,
 )
-from tests.support.wire_client import WireClient
+from tests.support.wire_client import WireClient, milliseconds
 
 KEY, VERSIONS = module.KEY, module.VERSIONS
 every_version = pytest.mark.parametrize("version", VERSIONS)
 PRODUCE_VERSION = 9
 NEWEST_BY_NAME = FIRST_WITH_TOPIC_IDS - 1
+FIRST_FLEXIBLE, FIRST_WITH_REPLICA_STATE = 12, 15
+DELETE_RECORDS = 21
 
 
 JAVA_KNOWS = {
@@ -124,6 +130,21 @@ def test_the_answer_of_many_partitions_stays_within_max_bytes(client, make_topic
     assert all(0 <= len(answers[p].records or b"") <= 1500 for p in range(5))
 
 
+@versions_since(FIRST_FLEXIBLE)
+def test_tagged_fields_that_nobody_knows_are_passed_over(client, topic, version):
+    produce(client, PRODUCE_VERSION, topic, batch(b"a", b"b"))
+    named = compact(topic.name.encode()) if version < FIRST_WITH_TOPIC_IDS else topic.id.bytes
+    wanted = struct.pack(">iiqiqi", 0, -1, 0, -1, -1, 1 << 20) + UNKNOWN_TAGS
+    replica = struct.pack(">i", -1) if version < FIRST_WITH_REPLICA_STATE else b""
+    body = (
+        *(replica, struct.pack(">iiibii", 0, 1, 1 << 20, 0, 0, -1)),
+        *(array(named + array(wanted) + UNKNOWN_TAGS), array(), compact(b"rack"), UNKNOWN_TAGS),
+    )
+    answer = client.call_bytes(KEY, version, b"".join(body))
+    (told,) = answer.responses[0].partitions
+    assert (told.error_code, values(told.records)) == (ErrorCode.none, [b"a", b"b"])
+
+
 @every_version
 def test_an_unknown_topic_is_named_as_unknown(client, version):
     unknown = Topic("missing", uuid.uuid4())
@@ -139,6 +160,18 @@ def test_an_unknown_topic_is_named_as_unknown(client, version):
 def test_an_unknown_partition_is_named_as_unknown(client, topic, version):
     answer = fetch_from(client, version, topic, {7: 0})[7]
     assert answer.error_code is ErrorCode.unknown_topic_or_partition
+
+
+@versions_since(FIRST_WITH_TOPIC_IDS)
+def test_each_unknown_topic_id_is_answered_as_its_own(client, version):
+    unknown = [Topic("missing", uuid.uuid4()) for _ in range(2)]
+    asked = [fetch_fields(version, one, {0: 0}) for one in unknown]
+    asked[0]["topics"] += asked[1]["topics"]
+    answer = client.call(KEY, version, **asked[0])
+    told = {
+        topic.topic_id: [p.partition_index for p in topic.partitions] for topic in answer.responses
+    }
+    assert told == {one.id: [0] for one in unknown}
 
 
 @versions_since(FIRST_WITH_TOPIC_IDS)
@@ -308,6 +341,24 @@ def test_a_session_tells_only_what_changed(client, make_topic, version):
     forgotten = [named | {"partitions": [2]}]
     produce_to(client, PRODUCE_VERSION, topic, {0: batch(b"b"), 2: batch(b"c")})
     assert told(ask(full.session_id, 4, {}, forgotten_topics_data=forgotten)) == {0: [b"b"]}
+
+
+@versions_since(7)
+def test_a_session_tells_that_the_log_begins_later(client, topic, version):
+    def ask(session_id, epoch, offsets):
+        fields = {"session_id": session_id, "session_epoch": epoch}
+        answer = client.call(KEY, version, **fetch_fields(version, topic, offsets, **fields))
+        told = [p.log_start_offset for t in answer.responses for p in t.partitions]
+        return answer.session_id, told
+
+    produce(client, PRODUCE_VERSION, topic, batch(b"a", b"b"))
+    session_id, told = ask(0, 0, {0: 2})
+    assert told == [0]
+    assert ask(session_id, 1, {}) == (session_id, [])
+    deleted = {"name": topic.name, "partitions": [{"partition_index": 0, "offset": 1}]}
+    client.call(DELETE_RECORDS, 2, topics=[deleted], timeout=milliseconds(30_000))
+    assert ask(session_id, 2, {}) == (session_id, [1])
+    assert ask(session_id, 3, {}) == (session_id, [])
 
 
 @versions_since(7)

@@ -1,3 +1,4 @@
+import struct
 import threading
 import uuid
 
@@ -11,8 +12,11 @@ from kserver.wire.compression import Compression
 from tests.contract.api.calls import (
     FETCH,
     FIRST_WITH_TOPIC_IDS,
+    UNKNOWN_TAGS,
     Topic,
+    array,
     batch,
+    compact,
     fetch,
     fetch_fields,
     produce,
@@ -26,7 +30,7 @@ KEY, VERSIONS = module.KEY, module.VERSIONS
 every_version = pytest.mark.parametrize("version", VERSIONS)
 OLDEST_AND_NEWEST = (VERSIONS[0], VERSIONS[-1])
 FETCH_VERSION = 12
-FIRST_WITH_ZSTD = 7
+FIRST_WITH_ZSTD, FIRST_FLEXIBLE = 7, 9
 UNREADABLE = (
     ErrorCode.invalid_record,
     ErrorCode.corrupt_message,
@@ -94,6 +98,23 @@ def test_each_partition_is_answered_on_its_own(client, make_topic, version):
     ]
     assert answers[0].base_offset == 0
     assert produce_to(client, version, topic, {1: batch(b"b")})[1].base_offset == 0
+
+
+@pytest.mark.parametrize("version", [v for v in VERSIONS if v >= FIRST_FLEXIBLE])
+def test_tagged_fields_that_nobody_knows_are_passed_over(client, make_topic, version):
+    topics = [make_topic(), make_topic()]
+    by_id = version >= FIRST_WITH_TOPIC_IDS
+    named = [one.id.bytes if by_id else compact(one.name.encode()) for one in topics]
+    records = struct.pack(">i", 0) + compact(batch(b"a")) + UNKNOWN_TAGS
+    wanted = array(*[one + array(records) + UNKNOWN_TAGS for one in named])
+    body = b"\0" + struct.pack(">hi", -1, 30_000) + wanted + UNKNOWN_TAGS
+    told = client.call_bytes(KEY, version, body).responses
+    assert {one.topic_id if by_id else one.name for one in told} == {
+        one.id if by_id else one.name for one in topics
+    }
+    for one in told:
+        (answer,) = one.partition_responses
+        assert (answer.error_code, answer.base_offset) == (ErrorCode.none, 0)
 
 
 @every_version

@@ -70,6 +70,18 @@ def test_a_full_cache_gives_up_a_stale_session_but_not_a_used_one():
     assert len(sessions) == 1
 
 
+def test_a_full_cache_gives_up_the_session_that_was_unused_for_longest():
+    sessions = FetchSessions(2)
+    for new_id in (1, 2):
+        begin(sessions, 0, 0, [wanted(0)], new_id=new_id)
+    begin(sessions, 1, 1, [], now_ms=EVICTION_MS)
+    assert begin(sessions, 0, 0, [wanted(0)], now_ms=EVICTION_MS + 1, new_id=3).session_id == 3
+    assert begin(sessions, 1, 2, [], now_ms=EVICTION_MS + 1).session_id == 1
+    with pytest.raises(KafkaError) as evicted:
+        begin(sessions, 2, 1, [], now_ms=EVICTION_MS + 1)
+    assert evicted.value.code is ErrorCode.fetch_session_id_not_found
+
+
 def test_a_full_cache_gives_up_a_smaller_session_that_has_lived_long_enough():
     sessions = FetchSessions(1)
     begin(sessions, 0, 0, [wanted(0)], new_id=1)
