@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from kserver.api.context import Parts
-from kserver.errors import ErrorCode
+from kserver.errors import ErrorCode, KafkaError
+from kserver.log.log import Log
 from kserver.metadata import BrokerInfo, PartitionInfo, TopicInfo
-from kserver.model import Endpoint, TopicPartition
+from kserver.model import TRANSACTION_STATE, Endpoint, TopicPartition
 from kserver.peer import Peer
 from kserver.txn.markers import Marker
 from kserver.txn.requests import AddPartitions, EndTransaction
@@ -469,3 +470,84 @@ async def markers_on_disk(loop: SimLoop) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_transaction_is_complete_once_all_its_markers_are_committed(seed):
     simulate(markers_on_disk, seed)
+
+
+def logs_of(broker: SimulatedBroker) -> tuple[Log, list[Log]]:
+    """What the coordinator of the writer writes to, and what the writer does."""
+    parts = parts_of(broker)
+    index = parts.transactions.partition_of(NAME)
+    written = [parts.replicas.get(TOPIC, partition).log for partition in (0, 1)]
+    return parts.replicas.get(TRANSACTION_STATE, index).log, written
+
+
+async def decided_first(loop: SimLoop, commit: bool) -> None:
+    broker = SimulatedBroker(loop, SETTINGS | FLUSHED)
+    await broker.start()
+    peer = await broker.connect()
+    await create(peer, TOPIC, 2)
+    writer = Writer(loop, broker, 2)
+    await writer.begin()
+    for number in range(5):
+        await writer.write(number)
+        decisions, written = logs_of(broker)
+        before = [log.log_end_offset for log in written]
+        ending = loop.create_task(writer.end(commit))
+        while kept(broker)[NAME] not in PREPARED:
+            await asyncio.sleep(0.00001)
+        decided_to = decisions.log_end_offset
+        while [log.log_end_offset for log in written] == before:
+            await asyncio.sleep(0.00001)
+        assert decisions.high_watermark >= decided_to
+        await ending
+    await broker.stop()
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_no_marker_is_written_before_the_decision_is_on_disk(commit):
+    """A crash would take the decision back, and what was committed might be aborted then."""
+    simulate(lambda loop: decided_first(loop, commit), 1)
+
+
+async def loaded_anew(loop: SimLoop, version: int) -> None:
+    broker = SimulatedBroker(loop, SETTINGS | FLUSHED)
+    await broker.start()
+    peer = await broker.connect()
+    await create(peer, TOPIC, 2)
+    if version < 2:
+        await finalize(peer, version)
+    writer = Writer(loop, broker, version)
+    await writer.begin()
+    parts = parts_of(broker)
+    for number in range(5):
+        await writer.write(number)
+        _, written = logs_of(broker)
+        before = [log.log_end_offset for log in written]
+        ending = loop.create_task(writer.end(True))
+        while any(log.log_end_offset == end for log, end in zip(written, before, strict=True)):
+            await asyncio.sleep(0.00001)
+        await ending
+        image = parts.metadata.current
+        parts.transactions.apply(image.with_topics({}, frozenset({TRANSACTION_STATE})))
+        parts.transactions.apply(image)
+        while is_loading(parts):
+            await asyncio.sleep(0.00001)
+        assert any(log.high_watermark < log.log_end_offset for log in written)
+        while kept(broker)[NAME] in PREPARED:
+            await asyncio.sleep(0.00001)
+        assert all(log.high_watermark == log.log_end_offset for log in written)
+    assert [await committed(peer, partition) for partition in (0, 1)] == [[0, 1, 2, 3, 4]] * 2
+    assert not broker.bugs
+    await broker.stop()
+
+
+def is_loading(parts: Parts) -> bool:
+    try:
+        parts.transactions.shard(NAME)
+    except KafkaError as error:
+        return error.code is ErrorCode.coordinator_load_in_progress
+    return False
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_coordinator_that_is_loaded_anew_waits_for_the_markers_that_it_sends_itself(version):
+    simulate(lambda loop: loaded_anew(loop, version), 1)

@@ -4,7 +4,7 @@ import pytest
 
 from kserver.api import produce as module
 from kserver.errors import ErrorCode
-from tests.contract.api.calls import batch, produce_fields
+from tests.contract.api.calls import batch, fetch, produce_fields
 from tests.contract.api.transaction_calls import (
     PRODUCE,
     add,
@@ -22,6 +22,7 @@ every_version = pytest.mark.parametrize("version", VERSIONS)
 verified = pytest.mark.parametrize("version", [v for v in VERSIONS if v < module.FIRST_TO_ADD])
 added = pytest.mark.parametrize("version", [v for v in VERSIONS if v >= module.FIRST_TO_ADD])
 NONE = ErrorCode.none
+FETCH_VERSION = 11
 assert PRODUCE == KEY
 
 
@@ -104,6 +105,21 @@ def test_a_zombie_is_fenced_before_it_writes(client, topic, version):
     refused = write(client, old, topic, b"a", version=version)
     assert refused.error_code is ErrorCode.invalid_producer_epoch
     assert stable_offset(client, topic) == 0
+
+
+@every_version
+def test_an_epoch_that_nobody_was_given_is_not_written_into_an_open_transaction(
+    kind, client, topic, version
+):
+    if kind.startswith("3."):
+        pytest.skip("before 4.0 Apache asked for the open transaction of any epoch")
+    producer = begun(client)
+    add(client, 3, producer, {topic.name: (0,)})
+    assert write(client, producer, topic, b"a", version=version).error_code is NONE
+    ahead = producer._replace(producer_epoch=producer.producer_epoch + 1)
+    refused = write(client, ahead, topic, b"b", version=version)
+    assert refused.error_code is ErrorCode.invalid_producer_epoch
+    assert fetch(client, FETCH_VERSION, topic, 0).high_watermark == 1
 
 
 @every_version

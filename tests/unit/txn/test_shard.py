@@ -442,6 +442,20 @@ def test_a_marker_that_some_client_wrote_to_the_coordinators_log_is_passed_over(
     assert coordinator.state("a") is TransactionState.ONGOING
 
 
+def test_markers_of_the_transaction_before_end_no_other():
+    """They are told once more where a coordinator was loaded anew meanwhile."""
+    coordinator = Coordinator()
+    first = begun(coordinator, "a")
+    second = coordinator.ask(EndTransaction("a", first, True, 2))
+    written = coordinator.write_markers()
+    coordinator.ask(AddPartitions("a", second, PARTITION, 2))
+    coordinator.ask(EndTransaction("a", second, True, 2))
+    coordinator.ask(MarkersWritten("a", written.producer))
+    assert coordinator.state("a") is TransactionState.PREPARE_COMMIT
+    coordinator.write_markers()
+    assert coordinator.state("a") is TransactionState.COMPLETE_COMMIT
+
+
 def test_however_many_time_out_or_are_forgotten_at_once_they_go_in_parts():
     coordinator = Coordinator()
     names = [f"n{number}" for number in range(2 * MOST_AT_ONCE + 1)]
