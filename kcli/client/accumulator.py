@@ -25,6 +25,7 @@ from kcli.client.partition_queue import (
     Rules,
 )
 from kcli.client.partitioner import partition_for_key
+from kcli.client.unencodable import unencodable
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, TopicPartition
 from kserver.wire.batch import HEADER_SIZE, EncodedRecords, Headers, NewRecord
@@ -146,26 +147,31 @@ class Accumulator:
         """Take one record in; False while the topic is not known or the memory is full.
 
         KafkaError for a record that is too large for any request, a negative timestamp, or a
-        partition that is not there.
+        partition that is not there; ClientError for what is seen to be no bytes so soon.
         """
-        if timestamp is None:
-            timestamp = self.stamp_ms or self._stamp()
-        elif not 0 <= timestamp <= LAST_TIMESTAMP_MS:
-            raise KafkaError(ErrorCode.invalid_timestamp, f"Invalid timestamp: {timestamp}.")
         # Half of a producer's time goes by here: no calls, and few steps.
-        size = RECORD_OVERHEAD
-        if value is not None:
-            size += len(value)
-        if headers:
-            for name, content in headers:
-                size += HEADER_OVERHEAD + len(name) + (0 if content is None else len(content))
-        if key is None and partition is None:
-            batch = self._sticky.get(topic)
-        else:
-            if key is not None:
-                size += len(key)
-            queue = self._queue(topic, key, partition)
-            batch = None if queue is None else queue.open
+        try:
+            if timestamp is None:
+                timestamp = self.stamp_ms or self._stamp()
+            elif not 0 <= timestamp <= LAST_TIMESTAMP_MS:
+                raise KafkaError(ErrorCode.invalid_timestamp, f"Invalid timestamp: {timestamp}.")
+            size = RECORD_OVERHEAD
+            if value is not None:
+                size += len(value)
+            if headers:
+                for name, content in headers:
+                    size += HEADER_OVERHEAD + len(name) + (0 if content is None else len(content))
+            if key is None and partition is None:
+                batch = self._sticky.get(topic)
+            else:
+                if key is not None:
+                    size += len(key)
+                queue = self._queue(topic, key, partition)
+                batch = None if queue is None else queue.open
+        except (TypeError, ValueError) as error:
+            if fault := unencodable(topic, [(timestamp, key, value, headers)]):
+                raise fault from error
+            raise
         if batch is None or (full_size := batch.size + size) > self._batch_size:
             batch = self._batch_for(topic, key, partition, size)
             if batch is None:
@@ -182,7 +188,12 @@ class Accumulator:
 
         A tenth of the time: whole runs of them go into a batch without a step of Python for each.
         """
-        ends = list(itertools.accumulate(map(len, values)))
+        try:
+            ends = list(itertools.accumulate(map(len, values)))
+        except TypeError as error:
+            if fault := unencodable(topic, [(0, None, value, ()) for value in values]):
+                raise fault from error
+            raise
         taken = 0
         while taken < len(values):
             before = ends[taken - 1] if taken else 0

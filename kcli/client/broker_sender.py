@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import struct
 from collections import deque
 from typing import Protocol, TypeAlias
 from uuid import UUID
@@ -27,10 +28,11 @@ from kcli.client.produce import (
     request_body,
 )
 from kcli.client.transactions import BEFORE_IMPLICIT
+from kcli.client.unencodable import unencodable
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import NO_PRODUCER_ID, BrokerId
 from kserver.peer import Peer
-from kserver.wire.batch import batch_in_two
+from kserver.wire.batch import EncodedRecords, batch_in_two
 from kserver.wire.compression import Compression
 
 Asked: TypeAlias = dict[tuple[str | UUID, int], ProducerBatch]
@@ -235,9 +237,8 @@ class BrokerSender:
             topic = name if version < BY_TOPIC_ID or id is None else id
             try:
                 parts.append(PartitionProduceData(topic, partition, *self._encoder.encode(batch)))
-            except (TypeError, ValueError, AttributeError) as error:
-                # Something that is neither bytes nor None, or a header's name that is no text.
-                self._events.fail_batch(batch, error)
+            except (TypeError, ValueError, AttributeError, struct.error) as error:
+                self._events.fail_batch(batch, _told_of(batch, error))
                 continue
             asked[topic, partition] = batch
         if parts:
@@ -308,3 +309,14 @@ class BrokerSender:
         lost = Produced(ErrorCode.network_exception, str(error), -1, -1, ())
         for batch in asked.values():
             self._events.settle(batch, lost)
+
+
+def _told_of(batch: ProducerBatch, error: Exception) -> Exception:
+    """The error as its sender is to see it; records that came encoded are not looked at."""
+    if isinstance(batch.records, EncodedRecords):
+        return error
+    fault = unencodable(batch.queue.partition.topic, batch.records)
+    if fault is None:
+        return error
+    fault.__cause__ = error
+    return fault

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from kcli.client.config import ClientConfig
-from kcli.client.errors import ClusterUnreachable, TimedOut
+from kcli.client.errors import ClientError, ClusterUnreachable, TimedOut
 from kserver.config.setting import INT_MAX
 from kserver.errors import ConfigError, ErrorCode, KafkaError, ProtocolError
 from kserver.model import BrokerId, LeaderEpoch, TopicPartition
@@ -416,6 +416,12 @@ class Cluster:
             return newest
         del self._lagging[now.name]
         return now
+
+
+def expect_topic_name(name: object) -> None:
+    """ClientError for what no topic can be called, before brokers are asked for it in vain."""
+    if not isinstance(name, str) or not name:
+        raise ClientError(f"the name of a topic is a str that is not empty, not {name!r}")
 
 
 def _topic(topic: Any) -> TopicMetadata:

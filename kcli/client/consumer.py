@@ -30,7 +30,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 from kcli.client import offsets
-from kcli.client.cluster import Cluster, PartitionMetadata
+from kcli.client.cluster import Cluster, PartitionMetadata, expect_topic_name
 from kcli.client.completed_fetch import FetchedBatch
 from kcli.client.config import ConsumerConfig
 from kcli.client.errors import ClientError, TimedOut, Undeserializable
@@ -194,11 +194,12 @@ class Consumer:
         """Read exactly these from now on; those that stay keep their positions."""
         partitions = tuple(partitions)
         for one in partitions:
-            if not isinstance(one, tuple):
+            if not isinstance(one, tuple) or len(one) != 2 or not hasattr(one[1], "__index__"):
                 raise ClientError(
                     f"assign takes TopicPartition(topic, number), not {one!r}; subscribe takes"
                     " topics"
                 )
+            expect_topic_name(one[0])
         if self._group is not None and self._group.is_subscribed:
             raise ClientError(EXCLUSIVE)
         self._subscription.assign(partitions, recall=self._group is not None)
@@ -220,7 +221,9 @@ class Consumer:
         joins the group.
         """
         group = self._grouped()
-        names = (topics,) if isinstance(topics, str) else tuple(topics)
+        names = (topics,) if isinstance(topics, str | bytes) else tuple(topics)
+        for name in names:
+            expect_topic_name(name)
         if listener is not None and not isinstance(listener, RebalanceListener):
             raise ClientError(
                 f"{type(listener).__name__} is no RebalanceListener: derive it from that, whose"

@@ -21,7 +21,7 @@ from random import Random
 
 from kcli.client.accumulator import Accumulator, AccumulatorLimits
 from kcli.client.broker_sender import BrokerSender, Encoder
-from kcli.client.cluster import Cluster
+from kcli.client.cluster import Cluster, expect_topic_name
 from kcli.client.config import ProducerConfig
 from kcli.client.errors import ClientError, TimedOut, TransactionAborted
 from kcli.client.identity import fetch_producer_id
@@ -118,8 +118,12 @@ class Sender:
             self.fail(ClientError("the producer was closed"))
 
     async def ready(self, topic: str, deadline: float) -> None:
-        """Wait until a record for `topic` may be offered again: for metadata, or for memory."""
+        """Wait until a record for `topic` may be offered again: for metadata, or for memory.
+
+        ClientError for what no topic can be called.
+        """
         config, accumulator = self._config, self.accumulator
+        expect_topic_name(topic)
         if self._fatal is not None:
             raise self._fatal
         try:

@@ -16,6 +16,7 @@ from kserver.model import TopicPartition
 from kserver.wire.batch import TimestampType
 from tests.support.consuming import T0, T1, read, run
 from tests.support.loop import SimLoop, simulate
+from tests.support.scripted_broker import METADATA
 
 
 def test_records_come_with_all_that_is_known_of_them():
@@ -190,11 +191,29 @@ def test_partitions_take_turns():
 
 def test_a_topic_where_partitions_are_wanted_is_told_with_the_remedy():
     async def scenario(consumer, server):
-        for wrong in ("t", ["t"]):
-            with pytest.raises(ClientError, match=r"takes TopicPartition.topic, number., not 't'"):
+        for wrong in ("t", ["t"], [("t", "0")]):
+            with pytest.raises(
+                ClientError, match=r"takes TopicPartition.topic, number., not .*'t'"
+            ):
                 consumer.assign(wrong)
 
     run(scenario)
+
+
+@pytest.mark.parametrize("name", ["", None, 5, b"t"])
+def test_what_no_topic_can_be_called_is_refused_without_asking(name):
+    async def scenario(consumer, server):
+        why = f"a topic is a str that is not empty, not {name!r}"
+        with pytest.raises(ClientError, match=why):
+            consumer.assign([TopicPartition(name, 0)])
+        with pytest.raises(ClientError, match=why):
+            consumer.subscribe([name])
+        if isinstance(name, str | bytes):
+            with pytest.raises(ClientError, match=why):
+                consumer.subscribe(name)
+        assert server.broker.asked(METADATA) == []
+
+    run(scenario, group_id="g")
 
 
 def test_what_is_no_longer_assigned_does_not_come():

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from kcli.client.config import ProducerConfig
-from kcli.client.errors import TimedOut
+from kcli.client.errors import ClientError, TimedOut
 from kcli.client.identity import INIT_PRODUCER_ID
 from kcli.client.produce import PRODUCE
 from kcli.client.producer import Producer
@@ -239,16 +239,52 @@ def test_at_most_five_requests_are_out_and_what_waits_gathers():
     run(scenario, linger_ms="0")
 
 
-@pytest.mark.parametrize("bad", [{"value": "text"}, {"headers": [(b"h", b"")]}, {"key": 5}])
-def test_what_cannot_be_encoded_fails_and_what_follows_does_not(bad):
+@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        ({"value": "x"}, "its value is a str, not bytes; encode it, or give .* a value_serializer"),
+        ({"value": 5}, "its value is an int, not bytes"),
+        ({"value": [1]}, "its value is a list, not bytes"),
+        ({"key": "k"}, "its key is a str, not bytes; encode it, or give the producer a key_ser"),
+        ({"key": 5}, "its key is an int, not bytes"),
+        ({"headers": [(b"h", b"")]}, "the name of its header b'h' is a bytes, not a str; decode"),
+        ({"headers": [("h", "x")]}, "its header h is a str, not bytes; encode it"),
+        ({"headers": {"h": b"x"}}, "its headers hold 'h'; give pairs of a name and bytes"),
+        ({"headers": 5}, "its headers are an int; give pairs"),
+        ({"timestamp": 1.5}, "its timestamp is a float, not an int; give milliseconds"),
+        ({"timestamp": "0"}, "its timestamp is a str, not an int"),
+    ],
+)
+def test_what_cannot_be_encoded_is_told_with_the_remedy_and_what_follows_is_sent(
+    bad, why, partitions
+):
     async def scenario(producer, broker, topic):
         given = {"value": b"v"} | bad
-        try:
-            with pytest.raises((TypeError, AttributeError)):
-                await (await producer.send("t", **given))
-        finally:
-            assert (await (await producer.send("t", b"w"))).partition == 0
+        with pytest.raises(ClientError, match=f"a record for topic t cannot be sent: {why}"):
+            await (await producer.send("t", **given))
+        assert (await (await producer.send("t", b"w", partition=0))).partition == 0
         assert topic.values() == [b"w"]
+
+    run(scenario, partitions=partitions)
+
+
+@pytest.mark.parametrize("name", ["", None, 5, b"t"])
+def test_what_no_topic_can_be_called_is_refused_without_asking(name):
+    async def scenario(producer, broker, topic):
+        for call in (producer.send(name, b"v"), producer.partitions_for(name)):
+            with pytest.raises(ClientError, match=f"a topic is a str .* not empty, not {name!r}"):
+                await call
+        assert broker.asked(METADATA) == []
+
+    run(scenario)
+
+
+def test_values_that_are_offered_at_once_are_bytes():
+    async def scenario(producer, broker, topic):
+        await producer.partitions_for("t")
+        with pytest.raises(ClientError, match="its value is an int, not bytes"):
+            producer.try_send_all("t", [b"v", 5])
 
     run(scenario)
 
