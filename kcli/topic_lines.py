@@ -14,7 +14,8 @@ from kcli.topic_ids import id_text
 from kserver.model import BrokerId, TopicPartition
 
 if TYPE_CHECKING:
-    from kcli.client.admin import ConfigEntry, PartitionDescription, Reassignment, TopicDescription
+    from kcli.client.admin import ConfigEntry, Reassignment, TopicDescription
+    from kcli.client.descriptions import PartitionDescription
 
 REPORTS = (
     "under-replicated-partitions",

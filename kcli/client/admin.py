@@ -30,16 +30,13 @@ from kcli.client.descriptions import (
     ConfigOp,
     ConfigResource,
     ConfigSource,
-    ConfigSynonym,
     ConfigType,
     CoordinatorType,
     CreatedTopic,
     LogDirDescription,
     NewPartitions,
     NewTopic,
-    PartitionDescription,
     Reassignment,
-    ReplicaInLogDirectory,
     ResourceType,
     TopicDescription,
     TopicListing,
@@ -67,16 +64,13 @@ __all__ = [
     "ConfigOp",
     "ConfigResource",
     "ConfigSource",
-    "ConfigSynonym",
     "ConfigType",
     "CoordinatorType",
     "CreatedTopic",
     "LogDirDescription",
     "NewPartitions",
     "NewTopic",
-    "PartitionDescription",
     "Reassignment",
-    "ReplicaInLogDirectory",
     "ResourceType",
     "TopicDescription",
     "TopicListing",
@@ -102,7 +96,15 @@ _ASK_AGAIN = frozenset({ErrorCode.not_controller, ErrorCode.throttling_quota_exc
 
 
 class Admin:
-    """Open while the `async with` lasts; connections are made when first needed."""
+    """Open while the `async with` lasts; connections are made when first needed.
+
+    Topics, partitions, records, configurations, quotas, SCRAM credentials, brokers and log
+    directories have methods here; three families have a home of their own:
+
+        admin.groups: listings, describe, offsets, commit, delete, delete_offsets, remove_members
+        admin.transactions: listings, describe, producers, abort, fence, find_hanging
+        admin.features: describe, update
+    """
 
     def __init__(
         self, config: AdminConfig | Mapping[str, object], *, random: Random | None = None
@@ -131,18 +133,21 @@ class Admin:
 
     @cached_property
     def groups(self) -> Groups:
+        """The groups, their members and offsets: `help(Groups)` in kcli.client.groups."""
         from kcli.client.groups import Groups
 
         return Groups(self.cluster, self._config)
 
     @cached_property
     def transactions(self) -> TransactionAdmin:
+        """Transactions and their producers: `TransactionAdmin` in kcli.client.transaction_admin."""
         from kcli.client.transaction_admin import TransactionAdmin
 
         return TransactionAdmin(self.cluster, self._config)
 
     @cached_property
     def features(self) -> FeatureAdmin:
+        """The cluster's features and their levels: `FeatureAdmin` in kcli.client.features."""
         from kcli.client.features import FeatureAdmin
 
         return FeatureAdmin(self.cluster, self._config)
@@ -177,7 +182,8 @@ class Admin:
         if not wanted:
             return {}
         found = await self._retry("describeTopics", attempt)
-        return {name: found.get(name) or _unknown_topic() for name in wanted}
+        unknown = KafkaError(ErrorCode.unknown_topic_or_partition)
+        return {name: found.get(name, unknown) for name in wanted}
 
     async def describe_topics_by_id(
         self, ids: Iterable[UUID]
@@ -584,10 +590,6 @@ class Admin:
             self.cluster.forget_controller()
         if code != ErrorCode.none:
             raise KafkaError(code, message or "")
-
-
-def _unknown_topic() -> KafkaError:
-    return KafkaError(ErrorCode.unknown_topic_or_partition)
 
 
 def _refusal(item: Any) -> KafkaError | None:

@@ -3,7 +3,8 @@
 import pytest
 
 from kcli import config_lines
-from kcli.client.admin import ConfigEntry, ConfigSource, ConfigSynonym, ConfigType
+from kcli.client.admin import ConfigEntry, ConfigSource, ConfigType
+from kcli.client.descriptions import ConfigSynonym
 from kcli.client.scram import ScramMechanism
 from kcli.config_lines import Entity
 from kcli.options import Refused

@@ -5,13 +5,8 @@ from uuid import UUID
 import pytest
 
 from kcli import topic_lines
-from kcli.client.admin import (
-    ConfigEntry,
-    ConfigSource,
-    PartitionDescription,
-    Reassignment,
-    TopicDescription,
-)
+from kcli.client.admin import ConfigEntry, ConfigSource, Reassignment, TopicDescription
+from kcli.client.descriptions import PartitionDescription
 
 ID = UUID(bytes=bytes(range(16)))
 

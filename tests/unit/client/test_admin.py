@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import pydoc
+import re
 from uuid import UUID
 
 import pytest
@@ -11,6 +13,7 @@ from kcli.client.admin import (
     DESCRIBE_CLUSTER,
     LIST_PARTITION_REASSIGNMENTS,
     UNREGISTER_BROKER,
+    Admin,
     ConfigSource,
     ConfigType,
     CoordinatorType,
@@ -21,13 +24,26 @@ from kcli.client.admin import (
 from kcli.client.cluster import Node
 from kcli.client.configs import DESCRIBE_CONFIGS
 from kcli.client.coordinators import FIND_COORDINATOR
+from kcli.client.features import FeatureAdmin
+from kcli.client.groups import Groups
 from kcli.client.offsets import LIST_OFFSETS, ListedOffset
 from kcli.client.topics import DESCRIBE_TOPIC_PARTITIONS
+from kcli.client.transaction_admin import TransactionAdmin
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import TopicPartition
 from kserver.wire.versions import reply_to
 from tests.support.administering import run
 from tests.support.scripted_broker import METADATA, metadata
+
+
+@pytest.mark.parametrize(
+    ("family", "cls"),
+    [("groups", Groups), ("transactions", TransactionAdmin), ("features", FeatureAdmin)],
+)
+def test_help_names_each_family_and_all_it_has(family, cls):
+    help = pydoc.plain(pydoc.render_doc(Admin))
+    (told,) = re.findall(rf"admin\.{family}: (.+)", help)
+    assert set(told.split(", ")) == {name for name in vars(cls) if not name.startswith("_")}
 
 
 def created(*errors: tuple[str, ErrorCode, str | None]):
