@@ -382,3 +382,23 @@ def test_a_compacted_log_is_read_across_its_gaps(broker):
             assert await consumer.end_offsets([one]) == {one: 200}
 
     asyncio.run(scenario())
+
+
+def test_a_topic_that_is_gone_keeps_no_other_waiting(broker, topic):
+    gone = brokers.create_topic(broker.address, f"{topic}-gone", partitions=1)
+    assigned = [TopicPartition(gone, 0), TopicPartition(topic, 0)]
+    settings = {"auto_offset_reset": "earliest", "allow_auto_create_topics": "false"}
+
+    async def scenario() -> None:
+        async with Admin(bootstrap(broker)) as admin:
+            await admin.delete_topics([gone])
+            async with asyncio.timeout(30):
+                while gone in {listed.name for listed in await admin.list_topics()}:
+                    await asyncio.sleep(0.05)
+        async with Producer(bootstrap(broker)) as producer:
+            await (await producer.send(topic, b"v", partition=0))
+        async with Consumer(bootstrap(broker, **settings)) as consumer:
+            consumer.assign(assigned)
+            assert [record.value for record in await consumer.poll(30_000)] == [b"v"]
+
+    asyncio.run(scenario())

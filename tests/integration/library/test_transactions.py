@@ -13,7 +13,7 @@ from kcli.client.admin import Admin
 from kcli.client.blocking import Blocking
 from kcli.client.config import ProducerConfig
 from kcli.client.consumer import Consumer
-from kcli.client.errors import TransactionFailed
+from kcli.client.errors import ProducerFenced, TransactionFailed
 from kcli.client.producer import Producer
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import TopicPartition
@@ -84,6 +84,29 @@ def test_a_failed_record_fails_its_transaction_and_the_next_succeeds(broker):
                         await producer.send(name, b"%d" % n, partition=partition)
         expected = sorted(b"%d" % n for n in range(3) for _ in range(3))
         assert await until_read(broker, name, expected) == expected
+
+    asyncio.run(scenario())
+
+
+def test_a_producer_that_is_fenced_says_so_when_it_aborts(broker, topic):
+    """Though a record is on its way just then."""
+
+    async def scenario() -> None:
+        settings = bootstrap(broker, transactional_id=topic, linger_ms="0")
+        async with Producer(settings) as older, Producer(settings) as newer:
+            await older.init_transactions()
+            await older.begin_transaction()
+            await older.partitions_for(topic)
+            await newer.init_transactions()
+            await older.send(topic, b"zombie", partition=0)
+            # So that it leaves, or is announced.
+            await asyncio.sleep(0)
+            for _ in range(2):
+                with pytest.raises(ProducerFenced):
+                    await older.abort_transaction()
+            async with newer.transaction():
+                await newer.send(topic, b"heir", partition=0)
+        assert await until_read(broker, topic, [b"heir"]) == [b"heir"]
 
     asyncio.run(scenario())
 
