@@ -57,7 +57,7 @@ def outcome(done):
 
 def consumed(k, topic, *words):
     """All records of a topic, in the order of their lines."""
-    words = ("--from-beginning", "--timeout-ms", "500", *words)
+    words = ("--from-beginning", "--exit-at-end", *words)
     done = k("console-consumer", "--topic", topic, *words)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
