@@ -18,6 +18,7 @@ import hypothesis
 import pytest
 
 from tests.support import tools
+from tests.support.seeds import FIRST_SEED
 
 # Timing decides no test: a slow machine is not a broken one.
 hypothesis.settings.register_profile("k", deadline=None, print_blob=True)
@@ -64,6 +65,10 @@ LONGEST_FIRST = (
     "simulation/",
     "integration/",
 )
+
+
+def pytest_report_header():
+    return f"simulation: FIRST_SEED={FIRST_SEED} repeats what is new in this run"
 
 
 def pytest_addoption(parser):

@@ -13,9 +13,10 @@ from kserver.peer import Peer
 from kserver.wire.batch import BatchBuilder, batches
 from kserver.wire.versions import request
 from tests.support.loop import SimLoop, simulate
+from tests.support.seeds import seeds
 from tests.support.simulated import SimulatedBroker
 
-SEEDS = range(8)
+SEEDS = seeds(8)
 PRODUCE, FETCH, INIT_PRODUCER_ID, CREATE_TOPICS = 0, 1, 22, 19
 
 
@@ -196,7 +197,7 @@ async def power_cuts(loop: SimLoop) -> None:
     assert not broker.bugs
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_what_was_acknowledged_after_the_flush_survives_any_power_cut(seed):
     simulate(power_cuts, seed)
 

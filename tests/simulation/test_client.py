@@ -14,11 +14,12 @@ from kcli.client.producer import Producer
 from kserver.model import TopicPartition
 from tests.support.loop import SimLoop, simulate
 from tests.support.meddler import ADDRESS, Proxy, Refuser
+from tests.support.seeds import seeds
 from tests.support.simulated import SimulatedBroker
 
 BOOTSTRAP = {"bootstrap.servers": "broker:9092"}
 PARTITIONS = 3
-SEEDS = range(10)
+SEEDS = seeds(10)
 
 
 async def started(loop: SimLoop, **settings: str) -> SimulatedBroker:
@@ -54,11 +55,11 @@ async def read_all(loop: SimLoop, **settings: str) -> dict[int, list[bytes]]:
 
 
 async def trouble(loop: SimLoop, broker: SimulatedBroker, until: asyncio.Event) -> None:
-    """Resets, cuts, and restarts after a kill or a stop, until told."""
+    """Resets, cuts, restarts after a kill or a stop, and jumps of the clock, until told."""
     network = loop.network
     while not until.is_set():
         await asyncio.sleep(loop.random.expovariate(4))
-        match loop.random.randrange(4):
+        match loop.random.randrange(5):
             case 0 | 1:
                 network.reset("client", "broker")
             case 2:
@@ -69,6 +70,8 @@ async def trouble(loop: SimLoop, broker: SimulatedBroker, until: asyncio.Event) 
                 await (broker.kill() if loop.random.random() < 0.5 else broker.stop())
                 await asyncio.sleep(loop.random.expovariate(2))
                 await broker.start()
+            case 4:
+                broker.clock.jump(loop.random)
 
 
 async def idempotent(loop: SimLoop) -> str:

@@ -20,9 +20,10 @@ from kserver.wire.batch import NewRecord, Record, batches, encode_batch
 from kserver.wire.compression import Compression
 from tests.support.logs import marker
 from tests.support.loop import SimLoop, simulate
+from tests.support.seeds import seeds
 from tests.unit.log.test_manager import Host
 
-SEEDS = range(12)
+SEEDS = seeds(12)
 TP = TopicPartition("t", 0)
 KEYS = [b"k%d" % n for n in range(5)] + [b"a key of over fifteen bytes %d" % n for n in range(5)]
 RETENTION_MS = 5000

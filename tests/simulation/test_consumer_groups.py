@@ -11,9 +11,10 @@ from kserver.group.consumer_group import ConsumerGroup
 from tests.simulation.test_groups import Run, found_alone, names_found, planted
 from tests.support.consumer_members import ConsumerMember
 from tests.support.history import verify
+from tests.support.seeds import chunks
 
 RUNS, CHUNK = 200, 50
-CHUNKS = [range(first, first + CHUNK) for first in range(0, RUNS, CHUNK)]
+CHUNKS = chunks(RUNS, CHUNK, CHUNK)
 
 
 def run(seed):

@@ -31,6 +31,7 @@ from tests.support.history import (
 )
 from tests.support.loop import SimLoop, simulate
 from tests.support.network import host
+from tests.support.seeds import seeds
 from tests.support.simulated import SimulatedBroker
 
 BOOTSTRAP = {"bootstrap.servers": "broker:9092"}
@@ -58,11 +59,15 @@ MEMBER = {
     "metadata.max.age.ms": "3000",
 }
 CLASSIC = {"heartbeat.interval.ms": "500", "session.timeout.ms": "4000"}
+AUTO_COMMIT = {"enable.auto.commit": "true", "auto.commit.interval.ms": "700"}
 PROTOCOLS = [
     *(CLASSIC | {"partition.assignment.strategy": name} for name in STRATEGIES),
     *({"group.protocol": "consumer", "group.remote.assignor": name} for name in ASSIGNORS),
+    CLASSIC | AUTO_COMMIT | {"partition.assignment.strategy": "cooperative-sticky"},
+    AUTO_COMMIT | {"group.protocol": "consumer"},
 ]
-SEEDS = range(len(PROTOCOLS))
+SEEDS = seeds(len(PROTOCOLS))
+TROUBLES = ["join", "join", "leave", "crash", "sleep", "cut", "restart", "clock"]
 CALM_S = 31
 
 
@@ -72,6 +77,8 @@ class Run:
     def __init__(self, loop: SimLoop, settings: dict[str, str]) -> None:
         self.loop = loop
         self.settings = settings
+        self.commits_itself = "enable.auto.commit" in settings
+        """The client commits, unseen by the history: what counts is that all has been read."""
         self.history: list[Event] = []
         self.broker = SimulatedBroker(loop, BROKER)
         self.read: dict[TopicPartition, set[int]] = defaultdict(set)
@@ -106,6 +113,8 @@ class Run:
             self.history.append(Gone(self.loop.time(), GROUP, name))
 
     async def commit(self, name: str, consumer: Consumer) -> None:
+        if self.commits_itself:
+            return
         offsets = {p: await consumer.position(p) for p in consumer.assignment}
         who = consumer.group_metadata()
         since = len(self.history)
@@ -140,7 +149,7 @@ class Run:
         for _ in range(steps):
             await asyncio.sleep(random.expovariate(0.5))
             name = random.choice([*self.stops])
-            match random.choice(["join", "join", "leave", "crash", "sleep", "cut", "restart"]):
+            match random.choice(TROUBLES):
                 case "join" if len(self.stops) < 5:
                     self.join()
                 case "leave" if len(self.stops) > 1:
@@ -162,6 +171,8 @@ class Run:
                     await asyncio.sleep(random.expovariate(1))
                     await self.broker.start()
                     self.disturbed("restart")
+                case "clock":
+                    self.broker.clock.jump(random)
 
     async def produce(self, until: asyncio.Event) -> dict[TopicPartition, int]:
         sent: dict[TopicPartition, int] = defaultdict(int)
@@ -203,6 +214,8 @@ class Watch(RebalanceListener):
 
 async def committed(run: Run) -> None:
     """What the group has committed, asked by one that is no member."""
+    if run.commits_itself:
+        return
     async with Consumer(ConsumerConfig.of(BOOTSTRAP | MEMBER), random=run.random()) as consumer:
         since = len(run.history)
         found = await consumer.committed([TopicPartition("t", n) for n in range(PARTITIONS)])

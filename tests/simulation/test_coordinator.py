@@ -18,9 +18,10 @@ from kserver.model import NO_PRODUCER_ID, ProducerId
 from tests.simulation.test_broker import create
 from tests.simulation.test_topics import delete
 from tests.support.loop import SimLoop, host, simulate
+from tests.support.seeds import seeds
 from tests.support.simulated import DATA, SimulatedBroker
 
-SEEDS = range(8)
+SEEDS = seeds(8)
 TOPIC = "counts"
 KEYS = ["a", "b", "c"]
 SETTINGS: dict[str, object] = {"log.index.size.max.bytes": 4096}
@@ -405,7 +406,7 @@ async def power_cuts(loop: SimLoop) -> None:
     assert not here.broker.bugs
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_nothing_that_was_answered_is_lost_by_a_power_cut(seed):
     simulate(power_cuts, seed)
 

@@ -17,6 +17,7 @@ from kserver.wire.batch import batches, encode_batch
 from kserver.wire.versions import request
 from tests.simulation.test_broker import batch, create, fetch, produce
 from tests.support.loop import SimLoop, simulate
+from tests.support.seeds import seeds
 from tests.support.simulated import DATA, SimulatedBroker
 
 LIST_OFFSETS, METADATA, DELETE_TOPICS, DELETE_RECORDS = 2, 3, 20, 21
@@ -205,7 +206,7 @@ async def one_directory_fails(loop: SimLoop) -> None:
     await broker.stop()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_a_directory_that_fails_takes_nothing_with_it_but_its_own(seed):
     simulate(one_directory_fails, seed)
 
@@ -302,7 +303,7 @@ async def all_are_full(loop: SimLoop) -> None:
     await broker.stop()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_a_full_disk_refuses_and_loses_nothing_and_goes_on(seed):
     simulate(all_are_full, seed)
 
@@ -356,7 +357,7 @@ async def replicas_move(loop: SimLoop) -> None:
     await broker.stop()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_replicas_move_and_nothing_is_lost_or_comes_back(seed):
     simulate(replicas_move, seed)
 
@@ -408,7 +409,7 @@ async def cleaned_while_it_moves(loop: SimLoop) -> None:
     await broker.stop()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_what_was_copied_before_it_was_cleaned_is_cleaned_again(seed):
     simulate(cleaned_while_it_moves, seed)
 

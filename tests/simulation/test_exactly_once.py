@@ -33,9 +33,10 @@ from tests.support.exactly_once import (
 )
 from tests.support.history import Fetched, Polled, verify
 from tests.support.loop import SimLoop, simulate
+from tests.support.seeds import seeds
 from tests.support.simulated import SimulatedBroker
 
-SEEDS = range(8)
+SEEDS = seeds(8)
 BROKER = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
@@ -81,7 +82,7 @@ async def trouble(scene: Scene, until: asyncio.Event) -> None:
     while not until.is_set():
         await asyncio.sleep(random.expovariate(2))
         name = random.choice(list(scene.clients))
-        match random.randrange(5):
+        match random.randrange(6):
             case 0 | 1:
                 network.reset(name, "broker")
             case 2:
@@ -96,6 +97,8 @@ async def trouble(scene: Scene, until: asyncio.Event) -> None:
                 await (broker.kill() if random.random() < 0.5 else broker.stop())
                 await asyncio.sleep(random.expovariate(2))
                 await broker.start()
+            case 5:
+                broker.clock.jump(random)
 
 
 async def offsets(scene: Scene) -> dict[TopicPartition, int]:

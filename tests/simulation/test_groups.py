@@ -39,10 +39,11 @@ from tests.support.members import (
     Setting,
     fetch_request,
 )
+from tests.support.seeds import chunks
 from tests.support.virtual import Line, VirtualCoordinator, VirtualNetwork, VirtualTime, Weather
 
 RUNS, CHUNK = 700, 50
-CHUNKS = [range(first, first + CHUNK) for first in range(0, RUNS, CHUNK)]
+CHUNKS = chunks(RUNS, CHUNK, CHUNK)
 CALM_MS = 32_000
 KINDS = [ClassicMember, ConsumerMember]
 

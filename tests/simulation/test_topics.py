@@ -13,9 +13,10 @@ from kserver.wire.versions import request
 from kserver.world.embedded import COORDINATION
 from tests.simulation.test_broker import batch, create, fetch, produce, values_of
 from tests.support.loop import SimLoop, simulate
+from tests.support.seeds import seeds
 from tests.support.simulated import DATA, SimulatedBroker
 
-SEEDS = range(8)
+SEEDS = seeds(8)
 DELETE_TOPICS = 20
 
 
@@ -75,7 +76,7 @@ async def killed_while_deleting(loop: SimLoop) -> None:
     assert not broker.bugs
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_a_kill_leaves_a_topic_whole_or_gone(seed):
     simulate(killed_while_deleting, seed)
 

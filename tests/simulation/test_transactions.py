@@ -30,11 +30,12 @@ from tests.simulation.test_groups import (
     planted,
 )
 from tests.support.history import Event, Fetched, Polled, verify
+from tests.support.seeds import chunks
 from tests.support.virtual import VirtualCoordinator, VirtualNetwork, VirtualTime, Weather
 from tests.support.workers import INPUT, OUTPUT, Errands, Output, Reader, Setting, Worker
 
 RUNS = 600
-CHUNKS = [range(first, first + CHUNK) for first in range(0, RUNS, CHUNK)]
+CHUNKS = chunks(RUNS, CHUNK, CHUNK)
 CALM_MS = 30_000
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
+JUMPS_MS = (-20 * 60_000, 0, 20 * 60_000)
 DAY_ONE_MS = 1_700_000_000_000
 
 
@@ -12,6 +14,10 @@ class SimClock:
         self.ahead_ms = ahead_ms
         """How far this host's clock is off; tests may change it at any time."""
         self._loop = loop
+
+    def jump(self, random: Random) -> None:
+        """As one that somebody sets: between two of them it may go back forty minutes."""
+        self.ahead_ms = random.choice(JUMPS_MS)
 
     def now_ms(self) -> int:
         return DAY_ONE_MS + self.ahead_ms + int(self._loop.time() * 1000)

@@ -1,0 +1,23 @@
+"""Seeds of simulations: some that every run has, and some that no run had before.
+
+The run's first lines say where the fresh ones begin; FIRST_SEED=4711 begins there again.
+"""
+
+from __future__ import annotations
+
+import os
+from random import SystemRandom
+
+# Through the environment, so that all processes of a run collect the same tests.
+FIRST_SEED = int(os.environ.setdefault("FIRST_SEED", str(SystemRandom().randrange(10**6, 10**9))))
+
+
+def seeds(same: int, fresh: int = 2) -> list[int]:
+    """So many from 0 on, and so many that are new in each run."""
+    return [*range(same), *range(FIRST_SEED, FIRST_SEED + fresh)]
+
+
+def chunks(same: int, fresh: int, size: int) -> list[range]:
+    """The same, in ranges of `size` seeds."""
+    ends = ((0, same), (FIRST_SEED, FIRST_SEED + fresh))
+    return [range(first, first + size) for begin, end in ends for first in range(begin, end, size)]
