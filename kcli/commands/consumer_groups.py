@@ -18,6 +18,7 @@ from kcli.groups.group_shapes import (
     TYPES,
     WATCH,
 )
+from kcli.groups.lag import Look, left_behind
 from kcli.groups.resetting import NO_EXECUTE, SCENARIOS
 from kcli.options import (
     CONNECTION,
@@ -206,11 +207,21 @@ def consumer_groups(given: SimpleNamespace) -> int:
         awaited = ""
     elif given.until_lag is not None:
         awaited = f"a lag of {given.until_lag:,}"
+
+    def act(out: Rows | None) -> int:
+        last: list[Look] = []
+        try:
+            return run(_act(given, states, types, out, last), given.timeout, awaited)
+        except TimeoutError as error:
+            if given.until_lag is None or not last:
+                raise
+            raise TimeoutError(f"{error}: {left_behind(last, given.until_lag)}") from error
+
     if given.output is not None:
         with rows(given, _shape(given)) as out:
-            return run(_act(given, states, types, out), given.timeout, awaited) or out.status
+            return act(out) or out.status
     try:
-        return run(_act(given, states, types), given.timeout, awaited)
+        return act(None)
     except Declined:
         raise
     except EXPECTED as error:
@@ -231,7 +242,11 @@ def _shape(given: SimpleNamespace) -> RowShape:
 
 
 async def _act(
-    given: SimpleNamespace, states: list[str], types: list[str], out: Rows | None = None
+    given: SimpleNamespace,
+    states: list[str],
+    types: list[str],
+    out: Rows | None,
+    last: list[Look],
 ) -> int:
     from kcli.client.admin import Admin
     from kcli.groups import deleting, describing, resetting, watching
@@ -243,7 +258,7 @@ async def _act(
         if given.delete_offsets:
             return await deleting.delete_offsets(admin, given, given.group[0])
         if given.watch is not None or given.until_lag is not None:
-            await watching.watch(admin, given, lambda: _groups(admin, given), out)
+            await watching.watch(admin, given, lambda: _groups(admin, given), out, last)
             if given.watch is not None:
                 return DONE
         names = await _groups(admin, given)

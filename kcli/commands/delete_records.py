@@ -82,8 +82,8 @@ def delete_records(given: SimpleNamespace) -> int:
     """
     require(given, "offset-json-file")
     exclude(given, "dry-run", ("output",))
-    offsets = _offsets(_read(given.offset_json_file))
     with rows_if_asked(given, DELETED) as out:
+        offsets = _offsets(_read(given.offset_json_file))
         status = run(_delete(given, offsets, out), given.timeout, CLUSTER)
     return status if out is None else status or out.status
 

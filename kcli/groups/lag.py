@@ -122,3 +122,14 @@ def rate(per_second: float | None) -> str:
 
 def _line(cells: Sequence[str]) -> str:
     return " ".join(f"{cell:{width}}" for cell, width in zip(cells, WIDTHS, strict=True)).rstrip()
+
+
+def left_behind(looks: Sequence[Look], until_lag: int) -> str:
+    """Which of these groups have not come as far as --until-lag says, and how far they are."""
+    return ", ".join(_place(one) for one in looks if not one.has_come_to(until_lag))
+
+
+def _place(look: Look) -> str:
+    if look.state not in SETTLED:
+        return f"{look.group} is {look.state}"
+    return f"the lag of {look.group} is {'not known' if look.lag is None else f'{look.lag:,}'}"

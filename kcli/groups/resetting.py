@@ -187,7 +187,7 @@ class Targets:
         current = (await committed(self._admin, [group]))[group]
         for partition in partitions:
             if partition not in current:
-                refuse(
+                raise Refused(
                     f"Cannot shift offset for partition {partition} since there is no current "
                     "committed offset"
                 )

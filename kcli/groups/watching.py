@@ -37,9 +37,13 @@ Show: TypeAlias = Callable[[Sequence[SeenLag]], None]
 Names: TypeAlias = Callable[[], Awaitable[Sequence[str]]]
 
 
-async def watch(admin: Admin, given: SimpleNamespace, names: Names, out: Rows | None) -> None:
+async def watch(
+    admin: Admin, given: SimpleNamespace, names: Names, out: Rows | None, last: list[Look]
+) -> None:
     """Show with --watch how the groups are that `names` gives at each look; until they have come as
     far as --until-lag says, or for ever.  Refused where one of them is not there.
+
+    `last` has what the last look saw, which is all there is to tell when time runs out.
     """
     every_s = given.watch or EVERY_S
     with ExitStack() as stack:
@@ -52,17 +56,23 @@ async def watch(admin: Admin, given: SimpleNamespace, names: Names, out: Rows | 
             show = stack.enter_context(_on_a_terminal())
         else:
             show = _as_lines()
-        await _until(admin, names, every_s, show, given.until_lag)
+        await _until(admin, names, every_s, show, given.until_lag, last)
 
 
 async def _until(
-    admin: Admin, names: Names, every_s: float, show: Show, until_lag: int | None
+    admin: Admin,
+    names: Names,
+    every_s: float,
+    show: Show,
+    until_lag: int | None,
+    last: list[Look],
 ) -> None:
     watcher = _Watcher(admin)
     loop = asyncio.get_running_loop()
     while True:
         began = loop.time()
         seen = await watcher.look(await names())
+        last[:] = (one.look for one in seen)
         show(seen)
         sys.stdout.flush()
         if until_lag is not None and all(one.look.has_come_to(until_lag) for one in seen):

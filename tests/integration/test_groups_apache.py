@@ -281,7 +281,6 @@ def test_what_is_changed_is_changed_the_same(place, k, scripts, tmp_path):
         "--reset-offsets --group a --dry-run --to-earliest --topic t:",
         "--reset-offsets --group a --dry-run --to-earliest --topic t:0:1",
         "--reset-offsets --group a --dry-run --to-earliest --topic t:0,x",
-        "--reset-offsets --group a --dry-run --shift-by 1 --topic t:0",
         "--delete-offsets --group a --topic t:x",
     ],
 )
@@ -364,11 +363,25 @@ def test_a_gate_opens_when_a_group_has_come_so_far(place, k):
     opened = k(place, *waiting, "4")
     assert opened == k(place, *f"{GROUPS} --describe --group idle".split())
     assert opened.status == 0
-    closed = k(place, *waiting, "3", "--timeout", "200ms")
+    closed = k(place, *waiting, "3", "--timeout", "5s")
     assert (closed.status, closed.out) == (124, "")
-    assert closed.err == f"k {GROUPS}: not done within 0.2 s\n"
+    assert closed.err == f"k {GROUPS}: not done within 5 s: the lag of idle is 4\n"
+    closed = k(place, *waiting, "3", "--timeout", "5s", "-o", "json")
+    (told,) = json.loads(closed.out)["errors"]
+    assert (told["code"], told["message"].partition(": ")[2]) == (
+        "TIMED_OUT",
+        "the lag of idle is 4",
+    )
     missing = k(place, *f"{GROUPS} --describe --group missing --until-lag 0".split())
     assert missing.status == REFUSED
+
+
+def test_what_was_never_committed_cannot_be_shifted(place, k):
+    words = f"{GROUPS} --reset-offsets --group never --topic t:0 --shift-by -1 --execute".split()
+    done = k(place, *words, "-o", "json")
+    assert done.status == 1
+    (told,) = json.loads(done.out)["errors"]
+    assert told["message"].startswith("Cannot shift offset for partition t-0 since there is no")
 
 
 def test_a_group_is_watched_until_it_has_read_all(place, k):

@@ -62,6 +62,19 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path, capsys):
     assert "The input string is not a valid JSON" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("text", [None, "not json", "{}"])
+def test_what_is_wrong_with_the_file_stands_in_the_document_too(tmp_path, capsys, text):
+    path = tmp_path / "offsets.json"
+    if text is not None:
+        path.write_text(text)
+    assert main(["delete-records", "--offset-json-file", str(path), "-o", "json"]) == 1
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    assert document["items"] == []
+    (told,) = document["errors"]
+    assert err == f"k delete-records: {told['message']}\n"
+
+
 def test_the_file_is_needed_and_rows_are_not_foretold(capsys):
     assert main(["delete-records"]) == 2
     assert 'Missing required argument "[offset-json-file]"' in capsys.readouterr().err
