@@ -69,6 +69,7 @@ class ConsumerMembership:
         self._loop = asyncio.get_running_loop()
         id = base64.urlsafe_b64encode(random.randbytes(16)).decode().rstrip("=")
         self._member = ConsumerMember(id, self._described())
+        self._last_epoch = -1
         self._given: Given = {}
         self._news = asyncio.Event()
         self._settling = Settling(owner, wake)
@@ -91,11 +92,12 @@ class ConsumerMembership:
     # Who it is
 
     def metadata(self) -> GroupMetadata:
-        member = self._member
+        """With the last epoch that the member had: once it is lost the coordinator fences what is
+        committed by it."""
         return GroupMetadata(
             self._coordinator.group_id,
-            member.epoch if member.is_member else -1,
-            member.member_id,
+            self._last_epoch,
+            self._member.member_id,
             self._config.group_instance_id,
         )
 
@@ -243,6 +245,8 @@ class ConsumerMembership:
                 assignment = answer.assignment and _owned(answer.assignment.topic_partitions)
                 member_id = answer.member_id or member.member_id
                 member.heard(said, answer.member_epoch, member_id, assignment)
+                if member.is_member:
+                    self._last_epoch = member.epoch
         if member.state in (ConsumerMemberState.RECONCILING, ConsumerMemberState.LOST):
             self._wake()
         if member.has_news:

@@ -132,6 +132,9 @@ class Membership:
         self._wake = wake
         self._loop = asyncio.get_running_loop()
         self._member = ClassicMemberCore(config.group_instance_id)
+        self._assigned_as = self._member.identity
+        """The identity that what is owned was assigned to: once the member is lost, or has joined
+        anew between two polls, the coordinator fences what is committed by it."""
         self._topics: tuple[str, ...] = ()
         """What was subscribed to when it joined last."""
         self._group_topics: list[str] = []
@@ -149,10 +152,10 @@ class Membership:
     # Who it is
 
     def metadata(self) -> GroupMetadata:
-        generation, member_id = self._member.identity
-        return GroupMetadata(
-            self._coordinator.group_id, generation, member_id, self._config.group_instance_id
-        )
+        return self._told_as(self._assigned_as)
+
+    def _told_as(self, identity: Generation) -> GroupMetadata:
+        return GroupMetadata(self._coordinator.group_id, *identity, self._config.group_instance_id)
 
     def looking_up_as(self) -> GroupMetadata:
         """Nobody's identity: a member in a rebalance may ask, too."""
@@ -161,7 +164,7 @@ class Membership:
     def committing_as(self) -> GroupMetadata:
         match self._member.state:
             case ClassicMemberState.STABLE:
-                return self.metadata()
+                return self._told_as(self._member.identity)
             case ClassicMemberState.UNJOINED:
                 raise CommitFailed(LEFT_BEHIND)
         raise RebalanceInProgress(REBALANCING)
@@ -244,6 +247,7 @@ class Membership:
 
     async def _complete(self, joined: JoinedGroup) -> None:
         """Take over what the leader has given."""
+        self._assigned_as = joined.identity
         partitions = sorted(read_assignment(joined.assignment))
         if not {p.topic for p in partitions} <= set(self._topics):
             self._member.request_rejoin(

@@ -212,10 +212,14 @@ def test_a_member_that_is_none_any_more_has_lost_what_it_had(code, member_id):
 def test_between_polls_nothing_changes_under_the_reader():
     async def scenario(consumer, coordinator, heard):
         await joined(consumer)
+        me = consumer.group_metadata()
         coordinator.refuse(BEAT, ErrorCode.unknown_member_id)
         await asyncio.sleep(10)
         assert consumer.assignment == (T0, T1)
         assert len(heard.events) == 1
+        # As nobody's, offsets of a transaction would be taken, whoever has read on meanwhile.
+        assert consumer.group_metadata() == me
+        assert me.generation_id > 0
         await heard_all(consumer, heard, 3)
 
     run(scenario)
