@@ -128,6 +128,36 @@ def test_a_static_member_comes_back_to_what_it_had(client, topic, group, member,
 
 
 @every_version
+def test_what_a_static_member_was_to_give_back_is_free_once_it_leaves(
+    make_topic, client, group, version
+):
+    topic = make_topic(2)
+    fields = {"subscribed_topic_names": [topic.name]}
+    first = consumer_heartbeat(client, version, group, "a", 0, instance_id="i", **fields)
+    epoch = consumer_heartbeat(client, version, group, "b", 0, **fields).member_epoch
+    kept = set()
+
+    def is_told():
+        answer = consumer_heartbeat(
+            client,
+            version,
+            group,
+            "a",
+            first.member_epoch,
+            topic_partitions=[{"topic_id": topic.id, "partitions": [0, 1]}],
+        )
+        kept.update(assigned(answer) if answer.assignment is not None else ())
+        return kept
+
+    until(is_told)
+    assert len(kept) == 1
+    answer = consumer_heartbeat(client, version, group, "a", -2, instance_id="i")
+    assert answer.error_code is ErrorCode.none
+    answer = consumer_heartbeat(client, version, group, "b", epoch)
+    assert assigned(answer) == {(topic.id, 0), (topic.id, 1)} - kept
+
+
+@every_version
 def test_an_instance_id_that_is_in_use_is_not_given_away(client, topic, group, member, version):
     member(version, "one", instance_id="i")
     answer = consumer_heartbeat(

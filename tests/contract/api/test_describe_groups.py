@@ -3,7 +3,19 @@ import pytest
 from kserver.api import describe_groups as module
 from kserver.api.answers import GROUP_OPERATIONS, NOT_ASKED
 from kserver.errors import ErrorCode
-from tests.contract.api.group_calls import PROTOCOL, commit, join, stable, subscription
+from tests.contract.api.group_calls import (
+    JOIN_GROUP,
+    NEWEST_JOIN,
+    PROTOCOL,
+    commit,
+    join,
+    join_both,
+    join_fields,
+    many,
+    stable,
+    subscription,
+)
+from tests.support.brokers import until
 
 KEY, VERSIONS = module.KEY, module.VERSIONS
 every_version = pytest.mark.parametrize("version", VERSIONS)
@@ -39,6 +51,26 @@ def test_in_a_rebalance_it_is_not_said_what_members_said(client, group, version)
     assert (found.group_state, found.protocol_data) == ("CompletingRebalance", "")
     ((member),) = found.members
     assert (member.member_id, member.member_metadata) == (joined.member_id, b"")
+
+
+@every_version
+def test_what_was_to_be_assigned_anew_is_nobodys_once_that_is_called_off(
+    broker, client, group, version
+):
+    """A rebalance that begins while the leader of the one before is still to assign."""
+    with many(broker, 2) as (one, other):
+        member_id = stable(one, group).member_id
+        join_both(one, member_id, other, group)
+        (found,) = described(client, version, group)
+        assert found.group_state == "CompletingRebalance"
+        one.send(JOIN_GROUP, NEWEST_JOIN, **join_fields(group, member_id, "t"))
+
+        def is_called_off():
+            (found,) = described(client, version, group)
+            assigned = {member.member_assignment for member in found.members}
+            return found.group_state == "PreparingRebalance" and assigned == {b""}
+
+        until(is_called_off)
 
 
 @every_version

@@ -333,6 +333,29 @@ def test_members_that_wait_for_their_part_are_called_back_when_another_comes():
     assert code(groups.ask, sync(one, {})) is ErrorCode.rebalance_in_progress
 
 
+def test_the_session_of_who_waited_for_its_part_begins_when_it_is_called_back():
+    groups = Groups()
+    tickets = [groups.send(join()), groups.send(join())]
+    groups.advance(2 * DELAY_MS)
+    one, other = (groups.answers[ticket] for ticket in tickets)
+    called_back = groups.send(sync(other))
+    groups.advance(SESSION_MS - 1000)
+    groups.send(heartbeat(one))
+    groups.advance(2000)
+    ticket = groups.send(join())
+    assert groups.answers[called_back].code is ErrorCode.rebalance_in_progress
+    groups.advance(SESSION_MS - 2001)
+    assert len(groups.group.members) == 3
+    groups.advance(1)
+    assert one.member_id not in groups.group.members, "it did not wait"
+    groups.advance(1999)
+    assert other.member_id in groups.group.members
+    assert ticket not in groups.answers
+    groups.advance(1)
+    assert groups.answers[ticket].generation == 2
+    assert list(groups.group.members) == [groups.answers[ticket].member_id]
+
+
 # Joining again
 
 

@@ -80,6 +80,21 @@ def test_who_does_not_give_back_in_its_time_is_out():
     assert second.owned == c.partitions("t")
 
 
+def test_the_time_to_give_back_begins_anew_when_the_group_is_loaded():
+    c = coordinator(group_consumer_session_timeout_ms=10 * REBALANCE_MS)
+    first, second = Consumer(c, "a"), Consumer(c, "b")
+    first.beat()
+    second.beat()
+    first.beat(lags=True)
+    c.advance(REBALANCE_MS - 1)
+    c.reload()
+    c.advance(REBALANCE_MS - 1)
+    first.beat(lags=True)
+    assert "a" in c.group.members
+    c.advance(1)
+    assert "a" not in c.group.members
+
+
 def test_who_is_silent_for_its_session_is_out():
     c = coordinator()
     member = Consumer(c, "a")
@@ -147,6 +162,24 @@ def test_an_answer_that_was_lost_is_given_again():
     assert member.epoch < c.group.members["a"].at.epoch
     heard = member.beat()
     assert heard.epoch == member.epoch == c.group.epoch
+
+
+def test_an_epoch_whose_answers_are_lost_again_and_again_is_still_the_next():
+    """Meanwhile the member is given more in that epoch, piece by piece."""
+    c = coordinator()
+    c.set_topic("t", 6)
+    member, *others = Consumer(c, "a", ("v",)), Consumer(c, "b"), Consumer(c, "c")
+    settle(c, member, *others)
+    epoch = member.epoch
+    member.topics, member.is_to_say_all = ("t",), True
+    member.beat(is_lost=True)
+    for other in others:
+        other.beat()
+        other.beat()
+        member.beat(is_lost=True)
+        assert member.epoch == epoch < c.group.members["a"].at.epoch, "it is not fenced"
+    assert member.beat().epoch == c.group.epoch
+    assert member.owned == c.partitions("t") - others[0].owned - others[1].owned
 
 
 def test_a_member_behind_that_has_more_than_it_was_left_is_fenced():
