@@ -16,7 +16,6 @@ Everything a manual page says beside the options is declared with the command: s
 from __future__ import annotations
 
 import importlib
-import math
 import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -96,36 +95,37 @@ class Integer(click.ParamType):  # type: ignore[type-arg]
         raise click.UsageError(f"Cannot parse argument '{value}' of option {param.word}", ctx)
 
 
-class Seconds(click.ParamType):  # type: ignore[type-arg]
-    """A time above zero; fractions count."""
-
-    name = "seconds"
-
-    def convert(self, value: Any, param: Any, ctx: click.Context | None) -> float:
-        try:
-            seconds = float(value)
-        except ValueError:
-            seconds = math.nan
-        if not 0 < seconds < math.inf:
-            raise click.UsageError(f"Cannot parse argument '{value}' of option {param.word}", ctx)
-        return seconds
-
-
 class Duration(click.ParamType):  # type: ignore[type-arg]
-    """A time above zero, in seconds: `500ms`, `1.5s`, `5m`, `2h`; a bare number is milliseconds, as
-    Kafka's tools have it."""
+    """A time above zero, as seconds: `500ms`, `1.5s`, `5m`, `2h`.  A bare number is in `unit`: in
+    seconds, but in milliseconds where Kafka's tool has the option."""
 
     name = "time"
-    units_s = {"": 0.001, "ms": 0.001, "s": 1, "m": 60, "h": 3600}
+    units_s = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
+
+    def __init__(self, unit: str = "s") -> None:
+        self.unit = unit
 
     def convert(self, value: Any, param: Any, ctx: click.Context | None) -> float:
         if isinstance(value, float):
             return value
         match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(ms|s|m|h|)", value)
-        seconds = float(match[1]) * self.units_s[match[2]] if match else 0
+        seconds = float(match[1]) * self.units_s[match[2] or self.unit] if match else 0
         if not seconds:
             raise click.UsageError(f"Cannot parse argument '{value}' of option {param.word}", ctx)
         return seconds
+
+
+class Milliseconds(Duration):
+    """The same where Kafka's tool takes any whole number of milliseconds."""
+
+    def __init__(self) -> None:
+        super().__init__("ms")
+        self._number = Integer(64)
+
+    def convert(self, value: Any, param: Any, ctx: click.Context | None) -> int:
+        if isinstance(value, str) and value.endswith(("s", "m", "h")):
+            return round(super().convert(value, param, ctx) * 1000)
+        return self._number.convert(value, param, ctx)
 
 
 class Command(click.Command):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from kcli.command import OLDER, Command, Option, Seconds, command_named, paragraphs
+from kcli.command import OLDER, Command, Duration, Option, command_named, paragraphs
 from kcli.main import COMMANDS
 from kcli.options import DEFAULT_SERVER, SERVER_VARIABLE
 from kcli.rows.listing import shapes_of
@@ -57,10 +57,11 @@ WITH_SERVER = (
     f"--bootstrap-server is not required: bootstrap.servers of --command-config, "
     f"${SERVER_VARIABLE} and {DEFAULT_SERVER} stand in for it, in this order.",
 )
+OWN_TIMEOUTS = ("timeout", "idle-timeout")
 WITH_TIMEOUT = (
     "A cluster that cannot be reached in time ends with exit status 124; with Kafka's scripts it "
     "is 1, or 0.",
-    "--timeout SECONDS limits the whole command; Kafka's scripts have no such option.",
+    "--timeout TIME limits the whole command; Kafka's scripts have no such option.",
     "What comes from the cluster is printed on a terminal with control characters as \\xNN.",
     "Patterns are regular expressions as Python has them, which for names of topics is as Java "
     "has them.",
@@ -265,7 +266,12 @@ def _command_page(
 ) -> str:
     manual = command.manual
     asks_cluster = any(option.word == "bootstrap-server" for option in command.options())
-    has_timeout = any(isinstance(option.type, Seconds) for option in command.options())
+    has_timeout = any(
+        option.word in OWN_TIMEOUTS
+        and option.type.__class__ is Duration
+        and option.type.unit == "s"
+        for option in command.options()
+    )
     rare = {FOUND} if has_timeout else {FOUND, TIMED_OUT}
     common = {status: text for status, text in STATUSES if status not in rare}
     statuses = sorted((common | dict(manual.statuses)).items())

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from kcli.command import OLDER, Integer, Option, Seconds
+from kcli.command import OLDER, Duration, Integer, Option
 
 DEFAULT_SERVER = "127.0.0.1:9092"
 SERVER_VARIABLE = "K_BOOTSTRAP_SERVER"
@@ -85,9 +85,9 @@ command_config = option(
 )
 timeout = option(
     "--timeout",
-    "Give up after so many seconds, with exit status 124.",
-    "SECONDS",
-    type=Seconds(),
+    "Give up after so long, with exit status 124: seconds, or as 500ms, 2s, 5m.",
+    "TIME",
+    type=Duration(),
     section=CONNECTION,
 )
 

@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from kcli.command import OLDER, Manual, Seconds, command
+from kcli.command import OLDER, Duration, Manual, command
 from kcli.console.encodings import ENCODINGS, TEXT, UnknownEncoding, encoding
 from kcli.console.format_strings import FormatString, MalformedFormat
 from kcli.console.formatters import (
@@ -134,7 +134,7 @@ MANUAL = Manual(
     option("--from-beginning", "Start with the oldest records, not with those that come."),
     option("--max-messages", "End after so many records.", "N", type=INT),
     option("--timeout-ms", "End when nothing came for so long.", "MS", type=LONG),
-    option("--idle-timeout", "The same in seconds.", "SECONDS", type=Seconds()),
+    option("--idle-timeout", "The same in seconds, or as 500ms, 2s, 5m.", "TIME", type=Duration()),
     option("--exit-at-end", "End where the topic ends when the command starts.", short="-e"),
     option(
         "--grep",

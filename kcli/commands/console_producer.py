@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from kcli.command import OLDER, Manual, command
+from kcli.command import OLDER, Manual, Milliseconds, command
 from kcli.console.encodings import ENCODINGS, TEXT, UnknownEncoding, encoding
 from kcli.console.incoming import InputFormat, Unreadable
 from kcli.console.line_reader import LineReader, Lines
@@ -111,7 +111,7 @@ MANUAL = Manual(
         "memory; which line it is is told.",
         "A signal ends it with a line on standard error that says how many records were delivered.",
         "--line-reader takes no other class than its default.",
-        "--timeout is Kafka's: milliseconds that a batch waits for more records.",
+        "--timeout is Kafka's: how long a batch waits for more records.",
         "Older spellings are accepted without a warning.",
     ),
     see_also=("k-console-consumer", "k-topics"),
@@ -120,7 +120,13 @@ MANUAL = Manual(
 
 # Options that set one key of the producer each.
 PRODUCER_OPTIONS = (
-    ("--timeout", "MS", LONG, "linger.ms", "How long a batch waits for more.  Default: 1000."),
+    (
+        "--timeout",
+        "TIME",
+        Milliseconds(),
+        "linger.ms",
+        "How long a batch waits for more: milliseconds, or as 500ms, 2s, 5m.  Default: 1000.",
+    ),
     ("--batch-size", "BYTES", INT, "batch.size", "Size of a batch.  Default: 65536."),
     ("--request-required-acks", "ACKS", str, "acks", "0, 1, or all (-1, the default)."),
     ("--request-timeout-ms", "MS", INT, "request.timeout.ms", "Patience with one answer."),

@@ -182,9 +182,9 @@ MANUAL = Manual(
     command_config,
     option(
         "--timeout",
-        "Give up after so long, with exit status 124: milliseconds, or as 30s and 5m.",
+        "Give up after so long, with exit status 124: milliseconds, or as 500ms, 2s, 5m.",
         "TIME",
-        type=Duration(),
+        type=Duration("ms"),
         section=CONNECTION,
     ),
 )

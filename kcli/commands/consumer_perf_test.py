@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from kcli.command import OLDER, Manual, command
+from kcli.command import OLDER, Manual, Milliseconds, command
 from kcli.options import (
     INT,
     LONG,
@@ -111,9 +111,10 @@ MANUAL = Manual(
     option("--from-latest", "Start with the records that come, not with the oldest."),
     option(
         "--timeout",
-        f"End when nothing came for so long.  Default: {TIMEOUT_MS}.",
-        "[MS]",
-        type=LONG,
+        "End when nothing came for so long: milliseconds, or as 500ms, 2s, 5m.  "
+        f"Default: {TIMEOUT_MS}.",
+        "[TIME]",
+        type=Milliseconds(),
         if_bare=str(TIMEOUT_MS),
     ),
     option(

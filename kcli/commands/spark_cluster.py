@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import click
 
-from kcli.command import Manual, Seconds, command
+from kcli.command import Duration, Manual, command
 from kcli.options import INT, Refused, is_given, option, refuse, together
 from kcli.output import answer, complain
 from kcli.rows.listing import formatted, rows_if_asked
@@ -92,9 +92,10 @@ ACTIONS = ("start", "stop", "status")
     option("--ui-port", "start: port of the master's page.  Default: any.", "PORT", type=INT),
     option(
         "--timeout",
-        f"start: give up after so many seconds, with exit status 124.  Default: {TIMEOUT_S:g}.",
-        "SECONDS",
-        type=Seconds(),
+        "start: give up after so long, with exit status 124: seconds, or as 500ms, 2s, 5m.  "
+        f"Default: {TIMEOUT_S:g}.",
+        "TIME",
+        type=Duration(),
     ),
     formatted(STATUS),
 )

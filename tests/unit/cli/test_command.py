@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import click
 import pytest
 
-from kcli.command import OLDER, Duration, Integer, Manual, command
+from kcli.command import OLDER, Duration, Integer, Manual, Milliseconds, command
 from kcli.options import option, together
 
 TAKEN: list[SimpleNamespace] = []
@@ -16,6 +16,8 @@ TAKEN: list[SimpleNamespace] = []
     option("--topic", "A topic.", "NAME"),
     option("--time", "A time.", "MS", type=Integer(64)),
     option("--patience", "A stretch of time.", "TIME", type=Duration()),
+    option("--old-patience", "One that Kafka has.", "TIME", type=Duration("ms")),
+    option("--linger", "Another, of any whole number.", "TIME", type=Milliseconds()),
     option("--config", "A setting.", "KEY=VALUE", multiple=True),
     option("--list", "A flag.", section="Action"),
     option("--codec", "A codec.", "[NAME]", if_bare="gzip"),
@@ -112,10 +114,18 @@ def test_numbers_are_javas(text):
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("5000", 5), ("500ms", 0.5), ("1.5s", 1.5), ("5m", 300), ("2h", 7200), ("0.5m", 30)],
+    [("5", 5), ("0.5", 0.5), ("500ms", 0.5), ("1.5s", 1.5), ("5m", 300), ("2h", 7200)],
 )
-def test_a_duration_is_in_milliseconds_or_has_a_unit(text, seconds):
+def test_a_duration_is_in_seconds_or_has_a_unit(text, seconds):
     assert read("--patience", text).patience == pytest.approx(seconds)
+
+
+def test_a_duration_that_kafka_has_is_in_milliseconds_or_has_a_unit():
+    assert read("--old-patience", "5000").old_patience == 5
+    assert read("--old-patience", "5s").old_patience == 5
+    for text, ms in (("5000", 5000), ("-1", -1), ("0", 0), ("2s", 2000), ("1.5m", 90_000)):
+        assert read("--linger", text).linger == ms
+    assert "Cannot parse argument '2d' of option linger" in refusal("--linger", "2d")
 
 
 @pytest.mark.parametrize("text", ["", "0", "0s", "-1", "5 m", "5d", "s", "1e3", ".5s", "P1D", "٣s"])
