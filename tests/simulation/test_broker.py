@@ -262,3 +262,23 @@ async def idempotence(loop: SimLoop) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_idempotent_batch_is_written_once_over_restarts(seed):
     simulate(idempotence, seed)
+
+
+async def aged(loop: SimLoop) -> None:
+    broker = SimulatedBroker(loop, {"log.retention.check.interval.ms": 1000})
+    await broker.start()
+    peer = await broker.connect()
+    await create(peer, "t", retention_ms=60_000)
+    for age_ms in (3_600_000, 0, 7_200_000):
+        answer = await produce(peer, "t", 0, batch(broker.clock.now_ms() - age_ms, b"%d" % age_ms))
+        assert answer.error_code is ErrorCode.none
+    await asyncio.sleep(50)
+    assert await values_of(peer, "t") == [b"3600000", b"0", b"7200000"]
+    await asyncio.sleep(20)
+    answer = await fetch(peer, "t", 0, 3)
+    assert (answer.log_start_offset, answer.high_watermark) == (3, 3)
+    await broker.stop()
+
+
+def test_a_segment_goes_when_the_youngest_of_its_records_is_too_old():
+    simulate(aged, 1)

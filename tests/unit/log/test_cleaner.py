@@ -8,16 +8,17 @@ from uuid import UUID
 import pytest
 
 from kserver.log import checkpoint
-from kserver.log.log import Log
+from kserver.log.log import Log, Origin
 from kserver.log.segment import CLEANED, SWAP
 from kserver.model import TopicPartition
 from kserver.wire.batch import Record, encode_batch
-from tests.support.logs import read_all
+from tests.support.logs import marker, read_all
 from tests.support.loop import SimLoop, simulate
 from tests.unit.log.test_manager import Host
 
 TP = TopicPartition("t", 0)
 KEYS = 5
+PRODUCER_ID = 7
 PATIENCE_S = 600
 
 
@@ -232,6 +233,56 @@ def test_a_log_may_be_deleted_or_truncated_while_it_is_cleaned():
 
     for seed in range(10):
         simulate(main, seed)
+
+
+@pytest.mark.parametrize("meanwhile", [False, True])
+def test_a_transaction_whose_end_a_crash_may_take_back_costs_no_older_record(meanwhile):
+    """The end is written right before the cleaning begins, or when it has just flushed the log."""
+
+    async def main(loop: SimLoop) -> None:
+        host = CompactedHost(loop)
+        await host.begin()
+
+        def append(records: memoryview | bytes) -> None:
+            records = memoryview(bytearray(records))
+            host.log.append_as_leader(records, 0, host.clock.now_ms(), origin=Origin.coordinator)
+            host.log.commit_all()
+
+        def end(*, commit: bool) -> None:
+            append(marker(PRODUCER_ID, 0, commit=commit))
+
+        host.write(3)
+        row = (host.clock.now_ms(), b"0", b"of a transaction", ())
+        given = {"producer_id": PRODUCER_ID, "producer_epoch": 0, "base_sequence": 0}
+        append(encode_batch([row], transactional=True, **given))
+        host.log.roll(host.clock.now_ms())
+        await host.log.flush()
+        if meanwhile:
+            append(encode_batch([(row[0], b"1", b"to be flushed", ())]))
+        else:
+            end(commit=True)
+        assert not host.manager.cleaner.is_cleaning(host.log)
+        while not host.manager.cleaner.is_cleaning(host.log):
+            await asyncio.sleep(0.0001)
+        if meanwhile:
+            while host.log.recovery_point < host.log.log_end_offset:
+                await asyncio.sleep(0)
+            end(commit=True)
+        while host.manager.cleaner.cleanings == 0:
+            await asyncio.sleep(0.0001)
+        await host.end_run()
+        host.disk = host.disk.crash(keep=0.0)
+        await host.start_again()
+        is_open = host.log.last_stable_offset < host.log.log_end_offset
+        assert is_open is meanwhile
+        if is_open:
+            end(commit=False)
+            assert {r.value for r in read_all(host.log) if r.key == b"0"} > {row[2]}
+        else:
+            assert host.newest()[b"0"] == row[2]
+        await host.stop()
+
+    simulate(main, 1)
 
 
 def test_what_has_its_own_compaction_lag_waits():
