@@ -17,7 +17,13 @@ from kcli.command import Command, Manual, command
 from kcli.options import Refused, option, read_properties, refuse, together
 from kcli.output import answer
 from kcli.spark import installation, jobs, shipping
-from kcli.spark.submitting import WITH_DEFAULTS, WITHOUT_APPLICATION, Submission, adjusted
+from kcli.spark.submitting import (
+    WITH_DEFAULTS,
+    WITHOUT_APPLICATION,
+    Submission,
+    adjusted,
+    own_first,
+)
 
 PRINT = "--print-command"
 
@@ -68,16 +74,14 @@ MANUAL = Manual(
 
 
 class Submit(Command):
-    """Reads no options but its own, which come before any other word."""
+    """Reads no options but its own; those of Spark, and what follows the application, stay."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = {name for param in self.params for name in param.opts if name.startswith("-")}
         own |= set(self.get_help_option_names(ctx))
-        at = 0
-        while at < len(args) and args[at] in own:
-            at += 1
-        super().parse_args(ctx, args[:at])
-        ctx.params["words"] = args[at:]
+        taken, words = own_first(args, own)
+        super().parse_args(ctx, taken)
+        ctx.params["words"] = words
         return []
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -104,9 +108,9 @@ def spark_submit(given: SimpleNamespace) -> None:
     else is an application, as Spark's own spark-submit takes it.
 
     All options are those of Spark's spark-submit, and are handed to it as they are; --print-command
-    and --ship come before them.  Without --master it runs on this machine.  Filters are pushed down
-    into the source k, and Spark and its Python talk over sockets in the file system, unless --conf
-    or a file of settings says otherwise.
+    and --ship may stand among them.  Without --master it runs on this machine.  Filters are pushed
+    down into the source k, and Spark and its Python talk over sockets in the file system, unless
+    --conf or a file of settings says otherwise.
 
     The PySpark of this environment is used, whatever SPARK_HOME says, and finds the data source k
     by itself: spark.read.format("k").  On spark:// and yarn every node needs the same environment
@@ -127,7 +131,9 @@ def spark_submit(given: SimpleNamespace) -> None:
     if submission.application and (why := submission.refusal(os.environ)) is not None:
         raise Refused(why)
     if submission.job is not None:
-        jobs.read(submission.job, submission.words)
+        words_of_job = jobs.read(submission.job, submission.words)
+        if submission.runs_driver_here and not given.print_command:
+            jobs.look(submission.job, words_of_job)
     added = adjusted(added, os.environ, submission, LOGGING)
     if submission.job is not None:
         added |= installation.quiet_java()

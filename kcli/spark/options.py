@@ -219,8 +219,12 @@ def _unknown(name: str, known: Mapping[str, str]) -> ConfigError:
     if f"kafka.{name}" == BOOTSTRAP:
         return ConfigError(f"option {name} is not known: it is {BOOTSTRAP}")
     near = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {known[near[0]]}?" if near else ""
-    return ConfigError(f"option {name} is not known{hint}")
+    if near:
+        return ConfigError(f"option {name} is not known; did you mean {known[near[0]]}?")
+    return ConfigError(
+        f"option {name} is not known: there are {', '.join(sorted(known.values()))}, and settings"
+        " of the client as kafka.NAME"
+    )
 
 
 def _read_options(given: GivenOptions, default_start: Position) -> ReadOptions:

@@ -49,6 +49,23 @@ UPLOAD = "spark.kubernetes.file.upload.path"
 _MASTERS = re.compile(r"(local)(?:\[.*\])?|(local-cluster)\[.*\]|(spark)://.+|(yarn)|(k8s)://.+")
 
 
+def own_first(words: Sequence[str], own: Container[str]) -> tuple[list[str], list[str]]:
+    """Options that are `own`, which may stand among those of Spark, and all other words."""
+    taken: list[str] = []
+    rest: list[str] = []
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        if words[at] in own:
+            taken.append(words[at])
+            at += 1
+            continue
+        name, given, _ = words[at].partition("=")
+        end = at + (1 if given or name in FLAGS else 2)
+        rest += words[at:end]
+        at = end
+    return taken, [*rest, *words[at:]]
+
+
 @dataclass(frozen=True)
 class Submission:
     """The words of spark-submit, read: options before the application, whatever is after it."""

@@ -357,6 +357,16 @@ def test_records_that_cannot_be_deleted_make_the_exit_status_1(k, topic, tmp_pat
     assert sorted(int(line.rpartition(":")[2]) for line in starts) == [0, deleted]
 
 
+def test_a_job_of_spark_is_refused_a_topic_that_is_not_there_before_spark_starts(k):
+    words = ["--from", "/nowhere", "--to", "not-there"]
+    status, out, err = outcome(k("spark-submit", "replay", *words))
+    assert (status, out) == (1, "")
+    assert err == (
+        "k spark-submit: there is no topic not-there to write to: "
+        "k topics --create --topic not-there\n"
+    )
+
+
 def _on_a_terminal(words, typed, environment, status=0) -> bytes:
     """What a command shows where this is typed."""
     ended, shown = on_a_terminal(words, typed=typed, environment=environment)

@@ -21,7 +21,8 @@
 
 A job `name` is a module of that name with a click command `name`, whose body runs in the driver,
 and a function `check`, which is given the same options and refuses what makes no sense.  The words
-of a job are parsed and checked before any JVM starts, and once more in the driver.  So a job's
+of a job are parsed and checked before any JVM starts, and once more in the driver; a function
+`look` asks the cluster, before a JVM starts for a driver that runs here.  So a job's
 module imports PySpark inside of functions only.
 """
 
@@ -59,6 +60,15 @@ def read(name: str, words: Sequence[str]) -> SimpleNamespace:
         given = SimpleNamespace(**context.params)
         importlib.import_module(f"kcli.spark.jobs.{name}").check(given)
     return given
+
+
+def look(name: str, given: SimpleNamespace) -> None:
+    """What the cluster is to have for it, where the job's module has a function `look`.
+
+    Refused, or what keeps a client from the cluster."""
+    module = importlib.import_module(f"kcli.spark.jobs.{name}")
+    if hasattr(module, "look"):
+        module.look(given)
 
 
 def run(name: str, words: Sequence[str]) -> int | None:

@@ -157,6 +157,8 @@ def compacted(spark: SparkSession, given: SimpleNamespace) -> str:
     if not store.entries(""):
         raise Refused(f"--path {given.path} holds nothing")
     _check_place(spark, store, given)
+    if (why := swapping.passed_over(store, FILES[given.format or FORMATS[0]])) is not None:
+        complain(why)
     if given.dry_run:
         for unit in _units(store, given):
             would(f"make {unit.into} of {len(unit.files)} files in {unit.directory or given.path}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -167,7 +168,9 @@ def check(given: SimpleNamespace) -> None:
         refuse("say where rows go: --to topic:NAME, parquet:DIRECTORY, json:DIRECTORY or console")
     shared.check_stream(given)
     payloads.check(given)
-    payloads.text_of("--sql", given.sql)
+    text = payloads.text_of("--sql", given.sql)
+    if text is not None and not re.search(rf"\b{VIEW}\b", text, re.IGNORECASE):
+        refuse(f"--sql reads nothing: say FROM {VIEW}, the view of what --topics holds")
     try:
         to = target(given.to)
         if given.watermark is not None:
@@ -182,6 +185,12 @@ def check(given: SimpleNamespace) -> None:
         refuse(
             f"--output-mode {given.output_mode} is for a topic or the console: files take append"
         )
+
+
+def look(given: SimpleNamespace) -> None:
+    to = target(given.to)
+    if to.is_topic:
+        shared.check_target(given, to.name)
 
 
 def transformed(spark: SparkSession, given: SimpleNamespace) -> tuple[int, dict[str, Totals]]:

@@ -180,6 +180,11 @@ def check(given: SimpleNamespace) -> None:
     _check_offsets(asked.end, END, LATEST)
 
 
+def look(given: SimpleNamespace) -> None:
+    if not given.dry_run:
+        shared.check_target(given, given.to)
+
+
 def _check_offsets(edge: Place, option: str, all_there_is: int) -> None:
     """Files hold no marks."""
     for partition, offset in (edge.offsets or {}).items():

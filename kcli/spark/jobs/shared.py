@@ -158,6 +158,24 @@ def trigger(given: SimpleNamespace) -> dict[str, Any]:
     return {"processingTime": f"{match[1]} {_UNITS[match[2]]}"}
 
 
+def check_target(given: SimpleNamespace, topic: str) -> None:
+    """Refused where the cluster does not have the topic that is written to: a task would be told
+    so, long after Spark was started."""
+    from kcli.client.admin import Admin
+    from kcli.running import CLUSTER, admin_config, run
+    from kserver.errors import ErrorCode, KafkaError
+
+    async def described() -> object:
+        async with Admin(admin_config(given)) as admin:
+            return (await admin.describe_topics([topic]))[topic]
+
+    found = run(described(), None, CLUSTER)
+    if isinstance(found, KafkaError):
+        if found.code is not ErrorCode.unknown_topic_or_partition:
+            raise found
+        raise Refused(f"there is no topic {topic} to write to: k topics --create --topic {topic}")
+
+
 # In the driver
 
 

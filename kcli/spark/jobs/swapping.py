@@ -46,6 +46,23 @@ def candidates(store: Store, name: re.Pattern[str]) -> list[StoreEntry]:
     return [file for file in files if f"{store.root}/{file.path}" in listed]
 
 
+def passed_over(store: Store, name: re.Pattern[str]) -> str | None:
+    """Why some data files are no candidates, and never will be or not yet; None where all are."""
+    files = list(data_files(store))
+    others = sum(name.search(file.name) is None for file in files)
+    unlisted = len(files) - others - len(candidates(store, name))
+    told = []
+    if others:
+        told.append(f"the names of {others:,} files are not of this format")
+    if unlisted:
+        told.append(
+            f"{unlisted:,} files are not in the newest full list in {sink_log.DIRECTORY}, by which"
+            " Spark reads this directory: those that a streaming query wrote come into it within"
+            " ten batches, others belong into a directory of their own"
+        )
+    return f"left as they are: {'; '.join(told)}" if told else None
+
+
 def pending(store: Store) -> Iterator[Journal]:
     """Swaps that were not carried out to their end."""
     for found in store.entries(DIRECTORY):

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from kcli.spark import installation
-from kcli.spark.submitting import DEFAULTS, Submission, adjusted, environment
+from kcli.spark.submitting import DEFAULTS, Submission, adjusted, environment, own_first
 
 
 def test_the_application_is_the_first_word_that_no_option_takes():
@@ -30,6 +30,14 @@ def test_the_application_is_the_first_word_that_no_option_takes():
         "--conf": "a=b",
         "--name": "x",
     }
+
+
+def test_own_options_may_stand_among_those_of_spark():
+    own = {"--ship", "--print-command"}
+    words = ["--master", "--ship", "--verbose", "--ship", "--name=x", "land", "--print-command"]
+    taken, rest = own_first(words, own)
+    assert taken == ["--ship"]
+    assert rest == ["--master", "--ship", "--verbose", "--name=x", "land", "--print-command"]
 
 
 @pytest.mark.parametrize("words", [[], ["--master", "app.py"], ["--verbose"], ["--conf"]])

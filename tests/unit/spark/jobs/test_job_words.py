@@ -12,7 +12,7 @@ from kcli.spark import jobs
 from kcli.spark.jobs.replay import per_second
 from kserver.errors import ConfigError
 
-ETL = "etl --topics t --checkpoint /x --sql x"
+ETL = "etl --topics t --checkpoint /x --sql 'select * from Records'"
 REPLAY = "replay --to t"
 
 
@@ -29,6 +29,10 @@ REPLAY = "replay --to t"
         (f"{ETL} --to json:/x --output-mode update", "files take append"),
         (f"{ETL} --to console --exactly-once", "--exactly-once is for a topic"),
         ("etl --topics t --checkpoint /x --py f --to console", "--py is MODULE:FUNCTION or"),
+        (
+            "etl --topics t --checkpoint /x --to console --sql 'select 1 AS records_of'",
+            "--sql reads nothing: say FROM records",
+        ),
         ("etl --sql x --to console --checkpoint /x", "say what to read: --topics or --pattern"),
         ("etl --topics t --sql x --to console", "--checkpoint DIRECTORY"),
         ("replay --from /x", "say where they go: --to"),

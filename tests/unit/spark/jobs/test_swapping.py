@@ -183,6 +183,7 @@ def test_only_what_the_newest_list_holds_may_go(tmp_path):
     lake(tmp_path, 11)
     (tmp_path / "d=1/part-9").write_text("of a run that was killed\n")
     assert sorted(one.path for one in swapping.candidates(store, ANY)) == [*OLD, KEPT]
+    assert "2 files are not in the newest full list" in swapping.passed_over(store, ANY)
     (tmp_path / sink_log.DIRECTORY / "9.compact").unlink()
     assert swapping.candidates(store, ANY) == []
 
@@ -200,6 +201,8 @@ def test_what_is_not_named_as_data_is_stays_as_it_is(tmp_path, format):
         path.write_text("v1\n")
     found = swapping.candidates(LocalStore(str(tmp_path)), compact.FILES[format])
     assert sorted(one.name for one in found) == names[format]
+    told = swapping.passed_over(LocalStore(str(tmp_path)), compact.FILES[format])
+    assert f"the names of {11 - len(found)} files are not of this format" in told
 
 
 def test_one_works_at_a_time(tmp_path):
