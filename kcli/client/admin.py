@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from functools import cached_property
 from random import Random
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 from uuid import UUID
 
 from kcli.client import configs, coordinators, log_dirs, offsets, quotas, scram, topics
@@ -41,6 +41,7 @@ from kcli.client.descriptions import (
     TopicDescription,
     TopicListing,
 )
+from kcli.client.errors import refusal_of
 from kcli.client.offsets import ListedOffset, left_out
 from kcli.client.quotas import QuotaComponent, QuotaEntity
 from kcli.client.record_times import record_times
@@ -220,7 +221,7 @@ class Admin:
                     validate_only=validate_only,
                 )
             )
-            return {t.name: _refusal(t) or created_topic(t) for t in answer.topics}
+            return {t.name: refusal_of(t) or created_topic(t) for t in answer.topics}
 
         return await self._by_controller("createTopics", new_topics, ask)
 
@@ -234,7 +235,7 @@ class Admin:
                     timeout=self._timeout,
                 )
             )
-            return {topic.name: _refusal(topic) for topic in answer.responses}
+            return {topic.name: refusal_of(topic) for topic in answer.responses}
 
         return await self._by_controller("deleteTopics", list(names), ask)
 
@@ -248,7 +249,7 @@ class Admin:
             new = versions.request(DELETE_TOPICS, version)
             asked = [new.topics(name=None, topic_id=id) for id in ids]
             answer = await peer.call(new(topics=asked, timeout=self._timeout))
-            return {topic.topic_id: _refusal(topic) for topic in answer.responses}
+            return {topic.topic_id: refusal_of(topic) for topic in answer.responses}
 
         return await self._by_controller("deleteTopics", list(ids), ask)
 
@@ -264,7 +265,7 @@ class Admin:
                     validate_only=validate_only,
                 )
             )
-            return {topic.name: _refusal(topic) for topic in answer.results}
+            return {topic.name: refusal_of(topic) for topic in answer.results}
 
         return await self._by_controller("createPartitions", topics, ask)
 
@@ -500,7 +501,7 @@ class Admin:
         async def attempt() -> None:
             peer = await self.cluster.peer()
             new = versions.request(UNREGISTER_BROKER, peer.version(UNREGISTER_BROKER))
-            refusal = _refusal(await peer.call(new(broker_id=id)))
+            refusal = refusal_of(await peer.call(new(broker_id=id)))
             if refusal is not None:
                 raise refusal
 
@@ -590,9 +591,3 @@ class Admin:
             self.cluster.forget_controller()
         if code != ErrorCode.none:
             raise KafkaError(code, message or "")
-
-
-def _refusal(item: Any) -> KafkaError | None:
-    if item.error_code == ErrorCode.none:
-        return None
-    return KafkaError(item.error_code, getattr(item, "error_message", None) or "")

@@ -22,6 +22,7 @@ from kcli.client.descriptions import (
     ConfigType,
     ResourceType,
 )
+from kcli.client.errors import refusal_of
 from kcli.client.offsets import left_out
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId
@@ -73,7 +74,8 @@ async def describe(
         )
     )
     told: dict[ConfigResource, list[ConfigEntry] | KafkaError] = {
-        (r.resource_type, r.resource_name): _refusal(r) or [entry_of(entry) for entry in r.configs]
+        (r.resource_type, r.resource_name): refusal_of(r)
+        or [entry_of(entry) for entry in r.configs]
         for r in answer.results
     }
     return {resource: told.get(resource, left_out()) for resource in resources}
@@ -157,17 +159,11 @@ def _altered(
 ) -> dict[ConfigResource, KafkaError | None]:
     """NOT_CONTROLLER, which holds for a moment only, is raised, so that all is asked again: that
     changes nothing where it was done."""
-    results = {(r.resource_type, r.resource_name): _refusal(r) for r in answer.responses}
+    results = {(r.resource_type, r.resource_name): refusal_of(r) for r in answer.responses}
     for refusal in results.values():
         if refusal is not None and refusal.code == ErrorCode.not_controller:
             raise refusal
     return {resource: results.get(resource, left_out()) for resource in asked}
-
-
-def _refusal(item: Any) -> KafkaError | None:
-    if item.error_code == ErrorCode.none:
-        return None
-    return KafkaError(item.error_code, item.error_message or "")
 
 
 def entry_of(entry: Any) -> ConfigEntry:

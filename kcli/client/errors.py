@@ -19,7 +19,9 @@ Exception
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
+from kserver.errors import ErrorCode, KafkaError
 from kserver.model import Offset, OffsetAndEpoch, TopicPartition
 
 
@@ -107,3 +109,10 @@ class CommitFailed(ClientError):
 
 class RebalanceInProgress(ClientError):
     """The group shares its partitions out anew: poll, and then commit what is still owned."""
+
+
+def refusal_of(item: Any) -> KafkaError | None:
+    """Why a broker refused one item of its answer; None where it did not."""
+    if item.error_code == ErrorCode.none:
+        return None
+    return KafkaError(item.error_code, getattr(item, "error_message", None) or "")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from kcli.client.cluster import Cluster, To
 from kcli.client.config import AdminConfig
+from kcli.client.errors import refusal_of
 from kcli.client.offsets import left_out
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId
@@ -101,13 +102,13 @@ class FeatureAdmin:
                     validate_only=validate_only,
                 )
             )
-            refusal = _refusal(answer)
+            refusal = refusal_of(answer)
             if refusal is not None and refusal.code is ErrorCode.not_controller:
                 self._cluster.forget_controller()
                 raise refusal
             if refusal is not None or version >= AS_ONE:
                 return dict.fromkeys(updates, refusal)
-            told = {result.feature: _refusal(result) for result in answer.results}
+            told = {result.feature: refusal_of(result) for result in answer.results}
             return {name: told.get(name, left_out()) for name in updates}
 
         return await self._cluster.retry("updateFeatures", self._deadline(), attempt)
@@ -118,9 +119,3 @@ class FeatureAdmin:
 
 def _of(answer: Any, field: str) -> Any:
     return getattr(answer, field, ())
-
-
-def _refusal(item: Any) -> KafkaError | None:
-    if item.error_code == ErrorCode.none:
-        return None
-    return KafkaError(item.error_code, item.error_message or "")

@@ -27,6 +27,7 @@ from kcli.client.cluster import Cluster, Node
 from kcli.client.config import AdminConfig
 from kcli.client.coordinators import of_coordinators
 from kcli.client.descriptions import CoordinatorType
+from kcli.client.errors import refusal_of
 from kcli.client.group_descriptions import (
     CLASSIC,
     CONSUMER,
@@ -150,7 +151,7 @@ class Groups:
                 )
                 answer = await peer.call(new(group_ids=tuple(names)))
                 found = {
-                    group.group_id: _refusal(group) or _described(group, coordinator)
+                    group.group_id: refusal_of(group) or _described(group, coordinator)
                     for group in answer.groups
                     if group.error_code not in _NOT_BY_KIP_848
                 }
@@ -158,7 +159,7 @@ class Groups:
                 new = versions.request(DESCRIBE_GROUPS, peer.version(DESCRIBE_GROUPS))
                 answer = await peer.call(new(groups=classic))
                 for group in answer.groups:
-                    found[group.group_id] = _refusal(group) or _classic(group, coordinator)
+                    found[group.group_id] = refusal_of(group) or _classic(group, coordinator)
             return found
 
         return await self._of_groups("describeConsumerGroups", groups, ask)
@@ -246,7 +247,7 @@ class Groups:
         ) -> dict[str, KafkaError | None]:
             new = versions.request(DELETE_GROUPS, peer.version(DELETE_GROUPS))
             answer = await peer.call(new(groups_names=tuple(names)))
-            return {one.group_id: _refusal(one) for one in answer.results}
+            return {one.group_id: refusal_of(one) for one in answer.results}
 
         return await self._of_groups("deleteConsumerGroups", groups, ask)
 
@@ -269,7 +270,7 @@ class Groups:
                 for topic, of in _by_topic(partitions).items()
             ]
             answer = await peer.call(new(group_id=group, topics=asked))
-            return {group: _refusal(answer) or _of_partitions(answer)}
+            return {group: refusal_of(answer) or _of_partitions(answer)}
 
         told = (await self._of_groups("deleteConsumerGroupOffsets", [group], ask))[group]
         if isinstance(told, KafkaError):
@@ -305,12 +306,12 @@ class Groups:
                 for one in wanted
             ]
             answer = await peer.call(new(group_id=group, members=asked))
-            if (refusal := _refusal(answer)) is not None:
+            if (refusal := refusal_of(answer)) is not None:
                 return {group: refusal}
             told = {(one.group_instance_id or one.member_id): one for one in answer.members}
             return {
                 group: {
-                    one: _refusal(told[key]) if key in told else left_out()
+                    one: refusal_of(told[key]) if key in told else left_out()
                     for one in wanted
                     for key in [one.instance_id or one.id]
                 }
@@ -336,12 +337,6 @@ class Groups:
         return await of_coordinators(
             self._cluster, call, names, CoordinatorType.GROUP, self._deadline(), ask
         )
-
-
-def _refusal(item: Any) -> KafkaError | None:
-    if item.error_code == ErrorCode.none:
-        return None
-    return KafkaError(item.error_code, getattr(item, "error_message", None) or "")
 
 
 def _described(group: Any, coordinator: Node) -> GroupDescription:
@@ -439,7 +434,7 @@ def _committed(
 def _of_partitions(answer: Any) -> dict[TopicPartition, KafkaError | None] | KafkaError:
     """Refusals by partition; one that may pass is that of all."""
     found = {
-        TopicPartition(topic.name, one.partition_index): _refusal(one)
+        TopicPartition(topic.name, one.partition_index): refusal_of(one)
         for topic in answer.topics
         for one in topic.partitions
     }
@@ -457,5 +452,5 @@ async def _removed_singly(
 ) -> dict[MemberToRemove, KafkaError | None]:
     """Removes them as brokers before 2.4 want it, which know no static members."""
     return {
-        one: _refusal(await peer.call(new(group_id=group, member_id=one.id))) for one in members
+        one: refusal_of(await peer.call(new(group_id=group, member_id=one.id))) for one in members
     }

@@ -29,6 +29,7 @@ from kcli.client.cluster import Cluster, Node
 from kcli.client.config import AdminConfig
 from kcli.client.coordinators import of_coordinators
 from kcli.client.descriptions import CoordinatorType
+from kcli.client.errors import refusal_of
 from kcli.client.offsets import left_out, of_leaders
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import BrokerId, Offset, ProducerId, TopicPartition
@@ -229,7 +230,7 @@ class TransactionAdmin:
             )
         )
         return {
-            TopicPartition(topic.name, p.partition_index): _refusal(p)
+            TopicPartition(topic.name, p.partition_index): refusal_of(p)
             or [_producer(found) for found in p.active_producers]
             for topic in answer.topics
             for p in topic.partitions
@@ -256,7 +257,7 @@ class TransactionAdmin:
             )
             answer = await peer.call(new(markers=[marker]))
             return {
-                TopicPartition(told.name, p.partition_index): _refusal(p)
+                TopicPartition(told.name, p.partition_index): refusal_of(p)
                 for one in answer.markers
                 for told in one.topics
                 for p in told.partitions
@@ -288,7 +289,7 @@ class TransactionAdmin:
                         producer_epoch=-1,
                     )
                 )
-                told[name] = _refusal(answer) or ProducerIdentity(
+                told[name] = refusal_of(answer) or ProducerIdentity(
                     answer.producer_id, answer.producer_epoch
                 )
             return told
@@ -345,12 +346,6 @@ class TransactionAdmin:
 
     def _deadline(self) -> float:
         return self._cluster.deadline(self._config.default_api_timeout_ms)
-
-
-def _refusal(item: Any) -> KafkaError | None:
-    if item.error_code == ErrorCode.none:
-        return None
-    return KafkaError(item.error_code, getattr(item, "error_message", None) or "")
 
 
 def _state(name: str) -> str:
