@@ -217,8 +217,7 @@ def _begun(wanted: Wanted, version: int, parts: Parts) -> Begun | None:
             if not records[ATTRIBUTES_AT] & TRANSACTIONAL_BIT:
                 continue
             producer_id, epoch = _PRODUCER.unpack_from(records, _PRODUCER_AT)
-            known = partition.log.producers.producers.get(producer_id)
-            if known is None or known.transaction_start < 0 or known.epoch != epoch:
+            if partition.open_epoch(producer_id) != epoch:
                 producer = producer or ProducerIdAndEpoch(producer_id, epoch)
                 if producer == (producer_id, epoch):
                     partitions.append(partition.topic_partition)

@@ -103,10 +103,8 @@ async def _verify(request: Any, context: Context) -> None:
     partition = TopicPartition(CONSUMER_OFFSETS, parts.groups.partition_of(request.group_id))
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     hosted = parts.replicas.partitions.get(partition)
-    if hosted is not None:
-        known = hosted.log.producers.producers.get(producer.producer_id)
-        if known and known.transaction_start >= 0 and known.epoch == producer.epoch:
-            return
+    if hosted is not None and hosted.open_epoch(producer.producer_id) == producer.epoch:
+        return
     refused = await parts.verification.refused(
         request.transactional_id,
         producer,

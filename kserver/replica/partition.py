@@ -15,7 +15,14 @@ from kserver.log.log import Appended, Log
 from kserver.log.validator import Origin
 from kserver.metadata import PartitionInfo
 from kserver.metrics.meters import TopicMeters
-from kserver.model import NO_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
+from kserver.model import (
+    NO_EPOCH,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    ProducerId,
+    TopicPartition,
+)
 
 
 class Partition:
@@ -90,6 +97,11 @@ class Partition:
         if not log.config.flush_before_ack:
             log.commit_all()
         return appended
+
+    def open_epoch(self, producer_id: ProducerId) -> int | None:
+        """The epoch of the transaction that the producer has open here; None where it has none."""
+        known = self.log.producers.producers.get(producer_id)
+        return known.epoch if known is not None and known.transaction_start >= 0 else None
 
     def delete_records(self, offset: Offset) -> Offset:
         """Those below `offset` (-1: all that is committed); where the log starts now.

@@ -119,13 +119,8 @@ class MarkerLog:
 
     def _append(self, marker: Marker, partition: Partition) -> None:
         producer_id, epoch = marker.producer
-        known = partition.log.producers.producers.get(producer_id)
-        if (
-            marker.version >= EPOCH_BUMPS
-            and known is not None
-            and known.transaction_start >= 0
-            and known.epoch >= epoch
-        ):
+        open_epoch = partition.open_epoch(producer_id)
+        if marker.version >= EPOCH_BUMPS and open_epoch is not None and open_epoch >= epoch:
             # It was sent again, and late: it is not the end of what is open now.
             raise KafkaError(ErrorCode.invalid_producer_epoch)
         now_ms = self._clock.now_ms()
