@@ -98,7 +98,29 @@ def complete(words: Sequence[str], names_of: NamesOf) -> FoundValues:
         from kcli.commands.perf_test import TESTS
 
         name = TESTS.get(before.pop(0), name)
+    if name == "spark-submit":
+        return _of_submission(command_named(name), before, word, names_of)
     return _Line(command_named(name), before, names_of).complete(word)
+
+
+def _of_submission(
+    command: Command, before: Sequence[str], word: str, names_of: NamesOf
+) -> FoundValues:
+    """A job and its options, or the file of an application; Spark's own options are not known."""
+    from kcli.spark.jobs import JOBS, job_named
+    from kcli.spark.submitting import FLAGS, Submission, own_first
+
+    _, words = own_first(before, {name for one in command.options() for name in one.opts})
+    submission = Submission.of(words, JOBS)
+    if submission.job is not None:
+        return _Line(job_named(submission.job), submission.words, names_of).complete(word)
+    takes_value = bool(words) and words[-1] not in FLAGS and "=" not in words[-1]
+    if submission.application is not None or takes_value:
+        return FoundValues(file=word)
+    if _is_option(word):
+        return _Line(command, (), names_of).complete(word)
+    found = _begun(word, JOBS.items())
+    return found if found.candidates else FoundValues(file=word)
 
 
 class _Line:
@@ -175,6 +197,8 @@ class _Line:
 
     def _value(self, param: click.Parameter, before: str, text: str) -> FoundValues:
         """`before` is the option, where its value stands in the same word."""
+        import click
+
         from kcli.shell.completion_values import FILES_OF, SOURCES, CompletionQuery, of_words
 
         metavar = str(param.metavar)
@@ -186,7 +210,9 @@ class _Line:
         name = max(param.opts, key=len).lstrip("-")
         command = str(self._command.name)
         source = SOURCES.get(f"{command} {name}") or SOURCES.get(name)
-        if "|" in metavar:
+        if isinstance(param.type, click.Choice):
+            source = of_words(*param.type.choices)
+        elif "|" in metavar:
             source = of_words(*metavar.split("|"))
         if source is None:
             return NOTHING

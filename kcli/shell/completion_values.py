@@ -308,6 +308,8 @@ SOURCES: Mapping[str, Source] = {
     "time": of_words("earliest", "latest", "max-timestamp"),
     "topic": topics,
     "topic-list": topic_list,
+    "topics": topics,
+    "dlq": topics,
     "topic-partitions": topic_partitions,
     "transactions state": transaction_states,
     "type": last_of_words(*GROUP_TYPES),

@@ -14,6 +14,7 @@ from kcli.command import command_named
 from kcli.main import COMMANDS
 from kcli.shell.completion import NOTHING, FoundValues, complete, split
 from kcli.shell.completion_values import FORMATTER_KEYS, READER_KEYS, SOURCES
+from kcli.spark.jobs import JOBS, job_named
 
 NAMES = [name for group in COMMANDS.values() for name in group]
 
@@ -60,10 +61,28 @@ def values(line: str) -> list[str]:
         ("k completion ", ["bash", "zsh", "fish"]),
         ("k perf-test pro", ["producer"]),
         ("k perf-test producer --num", ["--num-records"]),
+        ("k spark-submit ", ["land", "etl", "replay", "compact", "redrive", "audit"]),
+        ("k spark-submit --sh", ["--ship"]),
+        ("k spark-submit --master local --ship --verbose re", ["replay", "redrive"]),
+        ("k spark-submit --conf a=b land --late-a", ["--late-after"]),
+        ("k spark-submit land --format ", ["parquet", "json", "delta"]),
+        ("k spark-submit etl --topics orders,pay", ["orders,payments"]),
     ],
 )
 def test_commands_and_options_are_those_declared(line: str, expected: list[str]) -> None:
     assert values(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "file"),
+    [
+        ("k spark-submit ap", "ap"),
+        ("k spark-submit --py-files de", "de"),
+        ("k spark-submit --verbose app.py in", "in"),
+    ],
+)
+def test_an_application_of_spark_is_a_file(line: str, file: str) -> None:
+    assert complete(split(line), Cluster) == FoundValues(file=file)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +217,8 @@ def test_properties_are_those_that_the_options_explain() -> None:
 
 
 def test_every_value_source_is_of_an_option_that_exists() -> None:
-    declared = {o.word for name in NAMES for o in command_named(name).options()}
+    commands = [*map(command_named, NAMES), *map(job_named, JOBS)]
+    declared = {option.word for command in commands for option in command.options()}
     assert {name.split()[-1] for name in SOURCES} <= declared
 
 
