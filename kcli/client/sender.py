@@ -17,6 +17,7 @@ import functools
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 from random import Random
 
 from kcli.client.accumulator import Accumulator, AccumulatorLimits
@@ -31,6 +32,9 @@ from kcli.client.transaction_manager import CONCURRENT_PAUSE, TransactionManager
 from kcli.client.verdict import DOUBTFUL, NOT_LEADER, Verdict, judge
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.model import BrokerId, Offset
+
+# Reasons for which records of a batch were refused: a timestamp makes one of each record.
+MOST_REASONS = 3
 
 _logger = logging.getLogger(__name__)
 
@@ -476,7 +480,8 @@ def _settle(future: asyncio.Future[None]) -> None:
 
 
 def _refusal(produced: Produced) -> KafkaError:
+    """With the reasons of single records, each once; Apache's broker has them in its text too."""
     message = produced.message
-    if produced.bad_records and not message:
-        message = "; ".join(f"record {index}: {why}" for index, why in produced.bad_records)
-    return KafkaError(produced.error, message)
+    reasons = {why: None for _, why in produced.bad_records if why and why not in message}
+    shown = [*islice(reasons, MOST_REASONS), *(["..."] if len(reasons) > MOST_REASONS else [])]
+    return KafkaError(produced.error, ": ".join(filter(None, (message, "; ".join(shown)))))

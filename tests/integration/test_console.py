@@ -371,3 +371,18 @@ def test_a_topic_without_records_ends_at_its_end(k, topic):
     for words in (["--offset", ":end"], ["-e"], ["--offset", "-5:end"]):
         done = k("console-consumer", "--topic", topic, *words)
         assert (done.returncode, done.stdout) == (0, b"")
+
+
+def test_a_record_without_a_key_is_refused_by_a_compacted_topic_with_the_reason(k):
+    named = ("--topic", "compacted")
+    done = k("topics", "--create", *named, "--config", "cleanup.policy=compact")
+    assert done.returncode == 0, done.stderr
+    done = k("console-producer", *named, input=b"one\ntwo\n")
+    assert done.returncode == 1
+    told, total = done.stderr.decode().splitlines()
+    why = (
+        "One or more records have been rejected due to 2 record errors: "
+        "Compacted topic cannot accept message without key"
+    )
+    assert told == f"k console-producer: a record was not delivered: {why}"
+    assert total == f"k console-producer: 2 of 2 records were not delivered: {why}"
