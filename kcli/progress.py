@@ -1,6 +1,7 @@
 """How far long work is, on the terminal of standard error; never in a log, a pipe or a mail.
 
-Where the answers themselves go to a terminal they say enough, and nothing is shown.
+Where the answers themselves go to a terminal they say enough, and nothing is shown; work without
+answers is `silent`.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ EVERY_S = 0.25
 class Progress:
     """`at(done)` as often as one likes, and `end()`."""
 
-    def __init__(self, what: str, total: int) -> None:
+    def __init__(self, what: str, total: int, *, silent: bool = False) -> None:
         self.what = what
         self.total = total
-        self.is_shown = sys.stderr.isatty() and not sys.stdout.isatty()
+        self.is_shown = sys.stderr.isatty() and (silent or not sys.stdout.isatty())
         self.started = time.monotonic()
         self.next = self.started + FIRST_S
 
@@ -29,6 +30,7 @@ class Progress:
         if not self.is_shown or (now := time.monotonic()) < self.next:
             return
         self.next = now + EVERY_S
+        self.total = max(self.total, done)
         left_s = (now - self.started) * (self.total - done) / done if done else 0
         transient(f"{done / self.total:4.0%} of {self.total:,} {self.what}, {left_s:.0f} s left")
 

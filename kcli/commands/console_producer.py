@@ -207,7 +207,8 @@ def console_producer(given: SimpleNamespace) -> int:
     than the producer's memory (--max-memory-bytes), and a pipe is read only as fast as the brokers
     take the records.  Records survive the restart of a broker.
 
-    At the end of the input what is under way is waited for.
+    At the end of the input what is under way is waited for.  When standard error is a terminal, it
+    shows how far a file is sent.
 
     The input formats json (or jsonl) and msgpack are what k console-consumer prints by
     --output-format: an object a line, or msgpack maps one after the other, with the fields topic,

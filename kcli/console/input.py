@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import stat
 from collections.abc import AsyncIterator
 
 READ_BYTES = 1 << 20
@@ -21,6 +22,14 @@ async def chunks(fd: int) -> AsyncIterator[bytes]:
         fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, READ_BYTES)
     while data := await _read(fd):
         yield data
+
+
+def bytes_left(fd: int) -> int:
+    """How many bytes a file still has; 0 where that cannot be known, as of a pipe."""
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        return 0
+    return max(0, found.st_size - os.lseek(fd, 0, os.SEEK_CUR))
 
 
 async def _read(fd: int) -> bytes:

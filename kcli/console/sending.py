@@ -14,6 +14,7 @@ from kcli.console import input
 from kcli.console.incoming import InputFormat, TooLarge, Unreadable
 from kcli.console.pace import RecordPace
 from kcli.output import complain, prompt
+from kcli.progress import Progress
 from kcli.running import reason
 from kserver.errors import ErrorCode, KafkaError
 
@@ -57,8 +58,11 @@ class Sending:
         self._sync = sync
         self._per_second = per_second
         self._pace: RecordPace | None = None
+        self._progress: Progress | None = None
         self._read = 0
         """How many records were read, with those in hand."""
+        self._read_bytes = 0
+        """How many bytes the records before those in hand took."""
         self._at = 0
         """How many of those in hand were sent or given up."""
         self._delivered = 0
@@ -75,18 +79,23 @@ class Sending:
             self._pace = RecordPace(self._per_second, asyncio.get_running_loop().time())
         prompts = sys.stdin.isatty() and sys.stdout.isatty()
         async with Producer(self._config, **BYTES_OUT, on_batch=self._told) as producer:
+            stdin = sys.stdin.fileno()
+            if size := input.bytes_left(stdin):
+                self._progress = Progress("bytes", size, silent=True)
             prompt(1 if prompts else 0)
-            async for chunk in input.chunks(sys.stdin.fileno()):
+            async for chunk in input.chunks(stdin):
                 pieces = format.feed(chunk)
-                if not await self._sent(producer, pieces):
+                if not await self._sent(producer, pieces, len(chunk)):
                     break
                 prompt(len(pieces) if prompts else 0)
             else:
-                await self._sent(producer, format.end())
+                await self._sent(producer, format.end(), 0)
         self._ended = True
 
     def report(self) -> None:
         """Say what was not delivered, if anything, and what was, if a signal ended it."""
+        if self._progress is not None:
+            self._progress.end()
         if self._lost:
             reasons = "; ".join(self._lost)
             complain(
@@ -96,8 +105,8 @@ class Sending:
         if not self._ended and self._read:
             complain(f"k console-producer: {self._delivered} records were delivered")
 
-    async def _sent(self, producer: Producer, pieces: Sequence[Any]) -> bool:
-        """Send the pieces; whether there is any use in reading more."""
+    async def _sent(self, producer: Producer, pieces: Sequence[Any], size: int) -> bool:
+        """Send the pieces, read in so many bytes; whether there is any use in reading more."""
         self._read += len(pieces)
         self._at = 0
         send: Callable[[Producer, Sequence[Any], int], Coroutine[Any, Any, None]]
@@ -108,6 +117,8 @@ class Sending:
         try:
             while self._at < len(pieces):
                 await send(producer, pieces, await self._allowed(len(pieces)))
+                if self._progress is not None:
+                    self._progress.at(self._read_bytes + size * self._at // len(pieces))
         except Unreadable as error:
             self._read -= len(pieces) - self._at
             self.failed = True
@@ -116,6 +127,7 @@ class Sending:
         except (KafkaError, ClientError) as error:
             self._lose(len(pieces) - self._at, error)
             return False
+        self._read_bytes += size
         return True
 
     async def _allowed(self, end: int) -> int:

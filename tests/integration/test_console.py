@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -20,6 +21,7 @@ from kcli.client.consumer import Consumer
 from kcli.client.producer import Producer
 from kserver.model import TopicPartition
 from tests.support.process import BrokerProcess
+from tests.support.terminal import on_a_terminal
 from tests.support.tools import K
 
 TIMEOUT_S = 60
@@ -386,3 +388,13 @@ def test_a_record_without_a_key_is_refused_by_a_compacted_topic_with_the_reason(
     )
     assert told == f"k console-producer: a record was not delivered: {why}"
     assert total == f"k console-producer: 2 of 2 records were not delivered: {why}"
+
+
+def test_how_far_a_file_is_sent_is_shown_on_a_terminal(k, topic, tmp_path):
+    (tmp_path / "records").write_bytes(b"record\n" * 40)
+    words = [*K, "console-producer", "--topic", topic, "--rate", "20/s"]
+    send = f'exec "$@" <{tmp_path}/records'
+    status, shown = on_a_terminal(["sh", "-c", send, "sh", *words], environment=k.environment)
+    assert status == 0
+    assert re.search(rb"\r\x1b\[K *[1-9][0-9]?% of 280 bytes, [0-9]+ s left", shown), shown
+    assert shown.endswith(b"\r\x1b[K")

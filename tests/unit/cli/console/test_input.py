@@ -59,3 +59,17 @@ def test_what_is_written_is_given_at_once_and_others_run_meanwhile():
     asyncio.run(both())
     assert given == [b"one", b"two"]
     os.close(reader)
+
+
+def test_what_a_file_has_left_is_known_and_what_comes_through_a_pipe_is_not(tmp_path):
+    (tmp_path / "input").write_bytes(b"abcdef")
+    with open(tmp_path / "input", "rb", buffering=0) as file:
+        file.read(2)
+        assert input.bytes_left(file.fileno()) == 4
+        file.seek(10)
+        assert input.bytes_left(file.fileno()) == 0
+    reader, writer = os.pipe()
+    os.write(writer, b"abc")
+    assert input.bytes_left(reader) == 0
+    os.close(reader)
+    os.close(writer)
