@@ -43,6 +43,13 @@ def only_ours(kind):
 
 
 @pytest.fixture
+def since_4(kind):
+    """Of groups by KIP-848, what they are configured with, and features; and no old Produce."""
+    if kind.startswith("3."):
+        pytest.skip(f"what Apache Kafka {kind} promises here is less")
+
+
+@pytest.fixture
 def client(broker):
     with WireClient(broker.address) as client:
         yield client

@@ -35,6 +35,7 @@ def test_lists_what_has_a_handler_and_nothing_that_apache_does_not_serve(kind, s
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.usefixtures("since_4")
 def test_produce_is_listed_from_0_for_librdkafka_and_yet_refused(client, served, version):
     assert version in served[PRODUCE]
     body = struct.pack(">hhihhii", PRODUCE, version, 1, -1, 1, 1000, 0)

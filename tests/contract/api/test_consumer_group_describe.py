@@ -7,6 +7,7 @@ from kserver.errors import ErrorCode
 from tests.contract.api.calls import consumer_heartbeat, coordinated
 
 KEY, VERSIONS = module.KEY, module.VERSIONS
+pytestmark = pytest.mark.usefixtures("since_4")
 every_version = pytest.mark.parametrize("version", VERSIONS)
 GROUPS = (f"described-{n}" for n in itertools.count())
 FIRST_WITH_MEMBER_TYPE = 1

@@ -9,6 +9,7 @@ from tests.contract.api.calls import consumer_heartbeat, coordinated
 from tests.support.brokers import until
 
 KEY, VERSIONS = module.KEY, module.VERSIONS
+pytestmark = pytest.mark.usefixtures("since_4")
 every_version = pytest.mark.parametrize("version", VERSIONS)
 FIRST_WITH_PATTERNS = 1
 UPDATE_FEATURES, UPGRADE, SAFE_DOWNGRADE = 57, 1, 2

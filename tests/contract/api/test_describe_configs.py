@@ -184,6 +184,7 @@ def test_a_brokers_loggers_are_told_with_their_levels(client, version):
 
 
 @every_version
+@pytest.mark.usefixtures("since_4")
 def test_a_group_has_the_brokers_settings(client, version):
     result = describe(client, version, GROUP, "no-such-group")
     assert result.error_code is ErrorCode.none

@@ -198,6 +198,7 @@ def test_what_has_no_settings_here_is_refused_with_the_reason(client, only_ours,
 
 
 @every_version
+@pytest.mark.usefixtures("since_4")
 def test_a_group_has_settings_of_its_own_whether_it_exists_or_not(client, broker, version):
     key, name = "consumer.heartbeat.interval.ms", f"a/b {version}"
     assert alter(client, version, GROUP, name, (key, SET, "6000")) is None
@@ -221,6 +222,7 @@ def test_a_group_has_settings_of_its_own_whether_it_exists_or_not(client, broker
         ("consumer.session.timeout.ms", "x", "x"),
     ],
 )
+@pytest.mark.usefixtures("since_4")
 def test_what_a_group_cannot_have_is_refused(client, version, key, value, said):
     code, text = alter(client, version, GROUP, "g", (key, SET, value))
     assert code is ErrorCode.invalid_config

@@ -7,6 +7,7 @@ from tests.support import brokers
 from tests.support.wire_client import WireClient
 
 KEY, VERSIONS = module.KEY, module.VERSIONS
+pytestmark = pytest.mark.usefixtures("since_4")
 every_version = pytest.mark.parametrize("version", VERSIONS)
 API_VERSIONS = api_versions.KEY
 GROUPS, TRANSACTIONS = "group.version", "transaction.version"
