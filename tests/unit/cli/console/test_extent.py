@@ -158,6 +158,19 @@ def test_what_comes_later_is_not_read_where_the_end_is_the_stop():
     run(scenario)
 
 
+def test_a_stop_beyond_the_end_is_what_was_the_end():
+    async def scenario(consumer, server):
+        fill(server.logs[T0], [5])
+        up_to = await seek(consumer, CONFIG, [T0], OffsetRange(Edge.START, Exact(60)))
+        fill(server.logs[T0], [5])
+        found = []
+        while (batches := await up_to.poll(None, 100)) is not None:
+            found += [record.offset for batch in batches for record in batch.records]
+        assert found == [0, 1, 2, 3, 4]
+
+    run(scenario)
+
+
 def test_a_range_without_a_stop_goes_on():
     async def scenario(consumer, server):
         fill(server.logs[T0], [5])
