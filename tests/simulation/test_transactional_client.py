@@ -192,5 +192,35 @@ def test_who_was_replaced_commits_nothing_whatever_breaks(seed, level):
     simulate(lambda loop: replaced(loop, level), seed)
 
 
+async def undecided(loop: SimLoop, commit: bool) -> None:
+    broker = await started(loop, **SMALL)
+    partition = TopicPartition("t", 0)
+    grouped = ConsumerConfig.of(BOOTSTRAP | {"group.id": "g"})
+    async with (
+        producing(loop, broker) as producer,
+        Consumer(grouped, random=random(loop)) as consumer,
+    ):
+        await producer.init_transactions()
+        for offset in (5, 7):
+            await producer.begin_transaction()
+            await producer.send_offsets_to_transaction({partition: offset}, "g")
+            looking = loop.create_task(consumer.committed([partition]))
+            await asyncio.sleep(5)
+            assert not looking.done()
+            if commit or offset == 5:
+                await producer.commit_transaction()
+            else:
+                await producer.abort_transaction()
+            found = (await looking)[partition]
+            assert found is not None
+            assert found.offset == (offset if commit else 5)
+    await broker.stop()
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_offset_is_told_once_its_transaction_is_decided(commit):
+    simulate(lambda loop: undecided(loop, commit), 1)
+
+
 def test_one_seed_gives_one_trace():
     assert simulate(lambda loop: whole(loop, 2), 1) == simulate(lambda loop: whole(loop, 2), 1)
