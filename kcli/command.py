@@ -173,6 +173,9 @@ class Command(click.Command):
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
             if record is not None:
+                # What stands above in the manual page is not in --help.
+                name, text = record
+                record = name, text.replace("See above", f"See k-{self.name}(1)")
                 sections.setdefault(getattr(param, "section", OPTIONS), []).append(record)
         if OLDER in sections:
             sections[OLDER] = sections.pop(OLDER)

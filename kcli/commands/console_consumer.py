@@ -133,7 +133,7 @@ MANUAL = Manual(
     ),
     option("--from-beginning", "Start with the oldest records, not with those that come."),
     option("--max-messages", "End after so many records.", "N", type=INT),
-    option("--timeout-ms", "End when nothing came for so long.", "MS", type=LONG),
+    option("--timeout-ms", "End when no record has come for so long.", "MS", type=LONG),
     option("--idle-timeout", "The same in seconds, or as 500ms, 2s, 5m.", "TIME", type=Duration()),
     option("--exit-at-end", "End where the topic ends when the command starts.", short="-e"),
     option(

@@ -129,11 +129,29 @@ PRODUCER_OPTIONS = (
     ),
     ("--batch-size", "BYTES", INT, "batch.size", "Size of a batch.  Default: 65536."),
     ("--request-required-acks", "ACKS", str, "acks", "0, 1, or all (-1, the default)."),
-    ("--request-timeout-ms", "MS", INT, "request.timeout.ms", "Patience with one answer."),
+    ("--request-timeout-ms", "MS", INT, "request.timeout.ms", "How long an answer may take."),
     ("--message-send-max-retries", "N", INT, "retries", "How often to try again."),
-    ("--retry-backoff-ms", "MS", LONG, "retry.backoff.ms", "Pause before.  Default: 100."),
-    ("--max-block-ms", "MS", LONG, "max.block.ms", "Patience with a topic that is not there."),
-    ("--max-memory-bytes", "BYTES", LONG, "buffer.memory", "Room for records under way."),
+    (
+        "--retry-backoff-ms",
+        "MS",
+        LONG,
+        "retry.backoff.ms",
+        "How long to wait before a retry.  Default: 100.",
+    ),
+    (
+        "--max-block-ms",
+        "MS",
+        LONG,
+        "max.block.ms",
+        "How long to wait for a topic that does not exist.",
+    ),
+    (
+        "--max-memory-bytes",
+        "BYTES",
+        LONG,
+        "buffer.memory",
+        "The memory that records under way may take.",
+    ),
     ("--metadata-expiry-ms", "MS", LONG, "metadata.max.age.ms", "How old metadata may grow."),
     ("--socket-buffer-size", "BYTES", INT, "send.buffer.bytes", "Size of the socket's buffer."),
 )
@@ -143,7 +161,7 @@ PRODUCER_OPTIONS = (
 @together(
     option(
         "--topic",
-        "Where the records go.  Required but for envelopes that each name one.",
+        "The topic that records go to.  Required, unless each envelope names one.",
         "NAME",
     ),
     option(
@@ -161,7 +179,9 @@ PRODUCER_OPTIONS = (
     option("--sync", "Send one record at a time, and end at the first that fails."),
     option("--reader-property", READER_PROPERTIES, "KEY=VALUE", multiple=True),
     option("--reader-config", "A file of them; --reader-property wins.", "FILE"),
-    option("--line-reader", "Only for the name of the class that reads lines.", "CLASS"),
+    option(
+        "--line-reader", "The class that reads lines; no other than the default is taken.", "CLASS"
+    ),
     client_options("producer"),
     option(
         "--compression-codec",

@@ -111,7 +111,7 @@ MANUAL = Manual(
     option("--from-latest", "Start with the records that come, not with the oldest."),
     option(
         "--timeout",
-        "End when nothing came for so long: milliseconds, or as 500ms, 2s, 5m.  "
+        "End when no record has come for so long: milliseconds, or as 500ms, 2s, 5m.  "
         f"Default: {TIMEOUT_MS}.",
         "[TIME]",
         type=Milliseconds(),

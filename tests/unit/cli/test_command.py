@@ -13,7 +13,7 @@ TAKEN: list[SimpleNamespace] = []
 
 @command(manual=Manual(examples=[("k sample --topic a", "An example.")]))
 @together(
-    option("--topic", "A topic.", "NAME"),
+    option("--topic", "A topic.  See above.", "NAME"),
     option("--time", "A time.", "MS", type=Integer(64)),
     option("--patience", "A stretch of time.", "TIME", type=Duration()),
     option("--old-patience", "One that Kafka has.", "TIME", type=Duration("ms")),
@@ -157,4 +157,5 @@ def test_help_groups_options_and_keeps_older_spellings_last():
     headings = [line for line in text.splitlines() if line.endswith(":") and line[0] != " "]
     assert headings == ["Options:", "Action:", "Older spellings:", "Examples:"]
     assert "second paragraph" not in text
+    assert "A topic.  See k-sample(1)." in text
     assert "  # An example.\n  k sample --topic a" in text
