@@ -435,6 +435,22 @@ def test_the_epoch_after_the_last_is_nobodys(version):
         assert refused.value.code is ErrorCode.producer_fenced
 
 
+@pytest.mark.parametrize("by", [-1, 1])
+def test_an_epoch_that_is_not_the_last_given_is_fenced(by):
+    coordinator = Coordinator()
+    coordinator.ask(InitProducerId("a", TIMEOUT_MS))
+    identity = begun(coordinator, "a")
+    other = ProducerIdAndEpoch(identity.producer_id, identity.epoch + by)
+    for request in (
+        AddPartitions("a", other, PARTITION, 2),
+        EndTransaction("a", other, True, 2),
+    ):
+        with pytest.raises(KafkaError) as refused:
+            coordinator.ask(request)
+        assert refused.value.code is ErrorCode.producer_fenced
+    assert coordinator.state("a") is TransactionState.ONGOING
+
+
 def test_a_marker_that_some_client_wrote_to_the_coordinators_log_is_passed_over():
     coordinator = Coordinator()
     identity = begun(coordinator, "a")
