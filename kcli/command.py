@@ -118,13 +118,13 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
 class Milliseconds(Duration):
     """The same where Kafka's tool takes any whole number of milliseconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, bits: int = 64) -> None:
         super().__init__("ms")
-        self._number = Integer(64)
+        self._number = Integer(bits)
 
     def convert(self, value: Any, param: Any, ctx: click.Context | None) -> int:
         if isinstance(value, str) and value.endswith(("s", "m", "h")):
-            return round(super().convert(value, param, ctx) * 1000)
+            value = str(round(super().convert(value, param, ctx) * 1000))
         return self._number.convert(value, param, ctx)
 
 

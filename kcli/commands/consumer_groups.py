@@ -130,8 +130,8 @@ MANUAL = Manual(
     option("--verbose", "Also epochs and assignments.", section=VIEW),
     option(
         "--watch",
-        "Look again and again, every second or so often: lag in records and in seconds, and "
-        "whether it grows.",
+        "Look again and again, every second or so often (seconds, or as 500ms, 2s, 5m): lag in "
+        "records and in seconds, and whether it grows.",
         "[TIME]",
         type=Duration(),
         if_bare="1s",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from kcli.command import OLDER, Integer, Manual, command
+from kcli.command import OLDER, Integer, Manual, Milliseconds, command
 from kcli.options import (
     INT,
     LONG,
@@ -181,9 +181,10 @@ CHANGING = ("abort", "forceTerminateTransaction")
     option("--transactional-id", "The transactional.id.", "ID"),
     option(
         "--duration-filter",
-        "list: only what has been open for longer than so many milliseconds; below 0: all.",
-        "MS",
-        type=LONG,
+        "list: only what has been open for longer: milliseconds, or as 500ms, 2s, 5m; below 0: "
+        "all.",
+        "TIME",
+        type=Milliseconds(),
     ),
     option(
         "--transactional-id-pattern",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kcli.client.errors import ClientError
 from kcli.client.listener import RebalanceListener
-from kcli.command import OLDER, Manual, command
+from kcli.command import OLDER, Manual, Milliseconds, command
 from kcli.options import (
     CONNECTION,
     INT,
@@ -89,9 +89,9 @@ MANUAL = Manual(
     option(
         "--session-timeout",
         "How long the group waits for a member that is silent, with "
-        f"{CLASSIC}.  Default: {SESSION_TIMEOUT_MS}.",
-        "MS",
-        type=INT,
+        f"{CLASSIC}: milliseconds, or as 500ms, 2s, 5m.  Default: {SESSION_TIMEOUT_MS}.",
+        "TIME",
+        type=Milliseconds(32),
     ),
     option("--verbose", "A line for each record, too."),
     option("--enable-autocommit", "Commit from time to time, not after each poll."),

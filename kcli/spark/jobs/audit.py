@@ -117,8 +117,8 @@ MANUAL = Manual(
     ),
     option(
         "--grace",
-        "What has not landed yet is waiting, until so long after its window; then it is missing.  "
-        "Default: 1h.",
+        "What has not landed yet is waiting, until so long after its window (seconds, or as 10m "
+        "and 2h); then it is missing.  Default: 1h.",
         "TIME",
         type=Duration(),
         section=COMPARED,

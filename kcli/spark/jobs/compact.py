@@ -83,8 +83,8 @@ MANUAL = Manual(
     ),
     option(
         "--older-than",
-        "Only files that were written so long ago; of a Delta table directories in which none is "
-        "younger.  Default: all.",
+        "Only files that were written so long ago: seconds, or as 90m and 24h; of a Delta table "
+        "directories in which none is younger.  Default: all.",
         "TIME",
         type=Duration(),
     ),
@@ -101,8 +101,8 @@ MANUAL = Manual(
     ),
     option(
         "--vacuum-after",
-        "Of a Delta table: remove files that no version has had for so long, in hours.  Readers of "
-        "older versions lose them.  Default: they stay.",
+        "Remove files that no version of a Delta table has had for so long: seconds, or as 168h, "
+        "in whole hours.  Readers of older versions lose them.  Default: they stay.",
         "TIME",
         type=Duration(),
     ),

@@ -122,7 +122,8 @@ MANUAL = Manual(
     ),
     option(
         "--late-after",
-        f"How long after its end an hour or day is closed.  Default: {LATE_AFTER_S:.0f}s.",
+        "How long after its end an hour or day is closed: seconds, or as 10m and 1h.  "
+        f"Default: {LATE_AFTER_S:.0f}s.",
         "TIME",
         type=Duration(),
         section=WRITTEN,

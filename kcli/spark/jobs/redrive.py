@@ -82,7 +82,8 @@ MANUAL = Manual(
     ),
     option(
         "--wait",
-        "How long to wait for transactions that are open in the topic.  Default: 60s.",
+        "How long to wait for transactions that are open in the topic: seconds, or as 5m.  "
+        "Default: 60s.",
         "TIME",
         type=Duration(),
         section=LETTERS,

@@ -1,12 +1,15 @@
 """Words are read as jopt-simple reads them, help is laid out, and `k` itself is an overview."""
 
+import re
 from types import SimpleNamespace
 
 import click
 import pytest
 
-from kcli.command import OLDER, Duration, Integer, Manual, Milliseconds, command
+from kcli.command import OLDER, Duration, Integer, Manual, Milliseconds, command, command_named
+from kcli.manual import NAMES
 from kcli.options import option, together
+from kcli.spark.jobs import JOBS, job_named
 
 TAKEN: list[SimpleNamespace] = []
 
@@ -126,6 +129,15 @@ def test_a_duration_that_kafka_has_is_in_milliseconds_or_has_a_unit():
     for text, ms in (("5000", 5000), ("-1", -1), ("0", 0), ("2s", 2000), ("1.5m", 90_000)):
         assert read("--linger", text).linger == ms
     assert "Cannot parse argument '2d' of option linger" in refusal("--linger", "2d")
+
+
+@pytest.mark.parametrize("page", [*NAMES, *JOBS])
+def test_each_duration_says_its_unit(page):
+    found = job_named(page) if page in JOBS else command_named(page)
+    for one in found.options():
+        if isinstance(one.type, Duration):
+            unit = "seconds" if one.type.unit == "s" else "milliseconds"
+            assert re.search(rf"\b{unit}\b", one.help), one.word
 
 
 @pytest.mark.parametrize("text", ["", "0", "0s", "-1", "5 m", "5d", "s", "1e3", ".5s", "P1D", "٣s"])

@@ -33,6 +33,12 @@ def test_words_that_make_no_sense_are_a_usage_error(words, why, capsys):
     assert capsys.readouterr().err.startswith(f"k transactions: {why}")
 
 
+@pytest.mark.parametrize(("text", "ms"), [("60000", 60_000), ("1m", 60_000), ("-1", -1)])
+def test_a_duration_is_in_milliseconds_or_has_a_unit(text, ms):
+    context = transactions.transactions.make_context("k", ["list", "--duration-filter", text])
+    assert context.params["duration_filter"] == ms
+
+
 def test_an_unknown_state_is_refused_with_those_known(capsys):
     assert main(["transactions", "list", "--state", "ongoing,bogus"]) == 1
     assert "'bogus' is not a state of a transaction: Ongoing, " in capsys.readouterr().err

@@ -38,14 +38,14 @@ def test_words_that_make_no_sense_are_a_usage_error(words, why, capsys):
             },
         ),
         (
-            "--enable-autocommit --reset-policy none --group-instance-id i --session-timeout 9"
+            "--enable-autocommit --reset-policy none --group-instance-id i --session-timeout 9s"
             " --assignment-strategy sticky",
             {
                 "enable.auto.commit": "true",
                 "auto.offset.reset": "none",
                 "group.instance.id": "i",
                 "partition.assignment.strategy": "sticky",
-                "session.timeout.ms": "9",
+                "session.timeout.ms": "9000",
             },
         ),
         (
