@@ -27,12 +27,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kserver.errors import ProtocolError
-from kserver.network.connection import (
-    JOIN_BELOW_BYTES,
-    SENDFILE_BYTES,
-    TURN_BYTES,
-    Connection,
-)
+from kserver.network.connection import JOIN_BELOW_BYTES, SENDFILE_BYTES, Connection
 from kserver.network.conversation import BUFFER_BYTES, OUT_LIMIT_BYTES, Buffers, Pending
 from kserver.network.stream import StreamConnection
 from kserver.world.disk import FileRange, OsDisk
@@ -393,41 +388,6 @@ async def write_slowly(writer, data):
     for at in range(0, len(data), 5000):
         writer.write(data[at : at + 5000])
         await writer.drain()
-
-
-class Bottomless(socket.socket):
-    """Takes whatever it is given at once; how much that was in each turn of the loop."""
-
-    def __init__(self, sock):
-        super().__init__(sock.family, sock.type, sock.proto, sock.detach())
-        self.taken = [0]
-
-    def send(self, data, flags=0):
-        self.taken[-1] += len(data)
-        return len(data)
-
-
-def test_one_turn_sends_so_much_and_the_next_is_anothers(tmp_path):
-    """However fast its client reads, a large answer does not keep the loop from the others."""
-    parts = 40
-    script = [Now((Head(100_000),) * parts)]
-
-    async def main(shell):
-        near, far = socket.socketpair()
-        far.setblocking(False)
-        sock = Bottomless(far)
-        server = served(shell, script)
-        await shell._serve(sock, server)
-        near.sendall(framed([b"x"]))
-        while sum(sock.taken) < parts * 100_000:
-            sock.taken.append(0)
-            await asyncio.sleep(0)
-        assert max(sock.taken) <= TURN_BYTES + SENDFILE_BYTES + 100_000
-        near.close()
-        await until(lambda: server.closed)
-
-    shell = Plain(tmp_path)
-    shell.run(main)
 
 
 @pytest.mark.parametrize("turns_first", [0, 1, 2, 5, 20])
