@@ -23,8 +23,8 @@ FIRST_WITH_INSTANCE_ID = 3
 def test_a_member_is_there(client, group, version):
     joined = join(client, group)
     assert heartbeat(client, group, joined, version) is ErrorCode.none, "before it has its part too"
-    joined = stable(client, group + "2")
-    assert heartbeat(client, group + "2", joined, version) is ErrorCode.none
+    joined = stable(client, f"{group}-2")
+    assert heartbeat(client, f"{group}-2", joined, version) is ErrorCode.none
 
 
 @every_version
