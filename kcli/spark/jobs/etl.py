@@ -187,12 +187,6 @@ def check(given: SimpleNamespace) -> None:
         )
 
 
-def look(given: SimpleNamespace) -> None:
-    to = target(given.to)
-    if to.is_topic:
-        shared.check_target(given, to.name)
-
-
 def transformed(spark: SparkSession, given: SimpleNamespace) -> tuple[int, dict[str, Totals]]:
     """The status, and what each query has done."""
     options = for_reading(shared.source_options(given)) | {"includeHeaders": "true"}
