@@ -37,7 +37,7 @@ from kserver.wire.compression import Compression
 
 Asked: TypeAlias = dict[tuple[str | UUID, int], ProducerBatch]
 
-# Duration: how soon it is noticed that a broker that asked to be left alone is gone, and its wish.
+# Seconds: how soon it is noticed that a broker that asked to be left alone is gone, and its wish.
 LOOK_AGAIN = 1.0
 
 _MISSING = Produced(ErrorCode.network_exception, "the broker left it out", -1, -1, ())

@@ -37,7 +37,7 @@ Address: TypeAlias = tuple[str, int]
 METADATA = 3
 # Read, an answer takes some ten times its size; librdkafka's receive.message.max.bytes is the same.
 MOST_ANSWER_BYTES = 100_000_000
-# Duration for which a broker may not know of a leader that another one told of.
+# Seconds for which a broker may not know of a leader that another one told of.
 MOST_LAG = 10.0
 
 _SERVER = re.compile(r"(?:[0-9a-zA-Z%._-]*://)?\[?([0-9a-zA-Z%._:-]*)\]?:([0-9]+)")
@@ -216,12 +216,12 @@ class Cluster:
         await asyncio.sleep(self.backoff(tries))
 
     def backoff(self, tries: int) -> float:
-        """Duration before the next try."""
+        """Seconds before the next try."""
         config = self._config
         return self._backoff(tries, config.retry_backoff_ms, config.retry_backoff_max_ms)
 
     def _backoff(self, tries: int, first_ms: int, most_ms: int) -> float:
-        """Duration: doubling, with a random fifth either way so that clients do not march."""
+        """Seconds: doubling, with a random fifth either way so that clients do not march."""
         longest = min(most_ms, first_ms * 2.0 ** min(tries - 1, 32))
         return longest * self._random.uniform(0.8, 1.2) / 1000
 

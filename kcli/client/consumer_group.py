@@ -230,7 +230,7 @@ class ConsumerMembership:
             beat_at = self._loop.time() + pause
 
     async def _beat(self) -> float:
-        """Duration until the next is due."""
+        """Seconds until the next is due."""
         member = self._member
         said = member.heartbeat()
         member.sent(said)

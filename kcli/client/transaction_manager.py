@@ -53,7 +53,7 @@ from kserver.wire.codec import api_name
 TRANSACTION_VERSION = "transaction.version"
 INITIALIZE = "init_transactions"
 CLOSED = "the producer was closed"
-# Duration: what the transaction before still needs to end is mostly less.
+# Seconds: what the transaction before still needs to end is mostly less.
 CONCURRENT_PAUSE = 0.02
 
 Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
