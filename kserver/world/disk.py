@@ -42,6 +42,9 @@ class File(Protocol):
         """The bytes when memory holds all of them, else None: does not wait for the disk where the
         file system can tell (ext4, xfs, btrfs); elsewhere (tmpfs, overlayfs) it just reads."""
 
+    def read_cached_into(self, position: int, buffer: memoryview) -> bool:
+        """Fill `buffer` as `read_cached` would; whether memory, and the file, had so many bytes."""
+
     def size(self) -> int: ...
 
     def truncate(self, size: int) -> None:
@@ -203,6 +206,18 @@ class OsFile:
         if got == size:
             return bytes(buffer)
         return bytes(buffer[:got]) if position + got >= self.size() else None
+
+    def read_cached_into(self, position: int, buffer: memoryview) -> bool:
+        flags = os.RWF_NOWAIT if self._tells_cached else 0
+        try:
+            return os.preadv(self._fd, [buffer], position, flags) == len(buffer)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            self._tells_cached = False
+            return self.read_cached_into(position, buffer)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size

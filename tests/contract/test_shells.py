@@ -27,7 +27,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kserver.errors import ProtocolError
-from kserver.network.connection import JOIN_BELOW_BYTES, SENDFILE_BYTES, Connection
+from kserver.network.connection import (
+    COPY_BELOW_BYTES,
+    JOIN_BELOW_BYTES,
+    SENDFILE_BYTES,
+    Connection,
+)
 from kserver.network.conversation import BUFFER_BYTES, OUT_LIMIT_BYTES, Buffers, Pending
 from kserver.network.stream import StreamConnection
 from kserver.world.disk import FileRange, OsDisk
@@ -102,6 +107,9 @@ class ColdFile:
 
     def read_cached(self, position, size):
         return None
+
+    def read_cached_into(self, position, buffer):
+        return False
 
     def __getattr__(self, name):
         return getattr(self._file, name)
@@ -289,7 +297,10 @@ def framed(bodies):
 
 # Scripts
 
-BOUNDS = (1, 100, JOIN_BELOW_BYTES, JOIN_BELOW_BYTES + 1, SENDFILE_BYTES + 1, FILE_BYTES)
+BOUNDS = (
+    *(1, 100, JOIN_BELOW_BYTES, JOIN_BELOW_BYTES + 1),
+    *(COPY_BELOW_BYTES - 30, COPY_BELOW_BYTES, SENDFILE_BYTES + 1, FILE_BYTES),
+)
 HEADS = st.sampled_from((1, 30, 5000, 70_000)).map(Head)
 RANGES = st.builds(
     lambda size, position, cold: Range(position % (FILE_BYTES - size + 1), size, cold),
@@ -545,7 +556,7 @@ def test_a_length_that_no_frame_may_have_ends_the_connection(shell, size):
     shell.run(main)
 
 
-@pytest.mark.parametrize("size", [100, SENDFILE_BYTES, 2 * SENDFILE_BYTES])
+@pytest.mark.parametrize("size", [100, 20_000, SENDFILE_BYTES, 2 * SENDFILE_BYTES])
 @pytest.mark.parametrize("cold", [False, True])
 def test_a_file_that_is_shorter_than_the_answer_ends_the_connection(shell, size, cold):
     """Another length was promised already: what follows would be taken for the file's bytes."""

@@ -300,6 +300,13 @@ class SimFile:
             return None
         return self.read_at(position, size)
 
+    def read_cached_into(self, position: int, buffer: memoryview) -> bool:
+        data = self.read_cached(position, len(buffer))
+        if data is None or len(data) < len(buffer):
+            return False
+        buffer[:] = data
+        return True
+
     def size(self) -> int:
         self._disk.touch("size", self.path)
         return len(self._inode.data)
