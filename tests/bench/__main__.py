@@ -11,6 +11,7 @@ import json
 import signal
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.bench import report
@@ -41,25 +42,43 @@ def main(words: list[str]) -> int:
         for row in ROWS:
             print(f"{row.name:22} {row.about}")
         return 0
-    rows = [known[name] for name in dict.fromkeys(given.rows)] or list(ROWS)
-    warnings = disturbances()
-    for warning in warnings:
+    earlier = [json.loads(file.read_text()) for file in given.add]
+    samples: dict[str, Samples] = {
+        name: found for run in earlier for name, found in run["rows"].items()
+    }
+    rows = [known[name] for name in dict.fromkeys(given.rows)]
+    rows = rows or [row for row in ROWS if row.name not in samples]
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    runs = [(run["command"], run["date"]) for run in earlier]
+    if rows:
+        runs.append((command_line(given), date))
+    warnings = [warning for run in earlier for warning in run["warnings"]]
+    facts = {"command": command_line(given), "date": date, "machine": describe()}
+    for warning in (found := disturbances()):
         say(f"warning: {warning}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # brokers and data go, as with Ctrl-C
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=given.dir) as directory:
-        work = Work(Load.build(Path(directory)), Path(directory), given.seconds)
-        samples, failed = run(rows, work, given.rounds, warnings)
-    results = [line for row in rows if row.name in samples for line in of(row, samples[row.name])]
+    failed: dict[str, str] = {}
+    if rows:
+        measured: dict[str, Samples] = {}
+
+        def keep() -> None:
+            """After each row, so that a run that is cut short keeps what it has."""
+            if given.json:
+                text = json.dumps(facts | {"warnings": found, "rows": measured, "failed": failed})
+                given.json.write_text(text)
+
+        with tempfile.TemporaryDirectory(prefix="bench-", dir=given.dir) as directory:
+            work = Work(Load.build(Path(directory)), Path(directory), given.seconds)
+            run(rows, work, given.rounds, found, measured, failed, keep)
+        samples |= measured
+    warnings += found
+    of_all = [row for row in ROWS if row.name in samples]
+    results = [line for row in of_all for line in of(row, samples[row.name])]
     table = report.table(results, OURS.name, COMPILED.name, APACHE.name)
     print(table)
-    date = datetime.datetime.now(datetime.UTC).date().isoformat()
-    command = command_line(given)
-    if given.json:
-        facts = {"command": command, "date": date, "machine": describe(), "warnings": warnings}
-        given.json.write_text(json.dumps(facts | {"rows": samples, "failed": failed}, indent=1))
     if given.write:
-        about = {row.name: row.about for row in rows}
-        section = report.section(command, date, describe(), warnings, table, about)
+        about = {row.name: row.about for row in of_all}
+        section = report.section(runs, describe(), warnings, table, about)
         README.write_text(report.between_markers(README.read_text(), section))
     for name, reason in failed.items():
         say(f"{name}: {reason}")
@@ -67,11 +86,16 @@ def main(words: list[str]) -> int:
 
 
 def run(
-    rows: list[Row], work: Work, rounds: int, warnings: list[str]
-) -> tuple[dict[str, Samples], dict[str, str]]:
-    """The samples of each row, and why the others have none; `warnings` grow meanwhile."""
-    samples: dict[str, Samples] = {}
-    failed: dict[str, str] = {}
+    rows: list[Row],
+    work: Work,
+    rounds: int,
+    warnings: list[str],
+    samples: dict[str, Samples],
+    failed: dict[str, str],
+    keep: Callable[[], None],
+) -> None:
+    """Put each row's figures into `samples`, or into `failed` why it has none; `warnings` grow
+    meanwhile."""
     stolen_shares: dict[str, float] = {}
     with brokers(work, rows) as servers, work.until_the_end:
         for row in rows:
@@ -86,10 +110,11 @@ def run(
                 failed[row.name] = str(error)
                 say(f"{row.name} failed: {error}")
             stolen_shares[row.name] = cpu_times_now().since(before).stolen_share
+            keep()
     for warning in stolen(stolen_shares):
         warnings.append(warning)
         say(f"warning: {warning}")
-    return samples, failed
+    keep()
 
 
 def of(row: Row, samples: Samples) -> list[Line]:
@@ -112,13 +137,21 @@ def command_line(given: argparse.Namespace) -> str:
 
 def arguments(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m tests.bench", description=__doc__.split("\n")[0])
-    parser.add_argument("rows", nargs="*", metavar="ROW", help="default: all")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help="default: all that --add has not")
     parser.add_argument("--list", action="store_true", help="name the rows")
     parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"[{ROUNDS}]")
     parser.add_argument(
         "--seconds", type=float, default=SECONDS, metavar="S", help=f"of each run [{SECONDS:g}]"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="every sample, for machines")
+    parser.add_argument(
+        "--add",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="the --json of an earlier run, whose rows stand in the table too",
+    )
     parser.add_argument("--write", action="store_true", help="put the table into README.md")
     parser.add_argument(
         "--dir", type=Path, default=Path.cwd(), help="where the data goes [the working directory]"

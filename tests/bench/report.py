@@ -59,16 +59,15 @@ def _verdict(line: Line) -> str:
 
 
 def section(
-    command: str,
-    date: str,
+    runs: Sequence[tuple[str, str]],
     machine: Mapping[str, str],
     warnings: Sequence[str],
     table: str,
     about: Mapping[str, str],
 ) -> str:
-    """What stands between the markers."""
+    """What stands between the markers; `runs` are their commands and dates."""
     parts = [
-        f"`{command}`, {date}.",
+        "; ".join(f"`{command}`, {date}" for command, date in runs) + ".",
         "; ".join(f"{name}: {value}" for name, value in machine.items()) + ".",
     ]
     if warnings:

@@ -52,11 +52,15 @@ def test_the_table_has_a_line_a_figure_and_marks_what_falls_short():
 
 
 def test_a_section_says_how_when_and_on_what_it_was_measured():
-    text = section("the command", "2025-01-01", {"cores": "2"}, ["noise"], "TABLE", {"a": "b"})
+    text = section([("the command", "2025-01-01")], {"cores": "2"}, ["noise"], "TABLE", {"a": "b"})
     assert text == (
         "`the command`, 2025-01-01.\n\ncores: 2.\n\nNot quiet: noise.\n\nTABLE\n\n- `a`: b"
     )
-    assert "quiet" not in section("c", "d", {}, [], "t", {})
+    assert "quiet" not in section([("c", "d")], {}, [], "t", {})
+    runs = [("the command", "2025-01-01"), ("another", "2025-01-02")]
+    assert section(runs, {}, [], "t", {}).startswith(
+        "`the command`, 2025-01-01; `another`, 2025-01-02.\n"
+    )
 
 
 def test_only_what_stands_between_the_markers_is_replaced():
