@@ -5,8 +5,19 @@ from __future__ import annotations
 import asyncio
 import socket
 
+import pytest
+
 from kserver.network.connection import SENDFILE_BYTES, TURN_BYTES
-from tests.contract.test_shells import Head, Now, Plain, framed, served, until
+from tests.contract.test_shells import (
+    Head,
+    Now,
+    Plain,
+    Range,
+    content_of,
+    framed,
+    served,
+    until,
+)
 
 
 class Bottomless(socket.socket):
@@ -42,3 +53,35 @@ def test_one_turn_sends_so_much_and_the_next_is_anothers(tmp_path):
 
     shell = Plain(tmp_path)
     shell.run(main)
+
+
+class Stingy(socket.socket):
+    """Takes at most so many bytes at a time, as one whose client reads slowly."""
+
+    def __init__(self, sock, most):
+        super().__init__(sock.family, sock.type, sock.proto, sock.detach())
+        self.most = most
+
+    def send(self, data, flags=0):
+        return super().send(data[: self.most], flags)
+
+
+@pytest.mark.parametrize("most", [1, 29, 30, 31, 15_000, 20_029])
+def test_what_was_sent_in_part_goes_on_from_there(tmp_path, most):
+    """The head and its bytes of a file are sent together; the cut falls in either, or between."""
+    script = [Now((Head(30), Range(5, 20_000))), Now((Head(30), Range(9, 20_000), Head(4)))]
+    expected = b"".join(content_of(answer, n) for n, answer in enumerate(script))
+
+    async def main(shell):
+        near, far = socket.socketpair()
+        for sock in (near, far):
+            sock.setblocking(False)
+        server = served(shell, script)
+        await shell._serve(Stingy(far, most), server)
+        reader, writer = await asyncio.open_connection(sock=near)
+        writer.write(framed([b"x", b"y"]))
+        assert await reader.readexactly(len(expected)) == expected
+        writer.close()
+        await until(lambda: server.closed)
+
+    Plain(tmp_path).run(main)
