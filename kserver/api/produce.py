@@ -47,6 +47,7 @@ from kserver.log.validator import InvalidRecords, RecordError
 from kserver.metrics.meters import TopicMeters
 from kserver.model import INTERNAL_TOPICS, NO_TIMESTAMP, Offset, TopicPartition
 from kserver.network.conversation import Answer, Pending
+from kserver.replica.committed import Uncommitted, when_committed
 from kserver.replica.partition import Partition
 from kserver.txn.transaction import ProducerIdAndEpoch
 from kserver.txn.verification import Refused, Turn
@@ -119,16 +120,14 @@ class Begun(NamedTuple):
     """Those that another producer's batches are for: they belong to no transaction of this one."""
 
 
-class Uncommitted(NamedTuple):
-    """An append that is answered once the high watermark has passed it."""
+class Unanswered(NamedTuple):
+    """An append that is answered once it is committed."""
 
     results: list[bytes]
     place: int
     """The place of its answer among the results."""
     number: int
     """The partition's, as the client asked."""
-    partition: Partition
-    end: Offset
 
 
 def handle_frame(
@@ -241,7 +240,8 @@ def _append(
     acks, timeout_ms, transactional_id, topics = wanted
     now_ms = parts.world.clock.now_ms()
     answered: Answered = []
-    waiting: list[Uncommitted] = []
+    waiting: list[Unanswered] = []
+    appends: list[Uncommitted] = []
     failed = ""
     for name, raw, partitions in topics:
         results: list[bytes] = []
@@ -280,8 +280,8 @@ def _append(
             if partition.log.high_watermark <= last:
                 flushes = partition.log.config.flush_before_ack
                 if acks == ALL_IN_SYNC or flushes:
-                    place = len(results) - 1
-                    waiting.append(Uncommitted(results, place, index, partition, last + 1))
+                    waiting.append(Unanswered(results, len(results) - 1, index))
+                    appends.append(Uncommitted(partition, partition.epoch, last + 1))
                 if flushes:
                     parts.replicas.flush_soon(partition)
             else:
@@ -297,48 +297,22 @@ def _append(
         return None
     if waiting:
         pending = pending or Pending(exclusive=False)
-        return _when_committed(header, answered, waiting, timeout_ms, wait_ms, parts, pending)
+        deadline_s = parts.loop.time() + max(timeout_ms, 0) / 1000
+
+        def told(codes: Sequence[ErrorCode]) -> None:
+            for (results, place, number), code in zip(waiting, codes, strict=True):
+                if code is not ErrorCode.none:
+                    results[place] = _failed(version, number, code)
+            pending.complete(_write(header, answered, wait_ms))
+
+        wait = when_committed(appends, parts.purgatory, deadline_s, told)
+        if wait is not None:
+            pending.on_abandoned = wait.end
+        return pending
     answer = _write(header, answered, wait_ms)
     if pending is not None:
         pending.complete(answer)
     return answer
-
-
-def _when_committed(
-    header: RequestHeader,
-    answered: Answered,
-    waiting: list[Uncommitted],
-    timeout_ms: int,
-    wait_ms: int,
-    parts: Parts,
-    pending: Pending,
-) -> Answer:
-    version = header.api_version
-
-    def ready() -> bool:
-        for results, place, number, partition, end in waiting:
-            if parts.replicas.partitions.get(partition.topic_partition) is not partition:
-                results[place] = _failed(version, number, ErrorCode.unknown_topic_or_partition)
-            elif partition.log.high_watermark >= end:
-                continue
-            elif partition.log.failure is not None:
-                results[place] = _failed(version, number, ErrorCode.kafka_storage_error)
-            else:
-                return False
-        pending.complete(_write(header, answered, wait_ms))
-        return True
-
-    def expired() -> None:
-        for results, place, number, partition, end in waiting:
-            if partition.log.high_watermark < end:
-                results[place] = _failed(version, number, ErrorCode.request_timed_out)
-        pending.complete(_write(header, answered, wait_ms))
-
-    if not ready():
-        keys = [w.partition.topic_partition for w in waiting]
-        deadline_s = parts.loop.time() + max(timeout_ms, 0) / 1000
-        pending.on_abandoned = parts.purgatory.wait(keys, ready, deadline_s, expired).end
-    return pending
 
 
 def _count_failure(meters: TopicMeters, error: KafkaError | StorageError, size: int) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from kserver.coordinator.shard import Now, Outcome, Shard
@@ -29,6 +29,7 @@ from kserver.log.segments import Cold
 from kserver.log.validator import Origin
 from kserver.metadata import ClusterMetadata, MetadataCache
 from kserver.model import NO_PRODUCER_ID, Offset, ProducerId
+from kserver.replica.committed import Uncommitted, when_committed
 from kserver.replica.manager import ReplicaManager
 from kserver.replica.partition import Partition
 from kserver.replica.purgatory import Purgatory
@@ -239,27 +240,22 @@ class CoordinatorRuntime(Generic[S]):
             self._perform(effect)
 
     def _tell_once_committed(self, loaded: Loaded[S], outcome: Outcome, end: Offset) -> None:
-        partition = loaded.partition
-
-        def ready() -> bool:
+        def told(codes: Sequence[ErrorCode]) -> None:
             if not self._is_current(loaded):
-                return True  # dropped, and its tickets with it
-            if partition.log.failure is not None:
-                self._drop(partition.topic_partition.partition, ErrorCode.not_coordinator)
-                return True
-            if partition.log.high_watermark < end:
-                return False
-            self._tell(loaded, outcome)
-            return True
+                return  # dropped, and its tickets with it
+            if codes[0] is ErrorCode.none:
+                self._tell(loaded, outcome)
+            elif codes[0] is not ErrorCode.request_timed_out:
+                self._drop(loaded.partition.topic_partition.partition, ErrorCode.not_coordinator)
+            else:
+                error = KafkaError(ErrorCode.coordinator_not_available, "the write took too long")
+                self._answer(loaded, [(ticket, error) for ticket, _ in outcome.answers])
+                if outcome.effects:
+                    self._tell_once_committed(loaded, Outcome(effects=outcome.effects), end)
 
-        def expired() -> None:
-            error = KafkaError(ErrorCode.coordinator_not_available, "the write took too long")
-            self._answer(loaded, [(ticket, error) for ticket, _ in outcome.answers])
-            if outcome.effects and self._is_current(loaded):
-                self._tell_once_committed(loaded, Outcome(effects=outcome.effects), end)
-
+        appended = Uncommitted(loaded.partition, loaded.epoch, end)
         deadline_s = self._loop.time() + self._timeout_ms() / 1000
-        self._purgatory.wait([partition.topic_partition], ready, deadline_s, expired)
+        when_committed([appended], self._purgatory, deadline_s, told)
 
     def _answer(self, loaded: Loaded[S], answers: Any) -> None:
         for ticket, answer in answers:

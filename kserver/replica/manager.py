@@ -172,6 +172,7 @@ class ReplicaManager:
     def _drop(self, hosted: Partition) -> None:
         key = hosted.topic_partition
         del self.partitions[key]
+        hosted.leave()
         self._unflushed.pop(hosted, None)
         self._logs.delete(key)
         # Whoever waits on it finds it gone and is answered with an error.

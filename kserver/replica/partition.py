@@ -29,6 +29,7 @@ class Partition:
     __slots__ = (
         "_broker_id",
         "epoch",
+        "is_hosted",
         "is_leader",
         "isr_size",
         "log",
@@ -52,6 +53,8 @@ class Partition:
         self.meters = meters
         """Its topic's meters."""
         self._broker_id = broker_id
+        self.is_hosted = True
+        """Until this broker drops it."""
         self.is_leader = False
         self.isr_size = 0
         self.replica_count = 0
@@ -66,6 +69,10 @@ class Partition:
             self.log.assign_epoch(info.leader_epoch, self.log.log_end_offset)
             self.log.update_high_watermark(self.committable)
         self.epoch = info.leader_epoch
+
+    def leave(self) -> None:
+        """It is not this broker's any more."""
+        self.is_hosted = self.is_leader = False
 
     @property
     def committable(self) -> Offset:

@@ -38,6 +38,7 @@ from kserver.model import (
     TopicPartition,
 )
 from kserver.peer import Peer, PeerOptions
+from kserver.replica.committed import Uncommitted, when_committed
 from kserver.replica.manager import ReplicaManager
 from kserver.replica.partition import Partition
 from kserver.replica.purgatory import Purgatory
@@ -115,7 +116,9 @@ class MarkerLog:
         if partition.log.config.flush_before_ack:
             self._replicas.flush_soon(partition)
         self._purgatory.check(key)
-        self._tell_once_committed(partition, told)
+        appended = Uncommitted(partition, partition.epoch, partition.log.log_end_offset)
+        deadline_s = self._loop.time() + self._timeout_ms() / 1000
+        when_committed([appended], self._purgatory, deadline_s, lambda codes: told(codes[0]))
 
     def _append(self, marker: Marker, partition: Partition) -> None:
         producer_id, epoch = marker.producer
@@ -134,25 +137,6 @@ class MarkerLog:
         partition.append_as_leader(
             memoryview(bytearray(batch)), ALL_IN_SYNC, now_ms, origin=Origin.coordinator
         )
-
-    def _tell_once_committed(self, partition: Partition, told: Told) -> None:
-        end = partition.log.log_end_offset
-
-        def ready() -> bool:
-            if self._replicas.partitions.get(partition.topic_partition) is not partition:
-                told(ErrorCode.unknown_topic_or_partition)
-            elif partition.log.high_watermark >= end:
-                told(ErrorCode.none)
-            elif partition.log.failure is not None:
-                told(ErrorCode.kafka_storage_error)
-            else:
-                return False
-            return True
-
-        if not ready():
-            deadline_s = self._loop.time() + self._timeout_ms() / 1000
-            expired = partial(told, ErrorCode.request_timed_out)
-            self._purgatory.wait([partition.topic_partition], ready, deadline_s, expired)
 
 
 class Errand:

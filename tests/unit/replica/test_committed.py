@@ -1,0 +1,136 @@
+"""What becomes of an append: committed, or why that will not be known."""
+
+import asyncio
+import errno
+from uuid import UUID
+
+import pytest
+
+from kserver.config.topic import TopicConfig
+from kserver.errors import ErrorCode
+from kserver.metadata import PartitionInfo
+from kserver.metrics.meters import AllTopics
+from kserver.model import TopicPartition
+from kserver.replica.committed import Uncommitted, when_committed
+from kserver.replica.partition import Partition
+from kserver.replica.purgatory import Purgatory
+from tests.support.clock import DAY_ONE_MS, SimClock
+from tests.support.disk import SimDisk
+from tests.support.logs import batch, open_log
+from tests.support.loop import simulate
+
+ME, EPOCH = 1, 5
+LED = PartitionInfo(0, leader=ME, leader_epoch=EPOCH, replicas=(ME, 2), isr=(ME, 2))
+DEADLINE_S = 30.0
+
+
+async def dropped(partition):
+    partition.leave()
+
+
+async def led_by_another(partition):
+    partition.lead(PartitionInfo(0, leader=2, leader_epoch=6, replicas=(ME, 2), isr=(2,)))
+
+
+async def led_in_another_epoch(partition):
+    partition.lead(PartitionInfo(0, leader=ME, leader_epoch=6, replicas=(ME, 2), isr=(ME,)))
+
+
+async def flushed(partition):
+    await partition.log.flush()
+    partition.flushed()
+
+
+async def disk_failed(partition):
+    partition.log.failed(OSError(errno.EIO, "broken"))
+
+
+class Scene:
+    """Partitions with `flush.before.ack`, so that an append is open until its log is flushed."""
+
+    def __init__(self, loop):
+        self.loop = loop
+        self.purgatory = Purgatory(loop)
+        self.disk = SimDisk(loop.random, SimClock(loop))
+        self.told = []
+
+    def appended(self, number):
+        key = TopicPartition("t", number)
+        config = TopicConfig(flush_before_ack=True)
+        log = open_log(self.disk, config, directory=f"/t-{number}")
+        partition = Partition(key, UUID(int=1), log, ME, AllTopics().of("t"))
+        partition.lead(LED)
+        partition.append_as_leader(batch(), -1, DAY_ONE_MS)
+        return Uncommitted(partition, EPOCH, log.log_end_offset)
+
+    def wait(self, *appends):
+        deadline_s = self.loop.time() + DEADLINE_S
+        return when_committed(appends, self.purgatory, deadline_s, self.told.append)
+
+    async def change(self, how, append):
+        await how(append.partition)
+        self.purgatory.check(append.partition.topic_partition)
+
+
+def scene(body):
+    simulate(lambda loop: body(Scene(loop)), 0)
+
+
+@pytest.mark.parametrize(
+    ("how", "outcome"),
+    [
+        (flushed, ErrorCode.none),
+        (dropped, ErrorCode.unknown_topic_or_partition),
+        (led_by_another, ErrorCode.not_leader_or_follower),
+        (led_in_another_epoch, ErrorCode.not_leader_or_follower),
+        (disk_failed, ErrorCode.kafka_storage_error),
+    ],
+)
+def test_what_ends_the_wait(how, outcome):
+    async def body(scene):
+        append = scene.appended(0)
+        assert scene.wait(append) is not None
+        assert not scene.told
+        await scene.change(how, append)
+        assert scene.told == [[outcome]]
+        assert not len(scene.purgatory)
+
+    scene(body)
+
+
+def test_what_is_committed_already_is_told_at_once():
+    async def body(scene):
+        append = scene.appended(0)
+        await scene.change(flushed, append)
+        assert scene.wait(append) is None
+        assert scene.told == [[ErrorCode.none]]
+
+    scene(body)
+
+
+def test_what_was_committed_stays_so_while_others_are_waited_for():
+    """Its partition is gone by the time that the answer is made, its records were not."""
+
+    async def body(scene):
+        first, second = scene.appended(0), scene.appended(1)
+        scene.wait(first, second)
+        await scene.change(flushed, first)
+        await scene.change(dropped, first)
+        assert not scene.told
+        await scene.change(led_by_another, second)
+        assert scene.told == [[ErrorCode.none, ErrorCode.not_leader_or_follower]]
+
+    scene(body)
+
+
+def test_at_the_deadline_only_what_is_open_has_timed_out():
+    async def body(scene):
+        first, second = scene.appended(0), scene.appended(1)
+        scene.wait(first, second)
+        await scene.change(flushed, second)
+        await asyncio.sleep(DEADLINE_S - 1)
+        assert not scene.told
+        await asyncio.sleep(2)
+        assert scene.told == [[ErrorCode.request_timed_out, ErrorCode.none]]
+
+    scene(body)
