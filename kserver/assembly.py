@@ -9,7 +9,7 @@ run       until the broker stops
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from uuid import UUID
 
 from kserver.api.context import Parts, Spawn
@@ -117,10 +117,11 @@ class Assembly:
         )
         self.controller = Controller(world, metadata, now, broker_id, self.apply)
 
-    def apply(self, image: ClusterMetadata) -> None:
-        """What the controller has decided: settings first, which the others go by."""
+    def apply(self, image: ClusterMetadata, topics: Collection[str] | None) -> None:
+        """What the controller has decided: settings first, which the others go by.  `topics` are
+        those that may have changed, None for any."""
         self._configure(image)
-        self.replicas.apply(image)
+        self.replicas.apply(image, topics)
         self.groups.apply(image)
         self.transactions.apply(image)
         self._limit(image)

@@ -97,9 +97,17 @@ class ClusterMetadata:
     def with_topics(
         self, changed: Mapping[str, TopicInfo], deleted: frozenset[str] = frozenset()
     ) -> ClusterMetadata:
-        """A new image with these topics set and those gone."""
-        topics = {n: t for n, t in self.topics.items() if n not in deleted} | dict(changed)
-        names = {t.id: n for n, t in topics.items()}
+        """A new image with these topics set and those gone.
+
+        Besides two copies at memory speed it costs what the change costs, however many there are.
+        """
+        topics, names = dict(self.topics), dict(self.topic_names)
+        for name in (*deleted, *changed):
+            before = topics.pop(name, None)
+            if before is not None:
+                del names[before.id]
+        topics.update(changed)
+        names.update((topic.id, name) for name, topic in changed.items())
         return replace(self, topics=MappingProxyType(topics), topic_names=MappingProxyType(names))
 
     def with_broker_config(self, broker: BrokerId, overrides: Mapping[str, str]) -> ClusterMetadata:

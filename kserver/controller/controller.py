@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -62,6 +62,9 @@ Charge: TypeAlias = Callable[[int], None]
 """Told how many partitions each item is about to change; raises KafkaError to refuse it."""
 
 
+OnChange: TypeAlias = Callable[[ClusterMetadata, Collection[str] | None], None]
+
+
 def _nothing(_partitions: int) -> None:
     pass
 
@@ -76,7 +79,8 @@ class Operation:
 
 class Controller:
     """`metadata` holds the cluster's id and this broker when `start` is called, which adds the
-    topics; each later change is put there, and then `on_change` is told, before it is answered."""
+    topics; each later change is put there, and then `on_change` is told, before it is answered: the
+    image, and in which topics it differs from the one before, None where that may be in any."""
 
     def __init__(
         self,
@@ -84,7 +88,7 @@ class Controller:
         metadata: MetadataCache,
         config: BrokerConfig,
         broker_id: BrokerId,
-        on_change: Callable[[ClusterMetadata], None],
+        on_change: OnChange,
     ) -> None:
         self._zookeeper = world.zookeeper
         self._clock = world.clock
@@ -457,13 +461,13 @@ class Controller:
 
     def _publish(self, changed: Sequence[TopicInfo], deleted: frozenset[str] = frozenset()) -> None:
         if changed or deleted:
-            self._announce(
-                self._metadata.current.with_topics({t.name: t for t in changed}, deleted)
-            )
+            topics = {topic.name: topic for topic in changed}
+            image = self._metadata.current.with_topics(topics, deleted)
+            self._announce(image, topics.keys() | deleted)
 
-    def _announce(self, image: ClusterMetadata) -> None:
+    def _announce(self, image: ClusterMetadata, topics: Collection[str] = ()) -> None:
         self._metadata.update(image)
-        self._on_change(image)
+        self._on_change(image, topics)
 
     def _session_changed(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:
@@ -479,7 +483,7 @@ class Controller:
             await self._take_over()
         except SessionExpired:
             return  # the next session tries again
-        self._on_change(self._metadata.current)
+        self._on_change(self._metadata.current, None)
 
     async def _take_over(self) -> None:
         self._store.session = self._zookeeper.session_id

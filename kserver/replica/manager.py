@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from uuid import UUID
 
 from kserver.config.broker import BrokerConfig
@@ -55,6 +55,7 @@ class ReplicaManager:
         self._wants_room = asyncio.Event()
         self._unflushed: dict[Partition, None] = {}
         self._has_unflushed = asyncio.Event()
+        self._by_topic: dict[str, dict[int, Partition]] = {}
         self.partitions: dict[tuple[str | None, int], Partition] = {}
         """By TopicPartition, which a plain tuple equals; (None, n), a topic that has no name here,
         is never found."""
@@ -87,23 +88,28 @@ class ReplicaManager:
         """For logs that are made from now on; `LogManager.configure` sees to those that are."""
         self._config = config
 
-    def apply(self, image: ClusterMetadata) -> None:
-        """Host exactly what `image` places on this broker, in its roles and with its configs."""
-        for topic_partition in list(self.partitions):
-            hosted = self.partitions[topic_partition]
-            topic = image.topics.get(hosted.topic_partition.topic)
-            if topic is None or topic.id != hosted.topic_id:
-                self._drop(hosted)
-        for name in self._overrides.keys() - image.topics.keys():
-            del self._overrides[name]
-            self.topics.forget(name)
+    def apply(self, image: ClusterMetadata, changed: Collection[str] | None = None) -> None:
+        """Host exactly what `image` places on this broker, in its roles and with its configs.
+
+        `changed` are the topics in which it may differ from the image before; None for any.
+        """
+        if changed is None:
+            changed = image.topics.keys() | self._overrides.keys()
+        for name in changed:
+            topic = image.topics.get(name)
+            for hosted in list(self._by_topic.get(name, {}).values()):
+                if topic is None or topic.id != hosted.topic_id:
+                    self._drop(hosted)
+            if topic is None and self._overrides.pop(name, None) is not None:
+                self.topics.forget(name)
         for without_log in (self._offline, self._waiting):
             for key, topic_id in list(without_log.items()):
                 if topic_id not in image.topic_names:
                     del without_log[key]
                     self._logs.delete(key)
-        for topic in image.topics.values():
-            self._apply_topic(topic)
+        for name in changed:
+            if name in image.topics:
+                self._apply_topic(image.topics[name])
 
     def _apply_topic(self, topic: TopicInfo) -> None:
         config: TopicConfig | None = None
@@ -167,11 +173,16 @@ class ReplicaManager:
                 raise found.failed(error) from error
         hosted = Partition(key, topic.id, found, self._broker_id, self.topics.of(topic.name))
         self.partitions[key] = hosted
+        self._by_topic.setdefault(key.topic, {})[key.partition] = hosted
         return hosted
 
     def _drop(self, hosted: Partition) -> None:
         key = hosted.topic_partition
         del self.partitions[key]
+        of_topic = self._by_topic[key.topic]
+        del of_topic[key.partition]
+        if not of_topic:
+            del self._by_topic[key.topic]
         hosted.leave()
         self._unflushed.pop(hosted, None)
         self._logs.delete(key)

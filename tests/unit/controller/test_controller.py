@@ -36,9 +36,15 @@ class Broker:
         brokers = MappingProxyType({broker_id: BrokerInfo(broker_id, ENDPOINTS)})
         self.metadata = MetadataCache(ClusterMetadata("cluster", brokers=brokers))
         self.told = []
+        self.told_topics = []
+        """The topics that each of those may have changed; None for any."""
         self.controller = Controller(
-            self.world, self.metadata, BrokerConfig(**config), broker_id, self.told.append
+            self.world, self.metadata, BrokerConfig(**config), broker_id, self._changed
         )
+
+    def _changed(self, image, topics):
+        self.told.append(image)
+        self.told_topics.append(topics if topics is None else set(topics))
 
     async def __aenter__(self):
         await self.zookeeper.start()
@@ -99,6 +105,7 @@ async def test_a_new_topic_is_in_zookeeper_and_in_the_image(ensemble):
         assert broker.topics == {"foo": topic}
         assert broker.metadata.current.topic_by_id(topic.id) is topic
         assert broker.told == [broker.metadata.current]
+        assert broker.told_topics == [{"foo"}]
         assert [(p.leader, p.leader_epoch, p.isr) for p in topic.partitions] == [(1, 0, (1,))] * 2
         assert paths(ensemble, "/brokers/topics") == [
             "/brokers/topics/foo",
@@ -185,6 +192,7 @@ async def test_a_topic_grows_and_leads_its_new_partitions(ensemble):
     async with Broker(ensemble) as broker:
         await broker.create(CreatableTopic("foo", 2))
         assert await broker.grow(CreatablePartitions("foo", 4)) == [None]
+        assert broker.told_topics == [{"foo"}, {"foo"}]
         topic = broker.topics["foo"]
         assert [p.leader for p in topic.partitions] == [1] * 4
         data, _ = await broker.zookeeper.get("/brokers/topics/foo")
@@ -200,6 +208,7 @@ async def test_a_deleted_topic_leaves_nothing_and_can_be_made_again(ensemble):
         assert await broker.delete("foo") == [None]
         assert set(ensemble.tree.nodes) == before
         assert broker.told[-1].topics == {}
+        assert broker.told_topics == [{"foo"}, {"foo"}]
         (second,) = await broker.create(CreatableTopic("foo"))
         assert second.id != first.id
 
@@ -336,6 +345,7 @@ async def test_a_lost_session_is_claimed_again_before_anything_else_is_served(en
         assert set(broker.topics) == {"foo", "bar"}
         assert broker.topics["foo"].partitions[0].leader_epoch == 1
         assert any(image.topics.keys() == {"foo"} for image in broker.told[1:])
+        assert broker.told_topics == [{"foo"}, None, {"bar"}]
         _, stat = await broker.zookeeper.get("/controller")
         assert stat.ephemeral_owner == broker.zookeeper.session_id
         assert (await broker.zookeeper.get("/controller_epoch"))[0] == b"2"
