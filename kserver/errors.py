@@ -65,7 +65,9 @@ class NoRoom(StorageError):
 
 
 def storage_error(path: str, error: Exception) -> StorageError:
-    """NoRoom where that is the reason."""
+    """The error itself where it is one; NoRoom where that is the reason."""
+    if isinstance(error, StorageError):
+        return error
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         return no_room(path, error)
     return StorageError(f"{path}: {error}")

@@ -188,7 +188,7 @@ class LogManager:
             if topic_id is not None:
                 made.write_topic_id(topic_id)
         except (OSError, StorageError) as error:
-            full = error if isinstance(error, StorageError) else storage_error(path, error)
+            full = storage_error(path, error)
             if not isinstance(full, NoRoom):
                 raise self._fail(directory, error) from error
             try:

@@ -352,6 +352,29 @@ def test_what_a_crash_left_of_a_deleted_log_is_removed_by_the_next_start() -> No
     run(scenario)
 
 
+def test_a_log_that_finds_no_room_is_opened_once_what_was_deleted_is_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(host: Host) -> None:
+        manager = await host.start()
+        host.append(host.create(0), 6, size=5000)
+        host.append(host.create(1), 4, size=10)
+        deleted = host.create(2)
+        host.append(deleted, 4, size=5000)
+        manager.delete(deleted.topic_partition)
+        await host.kill()
+        # Recovery makes it anew, which takes room.
+        host.disk.remove("/logs/t-0/00000000000000000000.index")
+        host.disk.capacity_bytes = host.disk.used_bytes()
+        manager = await host.start()
+        assert "t-0 is tried again once there is room" in caplog.text
+        found = {key.partition: len(read_all(log)) for key, log in manager.logs.items()}
+        assert found == {0: 6, 1: 4}
+        assert not [name for name in host.disk.list("/logs") if "delete" in name]
+
+    run(scenario, segment_bytes=10_500)
+
+
 def test_a_lowered_recovery_point_is_on_disk_before_the_cut() -> None:
     async def scenario(host: Host) -> None:
         manager = await host.start()
