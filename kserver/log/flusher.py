@@ -110,7 +110,10 @@ class Flusher:
                 self._sync_directories()
 
         self._running = asyncio.get_running_loop().create_future()
-        await asyncio.shield(self._finish(sync, synced, self._running))
+        finish = asyncio.ensure_future(self._finish(sync, synced, self._running))
+        # Whoever flushes may be cancelled, as at a stop; then nobody asks why it failed.
+        finish.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.shield(finish)
 
     async def _finish(
         self,

@@ -78,6 +78,7 @@ def test_it_is_ready_from_when_clients_are_let_in_until_it_stops(seed):
             await create(peer, name, partitions=4)
         await broker.kill()
         ready, alive = Watch(loop, "/readyz"), Watch(loop, "/healthz")
+        await ready.until((REFUSED, ""))
         await broker.start()
         await ready.until(("200", "ready\n"))
         await alive.until(("200", "ok\n"))

@@ -16,7 +16,8 @@ It is as strict as POSIX lets a disk be:
 - A sync that fails loses what it should have written, though it can still be read until the power
   cut, and the next sync succeeds without it (as Linux does).
 - A write that fails may have written a part.
-- A dead process' disk refuses everything, and what it had offloaded never runs.
+- A dead process' disk refuses everything, and what it had offloaded never runs, or never ends.
+- Offloaded work is a thread's: at some of its operations on the disk the loop goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -32,12 +33,16 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
 
+from greenlet import getcurrent, greenlet
+
 from kserver.world.clock import Clock
 from kserver.world.disk import Buffer
 
 T = TypeVar("T")
 
 MEAN_OFFLOAD_S = 0.002
+PAUSE_CHANCE = 0.1
+"""How often work that was offloaded lets the loop go on before an operation."""
 MUCH_ROOM_BYTES = 1 << 40
 PAGE_BYTES = 4096
 
@@ -213,6 +218,8 @@ class SimDisk:
 
     def touch(self, operation: str, path: str) -> None:
         """Raise what this operation on this path is to fail with."""
+        if getcurrent().parent is not None and self.random.random() < PAUSE_CHANCE:
+            self._pause()
         self.counts[operation] += 1
         if self._is_dead or self.operations_left == 0:
             raise _error(errno.EIO, path)
@@ -222,10 +229,28 @@ class SimDisk:
             if fault.strikes(operation, path):
                 raise _error(fault.error, path)
 
+    def _pause(self) -> None:
+        """Let the loop go on, and the work on its thread a little later."""
+        thread = getcurrent()
+        loop = asyncio.get_running_loop()
+        loop.call_later(self.random.expovariate(1 / MEAN_OFFLOAD_S), self._resume, thread)
+        assert thread.parent is not None
+        thread.parent.switch()
+
+    def _resume(self, thread: greenlet) -> None:
+        """Until it is done, or pauses."""
+        if self._is_dead:
+            self._waiting_in_vain.append(thread)
+        else:
+            thread.switch()
+
     def _work(self, work: Callable[[], T], done: asyncio.Future[T]) -> None:
         if self._is_dead:
             self._waiting_in_vain.append(done)
-            return
+        else:
+            greenlet(self._run).switch(work, done)
+
+    def _run(self, work: Callable[[], T], done: asyncio.Future[T]) -> None:
         try:
             result = work()
         except Exception as error:
