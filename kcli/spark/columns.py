@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from kserver.errors import ProtocolError
 from kserver.model import Offset
+from kserver.wire.records import MOST_LENGTH_BYTES
 
 Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Bools: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
@@ -131,8 +132,7 @@ class _Records:
     def _lengths(self, at: Ints) -> tuple[Ints, Ints]:
         """The same of zigzag varints that are not negative and have 32 bits at most."""
         value, after = self._varints(at)
-        if np.any((value & np.uint64(1)) | (value >> np.uint64(32))):
-            raise ProtocolError("a length that is negative or has more than 32 bits")
+        _check_lengths(value, after - at)
         return (value >> np.uint64(1)).astype(np.int64), after
 
     def _slots(self, at: Ints) -> tuple[_Slots, Ints]:
@@ -144,8 +144,7 @@ class _Records:
             return _Slots(at + 1, at + 1, null), at + 1
         value, after = self._varints(at)
         value[null] = 0
-        if np.any((value & np.uint64(1)) | (value >> np.uint64(32))):
-            raise ProtocolError("a length that is negative or has more than 32 bits")
+        _check_lengths(value, after - at)
         end = after + (value >> np.uint64(1)).astype(np.int64)
         return _Slots(after, end, null), end
 
@@ -219,6 +218,12 @@ class _Records:
         valid = None if some.all() else np.packbits(some, bitorder="little")
         ends = np.append(0, np.cumsum(self.header_counts)).astype(np.int32)
         return [valid, ends], self.binary(self.names), self.binary(self.header_values)
+
+
+def _check_lengths(value: Any, size: Ints) -> None:
+    too_long = size > MOST_LENGTH_BYTES
+    if np.any((value & np.uint64(1)) | (value >> np.uint64(32)) | too_long):
+        raise ProtocolError("a length that is negative, or has more than 32 bits or five bytes")
 
 
 def record_starts(data: bytes, sizes: list[int], counts: list[int]) -> list[int]:

@@ -54,6 +54,7 @@ from kserver.wire.batch import (
 )
 from kserver.wire.checksum import crc32c
 from kserver.wire.compression import Compression, compress
+from kserver.wire.records import NULL, long_length
 
 ENTRY_BYTES = 144
 """A key of the map takes so much memory at most: its digest, its offset, its place in a dict."""
@@ -108,6 +109,7 @@ def scan(data: bytes, count: int) -> list[Scanned]:
     """The records of a batch by their places; ProtocolError where they are not `count` records.
 
     Not RecordReader's, which gives values: what stays goes from one file to the next as bytes.
+    Values, headers and the order of offsets are as they were appended; nobody looks at them here.
     """
     decode = varint.decode_unsigned
     records: list[Scanned] = []
@@ -116,11 +118,12 @@ def scan(data: bytes, count: int) -> list[Scanned]:
     try:
         for _ in range(count):
             start = at
-            if (size := data[at]) < 0x80:
+            if (length := data[at]) < 0x80:
                 at += 1
             else:
-                size, at = decode(data, at)
-            end = at + (size >> 1)
+                half, at = long_length(data, at)
+                length = 2 * half
+            end = at + (length >> 1)
             # A byte of attributes, of which there are none, comes first.
             at += 1
             if (time := data[at]) < 0x80:
@@ -131,20 +134,24 @@ def scan(data: bytes, count: int) -> list[Scanned]:
             if (delta := data[at]) < 0x80:
                 at += 1
             else:
-                delta, at = decode(data, at)
-            if (size := data[at]) < 0x80:
+                half, at = long_length(data, at)
+                delta = 2 * half
+            if (size := data[at]) == NULL:
                 at += 1
-            else:
-                size, at = decode(data, at)
-            if size & 1:
+                size = 0
                 key = None
             else:
+                if size < 0x80:
+                    at += 1
+                else:
+                    half, at = long_length(data, at)
+                    size = 2 * half
                 stop = at + (size >> 1)
                 key = data[at:stop]
                 at = stop
-            # A length of -1, which is null, is 1 in zigzag order.
-            has_value = data[at] != 1
-            if at >= end or end > len(data):
+            has_value = data[at] != NULL
+            # What is odd is negative.
+            if at >= end or end > len(data) or (length | delta | size) & 1:
                 raise ProtocolError("a record whose length is not that of its fields")
             records.append((start, end, rest, time >> 1 ^ -(time & 1), delta >> 1, key, has_value))
             at = end

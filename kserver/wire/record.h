@@ -15,7 +15,7 @@ typedef struct {
 
 static const char SHORT[] = "a record that is cut short";
 static const char VARINT[] = "a varint of more than 64 bits";
-static const char LENGTH[] = "a length that is negative or has more than 32 bits";
+static const char LENGTH[] = "a length that is negative, or has more than 32 bits or five bytes";
 static const char FIELDS[] = "a record whose length is not that of its fields";
 
 static inline const char *read_varint(Bytes *at, Bytes end, uint64_t *value)
@@ -40,14 +40,16 @@ static inline const char *read_varint(Bytes *at, Bytes end, uint64_t *value)
     return SHORT;
 }
 
-/* A zigzag varint that is not negative and has 32 bits at most. */
+/* A zigzag varint that is not negative and has 32 bits at most.  Java's clients refuse one of more
+   than five bytes, also where those after the fifth add nothing. */
 static inline const char *read_length(Bytes *at, Bytes end, uint32_t *length)
 {
     uint64_t value;
+    Bytes start = *at;
     const char *wrong = read_varint(at, end, &value);
     if (wrong)
         return wrong;
-    if (value & 1 || value >> 32)
+    if (value & 1 || value >> 32 || *at - start > 5)
         return LENGTH;
     *length = (uint32_t)(value >> 1);
     return NULL;

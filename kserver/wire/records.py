@@ -21,6 +21,7 @@ from kserver.wire import varint
 MIN_RECORD_BYTES = 7
 PART_BYTES = 1 << 20
 """How much of a batch is decoded at a time, unless a single record is larger."""
+MOST_LENGTH_BYTES = 5
 NULL = 1
 """A length of -1 in zigzag order."""
 
@@ -131,7 +132,7 @@ class RecordReader:
                 at += 2
                 size = lengths_of_two[size + high * 128]
             else:
-                size, at = _long_length(data, at)
+                size, at = long_length(data, at)
             end = at + size
 
             # One byte of attributes, of which there are none, comes before the timestamp delta.
@@ -153,7 +154,7 @@ class RecordReader:
                 at += 2
                 delta += high * 128 - 128
             else:
-                size, at = _long_length(data, at)
+                size, at = long_length(data, at)
                 delta = 2 * size
             offset += 1
             if delta != next_delta:
@@ -175,7 +176,7 @@ class RecordReader:
                     at += 2
                     size = lengths_of_two[size + high * 128]
                 else:
-                    size, at = _long_length(data, at)
+                    size, at = long_length(data, at)
                 stop = at + size
                 key = data[at:stop]
                 at = stop
@@ -191,7 +192,7 @@ class RecordReader:
                     at += 2
                     size = lengths_of_two[size + high * 128]
                 else:
-                    size, at = _long_length(data, at)
+                    size, at = long_length(data, at)
                 stop = at + size
                 value = data[at:stop]
                 at = stop
@@ -221,7 +222,7 @@ class RecordReader:
             at += 1
             count = lengths[count]
         else:
-            count, at = _long_length(data, at)
+            count, at = long_length(data, at)
         if count > len(data) - at:
             raise ProtocolError("a record with an impossible count of headers")
         headers: list[tuple[str, bytes | None]] = []
@@ -230,7 +231,7 @@ class RecordReader:
                 at += 1
                 size = lengths[size]
             else:
-                size, at = _long_length(data, at)
+                size, at = long_length(data, at)
             stop = at + size
             raw = data[at:stop]
             at = stop
@@ -245,7 +246,7 @@ class RecordReader:
                     at += 1
                     size = lengths[size]
                 else:
-                    size, at = _long_length(data, at)
+                    size, at = long_length(data, at)
                 stop = at + size
                 value = data[at:stop]
                 at = stop
@@ -253,12 +254,16 @@ class RecordReader:
         return tuple(headers), at
 
 
-def _long_length(data: bytes, at: int) -> tuple[int, int]:
-    """A length in any number of bytes; never null, which nobody writes in more than one."""
-    zigzag, at = varint.decode_unsigned(data, at)
-    if zigzag & 1 or zigzag >> 32:
-        raise ProtocolError("a length that is negative or has more than 32 bits")
-    return zigzag >> 1, at
+def long_length(data: bytes, at: int) -> tuple[int, int]:
+    """A length in up to five bytes, and the position after it; never null, which nobody writes in
+    more than one.
+
+    Java's clients refuse a sixth byte, also where it adds nothing: they would stop at the batch.
+    """
+    zigzag, end = varint.decode_unsigned(data, at)
+    if zigzag & 1 or zigzag >> 32 or end - at > MOST_LENGTH_BYTES:
+        raise ProtocolError("a length that is negative, or has more than 32 bits or five bytes")
+    return zigzag >> 1, end
 
 
 # The zigzag varints of 0 to 8191: all of one byte, then all of two.

@@ -70,7 +70,8 @@ def test_what_is_in_c_stays_within_bounds(tree):
         "PYTHONMALLOC": "malloc",  # each object by itself, so that its bounds are seen
         "ASAN_OPTIONS": "detect_leaks=0",  # Python's own
     }
-    command = [sys.executable, "-m", "pytest", "-q", "tests/unit/spark/test_compiled_columns.py"]
+    files = ["tests/unit/spark/test_compiled_columns.py", "tests/contract/test_record_decoders.py"]
+    command = [sys.executable, "-m", "pytest", "-q", *files]
     ran = subprocess.run(
         command, cwd=tree, env=os.environ | environment, capture_output=True, text=True
     )

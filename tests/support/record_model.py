@@ -56,7 +56,7 @@ def slow_read(source, size):
 
 def slow_read_varint(source, bits=32):
     zigzag = 0
-    for place in range(10):
+    for place in range(5 if bits == 32 else 10):
         (byte,) = slow_read(source, 1)
         zigzag += byte % 0x80 * 0x80**place
         if byte < 0x80:
@@ -79,6 +79,8 @@ def slow_read_bytes(source, nullable=True):
 
 
 def slow_decode(data, base_offset, base_timestamp, count, last_offset_delta, append_time=None):
+    if count < 0 or last_offset_delta < count - 1:
+        raise Refused
     source = io.BytesIO(data)
     found = []
     before = -1
@@ -93,6 +95,8 @@ def slow_decode(data, base_offset, base_timestamp, count, last_offset_delta, app
             timestamp = append_time
         delta = slow_read_varint(source)
         if not before < delta <= last_offset_delta or not -(2**63) <= timestamp < 2**63:
+            raise Refused
+        if base_offset + delta >= 2**63:
             raise Refused
         before = delta
         key, value = slow_read_bytes(source), slow_read_bytes(source)

@@ -305,7 +305,14 @@ def test_bytes_that_do_not_decompress_are_refused(client, topic, version, codec)
 
 @pytest.mark.parametrize("version", OLDEST_AND_NEWEST)
 @pytest.mark.parametrize(
-    "body", [b"", b"\x0e\0\0\0\x02k\0", b"\x10\0\0\0\x02k\0\x02", b"\xff" * 11]
+    "body",
+    [
+        b"",
+        b"\x0e\0\0\0\x02k\0",
+        b"\x10\0\0\0\x02k\0\x02",
+        b"\xff" * 11,
+        b"\x1a\0\0\0\x02k\x82\x80\x80\x80\x80\0v\0",  # a length in six bytes
+    ],
 )
 def test_records_that_are_none_are_refused(client, topic, version, body):
     refused = produce(client, version, topic, forged(batch(b"a"), body=body))

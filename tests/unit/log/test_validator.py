@@ -376,35 +376,17 @@ def test_a_compacted_topic_takes_no_record_without_a_key(codec):
         {"config": replace(HEADER_ALONE, compression_type="gzip")},
     ],
 )
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        encode_records(ONE)[:-1],
-        encode_records(ONE) + b"\0",
-        encode_records(THREE),
-        b"\x0e\0\0\x02\x02k\0\0",  # offset delta 1
-        b"\x0e\0\0\x01\x02k\0\0",  # offset delta -1
-        b"\x0e\0\0\0\x02k\0\x02",  # one header, which is not there
-        b"\x0e\0\0\0\x7fk\0\0",  # a key of -64 bytes
-        b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
-    ],
-)
-def test_records_that_are_not_what_the_header_says_are_refused_when_walked(body, options):
+def test_records_that_are_not_what_the_header_says_are_refused_when_walked(options):
+    """All ways to be that are in tests/contract/test_record_decoders.py."""
+    body = encode_records(ONE) + b"\0"
     assert refused(forged(body=body), **options).code is ErrorCode.invalid_record
-
-
-def test_offset_deltas_must_be_dense_when_walked():
-    first, third = b"\x0e\0\0\0\x02k\0\0", b"\x0e\0\0\x04\x02k\0\0"
-    for last_offset_delta in (1, 2):
-        records = forged(body=first + third, count=2, last_offset_delta=last_offset_delta)
-        assert refused(records).code is ErrorCode.invalid_record
+    offset_1 = b"\x0e\0\0\x02\x02k\0\0"
+    assert refused(forged(body=offset_1), **options).code is ErrorCode.invalid_record
 
 
 def test_compressed_records_that_do_not_unfold_are_corrupt_when_walked():
-    for codec in (Compression.gzip, Compression.snappy, Compression.lz4, Compression.zstd):
-        records = forged(body=b"garbage" * 3, attributes=codec)
-        assert refused(records).code is ErrorCode.corrupt_message
+    records = forged(body=b"garbage" * 3, attributes=Compression.zstd)
+    assert refused(records).code is ErrorCode.corrupt_message
 
 
 def test_the_header_alone_decides_unless_a_walk_is_asked_for():

@@ -11,21 +11,32 @@ pytest.importorskip("numpy", reason="the extra spark")
 
 from kcli.client.completed_fetch import AbortedProducer as ChunkAborted  # noqa: E402
 from kcli.client.completed_fetch import CompletedFetch  # noqa: E402
+from kcli.spark import columns, decoding  # noqa: E402
 from kcli.spark.decoding import TYPES, AbortedRange, arrow_batches, visible  # noqa: E402
-from kserver.errors import KafkaError, ProtocolError  # noqa: E402
+from kserver.errors import KafkaError  # noqa: E402
 from kserver.model import TopicPartition  # noqa: E402
 from kserver.wire.batch import (  # noqa: E402
-    HEADER_SIZE,
-    RecordBatch,
     batches,
     encode_batch,
     end_transaction_marker,
 )
-from tests.support.record_bytes import fetches, records  # noqa: E402
+from tests.support.extensions import build  # noqa: E402
+from tests.support.record_bytes import fetches  # noqa: E402
 
 PARTITION = TopicPartition("t", 3)
 COLUMNS = list(TYPES)
 FAR = 1 << 62
+
+
+@pytest.fixture(scope="module", autouse=True, params=["numpy", "c"])
+def decode(request, tmp_path_factory):
+    """Each test by each of the two that there are."""
+    found = columns.decode
+    if request.param == "c":
+        found = build("kcli.spark._columns", tmp_path_factory.mktemp("built")).decode
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoding, "decode", found)
+        yield
 
 
 def decoded(data: bytes, start: int = 0, end: int = FAR, columns=COLUMNS, **named) -> list[dict]:
@@ -86,57 +97,6 @@ def test_only_the_wanted_columns_in_the_wanted_order(data, columns):
     assert decoded(data, columns=columns) == [
         {name: row[name] for name in columns} for row in plain(data)
     ]
-
-
-@given(st.lists(records, min_size=1, max_size=6), st.data())
-def test_broken_records_are_refused_as_the_plain_decoder_refuses_them(some, choose):
-    data = bytearray(encode_batch(some, base_offset=10))
-    for _ in range(choose.draw(st.integers(1, 3))):
-        data[choose.draw(st.integers(HEADER_SIZE, len(data) - 1))] = choose.draw(
-            st.integers(0, 255)
-        )
-    data = bytes(data)
-    found, expected = read_or_refused(decoded, data), read_or_refused(plain, data)
-    # The plain decoder also reads times that are too far away for Spark.
-    assert found == expected or "290,000 years" in found
-
-
-def read_or_refused(decode, data: bytes):
-    try:
-        return decode(data, 10, check_crcs=False)
-    except ProtocolError as error:
-        return "too far: 290,000 years" if "290,000 years" in str(error) else "refused"
-
-
-@given(st.lists(st.integers(1, 5), min_size=1, max_size=8), st.randoms())
-def test_gaps_that_compaction_left_are_kept(gaps, random):
-    offsets = [sum(gaps[: i + 1]) - gaps[0] for i in range(len(gaps))]
-    whole = RecordBatch(
-        encode_batch([(1000 + i, b"%d" % i, None, ()) for i in range(offsets[-1] + 1)])
-    )
-    # The records that are left, under the header of all.
-    body, kept = whole.unfolded(), b""
-    at = 0
-    for i in range(whole.count):
-        size = body[at] // 2 + 1
-        if i in offsets:
-            kept += body[at : at + size]
-        at += size
-    header = bytearray(whole.buffer[:HEADER_SIZE])
-    header[8:12] = (HEADER_SIZE - 12 + len(kept)).to_bytes(4, "big")
-    header[57:61] = len(offsets).to_bytes(4, "big")
-    data = bytes(header) + kept
-    found = decoded(data, check_crcs=False)
-    assert found == plain(data, check_crcs=False)
-    assert [row["offset"] for row in found] == offsets
-
-
-def test_headers_that_are_not_utf_8_are_read_with_marks_in_their_place():
-    data = encode_batch([(0, None, b"v", (("x\xe9", b"1"),))])
-    broken = data.replace("x\xe9".encode(), b"x\xff\xfe")
-    found = decoded(broken, check_crcs=False)
-    assert found == plain(broken, check_crcs=False)
-    assert found[0]["headers"] == [{"key": "x\ufffd\ufffd", "value": b"1"}]
 
 
 def transaction(offset: int, producer: int, count: int, commit: bool | None) -> bytes:

@@ -80,15 +80,6 @@ def test_header_fields_are_read_where_they_are_written(attributes, numbers):
     assert batch.delete_horizon_ms == horizon
 
 
-@pytest.mark.parametrize("codec", Compression)
-def test_records_survive_every_codec(codec):
-    new = [(NOW + n, b"%d" % n, b"value" * n, (("h", None),)) for n in range(100)]
-    batch = RecordBatch(encode_batch(new, compression=codec))
-    assert batch.compression is codec
-    assert [record[1:] for record in batch.records()] == new
-    assert codec is Compression.none or batch.size < len(encode_batch(new)) / 5
-
-
 def test_records_are_not_unpacked_past_the_limit():
     batch = RecordBatch(encode_batch([(0, None, bytes(5000), ())], compression=Compression.zstd))
     assert batch.records(limit_bytes=6000)
@@ -96,27 +87,11 @@ def test_records_are_not_unpacked_past_the_limit():
         batch.records(limit_bytes=4000)
 
 
-def test_log_append_time_is_every_records_timestamp():
-    new = [(NOW, None, b"a", ()), (NOW + 9, None, b"b", ())]
-    batch = bytearray(encode_batch(new))
-    struct.pack_into(">h", batch, CRC_START, LOG_APPEND_TIME)
-    struct.pack_into(">q", batch, 35, NOW + 500)
-    stamped = RecordBatch(batch)
-    assert stamped.timestamp_type is TimestampType.log_append_time
-    assert [record.timestamp for record in stamped.records()] == [NOW + 500] * 2
-
-
 def test_a_sequence_goes_on_at_zero_after_the_largest():
     body = encode_records([(0, None, None, ())] * 3)
     fields = {"count": 3, "last_offset_delta": 2}
     for base, last in [(5, 7), (0x7FFFFFFD, 0x7FFFFFFF), (0x7FFFFFFE, 0), (-1, -1)]:
         assert RecordBatch(sealed(body, base_sequence=base, **fields)).last_sequence == last
-
-
-def test_a_batch_emptied_by_compaction_keeps_its_offsets():
-    batch = RecordBatch(sealed(b"", base_offset=10, last_offset_delta=4))
-    assert batch.records() == []
-    assert batch.next_offset == 15
 
 
 def test_a_changed_byte_breaks_the_checksum_but_offset_and_epoch_may_change():
@@ -145,35 +120,11 @@ def test_complete_batches_are_listed_and_a_cut_one_ends_them():
         assert [batch.base_offset for batch in batches(whole[:cut])] == complete
 
 
-@pytest.mark.parametrize(
-    ("at", "value"),
-    [
-        pytest.param(8, (48).to_bytes(4), id="shorter than a header"),
-        pytest.param(8, (-1).to_bytes(4, signed=True), id="negative length"),
-        pytest.param(16, b"\1", id="an old format"),
-        pytest.param(16, b"\3", id="a format to come"),
-        pytest.param(8, b"noise" * 4, id="noise"),
-    ],
-)
-def test_what_is_no_batch_is_refused(at, value):
-    broken = bytearray(encode_batch([(NOW, None, b"v", ())]))
-    broken[at : at + len(value)] = value
-    with pytest.raises(ProtocolError):
-        RecordBatch(broken)
-    with pytest.raises(ProtocolError):
-        list(batches(broken))
-
-
 def test_a_single_batch_may_not_be_cut():
     batch = encode_batch([(NOW, None, b"v", ())])
     for size in (0, 11, 60, len(batch) - 1):
         with pytest.raises(ProtocolError):
             RecordBatch(batch[:size])
-
-
-def test_an_unknown_codec_is_refused():
-    with pytest.raises(ProtocolError):
-        RecordBatch(sealed(b"", attributes=5)).records()
 
 
 @given(records.filter(bool))
