@@ -3,7 +3,7 @@
 The folders, in import order.  A module imports from its own folder or from the left, never from the
 right (`tests/tidy/test_layers.py` holds it):
 
-    model errors metrics config wire world metadata znodes peer log replica coordinator group txn
+    model errors metrics config wire world zookeeper metadata znodes peer log replica coordinator group txn
     controller security network api registration rebuild observation assembly broker process
 
 Where is ...?

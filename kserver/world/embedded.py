@@ -2,19 +2,8 @@
 
 The default where `zookeeper.connect` is not set: a single broker needs no second process.
 
-The file is a journal of frames: length and CRC-32 (big-endian, 4 bytes each) before a msgpack body
-`[zxid, [[path, node | nil], ...]]`, the changes in the order made, a node as `znode_tree.Node`
-lists its fields.  The first frame holds the whole tree.  It and all that replaces it is written by
-`Disk.replace_file`; a later one is appended and synced before anyone sees what it holds, and the
-next is not written before.  Hence, on reading:
-
-    the first frame is broken                      the file was damaged: StorageError
-    a later one is, and a good one follows it      likewise
-    a later one is, and nothing good follows it    a crash while it was written: it never happened
-
-Requests that come while the disk is busy go together into the next frame, so many cost one sync.
-After a failed write the next writes the whole tree anew: what the disk holds of a file whose sync
-failed is unknown.
+The file is a journal (`journal.py`).  Requests that come while the disk is busy go together into
+its next frame, so many cost one sync.
 
 A start ends the previous session, so ephemeral nodes vanish, and raises the zxid's upper half as a
 new ZooKeeper leader does, so that a zxid never comes twice though not every one was written.
@@ -29,16 +18,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import struct
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
-
-import msgpack
 
 from kserver.errors import NO_ROOM, StorageError
 from kserver.world.clock import Clock
-from kserver.world.disk import Disk, File
+from kserver.world.disk import Disk
+from kserver.world.journal import Journal, Stored
 from kserver.world.znode_tree import Tree, Watches, Znode, ZnodeTransaction, end_of_session
 from kserver.world.zookeeper import (
     ANY_VERSION,
@@ -60,12 +46,6 @@ log = logging.getLogger(__name__)
 
 COORDINATION = "coordination.msgpack"
 """The file's name, in the first log directory."""
-_HEAD = struct.Struct(">II")
-_REMEDY = (
-    "restore it from a copy; or move it away, and make it anew from the logs: k storage rebuild"
-)
-_SLACK_BYTES = 1 << 20
-"""How far the journal may outgrow twice the tree before the tree is written anew."""
 
 
 class _Request(NamedTuple):
@@ -88,10 +68,7 @@ class EmbeddedZooKeeper:
         self._open = False
         self._watches = Watches()
         self._listeners: list[SessionListener] = []
-        self._file: File | None = None
-        self._end = 0
-        self._whole = 0
-        """Bytes of the first frame."""
+        self._journal = Journal(disk, path)
         self._starting = False
         """The broker starts, over a store that was there."""
         self._waiting: list[_Request] = []
@@ -113,9 +90,8 @@ class EmbeddedZooKeeper:
 
     async def start(self) -> None:
         if self._disk.exists(self.path):
-            data = await self._disk.offload(lambda: self._disk.read_file(self.path))
-            nodes, self._zxid = read_journal(data, self.path)
-            self._tree = Tree(nodes)
+            stored = await self._journal.read()
+            self._tree, self._zxid = Tree(stored.nodes), stored.zxid
             self._starting = True
         self._zxid = self._session = (self._zxid >> 32) + 1 << 32
         leftovers = ZnodeTransaction(self._tree)
@@ -138,12 +114,10 @@ class EmbeddedZooKeeper:
         was_open, self._open = self._open, False
         if self._writer is not None:
             await asyncio.wait((self._writer,))
-        if was_open and (self._file is None or self._end > self._whole):
-            # As one frame it is whole or known to be damaged, however it is cut.
+        if was_open:
             # Nobody is served any more who could wait for it.
             with contextlib.suppress(OSError):
-                self._replace(self._zxid, dict(self._tree.nodes))
-        self._file = None
+                self._journal.close(Stored(self._zxid, self._tree.nodes))
 
     def on_session(self, listener: SessionListener) -> None:
         self._listeners.append(listener)
@@ -263,22 +237,7 @@ class EmbeddedZooKeeper:
         return transaction.apply(ops, zxid=zxid, now_ms=now_ms, session=self._session)
 
     async def _write(self, zxid: int, changes: dict[str, Znode | None]) -> None:
-        file, self._file = self._file, None
-        if file is not None:
-            frame = _frame(zxid, changes)
-            if self._end + len(frame) <= 2 * self._whole + _SLACK_BYTES:
-                await self._disk.offload(lambda: _append(file, self._end, frame))
-                self._end += len(frame)
-                self._file = file
-                return
-        whole: dict[str, Znode | None] = {**self._tree.nodes, **changes}
-        self._whole = self._end = await self._disk.offload(lambda: self._replace(zxid, whole))
-        self._file = self._disk.open(self.path)
-
-    def _replace(self, zxid: int, whole: Mapping[str, Znode | None]) -> int:
-        frame = _frame(zxid, {path: node for path, node in whole.items() if node is not None})
-        self._disk.replace_file(self.path, frame)
-        return len(frame)
+        await self._journal.write(Stored(zxid, changes), Stored(zxid, self._tree.nodes))
 
     def _may_wait(self, error: OSError) -> bool:
         return self._starting and error.errno in NO_ROOM
@@ -289,48 +248,3 @@ class EmbeddedZooKeeper:
     def _tell(self, event: SessionEvent) -> None:
         for listener in self._listeners:
             asyncio.get_running_loop().call_soon(listener, event)
-
-
-def _frame(zxid: int, changes: Mapping[str, Znode | None]) -> bytes:
-    body: bytes = msgpack.packb([zxid, list(changes.items())])
-    return _HEAD.pack(len(body), zlib.crc32(body)) + body
-
-
-def _append(file: File, position: int, frame: bytes) -> None:
-    file.write_at(position, frame)
-    file.sync()
-
-
-def _frames(data: bytes, at: int = 0) -> Iterator[bytes]:
-    """The bodies of the good frames from `at` up to the first broken one."""
-    while at + _HEAD.size <= len(data):
-        size, crc = _HEAD.unpack_from(data, at)
-        at += _HEAD.size
-        body = data[at : at + size]
-        # Zeros, as a crash may leave them, would have the CRC of an empty body.
-        if not 0 < size == len(body) or zlib.crc32(body) != crc:
-            return
-        yield body
-        at += size
-
-
-def read_journal(data: bytes, path: str) -> tuple[dict[str, Znode], int]:
-    """The nodes and the last zxid; StorageError for a damaged file."""
-    nodes: dict[str, Znode] = {}
-    zxid = end = 0
-    for body in _frames(data):
-        zxid, changes = msgpack.unpackb(body)
-        for changed, node in changes:
-            if node is None:
-                nodes.pop(changed, None)  # made and deleted within one frame
-            else:
-                nodes[changed] = Znode(*node)
-        end += _HEAD.size + len(body)
-    if end < len(data):
-        broken = _HEAD.unpack_from(data, end)[0] if end + _HEAD.size <= len(data) else 0
-        follows = next(_frames(data, end + _HEAD.size + broken), None) if broken else None
-        if end == 0 or follows is not None:
-            raise StorageError(f"{path} is damaged at byte {end}: {_REMEDY}")
-    if not data:
-        raise StorageError(f"{path} is empty: {_REMEDY}")
-    return nodes, zxid

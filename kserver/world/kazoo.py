@@ -305,4 +305,5 @@ def _stat(stat: Any) -> Stat:
         ephemeral_owner=stat.ephemeralOwner,
         data_length=stat.dataLength,
         num_children=stat.numChildren,
+        aversion=stat.aversion,
     )

@@ -15,12 +15,14 @@ Rules (ZooKeeper: PrepRequestProcessor, DataTree, DataNode):
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 from kserver.world.zookeeper import (
     ANY_VERSION,
     NO_SESSION,
+    Acl,
     BadVersion,
     Check,
     Create,
@@ -36,7 +38,11 @@ from kserver.world.zookeeper import (
     Watch,
     WatchEvent,
     WatchType,
+    ZooKeeperError,
 )
+
+READ, WRITE, CREATE, DELETE, ADMIN = 1, 2, 4, 8, 16
+"""What an ACL permits, as bits (ZooKeeper: ZooDefs.Perms)."""
 
 
 class Znode(NamedTuple):
@@ -50,6 +56,10 @@ class Znode(NamedTuple):
     children_created: int = 0
     num_children: int = 0
     owner: int = NO_SESSION
+    acl: Acl = ()
+    aversion: int = 0
+    is_null: bool = False
+    """The data is not only empty, there is none."""
 
     @property
     def stat(self) -> Stat:
@@ -64,7 +74,34 @@ class Znode(NamedTuple):
             ephemeral_owner=self.owner,
             data_length=len(self.data),
             num_children=self.num_children,
+            aversion=self.aversion,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SetAcl:
+    path: str
+    acl: Acl
+    version: int = ANY_VERSION
+    """Of the ACL, not of the data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An operation that made no sense before it came to the tree."""
+
+    path: str
+    error: ZooKeeperError
+
+
+TreeOp: TypeAlias = Op | SetAcl | Refused
+Guard: TypeAlias = Callable[[Znode, int, str], None]
+"""Raises NoAuth unless the node's ACL permits what the bit stands for; the path is for the error.
+"""
+
+
+def let_pass(node: Znode, perms: int, path: str) -> None:
+    pass
 
 
 ROOT = Znode(b"", 0, 0, 0, 0, 0)
@@ -125,12 +162,28 @@ class ZnodeTransaction:
         self.events: list[WatchEvent] = []
         self._tree = tree
         self._tried: dict[str, Znode | None] = {}
+        self._guard: Guard = let_pass
 
-    def apply(self, ops: Sequence[Op], *, zxid: int, now_ms: int, session: int) -> list[OpResult]:
+    def apply(
+        self,
+        ops: Sequence[TreeOp],
+        *,
+        zxid: int,
+        now_ms: int,
+        session: int,
+        guard: Guard = let_pass,
+    ) -> list[OpResult]:
         """All of them, or none and the first one's error."""
         self._tried = {}
+        self._guard = guard
         events: list[WatchEvent] = []
-        results = [self._apply(op, zxid, now_ms, session, events) for op in ops]
+        results: list[OpResult] = []
+        try:
+            for op in ops:
+                results.append(self._apply(op, zxid, now_ms, session, events))
+        except ZooKeeperError as error:
+            error.op = len(results)
+            raise
         self.changes |= self._tried
         self.events += events
         return results
@@ -149,15 +202,17 @@ class ZnodeTransaction:
         return self.events
 
     def _apply(
-        self, op: Op, zxid: int, now_ms: int, session: int, events: list[WatchEvent]
+        self, op: TreeOp, zxid: int, now_ms: int, session: int, events: list[WatchEvent]
     ) -> OpResult:
-        assert is_path(op.path)
+        if isinstance(op, Refused):
+            raise op.error
+        assert is_path(op.path) or (isinstance(op, Create) and op.sequence)
         match op:
             case Create():
                 return self._create(op, zxid, now_ms, session, events)
             case SetData():
-                node = self._existing(op.path, op.version)._replace(
-                    data=op.data, mzxid=zxid, mtime_ms=now_ms
+                node = self._existing(op.path, op.version, WRITE)._replace(
+                    data=op.data or b"", is_null=op.data is None, mzxid=zxid, mtime_ms=now_ms
                 )
                 self._tried[op.path] = node = node._replace(version=node.version + 1)
                 events.append(WatchEvent(WatchType.CHANGED, op.path))
@@ -165,7 +220,14 @@ class ZnodeTransaction:
             case Delete():
                 self._delete(op, zxid, events)
             case Check():
-                self._existing(op.path, op.version)
+                self._existing(op.path, op.version, READ)
+            case SetAcl():
+                node = self._existing(op.path, ANY_VERSION, ADMIN)
+                if op.version not in (ANY_VERSION, node.aversion):
+                    raise BadVersion(op.path)
+                node = node._replace(acl=op.acl, aversion=node.aversion + 1)
+                self._tried[op.path] = node
+                return node.stat
         return None
 
     def _create(
@@ -175,13 +237,15 @@ class ZnodeTransaction:
         parent = self._node(parent_path)
         if parent is None:
             raise NoNode(op.path)
+        self._guard(parent, CREATE, op.path)
         path = f"{op.path}{parent.children_created:010d}" if op.sequence else op.path
         if self._node(path) is not None:
             raise NodeExists(path)
         if parent.owner:
             raise NoChildrenForEphemerals(path)
         owner = session if op.ephemeral else NO_SESSION
-        self._tried[path] = Znode(op.data, zxid, zxid, zxid, now_ms, now_ms, owner=owner)
+        node = Znode(op.data or b"", zxid, zxid, zxid, now_ms, now_ms, owner=owner)
+        self._tried[path] = node._replace(acl=op.acl, is_null=op.data is None)
         self._tried[parent_path] = parent._replace(
             pzxid=zxid,
             children_created=parent.children_created + 1,
@@ -193,23 +257,31 @@ class ZnodeTransaction:
 
     def _delete(self, op: Delete, zxid: int, events: list[WatchEvent]) -> None:
         assert op.path != "/"
-        if self._existing(op.path, op.version).num_children:
-            raise NotEmpty(op.path)
         parent_path = parent_of(op.path)
         parent = self._node(parent_path)
-        assert parent is not None
+        if parent is None:
+            raise NoNode(op.path)
+        self._guard(parent, DELETE, op.path)
+        if self._existing(op.path, op.version).num_children:
+            raise NotEmpty(op.path)
         self._tried[op.path] = None
         self._tried[parent_path] = parent._replace(pzxid=zxid, num_children=parent.num_children - 1)
         events.append(WatchEvent(WatchType.DELETED, op.path))
         events.append(WatchEvent(WatchType.CHILDREN, parent_path))
 
-    def _existing(self, path: str, version: int) -> Znode:
+    def _existing(self, path: str, version: int, perms: int = 0) -> Znode:
         node = self._node(path)
         if node is None:
             raise NoNode(path)
+        if perms:
+            self._guard(node, perms, path)
         if version not in (ANY_VERSION, node.version):
             raise BadVersion(path)
         return node
+
+    def node(self, path: str) -> Znode | None:
+        """As it stands after the requests that were applied."""
+        return self.changes[path] if path in self.changes else self._tree.nodes.get(path)
 
     def _node(self, path: str) -> Znode | None:
         for changes in (self._tried, self.changes):

@@ -10,6 +10,7 @@ contract test holds for all three (`tests/contract/test_zookeeper.py`).
     +-- BadVersion          somebody wrote since: read again and decide again
     +-- NotEmpty            a node with children is not deleted
     +-- NoChildrenForEphemerals
+    +-- NoAuth              the node's ACL does not let this client do that
     +-- ConnectionLost      not connected, or no longer: a write may have happened or not
     +-- SessionExpired      ephemerals are gone; a new session comes by itself
 
@@ -33,6 +34,8 @@ class ZooKeeperError(Exception):
     def __init__(self, path: str = "") -> None:
         super().__init__(path)
         self.path = path
+        self.op = 0
+        """Which operation of a transaction it was, from 0."""
 
     def __str__(self) -> str:
         return f"{type(self).__name__} for {self.path}" if self.path else type(self).__name__
@@ -55,6 +58,10 @@ class NotEmpty(ZooKeeperError):
 
 
 class NoChildrenForEphemerals(ZooKeeperError):
+    pass
+
+
+class NoAuth(ZooKeeperError):
     pass
 
 
@@ -85,6 +92,8 @@ class Stat(NamedTuple):
     """The session that the node goes with, else 0."""
     data_length: int
     num_children: int
+    aversion: int = 0
+    """How often the ACL was set."""
 
 
 class WatchType(enum.Enum):
@@ -117,18 +126,32 @@ class SessionEvent(enum.Enum):
 SessionListener: TypeAlias = Callable[[SessionEvent], None]
 
 
+class Grant(NamedTuple):
+    """What an ACL lets one identity do."""
+
+    perms: int
+    scheme: str
+    id: str
+
+
+Acl: TypeAlias = tuple[Grant, ...]
+"""Empty: everybody may do everything."""
+
+
 @dataclass(frozen=True, slots=True)
 class Create:
     path: str
-    data: bytes = b""
+    data: bytes | None = b""
+    """None is read as empty here; ZooKeeper's clients tell them apart."""
     ephemeral: bool = False
     sequence: bool = False
+    acl: Acl = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SetData:
     path: str
-    data: bytes
+    data: bytes | None
     version: int = ANY_VERSION
 
 

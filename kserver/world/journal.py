@@ -1,0 +1,178 @@
+"""The file that keeps a tree of znodes, and ZooKeeper's sessions: a journal of changes.
+
+The file holds frames: length and CRC-32 (big-endian, 4 bytes each) before a msgpack body
+`[zxid, [[path, node | nil], ...]]`, the changes in the order made, a node as `znode_tree.Znode`
+lists its fields, without the last where they are what they are by default.  Where sessions change
+too, `[[id, [timeout, password] | nil], ...]` follows as a third element.
+
+The first frame holds all that there is.  It and all that replaces it is written by
+`Disk.replace_file`; a later one is appended and synced before anyone sees what it holds, and the
+next is not written before.  Hence, on reading:
+
+    the first frame is broken                      the file was damaged: StorageError
+    a later one is, and a good one follows it      likewise
+    a later one is, and nothing good follows it    a crash while it was written: it never happened
+
+After a failed write the next writes everything anew: what the disk holds of a file whose sync
+failed is unknown.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import msgpack
+
+from kserver.errors import StorageError
+from kserver.world.disk import Disk, File
+from kserver.world.znode_tree import Znode
+from kserver.world.zookeeper import Grant
+
+T = TypeVar("T")
+
+_HEAD = struct.Struct(">II")
+_REMEDY = (
+    "restore it from a copy; or move it away, and make it anew from the logs: k storage rebuild"
+)
+_SLACK_BYTES = 1 << 20
+"""How far the journal may outgrow twice its first frame before everything is written anew."""
+_PLAIN = Znode._fields.index("acl")
+"""How many fields a node of a broker's own store has."""
+_DEFAULTS = tuple(Znode._field_defaults[name] for name in Znode._fields[_PLAIN:])
+
+
+class StoredSession(NamedTuple):
+    timeout_ms: int
+    password: bytes
+
+
+class Stored(NamedTuple):
+    """All there is, or what has changed: then None is what was removed."""
+
+    zxid: int
+    nodes: Mapping[str, Znode | None]
+    sessions: Mapping[int, StoredSession | None] = {}
+
+
+class Restored(NamedTuple):
+    zxid: int
+    nodes: dict[str, Znode]
+    sessions: dict[int, StoredSession]
+
+
+class Journal:
+    """One write at a time, which is the caller's care."""
+
+    def __init__(self, disk: Disk, path: str, remedy: str = _REMEDY) -> None:
+        self._disk = disk
+        self.path = path
+        self._remedy = remedy
+        self._file: File | None = None
+        self._end = 0
+        self._whole = 0
+        """Bytes of the first frame."""
+
+    async def read(self) -> Restored:
+        """StorageError for a damaged file; FileNotFoundError."""
+        data = await self._disk.offload(lambda: self._disk.read_file(self.path))
+        return restored(data, self.path, self._remedy)
+
+    async def write(self, change: Stored, before: Stored) -> None:
+        """The change is on disk afterwards, on top of all that was there before it; OSError."""
+        file, self._file = self._file, None
+        if file is not None:
+            frame = _frame(change)
+            if self._end + len(frame) <= 2 * self._whole + _SLACK_BYTES:
+                await self._disk.offload(lambda: _append(file, self._end, frame))
+                self._end += len(frame)
+                self._file = file
+                return
+        whole = Stored(
+            change.zxid, _over(before.nodes, change.nodes), _over(before.sessions, change.sessions)
+        )
+        self._whole = self._end = await self._disk.offload(lambda: self._replace(whole))
+        self._file = self._disk.open(self.path)
+
+    def close(self, whole: Stored) -> None:
+        """Leaves one frame, which is whole or known to be damaged, however it is cut; OSError."""
+        if self._file is None or self._end > self._whole:
+            self._replace(whole)
+        self._file = None
+
+    def _replace(self, whole: Stored) -> int:
+        frame = _frame(whole)
+        self._disk.replace_file(self.path, frame)
+        return len(frame)
+
+
+def _over(before: Mapping[Any, T | None], change: Mapping[Any, T | None]) -> dict[Any, T | None]:
+    return {key: value for key, value in {**before, **change}.items() if value is not None}
+
+
+def _frame(stored: Stored) -> bytes:
+    rows: list[object] = [
+        stored.zxid,
+        [(path, _row(node)) for path, node in stored.nodes.items()],
+    ]
+    if stored.sessions:
+        rows.append(list(stored.sessions.items()))
+    body: bytes = msgpack.packb(rows)
+    return _HEAD.pack(len(body), zlib.crc32(body)) + body
+
+
+def _row(node: Znode | None) -> tuple[object, ...] | None:
+    return node[:_PLAIN] if node is not None and node[_PLAIN:] == _DEFAULTS else node
+
+
+def _node(row: list[Any]) -> Znode:
+    node = Znode(*row)
+    return node._replace(acl=tuple(Grant(*grant) for grant in node.acl)) if node.acl else node
+
+
+def _append(file: File, position: int, frame: bytes) -> None:
+    file.write_at(position, frame)
+    file.sync()
+
+
+def _frames(data: bytes, at: int = 0) -> Iterator[bytes]:
+    """The bodies of the good frames from `at` up to the first broken one."""
+    while at + _HEAD.size <= len(data):
+        size, crc = _HEAD.unpack_from(data, at)
+        at += _HEAD.size
+        body = data[at : at + size]
+        # Zeros, as a crash may leave them, would have the CRC of an empty body.
+        if not 0 < size == len(body) or zlib.crc32(body) != crc:
+            return
+        yield body
+        at += size
+
+
+def restored(data: bytes, path: str, remedy: str = _REMEDY) -> Restored:
+    """What the file's bytes stand for; StorageError for a damaged file."""
+    nodes: dict[str, Znode] = {}
+    sessions: dict[int, StoredSession] = {}
+    zxid = end = 0
+    for body in _frames(data):
+        zxid, changes, *more = msgpack.unpackb(body)
+        for changed, row in changes:
+            if row is None:
+                nodes.pop(changed, None)  # made and deleted within one frame
+            else:
+                nodes[changed] = _node(row)
+        for session, row in more[0] if more else ():
+            if row is None:
+                sessions.pop(session, None)
+            else:
+                sessions[session] = StoredSession(*row)
+        end += _HEAD.size + len(body)
+    if end < len(data):
+        broken = _HEAD.unpack_from(data, end)[0] if end + _HEAD.size <= len(data) else 0
+        follows = next(_frames(data, end + _HEAD.size + broken), None) if broken else None
+        if end == 0 or follows is not None:
+            raise StorageError(f"{path} is damaged at byte {end}: {remedy}")
+    if not data:
+        raise StorageError(f"{path} is empty: {remedy}")
+    return Restored(zxid, nodes, sessions)

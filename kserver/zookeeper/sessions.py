@@ -1,0 +1,155 @@
+"""Who is alive: the table of sessions.
+
+Pure: no I/O, no clock; milliseconds are handed in, of a clock that never goes back.
+
+A session is opened by its first connection and lives until it is closed, or until nothing was heard
+of it for its timeout.  Deadlines are rounded up to ticks, as ZooKeeper's are, so that all that are
+due in a tick are found in one bucket, and hearing of a session again mostly moves nothing.
+
+    state     on                     becomes
+    OPEN      heard, connected       OPEN, with a later deadline
+    OPEN      due, or closed         CLOSING: refused from now on, its ephemerals about to go
+    CLOSING   removed                gone: SessionExpired to whoever comes back
+
+A session belongs to the connection that came last; the others are told that it moved.
+"""
+
+from __future__ import annotations
+
+import enum
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kserver.world.journal import StoredSession
+
+PASSWORD_BYTES = 16
+SERVER_ID = 1
+"""In the highest byte of a session's id, as a lone ZooKeeper has it."""
+
+
+class State(enum.Enum):
+    OPEN = "open"
+    CLOSING = "closing"
+
+
+@dataclass(slots=True)
+class Session:
+    id: int
+    password: bytes
+    timeout_ms: int
+    due_ms: int
+    """A whole number of ticks: its bucket."""
+    owner: object | None = None
+    """The connection that speaks for it."""
+    state: State = State.OPEN
+
+
+@dataclass(slots=True)
+class SessionTable:
+    tick_ms: int
+    min_timeout_ms: int
+    max_timeout_ms: int
+    sessions: dict[int, Session] = field(default_factory=dict)
+    _buckets: dict[int, dict[int, None]] = field(default_factory=dict)
+    _last_id: int = 0
+
+    def restore(self, stored: Mapping[int, StoredSession], now_ms: int) -> None:
+        """After a start: each has its whole timeout to come back."""
+        for session, (timeout_ms, password) in stored.items():
+            self._add(session, password, timeout_ms, now_ms)
+            self._last_id = max(self._last_id, session)
+
+    def new_id(self, wall_ms: int) -> int:
+        """Time in the middle, so that a later start finds higher ones (ZOOKEEPER-1622)."""
+        low = SERVER_ID << 56 | (wall_ms & (1 << 40) - 1) << 16
+        self._last_id = max(low, self._last_id + 1)
+        return self._last_id
+
+    def negotiated(self, asked_ms: int) -> int:
+        return min(max(asked_ms, self.min_timeout_ms), self.max_timeout_ms)
+
+    def open(self, session: int, password: bytes, timeout_ms: int, now_ms: int) -> Session:
+        """`timeout_ms` is the negotiated one."""
+        assert session not in self.sessions
+        return self._add(session, password, timeout_ms, now_ms)
+
+    def reopen(self, session: int, password: bytes, now_ms: int) -> Session | None:
+        """None where it is over, or the password is another's."""
+        known = self.sessions.get(session)
+        if known is None or known.state is State.CLOSING:
+            return None
+        if not hmac.compare_digest(known.password, password):
+            return None
+        self._wait(known, now_ms)
+        return known
+
+    def heard(self, session: int, now_ms: int) -> bool:
+        """Whether it is still open."""
+        known = self.sessions.get(session)
+        if known is None or known.state is State.CLOSING:
+            return False
+        self._wait(known, now_ms)
+        return True
+
+    def close(self, session: int) -> bool:
+        """Refuse it from now on; whether it was open."""
+        known = self.sessions.get(session)
+        if known is None or known.state is State.CLOSING:
+            return False
+        known.state = State.CLOSING
+        self._forget_deadline(known)
+        return True
+
+    def remove(self, session: int) -> None:
+        """Its ephemerals are gone."""
+        known = self.sessions.pop(session, None)
+        if known is not None and known.state is State.OPEN:
+            self._forget_deadline(known)
+
+    def next_deadline_ms(self) -> int | None:
+        return min(self._buckets, default=None)
+
+    def expire(self, now_ms: int) -> list[int]:
+        """Those that are due, which are CLOSING now, the longest due first."""
+        due = [
+            session
+            for bucket in sorted(self._buckets)
+            if bucket <= now_ms
+            for session in self._buckets[bucket]
+        ]
+        for session in due:
+            self.close(session)
+        return due
+
+    def check(self) -> None:
+        waiting = {s: bucket for bucket, them in self._buckets.items() for s in them}
+        assert all(self._buckets.values()), "no bucket is empty"
+        for session in self.sessions.values():
+            assert session.due_ms % self.tick_ms == 0
+            expected = session.due_ms if session.state is State.OPEN else None
+            assert waiting.pop(session.id, None) == expected
+        assert not waiting
+
+    def _add(self, session: int, password: bytes, timeout_ms: int, now_ms: int) -> Session:
+        due_ms = self._bucket(now_ms + timeout_ms)
+        added = self.sessions[session] = Session(session, password, timeout_ms, due_ms)
+        self._buckets.setdefault(due_ms, {})[session] = None
+        return added
+
+    def _wait(self, session: Session, now_ms: int) -> None:
+        due_ms = self._bucket(now_ms + session.timeout_ms)
+        if due_ms > session.due_ms:
+            self._forget_deadline(session)
+            session.due_ms = due_ms
+            self._buckets.setdefault(due_ms, {})[session.id] = None
+
+    def _bucket(self, due_ms: int) -> int:
+        """The first tick after that."""
+        return (due_ms // self.tick_ms + 1) * self.tick_ms
+
+    def _forget_deadline(self, session: Session) -> None:
+        bucket = self._buckets[session.due_ms]
+        del bucket[session.id]
+        if not bucket:
+            del self._buckets[session.due_ms]

@@ -1,0 +1,103 @@
+"""Who is told of what: the watches of all connections.
+
+Pure: no I/O, no clock, no await.
+
+    left by                  told of                                 until
+    getData, exists          created, changed, deleted               told once
+    getChildren              a child came or went, deleted           told once
+    addWatch, persistent     all of these                            removed
+    addWatch, recursive      created, changed, deleted, of all       removed
+                             nodes from there on down
+
+A watcher is told of one event once, however many watches it left there (ZooKeeper: DataTree,
+WatchManager).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from typing import Generic, TypeVar
+
+from kserver.world.znode_tree import parent_of
+from kserver.world.zookeeper import WatchEvent, WatchType
+
+W = TypeVar("W")
+
+
+class Kind(enum.Enum):
+    DATA = "data"
+    CHILDREN = "children"
+    PERSISTENT = "persistent"
+    RECURSIVE = "recursive"
+
+
+ONE_SHOT = (Kind.DATA, Kind.CHILDREN)
+
+
+class WatchTable(Generic[W]):
+    def __init__(self) -> None:
+        self._watchers: dict[tuple[Kind, str], dict[W, None]] = {}
+        self._left: dict[W, dict[tuple[Kind, str], None]] = {}
+
+    def add(self, watcher: W, kind: Kind, path: str) -> None:
+        self._watchers.setdefault((kind, path), {})[watcher] = None
+        self._left.setdefault(watcher, {})[kind, path] = None
+
+    def has(self, watcher: W, kinds: Iterable[Kind], path: str) -> bool:
+        left = self._left.get(watcher, {})
+        return any((kind, path) in left for kind in kinds)
+
+    def remove(self, watcher: W, kinds: Iterable[Kind], path: str) -> bool:
+        """Whether there was one."""
+        found = [kind for kind in kinds if self.has(watcher, (kind,), path)]
+        for kind in found:
+            self._drop(watcher, kind, path)
+        return bool(found)
+
+    def forget(self, watcher: W) -> None:
+        for kind, path in list(self._left.get(watcher, ())):
+            self._drop(watcher, kind, path)
+
+    def told(self, event: WatchEvent) -> list[W]:
+        """Who is to be told; the watches of once are over with it."""
+        watchers: dict[W, None] = {}
+        for kind, path in self._places(event):
+            here = self._watchers.get((kind, path), {})
+            watchers |= here
+            if kind in ONE_SHOT:
+                for watcher in list(here):
+                    self._drop(watcher, kind, path)
+        return list(watchers)
+
+    def counts(self) -> tuple[int, int, int]:
+        """Watchers, paths and watches."""
+        paths = {path for _, path in self._watchers}
+        return len(self._left), len(paths), sum(map(len, self._watchers.values()))
+
+    def check(self) -> None:
+        assert all(self._watchers.values())
+        assert all(self._left.values())
+        there = {(w, place) for place, them in self._watchers.items() for w in them}
+        assert there == {(w, place) for w, places in self._left.items() for place in places}
+
+    def _places(self, event: WatchEvent) -> Iterator[tuple[Kind, str]]:
+        if event.type is not WatchType.CHILDREN:
+            yield Kind.DATA, event.path
+        if event.type in (WatchType.CHILDREN, WatchType.DELETED):
+            yield Kind.CHILDREN, event.path
+        yield Kind.PERSISTENT, event.path
+        if event.type is not WatchType.CHILDREN:
+            path = event.path
+            yield Kind.RECURSIVE, path
+            while path != "/":
+                path = parent_of(path)
+                yield Kind.RECURSIVE, path
+
+    def _drop(self, watcher: W, kind: Kind, path: str) -> None:
+        watchers, left = self._watchers[kind, path], self._left[watcher]
+        del watchers[watcher], left[kind, path]
+        if not watchers:
+            del self._watchers[kind, path]
+        if not left:
+            del self._left[watcher]
