@@ -3,8 +3,9 @@
 The folders, in import order.  A module imports from its own folder or from the left, never from the
 right (`tests/tidy/test_layers.py` holds it):
 
-    model errors metrics config wire world zookeeper metadata znodes peer log replica coordinator group txn
-    controller security network api registration rebuild observation assembly broker process
+    model errors metrics config wire world zookeeper metadata znodes peer log replica coordinator
+    group txn controller security network api registration rebuild observation assembly broker
+    process
 
 Where is ...?
 
@@ -31,6 +32,7 @@ Where is ...?
                                                every topic key: config/topic.py
     settings changed while it runs             config/dynamic.py, controller/configs.py
     what is not deterministic                  world/: clock, disk, ZooKeeper, randomness
+    ZooKeeper itself, served                   zookeeper/, whose head lists its parts
     Kafka's znodes                             znodes.py
     topics: create, grow, delete               controller/topics.py
     what is counted, and its names             metrics/; read by observation.py

@@ -534,7 +534,8 @@ class Controller:
             for op in ops:
                 if isinstance(op, Create):
                     # A partition that was never led: its parents may be missing as well.
-                    await self._zookeeper.create(op.path, op.data, make_parents=True)
+                    data = op.data or b""
+                    await self._zookeeper.create(op.path, data, make_parents=True)
                 else:
                     changes.append(op)
         await self._store.write(changes)

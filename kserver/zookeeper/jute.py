@@ -25,7 +25,6 @@ from typing import (
     NamedTuple,
     TypeAlias,
     TypeVar,
-    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -298,7 +297,7 @@ class WhoAmIResponse(NamedTuple):
     infos: tuple[ClientInfo, ...]
 
 
-R = TypeVar("R")
+R = TypeVar("R", bound=tuple[Any, ...])
 Read: TypeAlias = Callable[["Reader"], Any]
 Write: TypeAlias = Callable[[bytearray, Any], None]
 
@@ -313,7 +312,7 @@ class Reader:
         self._at = at
 
     def record(self, kind: type[R]) -> R:
-        return cast(R, kind(*[read(self) for read, _ in _codecs(kind)]))
+        return kind(*[read(self) for read, _ in _codecs(kind)])
 
     @property
     def left(self) -> int:

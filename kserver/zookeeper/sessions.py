@@ -74,15 +74,20 @@ class SessionTable:
         assert session not in self.sessions
         return self._add(session, password, timeout_ms, now_ms)
 
-    def reopen(self, session: int, password: bytes, now_ms: int) -> Session | None:
+    def reopen(self, session: int, password: bytes, timeout_ms: int, now_ms: int) -> Session | None:
         """None where it is over, or the password is another's."""
         known = self.sessions.get(session)
         if known is None or known.state is State.CLOSING:
             return None
         if not hmac.compare_digest(known.password, password):
             return None
+        known.timeout_ms = timeout_ms
         self._wait(known, now_ms)
         return known
+
+    def is_open(self, session: int) -> bool:
+        known = self.sessions.get(session)
+        return known is not None and known.state is State.OPEN
 
     def heard(self, session: int, now_ms: int) -> bool:
         """Whether it is still open."""

@@ -1,0 +1,84 @@
+"""The ZooKeeper server as a process: the real world, logging, signals, exit status.
+
+0   stopped by SIGTERM, SIGINT or SIGHUP
+1   could not start, or the disk failed: one line on standard error says why
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import signal
+import sys
+
+from kserver.config import properties
+from kserver.errors import ConfigError, StorageError
+from kserver.world import log_lines, usage
+from kserver.world.clock import WallClock
+from kserver.world.disk import OsDisk
+from kserver.zookeeper.server import VERSION, ZooKeeperServer
+from kserver.zookeeper.settings import Settings, parse
+
+log = logging.getLogger("kserver.zookeeper")
+
+
+def load(path: str) -> Settings:
+    """ConfigError."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    return parse(properties.decode(data), path)
+
+
+def run(settings: Settings) -> int:
+    """Serve until a signal; the exit status."""
+    log_lines.set_up("text", {})
+    for warning in settings.warnings:
+        log.warning("%s", warning)
+    failed = False
+    try:
+        asyncio.run(_serve(settings))
+    except* (StorageError, OSError) as group:
+        for error in group.exceptions:
+            print(f"k zookeeper-server-start: {_reason(error, settings)}", file=sys.stderr)
+        failed = True
+    if failed:
+        return 1
+    log.info("stopped")
+    return 0
+
+
+async def _serve(settings: Settings) -> None:
+    environment = {
+        "zookeeper.version": VERSION,
+        "host.name": os.uname().nodename,
+        "os.name": os.uname().sysname,
+        "os.arch": os.uname().machine,
+        "os.version": os.uname().release,
+        "user.dir": os.getcwd(),
+    }
+    server = ZooKeeperServer(settings, OsDisk(), WallClock(), random.SystemRandom(), environment)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # nohup has SIGHUP ignored, and Java heeds that too.
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, stop.set)
+
+    def ready(host: str, port: int) -> None:
+        age_s = usage.age_s()
+        after = "" if age_s is None else f" in {age_s * 1000:.0f} ms"
+        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        log.info("ZooKeeper serves on %s%s, data in %s", where, after, settings.data_dir)
+
+    await server.run(stop, ready)
+
+
+def _reason(error: BaseException, settings: Settings) -> str:
+    if isinstance(error, BlockingIOError):
+        return f"{settings.data_dir} is used by another server"
+    return str(error)

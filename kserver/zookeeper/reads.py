@@ -1,0 +1,229 @@
+"""What changes nothing: reads, and the watches that they leave.
+
+Pure: the tree and a record in, the answer's records out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kserver.world.znode_tree import ADMIN, READ, Tree, Znode
+from kserver.world.zookeeper import NoAuth, NoNode, ZooKeeperError
+from kserver.zookeeper.acl import Identity, permits, shown
+from kserver.zookeeper.jute import (
+    SYNC_CONNECTED,
+    ClientInfo,
+    Err,
+    ErrorResponse,
+    EventType,
+    GetAclResponse,
+    GetChildren2Response,
+    GetDataResponse,
+    MultiHeader,
+    NamesResponse,
+    Nothing,
+    NumberResponse,
+    OpCode,
+    PathRequest,
+    PathResponse,
+    Reader,
+    ReadRequest,
+    SetWatches,
+    SetWatches2,
+    StatResponse,
+    WatcherEvent,
+    WatchRequest,
+    WhoAmIResponse,
+    multi,
+)
+from kserver.zookeeper.requests import (
+    BadArguments,
+    NoWatcher,
+    Unimplemented,
+    code_of,
+    reads_of,
+    stat_record,
+    valid_path,
+)
+from kserver.zookeeper.watches import Kind, WatchTable
+
+_TYPES: dict[int, tuple[Kind, ...]] = {
+    # ZooKeeper: WatcherType
+    1: (Kind.CHILDREN,),
+    2: (Kind.DATA,),
+    3: (Kind.DATA, Kind.CHILDREN, Kind.PERSISTENT, Kind.RECURSIVE),
+    4: (Kind.PERSISTENT,),
+    5: (Kind.RECURSIVE,),
+}
+_MODES = (Kind.PERSISTENT, Kind.RECURSIVE)
+_RECORDS: dict[int, type[tuple[Any, ...]]] = {
+    OpCode.EXISTS: ReadRequest,
+    OpCode.GET_DATA: ReadRequest,
+    OpCode.GET_CHILDREN: ReadRequest,
+    OpCode.GET_CHILDREN2: ReadRequest,
+    OpCode.GET_ACL: PathRequest,
+    OpCode.GET_ALL_CHILDREN_NUMBER: PathRequest,
+    OpCode.GET_EPHEMERALS: PathRequest,
+    OpCode.SYNC: PathRequest,
+    OpCode.SET_WATCHES: SetWatches,
+    OpCode.SET_WATCHES2: SetWatches2,
+    OpCode.ADD_WATCH: WatchRequest,
+    OpCode.CHECK_WATCHES: WatchRequest,
+    OpCode.REMOVE_WATCHES: WatchRequest,
+    OpCode.WHO_AM_I: Nothing,
+    OpCode.PING: Nothing,
+}
+
+
+class Read(NamedTuple):
+    """A request that was understood, to be answered when its turn comes."""
+
+    type: int
+    record: Any
+
+
+def read_of(kind: int, reader: Reader) -> Read:
+    """ProtocolError where the request cannot be read."""
+    if kind == OpCode.MULTI_READ:
+        return Read(kind, reads_of(reader))
+    return Read(kind, reader.record(_RECORDS[kind]) if kind in _RECORDS else None)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one connection sees."""
+
+    tree: Tree
+    watches: WatchTable[Any]
+    watcher: Hashable
+    identities: Sequence[Identity]
+    ephemerals: Callable[[], list[str]]
+    tell: Callable[[WatcherEvent], None]
+    """What the client is told before the answer."""
+
+    def answer(self, read: Read) -> list[tuple[Any, ...]]:
+        """The records of the answer; ZooKeeperError."""
+        kind, record = read
+        match kind:
+            case OpCode.PING:
+                return []
+            case OpCode.MULTI_READ:
+                return multi(self._each(*one) for one in record)
+            case OpCode.SET_WATCHES | OpCode.SET_WATCHES2:
+                self._set_watches(record)
+                return []
+            case OpCode.WHO_AM_I:
+                infos = (ClientInfo(i.scheme, i.id.partition(":")[0]) for i in self.identities)
+                return [WhoAmIResponse(tuple(infos))]
+            case OpCode.GET_EPHEMERALS:
+                prefix = record.path.strip()
+                return [NamesResponse(tuple(p for p in self.ephemerals() if p.startswith(prefix)))]
+            case OpCode.SYNC:
+                return [PathResponse(record.path)]
+        if record is None:
+            raise Unimplemented
+        return [self._one(kind, record)]
+
+    def _one(self, kind: int, record: Any) -> tuple[Any, ...]:
+        path = valid_path(record.path)
+        match kind:
+            case OpCode.EXISTS:
+                return self._exists(record)
+            case OpCode.GET_DATA:
+                node = self._node(path, READ)
+                self._watch(record, Kind.DATA)
+                return GetDataResponse(None if node.is_null else node.data, stat_record(node.stat))
+            case OpCode.GET_CHILDREN | OpCode.GET_CHILDREN2:
+                node = self._node(path, READ)
+                self._watch(record, Kind.CHILDREN)
+                names = tuple(self.tree.children(path))
+                if kind == OpCode.GET_CHILDREN:
+                    return NamesResponse(names)
+                return GetChildren2Response(names, stat_record(node.stat))
+            case OpCode.GET_ACL:
+                node = self._node(path, READ | ADMIN)
+                acl = shown(node.acl, whole=permits(node.acl, ADMIN, self.identities))
+                return GetAclResponse(acl, stat_record(node.stat))
+            case OpCode.GET_ALL_CHILDREN_NUMBER:
+                self._node(path, READ)
+                below = "/" if path == "/" else f"{path}/"
+                return NumberResponse(
+                    sum(p.startswith(below) and p != path for p in self.tree.nodes)
+                )
+            case OpCode.ADD_WATCH:
+                if record.kind not in range(len(_MODES)):
+                    raise BadArguments(path)
+                self.watches.add(self.watcher, _MODES[record.kind], path)
+                return ErrorResponse(Err.OK)
+            case OpCode.CHECK_WATCHES | OpCode.REMOVE_WATCHES:
+                kinds = _TYPES.get(record.kind, ())
+                act = self.watches.has if kind == OpCode.CHECK_WATCHES else self.watches.remove
+                if not act(self.watcher, kinds, path):
+                    raise NoWatcher(path)
+                return Nothing()
+        raise Unimplemented(path)
+
+    def _exists(self, record: ReadRequest) -> tuple[Any, ...]:
+        node = self.tree.nodes.get(record.path)
+        if node is not None:
+            self._permit(node, READ, record.path)
+        self._watch(record, Kind.DATA)
+        if node is None:
+            raise NoNode(record.path)
+        return StatResponse(stat_record(node.stat))
+
+    def _each(self, kind: int, record: Any) -> tuple[MultiHeader, tuple[Any, ...]]:
+        """One of a multiRead."""
+        try:
+            return MultiHeader(kind, False, Err.OK), self._one(kind, record)
+        except ZooKeeperError as error:
+            code = code_of(error)
+            return MultiHeader(OpCode.ERROR, False, code), ErrorResponse(code)
+
+    def _set_watches(self, asked: SetWatches | SetWatches2) -> None:
+        """After a connection was lost: the client is told of what it missed, the rest is watched
+        again (ZooKeeper: DataTree.setWatches)."""
+        since = asked.relative_zxid
+        for path in asked.data:
+            node = self.tree.nodes.get(path)
+            if node is None:
+                self._tell(EventType.DELETED, path)
+            elif node.mzxid > since:
+                self._tell(EventType.CHANGED, path)
+            else:
+                self.watches.add(self.watcher, Kind.DATA, path)
+        for path in asked.exist:
+            if path in self.tree.nodes:
+                self._tell(EventType.CREATED, path)
+            else:
+                self.watches.add(self.watcher, Kind.DATA, path)
+        for path in asked.child:
+            node = self.tree.nodes.get(path)
+            if node is None:
+                self._tell(EventType.DELETED, path)
+            elif node.pzxid > since:
+                self._tell(EventType.CHILDREN, path)
+            else:
+                self.watches.add(self.watcher, Kind.CHILDREN, path)
+        if isinstance(asked, SetWatches2):
+            for kind, paths in zip(_MODES, (asked.persistent, asked.recursive), strict=True):
+                for path in paths:
+                    self.watches.add(self.watcher, kind, path)
+
+    def _tell(self, kind: EventType, path: str) -> None:
+        self.tell(WatcherEvent(kind, SYNC_CONNECTED, path))
+
+    def _watch(self, record: ReadRequest, kind: Kind) -> None:
+        if record.watch:
+            self.watches.add(self.watcher, kind, record.path)
+
+    def _node(self, path: str, perms: int) -> Znode:
+        node = self.tree.node(path)
+        self._permit(node, perms, path)
+        return node
+
+    def _permit(self, node: Znode, perms: int, path: str) -> None:
+        if not permits(node.acl, perms, self.identities):
+            raise NoAuth(path)

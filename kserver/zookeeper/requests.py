@@ -1,0 +1,232 @@
+"""What a request asks: of the tree, or to read; and what is answered.
+
+Pure: records in, operations out, and back.
+
+    writes   create, create2, delete, setData, setACL, check, multi     `Change`, for the store
+    reads    the rest                                                   `kserver.zookeeper.reads`
+
+Refused as Unimplemented: containers, TTL nodes, reconfig, SASL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from kserver.world.znode_tree import Refused, SetAcl, TreeOp, is_path
+from kserver.world.zookeeper import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    NoAuth,
+    NoChildrenForEphemerals,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    OpResult,
+    SessionExpired,
+    SetData,
+    Stat,
+    ZooKeeperError,
+)
+from kserver.zookeeper.acl import Identity, InvalidAcl, taken
+from kserver.zookeeper.jute import (
+    Create2Response,
+    CreateRequest,
+    Err,
+    ErrorResponse,
+    MultiHeader,
+    Nothing,
+    OpCode,
+    PathRequest,
+    PathResponse,
+    Reader,
+    ReadRequest,
+    SetAclRequest,
+    SetDataRequest,
+    StatRecord,
+    StatResponse,
+    VersionedRequest,
+)
+
+
+class BadArguments(ZooKeeperError):
+    pass
+
+
+class Unimplemented(ZooKeeperError):
+    pass
+
+
+class NoWatcher(ZooKeeperError):
+    pass
+
+
+ERRORS: dict[type[ZooKeeperError], Err] = {
+    NoNode: Err.NO_NODE,
+    NoAuth: Err.NO_AUTH,
+    BadVersion: Err.BAD_VERSION,
+    NoChildrenForEphemerals: Err.NO_CHILDREN_FOR_EPHEMERALS,
+    NodeExists: Err.NODE_EXISTS,
+    NotEmpty: Err.NOT_EMPTY,
+    SessionExpired: Err.SESSION_EXPIRED,
+    InvalidAcl: Err.INVALID_ACL,
+    BadArguments: Err.BAD_ARGUMENTS,
+    Unimplemented: Err.UNIMPLEMENTED,
+    NoWatcher: Err.NO_WATCHER,
+}
+
+_WRITES: dict[int, type[tuple[Any, ...]]] = {
+    OpCode.CREATE: CreateRequest,
+    OpCode.CREATE2: CreateRequest,
+    OpCode.CREATE_CONTAINER: CreateRequest,
+    OpCode.CREATE_TTL: CreateRequest,
+    OpCode.DELETE: VersionedRequest,
+    OpCode.DELETE_CONTAINER: PathRequest,
+    OpCode.SET_DATA: SetDataRequest,
+    OpCode.SET_ACL: SetAclRequest,
+    OpCode.CHECK: VersionedRequest,
+}
+_READS: dict[int, type[tuple[Any, ...]]] = {
+    OpCode.GET_DATA: ReadRequest,
+    OpCode.GET_CHILDREN: ReadRequest,
+}
+_EPHEMERAL, _SEQUENCE = 1, 2
+_PLAIN_FLAGS = range(4)
+"""Of a create; beyond are containers and TTL nodes (ZooKeeper: CreateMode)."""
+
+
+class Operation(NamedTuple):
+    """One of a change: how it was asked, and what it is to the tree."""
+
+    type: int
+    op: TreeOp
+
+
+class Change(NamedTuple):
+    operations: list[Operation]
+    is_multi: bool = False
+
+
+def change_of(kind: int, reader: Reader, identities: Sequence[Identity]) -> Change | None:
+    """None where the request changes nothing.  ProtocolError where it cannot be read."""
+    if kind == OpCode.MULTI:
+        operations = [
+            Operation(each, _op(each, record, identities))
+            for each, record in reader.multi(_kind_in_multi)
+        ]
+        return Change(operations, is_multi=True)
+    if kind not in _WRITES:
+        return None
+    record = reader.record(_WRITES[kind])
+    return Change([Operation(kind, _op(kind, record, identities))])
+
+
+def reads_of(reader: Reader) -> list[tuple[int, ReadRequest]]:
+    """What a multiRead asks for."""
+    return list(reader.multi(lambda kind: _READS.get(kind, VersionedRequest)))
+
+
+def _kind_in_multi(kind: int) -> type[tuple[Any, ...]]:
+    # What follows an operation that is not known could not be read.
+    return _WRITES.get(kind, VersionedRequest)
+
+
+def _op(kind: int, record: Any, identities: Sequence[Identity]) -> TreeOp:
+    try:
+        return _valid(kind, record, identities)
+    except ZooKeeperError as error:
+        return Refused(record.path, error)
+
+
+def _valid(kind: int, record: Any, identities: Sequence[Identity]) -> TreeOp:
+    path: str = record.path
+    match record:
+        case CreateRequest():
+            if kind not in (OpCode.CREATE, OpCode.CREATE2) or record.flags not in _PLAIN_FLAGS:
+                raise Unimplemented(path)
+            is_sequence = bool(record.flags & _SEQUENCE)
+            valid_path(path + "0" if is_sequence else path)
+            if path == "/":
+                raise NodeExists(path)
+            acl = taken(path, record.acl, identities)
+            is_ephemeral = bool(record.flags & _EPHEMERAL)
+            return Create(path, record.data, is_ephemeral, is_sequence, acl)
+        case SetDataRequest():
+            return SetData(valid_path(path), record.data, record.version)
+        case SetAclRequest():
+            acl = taken(path, record.acl, identities)
+            return SetAcl(valid_path(path), acl, record.version)
+        case VersionedRequest() if kind == OpCode.DELETE:
+            if valid_path(path) == "/":
+                raise BadArguments(path)
+            return Delete(path, record.version)
+        case VersionedRequest() if kind == OpCode.CHECK:
+            return Check(valid_path(path), record.version)
+    raise Unimplemented(path)
+
+
+def valid_path(path: str) -> str:
+    """The path itself; BadArguments (ZooKeeper: PathUtils.validatePath)."""
+    if not is_path(path) or any(name in (".", "..") for name in path.split("/")):
+        raise BadArguments(path)
+    # ZooKeeper looks at UTF-16 code units, so that beyond U+FFFF nothing is valid.
+    if any(c < " " or "\x7f" <= c <= "\x9f" or "\ud800" <= c <= "\uf8ff" for c in path):
+        raise BadArguments(path)
+    if any(c >= "\ufff0" for c in path):
+        raise BadArguments(path)
+    return path
+
+
+def answers(
+    change: Change, results: Sequence[OpResult], stats: Sequence[Stat | None]
+) -> list[tuple[MultiHeader, tuple[Any, ...]]]:
+    """The result of each operation, with the header that it has in a multi; `stats` are those of
+    the nodes created."""
+    return [
+        (MultiHeader(each.type, False, 0), _answer(each.type, result, stat))
+        for each, result, stat in zip(change.operations, results, stats, strict=True)
+    ]
+
+
+def failures(change: Change, error: ZooKeeperError) -> list[tuple[MultiHeader, tuple[Any, ...]]]:
+    """A multi's answer where one failed: those before it were undone, those after it not tried."""
+    codes = [
+        Err.OK if at < error.op else Err.RUNTIME_INCONSISTENCY
+        for at in range(len(change.operations))
+    ]
+    codes[error.op] = code_of(error)
+    return [(MultiHeader(OpCode.ERROR, False, code), ErrorResponse(code)) for code in codes]
+
+
+def code_of(error: ZooKeeperError) -> Err:
+    return ERRORS[type(error)]
+
+
+def _answer(kind: int, result: OpResult, stat: Stat | None) -> tuple[Any, ...]:
+    match result:
+        case str() if kind == OpCode.CREATE2:
+            assert stat is not None
+            return Create2Response(result, stat_record(stat))
+        case str():
+            return PathResponse(result)
+        case Stat():
+            return StatResponse(stat_record(result))
+    return Nothing()
+
+
+def stat_record(stat: Stat) -> StatRecord:
+    return StatRecord(
+        czxid=stat.czxid,
+        mzxid=stat.mzxid,
+        ctime=stat.ctime_ms,
+        mtime=stat.mtime_ms,
+        version=stat.version,
+        cversion=stat.cversion,
+        aversion=stat.aversion,
+        ephemeral_owner=stat.ephemeral_owner,
+        data_length=stat.data_length,
+        num_children=stat.num_children,
+        pzxid=stat.pzxid,
+    )

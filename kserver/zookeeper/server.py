@@ -1,0 +1,259 @@
+"""The server: who is connected, whose session it is, and what is told to whom."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from random import Random
+
+from kserver import __version__
+from kserver.errors import ProtocolError
+from kserver.world.clock import Clock
+from kserver.world.disk import Disk
+from kserver.world.journal import StoredSession
+from kserver.world.zookeeper import WatchEvent, WatchType
+from kserver.zookeeper import words
+from kserver.zookeeper.connection import Connection
+from kserver.zookeeper.jute import SYNC_CONNECTED, ConnectRequest, EventType, WatcherEvent
+from kserver.zookeeper.sessions import PASSWORD_BYTES, SessionTable
+from kserver.zookeeper.settings import Settings
+from kserver.zookeeper.store import CloseSession, Done, OpenSession, Store
+from kserver.zookeeper.watches import WatchTable
+
+log = logging.getLogger(__name__)
+
+LOCK = ".lock"
+BACKLOG = 1000
+VERSION = f"3.8.4-k{__version__}"
+"""Tools look for ZooKeeper's number: the one whose protocol this is."""
+_TYPES = {
+    WatchType.CREATED: EventType.CREATED,
+    WatchType.DELETED: EventType.DELETED,
+    WatchType.CHANGED: EventType.CHANGED,
+    WatchType.CHILDREN: EventType.CHILDREN,
+}
+
+
+class ZooKeeperServer:
+    """Raises StorageError when the disk fails."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        disk: Disk,
+        clock: Clock,
+        random: Random,
+        environment: Mapping[str, str],
+    ) -> None:
+        self._settings = settings
+        self._disk = disk
+        self._clock = clock
+        self._random = random
+        self._environment = environment
+        self.store = Store(disk, settings.data_dir, clock)
+        self.watches: WatchTable[Connection] = WatchTable()
+        self._sessions = SessionTable(
+            settings.tick_ms, settings.min_timeout_ms, settings.max_timeout_ms
+        )
+        self._connections: dict[Connection, None] = {}
+        self._addresses: Counter[str] = Counter()
+        self._began = asyncio.Event()
+        """A session has a deadline."""
+        self._requests = self._answers = 0
+        self._latency_s = (0.0, 0.0, 0.0)
+        """Least, sum, most."""
+
+    async def run(self, stop: asyncio.Event, ready: Callable[[str, int], None]) -> None:
+        """Serve until `stop`; `ready` is told the address and the port."""
+        settings = self._settings
+        self._disk.make_directories(settings.data_dir)
+        lock = self._disk.lock(f"{settings.data_dir}/{LOCK}")
+        try:
+            await self.store.open()
+            self._sessions.restore(self.store.sessions, self._now_ms())
+            self._began.set()
+            loop = asyncio.get_running_loop()
+            listener = await loop.create_server(
+                lambda: Connection(self), settings.address, settings.port, backlog=BACKLOG
+            )
+            host, port = listener.sockets[0].getsockname()[:2]
+            try:
+                async with asyncio.TaskGroup() as group:
+                    tasks = [
+                        group.create_task(self.store.run(self._changed)),
+                        group.create_task(self._expire()),
+                    ]
+                    ready(host, port)
+                    await stop.wait()
+                    for task in tasks:
+                        task.cancel()
+            finally:
+                listener.close()
+                for connection in list(self._connections):
+                    connection.abort()
+            self.store.close()
+        finally:
+            lock.release()
+
+    @property
+    def zxid(self) -> int:
+        return self.store.zxid
+
+    def now_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def admit(self, connection: Connection) -> bool:
+        """Whether its address may have one more."""
+        self._connections[connection] = None
+        self._addresses[connection.host] += 1
+        limit = self._settings.max_connections
+        if limit and self._addresses[connection.host] > limit:
+            log.warning(
+                "too many connections from %s: maxClientCnxns is %d", connection.host, limit
+            )
+            return False
+        return True
+
+    def forget(self, connection: Connection) -> None:
+        if connection not in self._connections:
+            return
+        del self._connections[connection]
+        self.watches.forget(connection)
+        self._addresses[connection.host] -= 1
+        if not self._addresses[connection.host]:
+            del self._addresses[connection.host]
+
+    def complain(self, connection: Connection, error: ProtocolError) -> None:
+        log.warning("%s:%d is cut off: %s", connection.host, connection.port, error)
+
+    def connect(self, connection: Connection, request: ConnectRequest) -> None:
+        """Open a session, or give it back its own."""
+        if request.last_zxid_seen > self.zxid:
+            # It knows more than there is here: its server was another, or this one lost its data.
+            log.warning(
+                "%s:%d has seen zxid %#x, and the last here is %#x: refused",
+                *(connection.host, connection.port, request.last_zxid_seen, self.zxid),
+            )
+            connection.close()
+            return
+        connection.timeout_ms = timeout_ms = self._sessions.negotiated(request.timeout_ms)
+        if request.session_id == 0:
+            self._open(connection, timeout_ms)
+            return
+        password = request.password or b""
+        session = self._sessions.reopen(request.session_id, password, timeout_ms, self._now_ms())
+        if session is None:
+            connection.refused()
+            return
+        if isinstance(session.owner, Connection):
+            session.owner.close()
+        session.owner = connection
+        connection.session = session.id
+        connection.opened(password)
+
+    def _open(self, connection: Connection, timeout_ms: int) -> None:
+        session = self._sessions.new_id(self._clock.now_ms())
+        password = self._random.randbytes(PASSWORD_BYTES)
+
+        def opened(_: Done) -> None:
+            added = self._sessions.open(session, password, timeout_ms, self._now_ms())
+            added.owner = connection
+            self._began.set()
+            connection.session = session
+            connection.opened(password)
+
+        stored = StoredSession(timeout_ms, password)
+        self.store.submit(OpenSession(session, stored, opened))
+
+    def received(self, connection: Connection) -> None:
+        self._requests += 1
+        self._sessions.heard(connection.session, self._now_ms())
+
+    def answered(self, arrived_s: float) -> None:
+        took_s = self.now_s() - arrived_s
+        least, total, most = self._latency_s
+        least = min(least, took_s) if self._answers else took_s
+        self._latency_s = least, total + took_s, max(most, took_s)
+        self._answers += 1
+
+    def is_open(self, session: int) -> bool:
+        return self._sessions.is_open(session)
+
+    def end(self, session: int) -> bool:
+        """Refuse it from now on; whether it was open."""
+        return self._sessions.close(session)
+
+    def ended(self, session: int) -> None:
+        """Its nodes are gone."""
+        self._sessions.remove(session)
+
+    def word(self, word: str) -> str:
+        return words.answer(word, self._report(), self._settings.words)
+
+    async def _expire(self) -> None:
+        while True:
+            deadline_ms = self._sessions.next_deadline_ms()
+            if deadline_ms is None:
+                self._began.clear()
+                await self._began.wait()
+                continue
+            if (wait_ms := deadline_ms - self._now_ms()) > 0:
+                # A deadline that comes to be meanwhile is a tick away at least.
+                await asyncio.sleep(min(wait_ms, self._settings.tick_ms) / 1000)
+                continue
+            for session in self._sessions.expire(self._now_ms()):
+                log.info("session %#x has expired", session)
+                self._end_expired(session)
+
+    def _end_expired(self, session: int) -> None:
+        owner = self._sessions.sessions[session].owner
+
+        def done(_: Done) -> None:
+            self.ended(session)
+            if isinstance(owner, Connection):
+                owner.close()
+
+        self.store.submit(CloseSession(session, done))
+
+    def _changed(self, event: WatchEvent) -> None:
+        told = WatcherEvent(_TYPES[event.type], SYNC_CONNECTED, event.path)
+        for connection in self.watches.told(event):
+            connection.tell(told)
+
+    def _now_ms(self) -> int:
+        return int(self.now_s() * 1000)
+
+    def _report(self) -> words.Report:
+        nodes = self.store.tree.nodes
+        watchers, paths, watches = self.watches.counts()
+        least, total, most = (1000 * each for each in self._latency_s)
+        return words.Report(
+            version=VERSION,
+            zxid=self.zxid,
+            nodes=len(nodes),
+            data_bytes=sum(len(path) + len(node.data) for path, node in nodes.items()),
+            ephemerals=self.store.ephemerals_count,
+            sessions=len(self._sessions.sessions),
+            watchers=watchers,
+            watched_paths=paths,
+            watches=watches,
+            latency_ms=(int(least), total / max(1, self._answers), int(most)),
+            requests=self._requests,
+            answers=self._answers,
+            clients=[
+                words.Client(
+                    host=each.host,
+                    port=each.port,
+                    session=each.session,
+                    timeout_ms=each.timeout_ms,
+                    waiting=each.waiting,
+                    requests=each.requests,
+                    answers=each.answers,
+                )
+                for each in self._connections
+            ],
+            settings=self._settings.shown(),
+            environment=self._environment,
+        )

@@ -1,0 +1,228 @@
+"""The tree and the sessions, durable: every change is on disk before anybody sees it.
+
+Changes that come while the disk is busy go together into the journal's next frame, so that many
+clients share one sync.  Each has a zxid of its own, is seen by those after it, and is answered in
+the order in which they came; before the first answer, whoever watches is told of all of them.
+
+A disk that fails ends the server: what it holds is unknown, and a client that hears nothing asks
+again elsewhere, or later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from kserver.errors import StorageError
+from kserver.world.clock import Clock
+from kserver.world.disk import Disk
+from kserver.world.journal import Journal, Stored, StoredSession
+from kserver.world.znode_tree import ROOT, Guard, Tree, TreeOp, Znode, ZnodeTransaction, let_pass
+from kserver.world.zookeeper import (
+    Delete,
+    Grant,
+    OpResult,
+    SessionExpired,
+    Stat,
+    WatchEvent,
+    ZooKeeperError,
+)
+
+FILE = "znodes.msgpack"
+"""Its name, in `dataDir`."""
+REMEDY = "restore it from a copy, or move it away and begin with an empty tree"
+
+_NEW = Znode(b"", 0, 0, 0, 0, 0)
+FIRST: dict[str, Znode] = {
+    # As ZooKeeper makes them, who does not count them as created.
+    "/": ROOT._replace(num_children=1),
+    "/zookeeper": _NEW._replace(num_children=2),
+    "/zookeeper/config": _NEW._replace(acl=(Grant(1, "world", "anyone"),)),
+    "/zookeeper/quota": _NEW,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What became of a change: its zxid, or that of the last one before where it was refused."""
+
+    zxid: int
+    results: list[OpResult] = field(default_factory=list)
+    stats: list[Stat | None] = field(default_factory=list)
+    """Of the nodes that were created, by operation."""
+    error: ZooKeeperError | None = None
+
+
+Answer: TypeAlias = Callable[[Done], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeNodes:
+    session: int
+    ops: list[TreeOp]
+    answer: Answer
+    guard: Guard = let_pass
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSession:
+    session: int
+    stored: StoredSession
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSession:
+    """Deletes its ephemeral nodes too."""
+
+    session: int
+    answer: Answer
+
+
+Write: TypeAlias = ChangeNodes | OpenSession | CloseSession
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Changes on their way to the disk."""
+
+    nodes: ZnodeTransaction
+    zxid: int
+    sessions: dict[int, StoredSession | None] = field(default_factory=dict)
+
+
+class Store:
+    def __init__(self, disk: Disk, directory: str, clock: Clock) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._journal = Journal(disk, f"{directory}/{FILE}", REMEDY)
+        self.tree = Tree()
+        self.sessions: dict[int, StoredSession] = {}
+        self.zxid = 0
+        """Of the last change that is seen."""
+        self._ephemerals: dict[int, dict[str, None]] = {}
+        self._waiting: list[Write] = []
+        self._some = asyncio.Event()
+
+    async def open(self) -> None:
+        """StorageError where the file is damaged or cannot be written."""
+        if self._disk.exists(self._journal.path):
+            stored = await self._journal.read()
+            self.tree, self.zxid = Tree(stored.nodes), stored.zxid
+            self.sessions = stored.sessions
+            self._index(stored.nodes)
+        else:
+            self.tree = Tree(FIRST)
+        await self._write(_Batch(ZnodeTransaction(self.tree), self.zxid))
+
+    def ephemerals(self, session: int) -> list[str]:
+        return sorted(self._ephemerals.get(session, ()))
+
+    @property
+    def ephemerals_count(self) -> int:
+        return sum(map(len, self._ephemerals.values()))
+
+    def submit(self, write: Write) -> None:
+        """Its `answer` is called once it is durable, or refused, in the order of submission."""
+        self._waiting.append(write)
+        self._some.set()
+
+    async def run(self, told: Callable[[WatchEvent], None]) -> None:
+        """Write what is submitted; `told` hears of every event before anyone is answered."""
+        while True:
+            await self._some.wait()
+            self._some.clear()
+            writes, self._waiting = self._waiting, []
+            batch = _Batch(ZnodeTransaction(self.tree), self.zxid)
+            outcomes = [self._try(write, batch) for write in writes]
+            if batch.zxid > self.zxid:
+                await self._write(batch)
+            self._index(batch.nodes.changes)
+            for event in self._commit(batch):
+                told(event)
+            for write, done in zip(writes, outcomes, strict=True):
+                write.answer(done)
+
+    def close(self) -> None:
+        """StorageError."""
+        try:
+            self._journal.close(Stored(self.zxid, self.tree.nodes, self.sessions))
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _try(self, write: Write, batch: _Batch) -> Done:
+        zxid = batch.zxid + 1
+        try:
+            results = self._apply(write, batch, zxid)
+        except ZooKeeperError as error:
+            return Done(batch.zxid, error=error)
+        batch.zxid = zxid
+        stats = [
+            node.stat if isinstance(path, str) and (node := batch.nodes.node(path)) else None
+            for path in results
+        ]
+        return Done(zxid, results, stats)
+
+    def _apply(self, write: Write, batch: _Batch, zxid: int) -> list[OpResult]:
+        ops: list[TreeOp] = []
+        guard: Guard = let_pass
+        match write:
+            case OpenSession():
+                batch.sessions[write.session] = write.stored
+                return []
+            case CloseSession():
+                ops += map(Delete, self._left_by(write.session, batch))
+                batch.sessions[write.session] = None
+            case ChangeNodes():
+                if self._session(write.session, batch) is None:
+                    raise SessionExpired
+                ops, guard = write.ops, write.guard
+        return batch.nodes.apply(
+            ops, zxid=zxid, now_ms=self._clock.now_ms(), session=write.session, guard=guard
+        )
+
+    def _session(self, session: int, batch: _Batch) -> StoredSession | None:
+        if session in batch.sessions:
+            return batch.sessions[session]
+        return self.sessions.get(session)
+
+    def _left_by(self, session: int, batch: _Batch) -> list[str]:
+        paths = set(self._ephemerals.get(session, ()))
+        for path, node in batch.nodes.changes.items():
+            paths.discard(path)
+            if node is not None and node.owner == session:
+                paths.add(path)
+        return sorted(paths)
+
+    def _commit(self, batch: _Batch) -> list[WatchEvent]:
+        self.zxid = batch.zxid
+        for session, stored in batch.sessions.items():
+            if stored is None:
+                self.sessions.pop(session, None)
+            else:
+                self.sessions[session] = stored
+        return batch.nodes.commit()
+
+    def _index(self, changes: dict[str, Znode] | dict[str, Znode | None]) -> None:
+        """Keep whose ephemeral nodes are where; the tree does not have the changes yet."""
+        for path, node in changes.items():
+            before = self.tree.nodes.get(path)
+            if before is not None and before.owner:
+                mine = self._ephemerals.get(before.owner, {})
+                mine.pop(path, None)
+                if not mine:
+                    self._ephemerals.pop(before.owner, None)
+            if node is not None and node.owner:
+                self._ephemerals.setdefault(node.owner, {})[path] = None
+
+    async def _write(self, batch: _Batch) -> None:
+        change = Stored(batch.zxid, batch.nodes.changes, batch.sessions)
+        try:
+            await self._journal.write(change, Stored(self.zxid, self.tree.nodes, self.sessions))
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: OSError) -> StorageError:
+        return StorageError(f"{self._journal.path} cannot be written: {error}")
