@@ -21,7 +21,17 @@ ANSWER_MS = 5000
 EVERY_ADDRESS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
-def start(console: str, serve: Callable[[], int]) -> int:
+def broker_is_up(said: str) -> bool:
+    """Whether a broker that said so far has started, and answers."""
+    return STARTED.search(said) is not None and _answers(said)
+
+
+def start(
+    console: str,
+    serve: Callable[[], int],
+    command: str = "k server-start",
+    is_up: Callable[[str], bool] = broker_is_up,
+) -> int:
     """Run `serve` in a process of its own session, its output in the file `console`.
 
     Returns twice: in the new process what `serve` returned; here 0 once the server has answered,
@@ -43,7 +53,7 @@ def start(console: str, serve: Callable[[], int]) -> int:
     os.close(held)
     os.waitpid(child, 0)
     try:
-        return _wait(console, alive)
+        return _wait(console, alive, command, is_up)
     finally:
         os.close(alive)
 
@@ -56,20 +66,20 @@ def _redirect(console: str) -> None:
         os.dup2(source, target)
 
 
-def _wait(console: str, alive: int) -> int:
+def _wait(console: str, alive: int, command: str, is_up: Callable[[str], bool]) -> int:
     """`alive` is the end of a pipe that closes with the server."""
     waited_s = 0.0
     while True:
         ended, _, _ = select.select([alive], [], [], LOOK_AGAIN_S)
         said = _read(console)
         if ended:
-            complain(_why(said))
+            complain(_why(said, command))
             return 1
-        if STARTED.search(said) and _answers(said):
+        if is_up(said):
             return 0
         waited_s += LOOK_AGAIN_S
         if waited_s >= PATIENCE_S > waited_s - LOOK_AGAIN_S:
-            complain(f"k server-start: still starting; {console} says how far it is")
+            complain(f"{command}: still starting; {console} says how far it is")
 
 
 def _read(console: str) -> str:
@@ -80,11 +90,11 @@ def _read(console: str) -> str:
         return ""
 
 
-def _why(said: str) -> str:
+def _why(said: str, command: str) -> str:
     """The reasons among a server's last words."""
     lines = said.splitlines()
-    reasons = [line for line in lines if line.startswith("k server-start:")]
-    return "\n".join(reasons or lines[-1:] or ["k server-start: the server ended without a word"])
+    reasons = [line for line in lines if line.startswith(f"{command}:")]
+    return "\n".join(reasons or lines[-1:] or [f"{command}: the server ended without a word"])
 
 
 def _answers(said: str) -> bool:

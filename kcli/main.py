@@ -53,6 +53,8 @@ COMMANDS = {
     "Server": {
         "server-start": "start a broker",
         "server-stop": "stop the brokers of this machine",
+        "zookeeper-server-start": "start a ZooKeeper of one machine",
+        "zookeeper-server-stop": "stop the ZooKeepers of this machine",
         "storage": "make a lost coordination store anew from the logs",
         "dump-log": "decode a broker's log, index and snapshot files",
     },

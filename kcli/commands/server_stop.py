@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -31,7 +31,7 @@ MANUAL = Manual(
 
 
 class Server(NamedTuple):
-    """A running broker: its process, its command line after `server-start`, where it runs."""
+    """A running server: its process, its command line after the command, where it runs."""
 
     pid: int
     words: list[str]
@@ -48,8 +48,8 @@ def server_stop(given: SimpleNamespace) -> int:
 
     A broker that is told to stop hands over what it leads, writes all it has, and ends.
     """
-    number = _signal()
-    servers = list(running())
+    number = signal_named()
+    servers = list(running(after_start))
     if given.node_id and given.process_role:
         answer(
             "When both node-id and process-role are provided, the value for node-id will take "
@@ -64,8 +64,8 @@ def server_stop(given: SimpleNamespace) -> int:
     return 0
 
 
-def running() -> Iterator[Server]:
-    """The brokers of this user."""
+def running(after: Callable[[list[str]], list[str] | None]) -> Iterator[Server]:
+    """The servers of this user; `after` finds what follows the command in a command line."""
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
@@ -74,9 +74,9 @@ def running() -> Iterator[Server]:
                 continue
             with open(f"{entry.path}/cmdline", "rb") as file:
                 words = file.read().decode(errors="replace").split("\0")[:-1]
-            after = after_start(words)
-            if after is not None:
-                yield Server(int(entry.name), after, os.readlink(f"{entry.path}/cwd"))
+            given = after(words)
+            if given is not None:
+                yield Server(int(entry.name), given, os.readlink(f"{entry.path}/cwd"))
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
 
@@ -120,7 +120,8 @@ def _settings(server: Server) -> dict[str, str]:
     return settings | key_values(overrides)
 
 
-def _signal() -> int:
+def signal_named() -> int:
+    """What the environment says to send."""
     name = os.environ.get("SIGNAL") or "TERM"
     if name.isdigit():
         return int(name)

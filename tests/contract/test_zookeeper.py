@@ -1,4 +1,4 @@
-"""What every ZooKeeper does: the embedded one, the simulated one, and a real one through kazoo."""
+"""What every ZooKeeper does: embedded, simulated, and through kazoo Apache's and our own."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from kserver.world.zookeeper import (
 from tests.support.clock import SimClock
 from tests.support.loop import simulate
 from tests.support.zookeeper import SimEnsemble
-from tests.support.zookeeper_server import ZooKeeperServer
+from tests.support.zookeeper_server import OwnZooKeeperServer, ZooKeeperServer
 
 PATIENCE_S = 30
 CHROOTS = itertools.count()
@@ -95,7 +95,15 @@ def server(tmp_path_factory):
         yield server
 
 
+@pytest.fixture(scope="module")
+def own_server(tmp_path_factory):
+    with OwnZooKeeperServer(tmp_path_factory.mktemp("own_zookeeper")) as server:
+        yield server
+
+
 def store_of(kind, request):
+    if kind == "own":
+        return KazooStore(request.getfixturevalue("own_server").address)
     if kind == "kazoo":
         return KazooStore(request.getfixturevalue("server").address)
     if kind == "simulated":
@@ -103,12 +111,12 @@ def store_of(kind, request):
     return EmbeddedStore(request.getfixturevalue("tmp_path") / "coordination.msgpack")
 
 
-@pytest.fixture(params=["embedded", "simulated", "kazoo"])
+@pytest.fixture(params=["embedded", "simulated", "kazoo", "own"])
 def store(request):
     return store_of(request.param, request)
 
 
-@pytest.fixture(params=["simulated", "kazoo"])
+@pytest.fixture(params=["simulated", "kazoo", "own"])
 def shared_store(request):
     """Several clients at once."""
     return store_of(request.param, request)

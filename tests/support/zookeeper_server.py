@@ -43,7 +43,7 @@ class ZooKeeperServer:
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
                 raise RuntimeError("ZooKeeper did not start:\n" + output.read_text())
-            time.sleep(0.1)  # it has no way to tell us
+            time.sleep(0.05)  # it has no way to tell us
         return self
 
     def kill(self) -> None:
@@ -71,6 +71,11 @@ class ZooKeeperServer:
             jars = Path(pyspark) / "jars"
         if not glob.glob(f"{jars}/zookeeper-*.jar"):
             raise RuntimeError(f"there is no ZooKeeper in {jars}")
+        heap = os.environ.get("KAFKA_HEAP_OPTS", "-Xmx128M").split()
+        config = self._config()
+        return [java, *heap, "-XX:+UseSerialGC", "-cp", f"{jars}/*", MAIN, str(config)]
+
+    def _config(self) -> Path:
         config = self.directory / "zoo.cfg"
         least, most = SESSION_TIMEOUT_MS
         config.write_text(
@@ -78,22 +83,31 @@ class ZooKeeperServer:
             f"clientPort={self.port}\n"
             "clientPortAddress=127.0.0.1\n"
             "admin.enableServer=false\n"
-            "4lw.commands.whitelist=ruok\n"
+            "4lw.commands.whitelist=*\n"
             "maxClientCnxns=0\n"
             "tickTime=500\n"
             f"minSessionTimeout={least}\n"
             f"maxSessionTimeout={most}\n"
         )
-        heap = os.environ.get("KAFKA_HEAP_OPTS", "-Xmx128M").split()
-        return [java, *heap, "-XX:+UseSerialGC", "-cp", f"{jars}/*", MAIN, str(config)]
+        return config
 
     def _answers(self) -> bool:
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
-                connection.sendall(b"ruok")
-                return connection.recv(4) == b"imok"
+                # ruok is answered before sessions are.
+                connection.sendall(b"srvr")
+                with connection.makefile("rb") as answer:
+                    return b"Mode: standalone" in answer.read()
         except OSError:
             return False
+
+
+class OwnZooKeeperServer(ZooKeeperServer):
+    """The one of `k zookeeper-server-start`: the same, without java."""
+
+    def _command(self) -> list[str]:
+        k = Path(sys.executable).parent / "k"
+        return [str(k), "zookeeper-server-start", str(self._config())]
 
 
 def _free_port() -> int:

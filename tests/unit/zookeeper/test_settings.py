@@ -8,12 +8,10 @@ PLAIN = "dataDir=/tmp/zookeeper\nclientPort=2181\n"
 
 def test_kafkas_own_file_needs_no_warning():
     settings = parse(f"{PLAIN}maxClientCnxns=0\nadmin.enableServer=false\n", "zk")
-    assert (settings.data_dir, settings.port, settings.max_connections) == (
-        *("/tmp/zookeeper", 2181, 0),
-    )
-    assert (settings.tick_ms, settings.min_timeout_ms, settings.max_timeout_ms) == (
-        *(3000, 6000, 60000),
-    )
+    assert (settings.data_dir, settings.port) == ("/tmp/zookeeper", 2181)
+    assert settings.max_connections == 0
+    assert settings.tick_ms == 3000
+    assert (settings.min_timeout_ms, settings.max_timeout_ms) == (6000, 60000)
     assert settings.words == {"srvr"}
     assert settings.warnings == ()
 

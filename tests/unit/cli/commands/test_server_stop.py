@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from kcli.commands.server_stop import Server, _signal, after_start, is_meant
+from kcli.commands.server_stop import Server, after_start, is_meant, signal_named
 from kcli.options import Refused
 
 
@@ -70,12 +70,12 @@ def test_a_file_that_cannot_be_read_is_told(server, capsys):
 @pytest.mark.parametrize("name", ["TERM", "SIGTERM", "15", "term"])
 def test_the_signal_can_be_named(name, monkeypatch):
     monkeypatch.setenv("SIGNAL", name)
-    assert _signal() == signal.SIGTERM
+    assert signal_named() == signal.SIGTERM
 
 
 def test_the_signal_is_term_unless_named(monkeypatch):
     monkeypatch.delenv("SIGNAL", raising=False)
-    assert _signal() == signal.SIGTERM
+    assert signal_named() == signal.SIGTERM
     monkeypatch.setenv("SIGNAL", "NONSENSE")
     with pytest.raises(Refused):
-        _signal()
+        signal_named()
