@@ -17,8 +17,9 @@ from kserver.errors import ConfigError
 
 MOST_REASON = 300
 """Characters of a reason."""
-ONE_BY_ONE = 64
-"""So few values are not halved any more."""
+FEWEST_AT_ONCE, ONE_BY_ONE = 128, 256
+"""To take any number at once takes as long as 50 one by one: where few of them would be taken, so
+many are looked at before it is tried again."""
 
 
 class Pairs(list[tuple[Any, Any]]):
@@ -66,21 +67,25 @@ def decode(
     at_once: Callable[[pa.Array], pa.Array | None] | None,
 ) -> Decoded:
     """By `at_once`, which takes many values if it finds nothing odd about any of them, and else
-    gives None; what it does not take is handed to it in halves, and few values one by one.
+    gives None; what it does not take is handed to it in smaller parts, few values one by one.
     ConfigError for a type that the format does not have.
     """
     fit = fit_of(kind, leaves)
     found: list[Decoded] = []
-    parts = [values]
-    while parts:
-        part = parts.pop()
+    at, size = 0, len(values)
+    while at < len(values) or not found:
+        part = values[at : at + size]
         if at_once is not None and (data := at_once(part)) is not None:
             found.append(Decoded(data, pa.nulls(len(data), pa.string())))
-        elif at_once is None or len(part) <= ONE_BY_ONE:
-            found.append(decode_each(part.to_pylist(), kind, parse, fit))
+            size *= 4
+        elif at_once is not None and size // 4 >= FEWEST_AT_ONCE:
+            size //= 4
+            continue
         else:
-            half = len(part) // 2
-            parts += [part[half:], part[:half]]
+            part = values[at : at + ONE_BY_ONE]
+            found.append(decode_each(part.to_pylist(), kind, parse, fit))
+            size = FEWEST_AT_ONCE
+        at += len(part)
     if len(found) == 1:
         return found[0]
     return Decoded(*(pa.concat_arrays(column) for column in zip(*found, strict=True)))

@@ -21,8 +21,8 @@ msgpack's own reader goes, has a reason in place of data.  Lengths are believed 
 was walked through without making anything of it, so one that lies costs nothing.
 
 Values are read all at once and made into a column at a time, which is some four times as fast as
-one by one.  Where any of them is not what it should be they are looked at in halves, and few one by
-one.
+one by one.  Where any of them is not what it should be they are looked at in smaller parts, and few
+one by one.
 
 What is written is the same: null as nil, structs as maps with all their fields.
 """

@@ -14,7 +14,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcli.spark.fitting import decode_each, fit_of
+from kcli.spark.fitting import ONE_BY_ONE, decode, decode_each, fit_of
 from kcli.spark.json_values import decode_json, leaf, parse
 from kserver.errors import ConfigError
 
@@ -222,19 +222,32 @@ def test_what_fits_is_read_at_once(monkeypatch):
         "e": "2020-01-31",
         "c": "1.25",
     }
-    values = [json.dumps(good | {"s": str(n), "more": [{}]}).encode() for n in range(300)]
+    values = [json.dumps(good | {"s": str(n), "more": [{}]}).encode() for n in range(3000)]
     looked_at: list[bytes] = []
     monkeypatch.setattr(
         "kcli.spark.json_values.parse", lambda value: looked_at.append(value) or parse(value)
     )
     data, reasons = decode_json(pa.array([*values, None]), PLAIN)
-    assert (reasons.null_count, looked_at) == (301, [])
-    assert data.field("s")[299].as_py() == "299"
-    values[200] = b"{"
+    assert (reasons.null_count, looked_at) == (3001, [])
+    assert data.field("s")[2999].as_py() == "2999"
+    values[2000] = b"{"
     data, reasons = decode_json(pa.array(values), PLAIN)
     assert b"{" in looked_at
-    assert len(looked_at) < 64
-    assert reasons.null_count == data.null_count + 298 == 299
+    assert len(looked_at) <= ONE_BY_ONE
+    assert reasons.null_count == data.null_count + 2998 == 2999
+
+
+def test_values_of_which_many_are_bad_are_seldom_tried_at_once_in_vain():
+    """Each time takes as long as 50 of them one by one."""
+    tried: list[int] = []
+    values = pa.array([b"{"] * 5000)
+
+    def in_vain(part: pa.Array) -> None:
+        tried.append(len(part))
+
+    found = decode(values, X, parse, leaf, in_vain)
+    assert found.reasons.null_count == 0
+    assert len(tried) < 5000 / ONE_BY_ONE + 5
 
 
 def test_a_value_that_is_nested_too_deep_has_a_reason_and_ends_no_task():

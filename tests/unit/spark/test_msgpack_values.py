@@ -14,7 +14,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcli.spark.fitting import decode_each, fit_of
+from kcli.spark.fitting import ONE_BY_ONE, decode_each, fit_of
 from kcli.spark.msgpack_values import decode_msgpack, encode_msgpack, leaf, parse
 from kserver.errors import ConfigError
 
@@ -235,19 +235,19 @@ def test_all_at_once_is_what_it_is_one_by_one(kind, odd, plain, times):
 def test_what_fits_is_read_at_once(monkeypatch):
     """Else nothing would show that it is no slower than it is said to be."""
     row = {"i": 1, "l": [[1], None], "m": {"a": {"q": 1.5}}, "t": msgpack.Timestamp(1, 5)}
-    values = [msgpack.packb(row | {"s": str(n), "more": [{}]}) for n in range(300)]
+    values = [msgpack.packb(row | {"s": str(n), "more": [{}]}) for n in range(3000)]
     looked_at: list[bytes] = []
     monkeypatch.setattr(
         "kcli.spark.msgpack_values.parse", lambda value: looked_at.append(value) or parse(value)
     )
     data, reasons = decode_msgpack(pa.array([*values, None]), ALL)
-    assert (reasons.null_count, looked_at) == (301, [])
-    assert data.field("s")[299].as_py() == "299"
-    values[200] = b"\x81"
+    assert (reasons.null_count, looked_at) == (3001, [])
+    assert data.field("s")[2999].as_py() == "2999"
+    values[2000] = b"\x81"
     data, reasons = decode_msgpack(pa.array(values), ALL)
     assert b"\x81" in looked_at
-    assert len(looked_at) < 64
-    assert reasons.null_count == data.null_count + 298 == 299
+    assert len(looked_at) <= ONE_BY_ONE
+    assert reasons.null_count == data.null_count + 2998 == 2999
 
 
 def test_a_type_that_msgpack_has_not_is_not_written():
