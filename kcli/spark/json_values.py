@@ -18,14 +18,20 @@ Pure: bytes in, columns out.
     struct<...>                     an object; fields not in the schema are passed over, and those
                                     that are not there are null
 
-null is null everywhere, but not as a whole value, nor where the schema says NOT NULL.  That is what
-Spark's from_json takes, but that it keeps a half of a value that does not fit, and asks nothing of
-what follows the value.
+null is null everywhere, but not as a whole value, nor where the schema says NOT NULL.
+
+Spark's own from_json takes nearly the same, but cannot stand here, since it is not as exact.  With
+a column for corrupt records it still takes {"id":1}{"id":2} for the first object, puts marks where
+bytes are not UTF-8 or a surrogate lacks its pair, makes the string 1.5 of 1.50 and a plain null of
+an empty value; a value that does not fit it keeps by half, and it never tells why.  A million
+values of 200 bytes took it 1.7 s on two cores and this 1.8 s; where 1 % are bad 1.3 and 7.2 s, and
+with a map in the schema, which is read one by one, 1.3 and 6.6 s.
 
 Where a schema has neither maps nor binary, Arrow's own reader is asked first, for all values at
 once, times and dates as strings.  Each value is the field "r" of a line.  None can reach into the
 next line, as no line break stands in a string, nor be two fields, which Arrow refuses, nor be two
-lines, as these are counted.  What it does not take is looked at in halves, and few one by one.
+lines, as these are counted.  What it does not take is looked at in smaller parts, and few one by
+one.
 """
 
 from __future__ import annotations

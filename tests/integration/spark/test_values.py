@@ -155,6 +155,31 @@ def test_expressions_go_both_ways_and_take_any_column(spark, broker):
     assert raw.where("reason is null").count() == 3
 
 
+@pytest.mark.parametrize(
+    ("value", "taken", "reason"),
+    [
+        (b'{"id":1}{"id":2}', (1, None), "not JSON: Extra data"),
+        (b'{"id":1} x', (1, None), "not JSON: Extra data"),
+        (b'{"s":"\xff"}', (None, "\ufffd"), "not JSON: it is not UTF-8"),
+        (b'{"s":"\\ud800"}', (None, "?"), "s: a string that is not UTF-8"),
+    ],
+)
+def test_sparks_own_from_json_takes_for_good_what_is_not(spark, value, taken, reason):
+    """Else it would do what kcli/spark/json_values.py does."""
+    from pyspark.sql.functions import from_json
+
+    from kcli.spark.values import decoded
+
+    frame = spark.createDataFrame([(value,)], "value binary")
+    row = decoded(frame, "json", "id int, s string").first()
+    assert row.data is None
+    assert row.reason.startswith(reason)
+    schema = "id int, s string, bad string"
+    kept = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "bad"}
+    text = frame.value.cast("string")
+    assert frame.select(from_json(text, schema, kept)).first()[0] == (*taken, None)
+
+
 def test_a_schema_that_is_none_is_refused_in_the_driver(spark, broker):
     from kcli.spark.values import decoded, schema_of
     from kserver.errors import ConfigError
