@@ -29,6 +29,7 @@ from kserver.zookeeper import acl, words
 from kserver.zookeeper.jute import (
     MAX_REQUEST_BYTES,
     NOTIFICATION_XID,
+    PING_XID,
     AuthPacket,
     ConnectRequest,
     ConnectResponse,
@@ -214,6 +215,8 @@ class Connection(asyncio.Protocol):
             self._queue(partial(self._change, header.xid, change), None)
             return
         assert read is not None
+        # A ping is answered with ZooKeeper's number for it, whatever it came with.
+        xid = PING_XID if read.type == OpCode.PING else header.xid
         view = View(
             self._server.store.tree,
             self._server.watches,
@@ -230,9 +233,9 @@ class Connection(asyncio.Protocol):
                     raise SessionExpired
                 records = view.answer(read)
             except ZooKeeperError as error:
-                self._reply(header.xid, zxid, code_of(error))
+                self._reply(xid, zxid, code_of(error))
             else:
-                self._reply(header.xid, zxid, Err.OK, *records)
+                self._reply(xid, zxid, Err.OK, *records)
 
         self._queue(None, answer)
 

@@ -39,7 +39,7 @@ Bool: TypeAlias = Annotated[bool, "?"]
 MAX_REQUEST_BYTES = 0xFFFFF
 """ZooKeeper's jute.maxbuffer."""
 
-NOTIFICATION_XID = -1
+NOTIFICATION_XID, PING_XID = -1, -2
 
 
 class OpCode(enum.IntEnum):

@@ -97,6 +97,10 @@ _PLAIN_FLAGS = range(4)
 """Of a create; beyond are containers and TTL nodes (ZooKeeper: CreateMode)."""
 
 
+OWN_NODES = frozenset({"/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"})
+"""What nobody may delete."""
+
+
 class Operation(NamedTuple):
     """One of a change: how it was asked, and what it is to the tree."""
 
@@ -159,7 +163,7 @@ def _valid(kind: int, record: Any, identities: Sequence[Identity]) -> TreeOp:
             acl = taken(path, record.acl, identities)
             return SetAcl(valid_path(path), acl, record.version)
         case VersionedRequest() if kind == OpCode.DELETE:
-            if valid_path(path) == "/":
+            if valid_path(path) in OWN_NODES:
                 raise BadArguments(path)
             return Delete(path, record.version)
         case VersionedRequest() if kind == OpCode.CHECK:

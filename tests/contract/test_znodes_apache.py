@@ -1,4 +1,4 @@
-"""One ZooKeeper: an Apache Kafka 3.9 broker reads what ours wrote, and ours what that one wrote."""
+"""On one ZooKeeper, Apache's or ours: Apache Kafka 3.9 and we read what the other wrote."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ from kserver.world.disk import OsDisk
 from kserver.world.kazoo import KazooZooKeeper
 from tests.support import tools
 from tests.support.wire_client import WireClient
-from tests.support.zookeeper_server import ZooKeeperServer
+from tests.support.zookeeper_server import OwnZooKeeperServer, ZooKeeperServer
 
 APACHE = [sys.executable, str(Path(__file__).parents[1] / "support" / "apache_kafka.py")]
 VERSION = "3.9.2"
@@ -168,11 +168,11 @@ class History:
             self.image = broker.metadata.current
 
 
-@pytest.fixture(scope="module")
-def history(tmp_path_factory):
+@pytest.fixture(scope="module", params=[ZooKeeperServer, OwnZooKeeperServer])
+def history(request, tmp_path_factory):
     tools.require("java")
     tools.require("mvn")
-    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+    with request.param(tmp_path_factory.mktemp("zookeeper")) as server:
         yield History(tmp_path_factory.mktemp("apache"), server.address)
 
 

@@ -8,15 +8,15 @@ import pytest
 
 from kserver.world.kazoo import KazooZooKeeper
 from kserver.world.zookeeper import NO_SESSION, ConnectionLost, SessionEvent
-from tests.support.zookeeper_server import ZooKeeperServer
+from tests.support.zookeeper_server import OwnZooKeeperServer, ZooKeeperServer
 
 PATIENCE_S = 60
 
 
-@pytest.fixture
-def server(tmp_path):
+@pytest.fixture(params=[ZooKeeperServer, OwnZooKeeperServer])
+def server(request, tmp_path):
     """Not started yet."""
-    server = ZooKeeperServer(tmp_path)
+    server = request.param(tmp_path)
     yield server
     server.kill()
 

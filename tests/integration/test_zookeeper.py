@@ -12,12 +12,12 @@ from kcli.client.admin import Admin, NewTopic
 from kcli.client.config import AdminConfig
 from kserver.world.kazoo import KazooZooKeeper
 from tests.support.process import BrokerProcess
-from tests.support.zookeeper_server import ZooKeeperServer
+from tests.support.zookeeper_server import OwnZooKeeperServer, ZooKeeperServer
 
 
-@pytest.fixture(scope="module")
-def ensemble(tmp_path_factory):
-    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+@pytest.fixture(scope="module", params=[ZooKeeperServer, OwnZooKeeperServer])
+def ensemble(request, tmp_path_factory):
+    with request.param(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server.address
 
 

@@ -106,8 +106,7 @@ class OwnZooKeeperServer(ZooKeeperServer):
     """The one of `k zookeeper-server-start`: the same, without java."""
 
     def _command(self) -> list[str]:
-        k = Path(sys.executable).parent / "k"
-        return [str(k), "zookeeper-server-start", str(self._config())]
+        return [*tools.K, "zookeeper-server-start", str(self._config())]
 
 
 def _free_port() -> int:
