@@ -168,10 +168,6 @@ def read_epochs(disk: Disk, path: str) -> list[EpochStart]:
     return decode_epochs(_read(disk, path), path)
 
 
-def write_epochs(disk: Disk, path: str, epochs: Iterable[EpochStart]) -> None:
-    disk.replace_file(path, encode_epochs(epochs))
-
-
 def read_topic_id(disk: Disk, path: str) -> UUID | None:
     """None when there is no such file yet."""
     return decode_topic_id(disk.read_file(path), path) if disk.exists(path) else None

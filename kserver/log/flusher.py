@@ -18,7 +18,7 @@ from kserver.log.leader_epochs import EpochStart, LeaderEpochCache
 
 if TYPE_CHECKING:
     from kserver.log.segment import LogSegment
-    from kserver.world.disk import Disk, File
+    from kserver.world.disk import Directory, Disk, File
 
 Offload: TypeAlias = Callable[[Callable[[], None]], Awaitable[None]]
 
@@ -70,7 +70,7 @@ class Flusher:
             file.sync()
         self._files = []
         self.names_changed = True
-        self._sync_directories()
+        self._sync_names(self._open_directory(self.directory))
         self.names_changed = False
 
     async def idle(self) -> None:
@@ -89,9 +89,11 @@ class Flusher:
         Raises what `offload` does, OSError, and NoRoom, after which another round may be tried.
         """
         assert self._running is None
+        # Opened here and now: later its name may be another's, of a topic made anew.
+        changed = self.names_changed or self.epochs_changed
+        directory = self._open_directory(self.directory) if changed else None
         for segment in segments:
             segment.aborted.write()
-        # Opened here and now: later their names may be others.
         files = [file for segment in segments for file in segment.unsynced()]
         files += self._files
         names_changed = self.names_changed
@@ -104,10 +106,10 @@ class Flusher:
                 file.sync()
             for segment in segments:
                 segment.aborted.sync()
-            if entries is not None:
-                self._write_epochs(entries)
-            if names_changed:
-                self._sync_directories()
+            if directory is not None and entries is not None:
+                self._write_epochs(directory, entries)
+            if directory is not None and names_changed:
+                self._sync_names(directory)
 
         self._running = asyncio.get_running_loop().create_future()
         finish = asyncio.ensure_future(self._finish(sync, synced, self._running))
@@ -131,22 +133,25 @@ class Flusher:
             self._running = None
             running.set_result(None)
 
-    def _write_epochs(self, entries: Sequence[EpochStart]) -> None:
-        path = f"{self.directory}/{checkpoint.LEADER_EPOCHS}"
+    def _write_epochs(self, directory: Directory, entries: Sequence[EpochStart]) -> None:
         try:
-            checkpoint.write_epochs(self._disk, path, entries)
+            directory.replace_file(checkpoint.LEADER_EPOCHS, checkpoint.encode_epochs(entries))
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
             # The file is as it was.
+            path = f"{self.directory}/{checkpoint.LEADER_EPOCHS}"
             raise no_room(path, error) from error
 
-    def _sync_directories(self) -> None:
-        for path in (self.directory, self.directory.rpartition("/")[0] or "/"):
-            try:
-                self._disk.sync_directory(path)
-            except OSError as error:
-                if error.errno not in NO_DESCRIPTOR:
-                    raise
-                # It was not even opened: the names are as unsure as before.
-                raise no_room(path, error) from error
+    def _sync_names(self, directory: Directory) -> None:
+        directory.sync()
+        self._open_directory(self.directory.rpartition("/")[0] or "/").sync()
+
+    def _open_directory(self, path: str) -> Directory:
+        try:
+            return self._disk.open_directory(path)
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTOR:
+                raise
+            # The names are as unsure as before.
+            raise no_room(path, error) from error

@@ -114,7 +114,7 @@ class Log:
         except OSError as error:
             raise storage_error(directory, error) from error
         log = cls(home, directory, topic_partition, config, recovered, now_ms)
-        log.cleaned_to = stored.cleaned_to
+        log.cleaned_to = recovered.cleaned_to
         log.update_high_watermark(stored.high_watermark)
         return log
 

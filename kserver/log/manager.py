@@ -334,7 +334,7 @@ class LogManager:
             raise one.failure
         directory = self._directory_of[one.directory]
         try:
-            await directory.write_offsets(name, partial(self._offsets, name, directory))
+            await self._write_offsets(directory, name)
         except OSError as error:
             if name == checkpoint.RECOVERY_POINTS:
                 raise self._fail(directory, error) from error
@@ -469,9 +469,17 @@ class LogManager:
         for directory in self._directories:
             if directory.failure is None:
                 try:
-                    await directory.write_offsets(name, partial(self._offsets, name, directory))
+                    await self._write_offsets(directory, name)
                 except OSError as error:
                     self._not_written(directory, error)
+
+    async def _write_offsets(self, directory: LogDirectory, name: str) -> None:
+        """Raises OSError."""
+        # That a log may have gaps must be on disk before a recovery point above them is: below it
+        # a gap that nothing explains is taken for files that were lost.
+        before = [checkpoint.CLEANED] if name == checkpoint.RECOVERY_POINTS else []
+        for one in (*before, name):
+            await directory.write_offsets(one, partial(self._offsets, one, directory))
 
     def _not_written(self, directory: LogDirectory, error: OSError) -> None:
         """A checkpoint is as it was; on a full disk that will do until there is room."""
@@ -506,7 +514,7 @@ class LogManager:
         try:
             await each(self.logs_in(directory), Log.close, threads)
             for name in _CHECKPOINTS:
-                await directory.write_offsets(name, partial(self._offsets, name, directory))
+                await self._write_offsets(directory, name)
             await self._disk.offload(directory.mark_clean)
         except (OSError, StorageError) as error:
             failures.append(f"{directory.path} was not closed cleanly: {error}")

@@ -104,6 +104,9 @@ class Recovered:
     what this run found, and two syncs for each of thousands of logs would hold up the start."""
     unsynced: list[File]
     """Small files that the first flush must sync."""
+    cleaned_to: Offset | None
+    """What was stored; or the log's start, where a gap was taken for compaction's since nothing was
+    known of the log: the next start, which knows of its recovery point, must take it so again."""
 
 
 class Stored(NamedTuple):
@@ -147,6 +150,7 @@ class Recovery:
             or "compact" in config.cleanup_policy
         )
         self._gaps_below = stored.recovery_point
+        self._cleaned_to = stored.cleaned_to
         self._log_start_offset = stored.log_start_offset
         self._now_ms = now_ms
         self._random = random
@@ -206,6 +210,7 @@ class Recovery:
             self._epochs,
             list(self._epochs.entries) != (stored_epochs or []),
             self._unsynced,
+            self._cleaned_to,
         )
 
     def _not_deleted(self, bases: list[Offset]) -> list[Offset]:
@@ -330,6 +335,8 @@ class Recovery:
             return True
         if segment.base_offset > end and self._may_have_gaps:
             limit = self._gaps_below
+            if limit is None and self._cleaned_to is None:
+                self._cleaned_to = self._segments[0].base_offset
             if limit is None or segment.base_offset <= limit:
                 return True
         if end < self._recovery_point:

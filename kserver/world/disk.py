@@ -19,6 +19,7 @@ import os
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeAlias, TypeVar
 
 from kserver.world import usage
@@ -61,6 +62,16 @@ class File(Protocol):
 
     def fileno(self) -> int:
         """For sendfile; -1 where there is no descriptor (simulation)."""
+
+
+class Directory(Protocol):
+    """An open directory: the same one whatever its name becomes, and whatever takes its name."""
+
+    def replace_file(self, name: str, data: bytes) -> None:
+        """As `Disk.replace_file`."""
+
+    def sync(self) -> None:
+        """As `Disk.sync_directory`."""
 
 
 class Mapping(Protocol):
@@ -108,6 +119,9 @@ class Disk(Protocol):
     def replace_file(self, path: str, data: bytes) -> None:
         """Atomically and durably: after a crash the old content stands there or the new one.  Goes
         through `<path>.tmp`, so one at a time for a path.  Waits for the disk."""
+
+    def open_directory(self, path: str) -> Directory:
+        """FileNotFoundError where there is none."""
 
     def rename(self, old: str, new: str) -> None:
         """Replaces the file `new`; an open file keeps following its bytes."""
@@ -238,6 +252,38 @@ class OsFile:
         return self._fd
 
 
+class OsDirectory:
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._fd = -1
+        self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def replace_file(self, name: str, data: bytes) -> None:
+        temporary, here = name + ".tmp", self._fd
+        try:
+            with open(temporary, "wb", opener=partial(os.open, mode=0o644, dir_fd=here)) as file:
+                file.write(data)
+                file.flush()
+                os.fdatasync(file.fileno())
+            os.replace(temporary, name, src_dir_fd=here, dst_dir_fd=here)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.remove(temporary, dir_fd=here)
+            error.filename = f"{self.path}/{name}"
+            raise
+        self.sync()
+
+    def sync(self) -> None:
+        os.fsync(self._fd)
+
+
 class OsLock:
     """A lock of the open file description: unlike POSIX's it also stands between two openers of one
     process, and unlike flock's it is seen by Java's FileLock."""
@@ -278,18 +324,11 @@ class OsDisk:
             return file.read()
 
     def replace_file(self, path: str, data: bytes) -> None:
-        temporary = path + ".tmp"
-        try:
-            file = OsFile(temporary, create=True)
-            file.truncate(0)
-            file.write_at(0, data)
-            file.sync()
-            os.replace(temporary, path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.remove(temporary)
-            raise
-        self.sync_directory(os.path.dirname(path) or ".")
+        directory, name = os.path.split(path)
+        OsDirectory(directory or ".").replace_file(name, data)
+
+    def open_directory(self, path: str) -> OsDirectory:
+        return OsDirectory(path)
 
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new)
@@ -304,11 +343,7 @@ class OsDisk:
             shutil.rmtree(path)
 
     def sync_directory(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        OsDirectory(path).sync()
 
     def lock(self, path: str) -> OsLock:
         return OsLock(path)

@@ -195,6 +195,20 @@ def test_replaced_content_is_whole(disk, root):
     assert disk.list(root) == ["state"]
 
 
+def test_an_open_directory_is_the_same_under_another_name(disk, root):
+    disk.make_directories(f"{root}/old")
+    directory = disk.open_directory(f"{root}/old")
+    disk.rename(f"{root}/old", f"{root}/gone")
+    disk.make_directories(f"{root}/old")
+    directory.replace_file("state", b"its own")
+    directory.sync()
+    assert disk.read_file(f"{root}/gone/state") == b"its own"
+    assert disk.list(f"{root}/gone") == ["state"]
+    assert disk.list(f"{root}/old") == []
+    with pytest.raises(FileNotFoundError):
+        disk.open_directory(f"{root}/none")
+
+
 def test_a_file_in_a_missing_directory_is_not_replaced(disk, root):
     with pytest.raises(FileNotFoundError):
         disk.replace_file(f"{root}/none/state", b"x")

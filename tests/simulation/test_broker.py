@@ -98,7 +98,11 @@ def batch(clock_ms: int, *values: bytes, producer: tuple[int, int, int] = (-1, -
 
 
 async def values_of(peer: Peer, topic: str, partition: int = 0) -> list[bytes]:
-    found: list[bytes] = []
+    return list((await values_by_offset(peer, topic, partition)).values())
+
+
+async def values_by_offset(peer: Peer, topic: str, partition: int = 0) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
     offset = 0
     while True:
         answer = await fetch(peer, topic, partition, offset)
@@ -106,7 +110,7 @@ async def values_of(peer: Peer, topic: str, partition: int = 0) -> list[bytes]:
         if not answer.records:
             return found
         for one in batches(answer.records):
-            found += [r.value for r in one.records() if r.offset >= offset]
+            found |= {r.offset: r.value for r in one.records() if r.offset >= offset}
             offset = one.next_offset
 
 
@@ -189,9 +193,11 @@ async def power_cuts(loop: SimLoop) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
         await broker.start()
         peer = await broker.connect()
-        found = await values_of(peer, "t")
+        # What was not acknowledged may be lost from the middle, where the cut came before the log's
+        # first checkpoint.
+        found = await values_by_offset(peer, "t")
         for offset, value in acked:
-            assert found[offset] == value, (offset, value, found)
+            assert found.get(offset) == value, (offset, value, found)
         peer.close()
     await broker.stop()
     assert not broker.bugs

@@ -125,20 +125,12 @@ class SimDisk:
         return bytes(self._file(path).data)
 
     def replace_file(self, path: str, data: bytes) -> None:
-        self.touch("replace_file", path)
-        temporary = path + ".tmp"
-        try:
-            file = self.open(temporary, create=True)
-            file.truncate(0)
-            file.write_at(0, data)
-            file.sync()
-            self.rename(temporary, path)
-        except OSError:
-            directory, name = self._parent(temporary)
-            if name in directory.entries:
-                directory.change({name: None})
-            raise
-        self.sync_directory(posixpath.dirname(path))
+        directory, name = posixpath.split(path)
+        self.open_directory(directory).replace_file(name, data)
+
+    def open_directory(self, path: str) -> SimDirectory:
+        self.touch("open_directory", path)
+        return SimDirectory(self, path, self._directory(path))
 
     def rename(self, old: str, new: str) -> None:
         self.touch("rename", old)
@@ -378,6 +370,35 @@ class SimFile:
     def _change(self, change: _Change) -> None:
         self._inode.modified_ms = self._disk.clock.now_ms()
         self._inode.change(change)
+
+
+class SimDirectory:
+    def __init__(self, disk: SimDisk, path: str, directory: _Directory) -> None:
+        self._disk = disk
+        self._path = path
+        self._directory = directory
+
+    def replace_file(self, name: str, data: bytes) -> None:
+        path, temporary = f"{self._path}/{name}", f"{name}.tmp"
+        self._disk.touch("replace_file", path)
+        inode = _Inode(self._disk.clock.now_ms())
+        file = SimFile(self._disk, path + ".tmp", inode)
+        try:
+            self._disk.touch("open", file.path)
+            self._directory.change({temporary: inode})
+            file.write_at(0, data)
+            file.sync()
+            self._disk.touch("rename", file.path)
+            self._directory.change({temporary: None, name: inode})
+        except OSError:
+            if temporary in self._directory.entries:
+                self._directory.change({temporary: None})
+            raise
+        self.sync()
+
+    def sync(self) -> None:
+        self._disk.touch("sync_directory", self._path)
+        self._directory.sync()
 
 
 class SimMapping:

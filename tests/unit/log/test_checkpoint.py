@@ -202,7 +202,7 @@ def test_what_was_written_survives_a_power_cut(disk):
     properties = MetaProperties(1, "c")
     disk.sync_directory("/")
     checkpoint.write_offsets(disk, "/log/o", offsets)
-    checkpoint.write_epochs(disk, "/log/e", epochs)
+    disk.replace_file("/log/e", checkpoint.encode_epochs(epochs))
     checkpoint.write_topic_id(disk, "/log/t", topic_id)
     checkpoint.write_meta_properties(disk, "/log/m", properties)
 

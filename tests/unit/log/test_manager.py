@@ -95,7 +95,8 @@ def test_after_a_clean_stop_nothing_is_scanned_and_all_is_there() -> None:
         host.disk.counts.clear()
         manager = await host.start()
         assert host.disk.counts["read_at"] < 30
-        assert [(log.log_end_offset, log.topic_id) for log in manager.logs.values()] == [
+        found = sorted(manager.logs.values(), key=lambda log: log.topic_partition)
+        assert [(log.log_end_offset, log.topic_id) for log in found] == [
             (20, TOPIC_ID),
             (21, TOPIC_ID),
             (22, TOPIC_ID),
@@ -127,6 +128,35 @@ def test_a_killed_broker_loses_nothing_and_one_without_power_only_what_was_not_f
 
     for seed in range(10):
         run(scenario, seed=seed)
+
+
+@pytest.mark.parametrize("cut", [Host.kill, Host.lose_power])
+def test_a_gap_that_one_start_has_taken_the_next_one_takes(
+    cut: Callable[[Host], Awaitable[None]],
+) -> None:
+    """Where no checkpoint names the log, a gap may be compaction's from long ago."""
+
+    async def scenario(host: Host) -> None:
+        await host.start()
+        host.append(host.create(), 9, size=5000)
+        await host.kill()
+        host.disk.open("/logs/t-0/00000000000000000002.log").truncate(0)
+        points = "/logs/recovery-point-offset-checkpoint"
+        if host.disk.exists(points):
+            host.disk.remove(points)
+        manager = await host.start()
+        log = manager.logs[TopicPartition("t", 0)]
+        left = [record.offset for record in read_all(log)]
+        assert left == [0, 1, *range(4, 9)]
+        await log.flush()
+        assert log.recovery_point == 9
+        await asyncio.sleep(2 * host.config.log_flush_offset_checkpoint_interval_ms / 1000)
+        assert b"t 0 9" in host.disk.read_file(points)
+        await cut(host)
+        manager = await host.start()
+        assert [r.offset for r in read_all(manager.logs[TopicPartition("t", 0)])] == left
+
+    run(scenario, segment_bytes=10_500)
 
 
 def test_the_log_start_survives() -> None:
@@ -336,6 +366,27 @@ def test_a_deleted_log_leaves_its_name_at_once_and_its_files_after_the_delay() -
         assert len(read_all(again)) == 1
 
     run(scenario)
+
+
+def test_a_flush_of_a_deleted_log_leaves_one_of_its_name_alone() -> None:
+    async def scenario(host: Host) -> None:
+        await host.start()
+        old = host.create()
+        old.assign_epoch(7, 0)
+        host.append(old)
+        flush = host.loop.create_task(old.flush())
+        await asyncio.sleep(host.loop.random.expovariate(1 / 0.005))
+        host.manager.delete(old.topic_partition)
+        new = host.create()
+        new.assign_epoch(0, 0)
+        host.append(new)
+        await new.flush()
+        await asyncio.gather(flush, return_exceptions=True)
+        assert new.failure is None
+        assert host.disk.read_file(f"{new.directory}/leader-epoch-checkpoint") == b"0\n1\n0 0\n"
+
+    for seed in range(60):
+        run(scenario, seed=seed)
 
 
 def test_what_a_crash_left_of_a_deleted_log_is_removed_by_the_next_start() -> None:
