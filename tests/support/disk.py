@@ -30,6 +30,7 @@ import os
 import posixpath
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
@@ -62,8 +63,9 @@ class SimDisk:
         self._locks: set[str] = set()
         self._faults: list[Fault] = []
         self._is_dead = False
-        self._waiting_in_vain: list[object] = []
-        """Nobody else may hold those who wait: asyncio complains of tasks that vanish."""
+        self._killed: list[greenlet] = []
+        """Kept, for one that nobody holds would be ended by an exception.  Nobody else may hold
+        those who wait for them either: asyncio complains of tasks that vanish."""
 
     def kill(self) -> SimDisk:
         """The disk as the next process finds it."""
@@ -194,13 +196,19 @@ class SimDisk:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     async def offload(self, work: Callable[[], T]) -> T:
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[T] = loop.create_future()
-        loop.call_later(self.random.expovariate(1 / MEAN_OFFLOAD_S), self._work, work, done)
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._go_on_later(greenlet(partial(self._run, work, done)))
         return await done
 
     async def compute(self, work: Callable[..., T], *arguments: object) -> T:
-        return await self.offload(lambda: work(*arguments))
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        process = greenlet(partial(self._run, partial(work, *arguments), done))
+        self._go_on_later(process)
+        try:
+            return await done
+        except asyncio.CancelledError:
+            self._killed.append(process)
+            raise
 
     def room_bytes(self) -> int:
         return max(0, self.capacity_bytes - self.used_bytes())
@@ -221,26 +229,23 @@ class SimDisk:
             if fault.strikes(operation, path):
                 raise _error(fault.error, path)
 
-    def _pause(self) -> None:
-        """Let the loop go on, and the work on its thread a little later."""
-        thread = getcurrent()
+    def _go_on_later(self, thread: greenlet) -> None:
         loop = asyncio.get_running_loop()
-        loop.call_later(self.random.expovariate(1 / MEAN_OFFLOAD_S), self._resume, thread)
-        assert thread.parent is not None
-        thread.parent.switch()
+        loop.call_later(self.random.expovariate(1 / MEAN_OFFLOAD_S), self._go_on, thread)
 
-    def _resume(self, thread: greenlet) -> None:
+    def _go_on(self, thread: greenlet) -> None:
         """Until it is done, or pauses."""
         if self._is_dead:
-            self._waiting_in_vain.append(thread)
-        else:
+            self._killed.append(thread)
+        elif thread not in self._killed:
             thread.switch()
 
-    def _work(self, work: Callable[[], T], done: asyncio.Future[T]) -> None:
-        if self._is_dead:
-            self._waiting_in_vain.append(done)
-        else:
-            greenlet(self._run).switch(work, done)
+    def _pause(self) -> None:
+        """Let the loop go on, and the work on this thread a little later."""
+        thread = getcurrent()
+        self._go_on_later(thread)
+        assert thread.parent is not None
+        thread.parent.switch()
 
     def _run(self, work: Callable[[], T], done: asyncio.Future[T]) -> None:
         try:
