@@ -28,7 +28,8 @@ Sequences are judged by log/producer_state, segment.bytes by log/log.  Kafka: Pr
 (validateRecords), UnifiedLog (analyzeAndValidateRecords), LogValidator.  Stricter than Kafka,
 which takes these: trailing bytes, unused attribute bits and the delete horizon, a producer id
 without an epoch, negative timestamps, the type LogAppendTime sent to a CreateTime topic, and what
-unfolds to very much: Kafka streams it, here it is in memory.
+unfolds to very much: Kafka streams it; here it is in memory, one batch at a time, since what is
+wrong is named by its record and compression.type compresses it anew.
 Kinder: an unknown codec is UNKNOWN_SERVER_ERROR in Kafka.
 """
 
