@@ -120,6 +120,9 @@ def scan(data: bytes, count: int) -> list[Scanned]:
             start = at
             if (length := data[at]) < 0x80:
                 at += 1
+            elif (high := data[at + 1]) < 0x80:
+                at += 2
+                length += high * 128 - 128
             else:
                 half, at = long_length(data, at)
                 length = 2 * half
@@ -133,6 +136,9 @@ def scan(data: bytes, count: int) -> list[Scanned]:
             rest = at
             if (delta := data[at]) < 0x80:
                 at += 1
+            elif (high := data[at + 1]) < 0x80:
+                at += 2
+                delta += high * 128 - 128
             else:
                 half, at = long_length(data, at)
                 delta = 2 * half
