@@ -54,7 +54,7 @@ class RawClient:
         self,
         session: int = 0,
         password: bytes = bytes(16),
-        timeout_ms: int = 10_000,
+        timeout_ms: int = 60_000,
         last_zxid: int = 0,
     ) -> RawClient:
         request = ConnectRequest(0, last_zxid, timeout_ms, session, password)
