@@ -18,15 +18,17 @@ Pure: no I/O and no clock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from kserver.metadata import ClusterMetadata
 from kserver.model import NO_PRODUCER_ID, ProducerId
 
 Ticket: TypeAlias = Any
 """Opaque to the shard."""
+
+E = TypeVar("E")
 
 
 class Now(NamedTuple):
@@ -57,6 +59,26 @@ class Outcome:
 
 
 NOTHING = Outcome()
+
+
+MOST_BYTES_AT_ONCE = 1 << 18
+"""Of the records that one pass of time writes, unless one alone has more: they are one batch, and
+names may be long."""
+
+
+def take_what_fits(
+    events: Iterable[E], encode: Callable[[E], tuple[bytes, bytes | None]], most: int
+) -> tuple[list[E], bool]:
+    """The first of `events` that fit into one batch, at most so many, and whether these are all."""
+    taken: list[E] = []
+    size = 0
+    for event in events:
+        key, value = encode(event)
+        size += len(key) + len(value or b"")
+        if len(taken) >= most or (taken and size > MOST_BYTES_AT_ONCE):
+            return taken, False
+        taken.append(event)
+    return taken, True
 
 
 class Shard(Protocol):

@@ -15,7 +15,7 @@ from typing import Any
 
 from kserver.config.broker import BrokerConfig
 from kserver.coordinator.deadlines import Deadlines
-from kserver.coordinator.shard import Now, Outcome, Ticket
+from kserver.coordinator.shard import Now, Outcome, Ticket, take_what_fits
 from kserver.errors import ErrorCode, KafkaError
 from kserver.group import consumer_events, events, requests
 from kserver.group.classic import ClassicGroups, Deadline
@@ -44,8 +44,6 @@ TOPICS: Deadline = ("topics", "", "")
 MAX_DELETED = 1000
 """Offsets and groups that are deleted in one step: their tombstones are one batch, and have to fit
 into it."""
-MAX_DELETED_BYTES = 1 << 18
-"""The same, of their keys: names may be long."""
 
 
 class GroupShard:
@@ -148,7 +146,7 @@ class GroupShard:
 
     def _expire_offsets(self, step: Step) -> None:
         before = len(step.events)
-        is_all = self._fit(self._expired(step.now), step)
+        is_all = self._delete_what_fits(self._expired(step.now), step)
         expired = (e for e in step.events[before:] if isinstance(e, events.OffsetDeleted))
         self._meters.offsets_expired += sum(1 for _ in expired)
         again_ms = self._config().offsets_retention_check_interval_ms if is_all else 0
@@ -165,19 +163,14 @@ class GroupShard:
 
     def _delete_offsets_of_deleted_topics(self, step: Step) -> None:
         assert self._image is not None
-        if not self._fit(self.offsets.of_deleted_topics(self._image.topics), step):
+        if not self._delete_what_fits(self.offsets.of_deleted_topics(self._image.topics), step):
             self._deadlines.set(TOPICS, step.now.ms)
 
-    def _fit(self, deleted: Iterable[Any], step: Step) -> bool:
+    def _delete_what_fits(self, deleted: Iterable[Any], step: Step) -> bool:
         """Whether all of them were taken into this step."""
-        size = 0
-        for event in deleted:
-            key, _ = event.encode()
-            size += len(key)
-            if len(step.events) >= MAX_DELETED or size > MAX_DELETED_BYTES:
-                return False
-            step.events.append(event)
-        return True
+        taken, is_all = take_what_fits(deleted, self.encode, MAX_DELETED - len(step.events))
+        step.keep(taken)
+        return is_all
 
     # What is around it
 

@@ -19,12 +19,12 @@ TransactionStateManager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from kserver.config.broker import BrokerConfig
-from kserver.coordinator.shard import NOTHING, Now, Outcome, Ticket
+from kserver.coordinator.shard import NOTHING, Now, Outcome, Ticket, take_what_fits
 from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import ClusterMetadata
 from kserver.model import NO_PRODUCER_ID, ProducerId, TopicPartition
@@ -51,10 +51,6 @@ from kserver.txn.transaction import (
 
 MOST_AT_ONCE = 200
 """Transactional ids that one pass of time changes: they are written as one batch."""
-MOST_BYTES_AT_ONCE = 1 << 18
-"""Their records have no more bytes, unless one alone has."""
-
-E = TypeVar("E", bound=Event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,38 +200,28 @@ class TransactionShard:
         changes: list[Event] = []
         effects: list[WriteMarkers] = []
         if self._next_abort_ms is not None and self._next_abort_ms <= now.ms:
-            aborted, is_all = self._fit(
+            timed_out = (
                 Changed(one.fenced(self._version, now.wall_ms))
                 for one in map(self.transactions.__getitem__, self._ongoing)
                 if one.has_timed_out(now.wall_ms)
             )
+            aborted, is_all = take_what_fits(timed_out, self.encode, MOST_AT_ONCE)
             changes += aborted
             effects += [_markers(change.transaction) for change in aborted]
             self._next_abort_ms = None if is_all else now.ms
         is_removal_due = self._next_removal_ms is not None and self._next_removal_ms <= now.ms
         if is_removal_due and not changes:
             unused_ms = now.wall_ms - self._config().transactional_id_expiration_ms
-            gone, is_all = self._fit(
+            unused = (
                 Forgotten(one.dead().id)
                 for one in self.transactions.values()
                 if one.state in RESTING and one.updated_ms <= unused_ms
             )
+            gone, is_all = take_what_fits(unused, self.encode, MOST_AT_ONCE)
             changes += gone
             self._next_removal_ms = None if is_all else now.ms
         self._set_deadlines(now, ongoing=bool(self._ongoing), kept=bool(self.transactions))
         return Outcome(changes, effects=effects)
-
-    def _fit(self, wanted: Iterable[E]) -> tuple[list[E], bool]:
-        """So many as one batch holds, and whether these are all."""
-        taken: list[E] = []
-        size = 0
-        for event in wanted:
-            key, value = self.encode(event)
-            size += len(key) + len(value or b"")
-            if taken and (len(taken) == MOST_AT_ONCE or size > MOST_BYTES_AT_ONCE):
-                return taken, False
-            taken.append(event)
-        return taken, True
 
     def _set_deadlines(self, now: Now, *, ongoing: bool, kept: bool) -> None:
         """Each pass comes an interval after the one before, as long as there may be work for it."""

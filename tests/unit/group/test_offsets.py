@@ -3,6 +3,7 @@ import uuid
 import pytest
 
 from kserver.config.setting import MINUTE_MS
+from kserver.coordinator.shard import MOST_BYTES_AT_ONCE
 from kserver.errors import ErrorCode, KafkaError
 from kserver.group.consumer_events import ConsumerGroupMetadata
 from kserver.group.events import OffsetDeleted
@@ -17,7 +18,7 @@ from kserver.group.requests import (
     ListedGroup,
     ListGroups,
 )
-from kserver.group.shard import MAX_DELETED, MAX_DELETED_BYTES
+from kserver.group.shard import MAX_DELETED
 from tests.support.classic_groups import (
     GROUP,
     SESSION_MS,
@@ -323,7 +324,7 @@ def test_however_long_the_names_what_is_deleted_in_a_step_fits_into_a_batch():
     assert not groups.shard.groups
     sizes = [sum(len(event.encode()[0]) for event in events) for events in groups.steps]
     assert sum(sizes) > 3 * len(ids) * 30_000
-    assert max(sizes) <= MAX_DELETED_BYTES
+    assert max(sizes) <= MOST_BYTES_AT_ONCE
 
 
 def test_groups_that_nothing_is_left_of_go_in_such_steps_too():

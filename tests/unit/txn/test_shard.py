@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from kserver.config.broker import BrokerConfig
-from kserver.coordinator.shard import Now
+from kserver.coordinator.shard import MOST_BYTES_AT_ONCE, Now
 from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import TRANSACTION_VERSION, ClusterMetadata, Features
 from kserver.model import TopicPartition
@@ -32,7 +32,7 @@ from kserver.txn.requests import (
     MarkersWritten,
     VerifyPartitions,
 )
-from kserver.txn.shard import MOST_AT_ONCE, MOST_BYTES_AT_ONCE, TransactionShard, WriteMarkers
+from kserver.txn.shard import MOST_AT_ONCE, TransactionShard, WriteMarkers
 from kserver.txn.transaction import (
     LAST_EPOCH,
     PREPARED,
