@@ -292,7 +292,8 @@ def _is_ended_by(found: Transaction, request: EndTransaction) -> bool:
     # The same epoch would be that of the next transaction.
     named = request.producer
     if named.producer_id == found.producer_id:
-        return named.epoch == found.epoch - 1
+        # The one above the last is nobody's: its owner begins anew, under another producer id.
+        return named.epoch == found.epoch - 1 and found.epoch <= LAST_EPOCH
     return named.producer_id == found.previous_id and named.epoch == LAST_EPOCH
 
 

@@ -429,6 +429,7 @@ def test_the_epoch_after_the_last_is_nobodys(version):
     for request in (
         AddPartitions("a", after, PARTITION, version),
         EndTransaction("a", after, False, 2),
+        EndTransaction("a", ProducerIdAndEpoch(7, LAST_EPOCH), False, 2),
     ):
         with pytest.raises(KafkaError) as refused:
             coordinator.ask(request)
