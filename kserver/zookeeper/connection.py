@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import logging
 import struct
 from collections import deque
 from collections.abc import Callable
@@ -50,6 +51,8 @@ from kserver.zookeeper.store import ChangeNodes, CloseSession, Done
 
 if TYPE_CHECKING:
     from kserver.zookeeper.server import ZooKeeperServer
+
+log = logging.getLogger(__name__)
 
 _LENGTH = struct.Struct(">i")
 MAX_WAITING = 1000
@@ -335,7 +338,12 @@ class Connection(asyncio.Protocol):
 
     def _answer(self, slot: _Slot) -> None:
         assert slot.answer is not None
-        slot.answer()
+        try:
+            slot.answer()
+        except Exception:
+            # A bug is this client's loss, not that of all.
+            log.exception("a request of %s:%d failed", self.host, self.port)
+            self.abort()
         self._server.answered(slot.arrived_s)
 
     def _reply(self, xid: int, zxid: int, err: Err, *records: tuple[Any, ...]) -> None:

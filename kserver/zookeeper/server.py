@@ -81,14 +81,15 @@ class ZooKeeperServer:
             host, port = listener.sockets[0].getsockname()[:2]
             try:
                 async with asyncio.TaskGroup() as group:
-                    tasks = [
-                        group.create_task(self.store.run(self._changed)),
-                        group.create_task(self._expire()),
-                    ]
+                    group.create_task(self.store.run(self._changed))
+                    expiry = group.create_task(self._expire())
                     ready(host, port)
                     await stop.wait()
-                    for task in tasks:
-                        task.cancel()
+                    listener.close()
+                    expiry.cancel()
+                    for connection in list(self._connections):
+                        connection.abort()
+                    self.store.stop()
             finally:
                 listener.close()
                 for connection in list(self._connections):

@@ -105,6 +105,7 @@ class Store:
         self._ephemerals: dict[int, dict[str, None]] = {}
         self._waiting: list[Write] = []
         self._some = asyncio.Event()
+        self._is_stopping = False
 
     async def open(self) -> None:
         """StorageError where the file is damaged or cannot be written."""
@@ -130,8 +131,9 @@ class Store:
         self._some.set()
 
     async def run(self, told: Callable[[WatchEvent], None]) -> None:
-        """Write what is submitted; `told` hears of every event before anyone is answered."""
-        while True:
+        """Write what is submitted; `told` hears of every event before anyone is answered.  Returns
+        once all is written that was submitted before `stop`."""
+        while self._waiting or not self._is_stopping:
             await self._some.wait()
             self._some.clear()
             writes, self._waiting = self._waiting, []
@@ -145,8 +147,12 @@ class Store:
             for write, done in zip(writes, outcomes, strict=True):
                 write.answer(done)
 
+    def stop(self) -> None:
+        self._is_stopping = True
+        self._some.set()
+
     def close(self) -> None:
-        """StorageError."""
+        """Once `run` has returned; StorageError."""
         try:
             self._journal.close(Stored(self.zxid, self.tree.nodes, self.sessions))
         except OSError as error:

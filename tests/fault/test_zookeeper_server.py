@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 
 import pytest
@@ -23,6 +24,7 @@ from tests.support.zookeeper_server import OwnZooKeeperServer
 
 OPEN = (AclRecord(31, "world", "anyone"),)
 PERSISTENT, EPHEMERAL = 0, 1
+PATIENCE_S = 60
 CLIENTS, AHEAD, ANSWERS = 4, 10, 400
 
 
@@ -59,14 +61,16 @@ class Creator(threading.Thread):
             pass
 
 
-def test_nothing_that_was_answered_is_lost(server):
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_that_was_answered_is_lost(server, end):
     answered = threading.Semaphore(0)
     creators = [Creator(server.address, number, answered) for number in range(CLIENTS)]
     for creator in creators:
         creator.start()
     for _ in range(ANSWERS):
         answered.acquire()
-    server.kill()
+    server.process.send_signal(end)
+    assert server.process.wait(PATIENCE_S) == (0 if end == signal.SIGTERM else -end)
     for creator in creators:
         creator.join()
         creator.client.close()
