@@ -15,11 +15,13 @@ import pytest
 
 from kcli.commands.server_stop import running
 from kcli.commands.zookeeper_server_stop import after_start
+from kserver.zookeeper.jute import AclRecord, CreateRequest, Err, OpCode
 from tests.support.tools import K
 from tests.support.zookeeper_client import RawClient
 from tests.support.zookeeper_server import OwnZooKeeperServer
 
 PATIENCE_S = 60
+OPEN = (AclRecord(31, "world", "anyone"),)
 SERVES = re.compile(r"ZooKeeper serves on (\S+:\d+) in \d+ ms, data in (\S+) ")
 
 
@@ -46,8 +48,10 @@ def ask(address: str, word: bytes) -> str:
 
 
 class Server:
-    def __init__(self, file: Path) -> None:
-        command = [*K, "zookeeper-server-start", str(file)]
+    """Started, with `prefix` before its command."""
+
+    def __init__(self, file: Path, *prefix: str) -> None:
+        command = [*prefix, *K, "zookeeper-server-start", str(file)]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
@@ -139,6 +143,29 @@ def test_data_that_is_damaged_is_refused(file, tmp_path):
         r"k zookeeper-server-start: \S+/znodes.msgpack is damaged at byte 0: restore .*\n",
         refused.stderr,
     )
+
+
+def test_a_disk_that_fails_ends_it_and_what_was_answered_is_kept(file, tmp_path):
+    def create(client, path, data):
+        return client.call(OpCode.CREATE, CreateRequest(path, data, OPEN, 0))
+
+    # No file may have more than so many blocks, of 512 bytes or 1,024.
+    limited = ("sh", "-c", 'ulimit -f 64; exec "$@"', "sh")
+    with Server(file, *limited) as server:
+        client = RawClient(server.address).connect()
+        assert create(client, "/kept", b"x").err == Err.OK
+        client.send(OpCode.CREATE, CreateRequest("/large", bytes(100_000), OPEN, 0))
+        assert client.is_cut_off()
+        rest, _ = server.process.communicate(timeout=PATIENCE_S)
+        assert server.process.returncode == 1
+        assert re.fullmatch(
+            rf"k zookeeper-server-start: {tmp_path}/data/znodes.msgpack cannot be written: .*\n",
+            rest,
+        )
+    with Server(file) as server:
+        client = RawClient(server.address).connect()
+        assert create(client, "/kept", b"x").err == Err.NODE_EXISTS
+        assert create(client, "/large", b"x").err == Err.OK
 
 
 @pytest.mark.parametrize(
