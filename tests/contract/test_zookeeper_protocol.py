@@ -373,6 +373,16 @@ def test_after_a_lost_connection_the_client_is_told_what_it_missed(connect, clie
     assert again.event() == event(EventType.CHANGED, f"{root}/same/a")
 
 
+def test_a_client_before_3_4_neither_says_nor_hears_of_read_only(connect):
+    assert names(connect(end=b""), "/")
+
+
+def test_a_multi_of_nothing_is_answered(client):
+    reply = client.call(OpCode.MULTI, *operations())
+    assert reply.err == Err.OK
+    assert reply.results() == []
+
+
 def test_a_timeout_is_negotiated(connect):
     assert connect(timeout_ms=10).session.timeout_ms == 1_000
     assert connect(timeout_ms=10_000).session.timeout_ms == 10_000

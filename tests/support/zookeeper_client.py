@@ -56,11 +56,15 @@ class RawClient:
         password: bytes = bytes(16),
         timeout_ms: int = 60_000,
         last_zxid: int = 0,
+        end: bytes = b"\0",
     ) -> RawClient:
+        """`end` says whether a read-only server will do."""
         request = ConnectRequest(0, last_zxid, timeout_ms, session, password)
-        body = encode(request) + b"\0"
+        body = encode(request) + end
         self.socket.sendall(struct.pack(">i", len(body)) + body)
-        self.session = self.read().record(ConnectResponse)
+        reader = self.read()
+        self.session = reader.record(ConnectResponse)
+        assert reader.left == len(end)
         return self
 
     def send(self, kind: int, *records: Any, xid: int | None = None) -> int:
