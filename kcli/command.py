@@ -343,13 +343,18 @@ def _unknown(said: str, name: str, known: Mapping[str, click.Option]) -> str:
 def _hand_over(ctx: click.Context, old: Option) -> None:
     """Give the value of an older spelling to the option that took its place."""
     value = ctx.params.pop(old.name)
-    if not value:
+    if not _is_given(value):
         return
     assert old.instead is not None
     new = old.instead.lstrip("-").replace("-", "_").replace(".", "_")
-    if not ctx.params.get(new):
+    if not _is_given(ctx.params.get(new)):
         ctx.params[new] = value
     elif not old.yields:
         raise click.UsageError(
             f"Options --{old.word} and {old.instead} cannot be specified together.", ctx
         )
+
+
+def _is_given(value: object) -> bool:
+    """0 is a value; a flag that is not set and a list of none are not."""
+    return bool(value) or (isinstance(value, int) and value is not False)

@@ -28,6 +28,8 @@ TAKEN: list[SimpleNamespace] = []
     option("--command-config", "A file.", "FILE"),
     option("--broker-list", "Old.", "HOST", instead="--server", yields=True, section=OLDER),
     option("--server", "New.", "HOST"),
+    option("--messages", "Old.", "N", type=Integer(64), instead="--num-records", section=OLDER),
+    option("--num-records", "New.", "N", type=Integer(64)),
 )
 def sample(given: SimpleNamespace) -> int:
     """Takes options.
@@ -162,6 +164,14 @@ def test_both_spellings_at_once_are_refused():
 def test_an_older_spelling_that_yields_is_ignored_beside_the_new_one():
     assert read("--broker-list", "old", "--server", "new").server == "new"
     assert read("--broker-list", "old").server == "old"
+
+
+def test_a_0_is_a_value_of_an_older_spelling_and_beside_one():
+    assert read("--messages", "0").num_records == 0
+    assert (
+        refusal("--num-records", "0", "--messages", "5")
+        == "Options --messages and --num-records cannot be specified together."
+    )
 
 
 def test_help_groups_options_and_keeps_older_spellings_last():
