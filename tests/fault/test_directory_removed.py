@@ -16,8 +16,13 @@ FAILED = ErrorCode.kafka_storage_error
 
 
 def remove(directory):
-    """At once: the broker may be writing there."""
-    shutil.rmtree(directory.rename(directory.with_name("gone")))
+    """At once: the broker may be writing there.
+
+    A write that has begun ends under the new name, so a file may come and go during the removal.
+    """
+    gone = directory.rename(directory.with_name("gone"))
+    while gone.exists():
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 def test_without_its_only_directory_the_broker_ends(tmp_path):
