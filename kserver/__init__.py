@@ -12,7 +12,8 @@ Where is ...?
     one API's behaviour, errors and versions   api/<name>.py, a file a key; api/table.py lists all
     bytes to frames, answers in order          network/connection.py
     quotas: who waits how long                 network/quota.py, api/throttling.py
-    a message's bytes                          wire/codec.py (kio), wire/versions.py
+    a message's bytes                          wire/codec.py (kio), wire/versions.py;
+                                               those between brokers: wire/control.py
     a record batch                             wire/batch.py, wire/records.py, wire/compression.py
     append, read, recovery                     log/log.py, log/segment.py, log/recovery.py
     what a start finds in the directories      log/loader.py

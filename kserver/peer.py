@@ -27,9 +27,7 @@ from typing import Any, TypeAlias, cast
 from kserver import __version__
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.wire import codec, versions
-
-# isort: split
-from kio.schema.index import api_key_map, schema_name_map
+from kserver.wire.codec import versions_of
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -50,13 +48,6 @@ KEPT_BYTES = 31 << 20
 _LENGTH = struct.Struct(">i")
 _REQUEST_HEAD = struct.Struct(">ihhih")
 _ANSWER_HEAD = struct.Struct(">ih")
-
-
-@functools.cache
-def versions_of(api_key: int) -> tuple[int, int]:
-    """The lowest and highest version of an API that kio has messages for; (0, -1) for none."""
-    known = schema_name_map.get(api_key_map.get(api_key, ""), {})
-    return min(known, default=0), max(known, default=-1)
 
 
 @functools.cache

@@ -37,7 +37,7 @@ PATIENCE_MS = "5000"
 # Requests that brokers and controllers send each other; a client asks for none of them.
 NOT_FOR_CLIENTS = frozenset({4, 5, 6, 7, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82})
 # What Kafka 4 took out of its protocol: brokers up to 3.9 in ZooKeeper mode still offer them.
-GONE = {4: "LeaderAndIsr", 5: "StopReplica", 6: "UpdateMetadata", 7: "ControlledShutdown"}
+GONE = frozenset({4, 5, 6, 7})
 
 
 VERSIONS = RowShape(
@@ -170,7 +170,7 @@ def apis(offered: Mapping[int, tuple[int, int]]) -> Iterator[Api]:
         if key not in offered:
             yield Api(key, codec.api_name(key), None, None, "unsupported")
         elif key in GONE:
-            yield Api(key, GONE[key], offered[key], None, "too-new")
+            yield Api(key, codec.api_name(key), offered[key], None, "too-new")
         elif key not in api_key_map:
             yield Api(key, None, offered[key], None, "unknown")
         else:

@@ -36,15 +36,24 @@ _FIRST_FLEXIBLE = {
     48: 1, 49: 1, 53: 1, 54: 1,
 }  # fmt: skip
 _NEVER_FLEXIBLE = {17, 47}
-
+# What wire/control declares, for kio has nothing of it: name, newest version, first flexible one.
+# Here, for a client must not wait for all of its classes.
+_CONTROL = {
+    4: ("LeaderAndIsr", 7, 4),
+    5: ("StopReplica", 4, 2),
+    6: ("UpdateMetadata", 8, 6),
+    7: ("ControlledShutdown", 3, 3),
+}
 
 _NO_VERSIONS: frozenset[int] = frozenset()
 _FLEXIBLE = {
     key: frozenset(v for v in schema_name_map[name] if v >= _FIRST_FLEXIBLE.get(key, 0))
     for key, name in api_key_map.items()
     if key not in _NEVER_FLEXIBLE
+} | {key: frozenset(range(first, last + 1)) for key, (_, last, first) in _CONTROL.items()}
+_NAMES = {key: name.title().replace("_", "") for key, name in api_key_map.items()} | {
+    key: name for key, (name, _, _) in _CONTROL.items()
 }
-_NAMES = {key: name.title().replace("_", "") for key, name in api_key_map.items()}
 
 _REQUEST_HEADER = struct.Struct(">hhih")
 _REQUEST_HEAD = struct.Struct(">ihhih")
@@ -64,8 +73,11 @@ def api_name(key: int) -> str:
     return _NAMES.get(key) or f"api key {key}"
 
 
+@functools.cache
 def versions_of(api_key: int) -> tuple[int, int]:
-    """The lowest and the highest version that kio has; (0, -1) for a key it does not have."""
+    """The lowest and the highest version that is known here; (0, -1) for an unknown key."""
+    if api_key in _CONTROL:
+        return 0, _CONTROL[api_key][1]
     if api_key not in api_key_map:
         return 0, -1
     known = schema_name_map[api_key_map[api_key]]

@@ -19,8 +19,8 @@ from typing import Any
 from uuid import UUID
 
 from kserver.errors import ErrorCode
-from kserver.peer import versions_of
 from kserver.wire import codec
+from kserver.wire.codec import versions_of
 from kserver.wire.frame import FrameReader
 from kserver.wire.versions import reply_to
 from tests.support.loop import SimLoop, host

@@ -16,9 +16,9 @@ from kserver.peer import (
     Disconnected,
     Peer,
     PeerOptions,
-    versions_of,
 )
 from kserver.wire import codec
+from kserver.wire.codec import versions_of
 from kserver.wire.versions import reply_to, request
 from tests.support.loop import SimLoop, simulate
 from tests.support.scripted_broker import API_VERSIONS, METADATA, ScriptedBroker, frame

@@ -18,8 +18,8 @@ from kcli.client.produce import (
     request_body,
 )
 from kserver.errors import ErrorCode, ProtocolError
-from kserver.peer import versions_of
 from kserver.wire import codec
+from kserver.wire.codec import versions_of
 from kserver.wire.versions import reply_to, request
 
 PRODUCE = 0

@@ -15,6 +15,7 @@ from kcli.segments import foreign_records, kraft_records
 from kserver.errors import ProtocolError
 from kserver.group import records as group
 from kserver.txn import records as txn
+from kserver.wire import control
 from kserver.wire.schema import STRUCT, UnknownKind, schemas
 
 DECLARED = [
@@ -23,6 +24,7 @@ DECLARED = [
     *(one for kind in txn.RECORDS.kinds.values() for one in kind),
     *kraft_records.KINDS.values(),
     *group.MEMBER_PROTOCOL.values(),
+    *control.SCHEMAS.values(),
 ]
 SCALARS = {
     "int8": st.integers(-(1 << 7), (1 << 7) - 1),
