@@ -1,0 +1,186 @@
+"""What a leader knows of its followers: how far each has come, who is in sync, what is committed.
+
+    state       input                                  next        effect
+    committed   fetched: a follower has caught up      pending     the ISR with it is proposed
+    committed   tick: followers lag                    pending     the ISR without them is proposed
+    pending     accepted                               committed
+    pending     refused: surely nothing was written    committed
+    pending     any other error                        pending     proposed again by the sender
+    any         told: the controller wrote since       committed
+
+A follower joins once it has all that is committed, and all that this leader found when it began;
+it leaves when it was caught up longer than `replica.lag.time.max.ms` ago.  One proposal is out at a
+time.  Until its outcome is known either may be true, so whoever is in the old ISR or in the new one
+counts: nothing is called committed that one of the two could lose.  A follower that is about to
+join is waited for, else a stream of appends would keep it out for ever.
+
+Pure: no I/O, no clock, no await; offsets and times come in.  (Kafka: cluster/Partition, Replica;
+KIP-497, KIP-841.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from kserver.model import BrokerId, Offset
+
+UNKNOWN_OFFSET: Offset = -1
+
+
+class IsrProposal(NamedTuple):
+    """For the controller to write, unless another one was written since `partition_epoch`."""
+
+    isr: frozenset[BrokerId]
+    partition_epoch: int
+
+
+class FollowerState:
+    """One follower, as its fetches tell; times in milliseconds."""
+
+    __slots__ = ("caught_up_ms", "end", "fetched_ms", "leader_end_at_fetch")
+
+    def __init__(self, caught_up_ms: int) -> None:
+        self.end: Offset = UNKNOWN_OFFSET
+        """Where its log ends: the offset that it fetched last."""
+        self.caught_up_ms = caught_up_ms
+        self.fetched_ms = 0
+        self.leader_end_at_fetch: Offset = UNKNOWN_OFFSET
+
+    def fetched(self, offset: Offset, leader_end: Offset, now_ms: int) -> None:
+        # A follower that reaches where the leader stood at its fetch before was caught up then: in
+        # a steady stream of appends it never reaches the present end.
+        if offset >= leader_end:
+            self.caught_up_ms = max(self.caught_up_ms, now_ms)
+        elif offset >= self.leader_end_at_fetch:
+            self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
+        self.end, self.fetched_ms, self.leader_end_at_fetch = offset, now_ms, leader_end
+
+
+class Leader:
+    """The followers of a partition in one leader epoch, which began at offset `epoch_start`."""
+
+    __slots__ = (
+        "broker_id",
+        "epoch_start",
+        "followers",
+        "isr",
+        "lag_max_ms",
+        "live",
+        "partition_epoch",
+        "proposed",
+    )
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        replicas: Iterable[BrokerId],
+        isr: Collection[BrokerId],
+        partition_epoch: int,
+        *,
+        epoch_start: Offset,
+        lag_max_ms: int,
+        now_ms: int,
+    ) -> None:
+        self.broker_id = broker_id
+        self.isr = frozenset(isr)
+        """As the controller last accepted or decided it."""
+        self.proposed: IsrProposal | None = None
+        self.partition_epoch = partition_epoch
+        self.epoch_start = epoch_start
+        self.lag_max_ms = lag_max_ms
+        self.live: Collection[BrokerId] = self.isr
+        """Brokers that are registered: nobody else may join."""
+        # A follower in sync has its time from now on; one that is not has to show itself.
+        self.followers = {
+            replica: FollowerState(now_ms if replica in self.isr else 0)
+            for replica in replicas
+            if replica != broker_id
+        }
+        self.check()
+
+    @property
+    def maximal_isr(self) -> frozenset[BrokerId]:
+        """Whoever may be in sync, as far as is known."""
+        return self.isr if self.proposed is None else self.isr | self.proposed.isr
+
+    def committable(self, end: Offset, now_ms: int) -> Offset:
+        """What every replica has that may be in sync, where the leader's own log has `end`; the
+        high watermark follows unless it is higher already."""
+        maximal = self.maximal_isr
+        for broker, follower in self.followers.items():
+            if follower.end < end and (
+                broker in maximal
+                or (broker in self.live and now_ms - follower.caught_up_ms <= self.lag_max_ms)
+            ):
+                end = follower.end
+        return end
+
+    def fetched(
+        self, broker: BrokerId, offset: Offset, end: Offset, high_watermark: Offset, now_ms: int
+    ) -> IsrProposal | None:
+        """The follower has everything below `offset`; what to propose, if it may join now."""
+        self.followers[broker].fetched(offset, end, now_ms)
+        if (
+            broker in self.isr
+            or broker not in self.live
+            or offset < max(high_watermark, self.epoch_start)
+        ):
+            return None
+        return self._propose(self.isr | {broker})
+
+    def tick(self, end: Offset, now_ms: int) -> IsrProposal | None:
+        """What to propose, if followers lag; due every half `replica.lag.time.max.ms`."""
+        lagging = {
+            broker
+            for broker, follower in self.followers.items()
+            if broker in self.isr
+            and follower.end != end
+            and now_ms - follower.caught_up_ms > self.lag_max_ms
+        }
+        return self._propose(self.isr - lagging) if lagging else None
+
+    def accepted(
+        self, proposal: IsrProposal, isr: Collection[BrokerId], partition_epoch: int
+    ) -> None:
+        """The controller's answer.  To the proposal that is out it may be in the present epoch, for
+        nothing had to be written; to one before it, it is what `told` makes of it."""
+        if partition_epoch > self.partition_epoch or (
+            self.proposed is proposal and partition_epoch == self.partition_epoch
+        ):
+            self._decided(isr, partition_epoch)
+
+    def refused(self, proposal: IsrProposal) -> None:
+        """The controller says that it wrote nothing and that the partition epoch is right
+        (INELIGIBLE_REPLICA, OPERATION_NOT_ATTEMPTED).  After any other error the proposal stays
+        out: it may have been written."""
+        if self.proposed is proposal:
+            self.proposed = None
+
+    def told(self, isr: Collection[BrokerId], partition_epoch: int) -> None:
+        """What the controller has written.  What is known already is no news: a proposal may have
+        been written after it."""
+        if partition_epoch > self.partition_epoch:
+            self._decided(isr, partition_epoch)
+
+    def _decided(self, isr: Collection[BrokerId], partition_epoch: int) -> None:
+        self.isr, self.proposed, self.partition_epoch = frozenset(isr), None, partition_epoch
+        self.check()
+
+    def _propose(self, isr: frozenset[BrokerId]) -> IsrProposal | None:
+        if self.proposed is not None:
+            return None
+        self.proposed = IsrProposal(isr, self.partition_epoch)
+        self.check()
+        return self.proposed
+
+    def check(self) -> None:
+        """The invariants."""
+        assert self.broker_id not in self.followers
+        assert self.broker_id in self.isr
+        assert self.isr <= {self.broker_id, *self.followers}
+        if self.proposed is not None:
+            assert self.broker_id in self.proposed.isr
+            assert self.proposed.isr != self.isr
+            assert self.proposed.isr <= {self.broker_id, *self.followers}
+            assert self.proposed.partition_epoch == self.partition_epoch

@@ -1,0 +1,296 @@
+"""What a leader calls committed, no election can lose; and a follower that can keep up gets in.
+
+A controller, a leader and followers whose messages are late, lost or answered twice, by seed.  The
+followers' logs are their end offsets: within one leader epoch nothing diverges.
+"""
+
+import random
+
+import pytest
+
+from kserver.replica.isr import FollowerState, Leader
+
+LAG_MAX_MS = 100
+ME = 1
+REPLICAS = (1, 2, 3)
+STEPS = 300
+
+
+def a_leader(cls=Leader, isr=REPLICAS, *, epoch_start=0, now_ms=0):
+    leader = cls(
+        ME, REPLICAS, isr, 0, epoch_start=epoch_start, lag_max_ms=LAG_MAX_MS, now_ms=now_ms
+    )
+    leader.live = frozenset(REPLICAS)
+    return leader
+
+
+class World:
+    def __init__(self, seed, cls):
+        self.random = random.Random(seed)
+        self.now_ms = 0
+        self.isr = frozenset(REPLICAS if self.random.random() < 0.5 else (ME,))
+        self.partition_epoch = 0
+        self.ends = {broker: self.random.randrange(3) for broker in REPLICAS}
+        self.ends[ME] = max(self.ends.values())
+        self.leader = a_leader(cls, self.isr, epoch_start=self.ends[ME])
+        # Whoever leads has what was committed before, and so has everyone in sync.
+        self.high_watermark = min(self.ends[broker] for broker in self.isr)
+        self.stopped = set()
+        self.proposals = []
+        self.to_leader = []
+
+    def step(self):
+        self.now_ms += self.random.choice((0, 1, 5, 40))
+        act = self.random.choice(
+            (self.append, self.fetch, self.fetch, self.tick, self.decide, self.deliver, self.meddle)
+        )
+        act()
+        self.advance()
+
+    def append(self):
+        self.ends[ME] += self.random.randint(1, 3)
+
+    def fetch(self, broker=None):
+        broker = broker or self.random.choice(REPLICAS[1:])
+        if broker in self.stopped:
+            return
+        end = self.ends[ME]
+        self.proposed(
+            self.leader.fetched(broker, self.ends[broker], end, self.high_watermark, self.now_ms)
+        )
+        if self.random.random() < 0.8:  # else the answer is lost
+            self.ends[broker] = self.random.randint(self.ends[broker], end)
+
+    def tick(self):
+        self.proposed(self.leader.tick(self.ends[ME], self.now_ms))
+
+    def proposed(self, proposal):
+        if proposal is not None:
+            self.proposals.append(proposal)
+
+    def decide(self):
+        """The controller takes a proposal, perhaps not for the first time: a sender repeats what
+        was not answered."""
+        if not self.proposals:
+            return
+        proposal = self.random.choice(self.proposals)
+        if proposal.isr == self.isr or proposal.partition_epoch == self.partition_epoch:
+            if proposal.isr != self.isr and self.random.random() < 0.5:
+                self.proposals.remove(proposal)
+                self.to_leader.append((self.leader.refused, proposal))
+                return
+            self.write(proposal.isr)
+            self.to_leader.append(
+                (self.leader.accepted, proposal, self.isr, self.partition_epoch)
+            )
+
+    def meddle(self):
+        """A follower stops or comes back, the controller writes of itself or repeats itself."""
+        broker = self.random.choice(REPLICAS[1:])
+        if self.random.random() < 0.5:
+            self.stopped ^= {broker}
+        elif broker in self.stopped:
+            self.write(self.isr - {broker})
+        self.to_leader.append((self.leader.told, self.isr, self.partition_epoch))
+
+    def write(self, isr):
+        if isr != self.isr:
+            self.isr, self.partition_epoch = isr, self.partition_epoch + 1
+
+    def deliver(self):
+        if self.to_leader:
+            at = self.random.randrange(len(self.to_leader))
+            call, *news = self.to_leader.pop(at)
+            if call == self.leader.accepted:
+                self.proposals.clear()
+            if self.random.random() < 0.8:
+                call(*news)
+
+    def advance(self):
+        self.leader.check()
+        found = self.leader.committable(self.ends[ME], self.now_ms)
+        self.high_watermark = max(self.high_watermark, found)
+        for broker in self.isr:
+            assert self.ends[broker] >= self.high_watermark, (
+                f"{broker} could be elected and lacks what was committed"
+            )
+
+    def settle(self):
+        """All is well from now on, but appends never end: everyone gets in and is committed."""
+        self.stopped.clear()
+        appended = self.ends[ME]
+        for _ in range(20):
+            self.now_ms += 10
+            for broker in REPLICAS[1:]:
+                self.proposed(
+                    self.leader.fetched(
+                        broker, self.ends[broker], self.ends[ME], self.high_watermark, self.now_ms
+                    )
+                )
+                self.ends[broker] = self.ends[ME]
+                self.append()
+            if (proposal := self.leader.proposed) is not None:
+                if proposal.partition_epoch == self.partition_epoch:
+                    self.write(proposal.isr)
+                self.leader.accepted(proposal, self.isr, self.partition_epoch)
+            self.leader.told(self.isr, self.partition_epoch)
+            self.advance()
+        assert self.leader.isr == self.isr == frozenset(REPLICAS), "a follower is kept out"
+        assert self.high_watermark >= appended, "nothing is committed any more"
+
+
+def run(seed, cls=Leader):
+    world = World(seed, cls)
+    for _ in range(STEPS):
+        world.step()
+    world.settle()
+
+
+@pytest.mark.parametrize("first", range(0, 400, 50))
+def test_nothing_committed_is_lost_and_nobody_is_kept_out(first):
+    for seed in range(first, first + 50):
+        run(seed)
+
+
+class ForgetsItsProposal(Leader):
+    __slots__ = ()
+
+    @property
+    def maximal_isr(self):
+        return self.isr
+
+
+class TrustsItsProposal(Leader):
+    __slots__ = ()
+
+    @property
+    def maximal_isr(self):
+        return self.isr if self.proposed is None else self.proposed.isr
+
+
+class LetsAnyoneIn(Leader):
+    __slots__ = ()
+
+    def fetched(self, broker, offset, end, high_watermark, now_ms):
+        self.epoch_start = 0
+        return super().fetched(broker, offset, end, 0, now_ms)
+
+
+class BelievesOldNews(Leader):
+    __slots__ = ()
+
+    def told(self, isr, partition_epoch):
+        self._decided(isr, partition_epoch)
+
+
+class BelievesAnyRefusal(Leader):
+    __slots__ = ()
+
+    def refused(self, proposal):
+        self.proposed = None
+
+
+class BelievesAnyAcceptance(Leader):
+    """Also one of an earlier proposal, which news have overtaken."""
+
+    __slots__ = ()
+
+    def accepted(self, proposal, isr, partition_epoch):
+        super().accepted(self.proposed, isr, partition_epoch)
+
+
+class NeverPutsOut(Leader):
+    __slots__ = ()
+
+    def fetched(self, broker, offset, end, high_watermark, now_ms):
+        self.followers[broker].fetched(offset, end, now_ms)
+        if offset < end or broker in self.isr:
+            return None
+        return self._propose(self.isr | {broker})
+
+
+class NeverWaits(Leader):
+    """Each time the follower has come to the high watermark, the leader has gone on."""
+
+    __slots__ = ()
+
+    def committable(self, end, now_ms):
+        for broker in self.maximal_isr - {ME}:
+            end = min(end, self.followers[broker].end)
+        return end
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        ForgetsItsProposal,
+        TrustsItsProposal,
+        LetsAnyoneIn,
+        BelievesOldNews,
+        BelievesAnyRefusal,
+        BelievesAnyAcceptance,
+        NeverPutsOut,
+        NeverWaits,
+    ],
+)
+def test_a_planted_bug_is_found(planted):
+    with pytest.raises(AssertionError):
+        for seed in range(400):
+            run(seed, planted)
+
+
+def test_a_follower_that_keeps_up_with_a_stream_stays():
+    leader = a_leader()
+    end = 0
+    for now_ms in range(0, 10 * LAG_MAX_MS, LAG_MAX_MS // 2):
+        for broker in (2, 3):
+            assert leader.fetched(broker, end, end + 5, 0, now_ms) is None
+        end += 5
+        assert leader.tick(end + 5, now_ms) is None
+    assert leader.committable(end + 5, now_ms) == end - 5
+
+
+def test_a_follower_that_lags_goes_and_comes_back():
+    leader = a_leader()
+    leader.fetched(2, 10, 10, 0, 0)
+    leader.fetched(3, 10, 10, 0, 0)
+    assert leader.tick(10, LAG_MAX_MS + 1) is None, "nobody lags where nothing was appended"
+    leader.fetched(2, 20, 20, 10, LAG_MAX_MS)
+    assert leader.tick(20, LAG_MAX_MS) is None
+    without = leader.tick(20, LAG_MAX_MS + 1)
+    assert without == (frozenset({1, 2}), 0)
+    assert leader.committable(20, LAG_MAX_MS + 1) == 10, "it may be written or not"
+    assert leader.fetched(3, 10, 20, 10, LAG_MAX_MS + 1) is None, "one proposal at a time"
+    leader.accepted(without, {1, 2}, 1)
+    assert leader.committable(20, 3 * LAG_MAX_MS) == 20
+    assert leader.fetched(3, 19, 30, 20, 4 * LAG_MAX_MS) is None
+    assert leader.fetched(3, 20, 30, 20, 4 * LAG_MAX_MS) == (frozenset(REPLICAS), 1)
+
+
+def test_a_follower_joins_at_the_epochs_start_and_alive():
+    leader = a_leader(isr=(ME,), epoch_start=7)
+    assert leader.fetched(2, 6, 9, 5, 0) is None
+    leader.live = frozenset({1, 3})
+    assert leader.fetched(2, 7, 9, 5, 1) is None
+    leader.live = frozenset(REPLICAS)
+    proposal = leader.fetched(2, 7, 9, 5, 2)
+    assert proposal == (frozenset({1, 2}), 0)
+    leader.refused(proposal)
+    again = leader.fetched(2, 7, 9, 5, 3)
+    leader.refused(proposal)
+    assert leader.proposed is again, "another one was refused"
+
+
+def test_a_restarted_leader_waits_for_nobody_that_was_out_of_sync():
+    leader = a_leader(isr=(1, 2), now_ms=1000)
+    leader.fetched(2, 50, 50, 0, 1001)
+    assert leader.committable(50, 1001) == 50
+
+
+def test_a_follower_was_caught_up_when_it_had_what_was_there():
+    follower = FollowerState(0)
+    follower.fetched(5, 10, 100)
+    follower.fetched(9, 20, 200)
+    assert follower.caught_up_ms == 0
+    follower.fetched(20, 30, 300)
+    assert follower.caught_up_ms == 200
