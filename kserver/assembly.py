@@ -69,7 +69,7 @@ class Assembly:
                 now.controller_quota_window_num, now.controller_quota_window_size_seconds * 1000
             ),
         )
-        self.replicas = replicas = ReplicaManager(broker_id, now, logs, metadata, purgatory)
+        self.replicas = replicas = ReplicaManager(broker_id, now, logs, metadata, purgatory, loop)
         self.moves = Moves(world, logs, replicas, config)
 
         def new_id() -> str:

@@ -20,12 +20,14 @@ KIP-497, KIP-841.)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from kserver.model import BrokerId, Offset
 
 UNKNOWN_OFFSET: Offset = -1
+LONG_AGO_MS = -(1 << 62)
+"""When a follower was caught up that has not been since."""
 
 
 class IsrProposal(NamedTuple):
@@ -44,7 +46,7 @@ class FollowerState:
         self.end: Offset = UNKNOWN_OFFSET
         """Where its log ends: the offset that it fetched last."""
         self.caught_up_ms = caught_up_ms
-        self.fetched_ms = 0
+        self.fetched_ms = LONG_AGO_MS
         self.leader_end_at_fetch: Offset = UNKNOWN_OFFSET
 
     def fetched(self, offset: Offset, leader_end: Offset, now_ms: int) -> None:
@@ -64,9 +66,9 @@ class Leader:
         "broker_id",
         "epoch_start",
         "followers",
+        "is_live",
         "isr",
         "lag_max_ms",
-        "live",
         "partition_epoch",
         "proposed",
     )
@@ -81,6 +83,7 @@ class Leader:
         epoch_start: Offset,
         lag_max_ms: int,
         now_ms: int,
+        is_live: Callable[[BrokerId], bool],
     ) -> None:
         self.broker_id = broker_id
         self.isr = frozenset(isr)
@@ -89,11 +92,11 @@ class Leader:
         self.partition_epoch = partition_epoch
         self.epoch_start = epoch_start
         self.lag_max_ms = lag_max_ms
-        self.live: Collection[BrokerId] = self.isr
-        """Brokers that are registered: nobody else may join."""
+        self.is_live = is_live
+        """Whether a broker is registered: nobody else may join."""
         # A follower in sync has its time from now on; one that is not has to show itself.
         self.followers = {
-            replica: FollowerState(now_ms if replica in self.isr else 0)
+            replica: FollowerState(now_ms if replica in self.isr else LONG_AGO_MS)
             for replica in replicas
             if replica != broker_id
         }
@@ -111,7 +114,7 @@ class Leader:
         for broker, follower in self.followers.items():
             if follower.end < end and (
                 broker in maximal
-                or (broker in self.live and now_ms - follower.caught_up_ms <= self.lag_max_ms)
+                or (now_ms - follower.caught_up_ms <= self.lag_max_ms and self.is_live(broker))
             ):
                 end = follower.end
         return end
@@ -123,8 +126,8 @@ class Leader:
         self.followers[broker].fetched(offset, end, now_ms)
         if (
             broker in self.isr
-            or broker not in self.live
             or offset < max(high_watermark, self.epoch_start)
+            or not self.is_live(broker)
         ):
             return None
         return self._propose(self.isr | {broker})

@@ -19,7 +19,7 @@ from kserver.log.manager import LogManager
 from kserver.metadata import ClusterMetadata, MetadataCache, TopicInfo
 from kserver.metrics.meters import AllTopics
 from kserver.model import BrokerId, TopicPartition
-from kserver.replica.partition import Partition
+from kserver.replica.partition import Partition, Surroundings
 from kserver.replica.purgatory import Purgatory
 
 log = logging.getLogger(__name__)
@@ -36,8 +36,15 @@ class ReplicaManager:
         logs: LogManager,
         metadata: MetadataCache,
         purgatory: Purgatory,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._broker_id = broker_id
+        self._around = Surroundings(
+            broker_id,
+            now_ms=lambda: int(loop.time() * 1000),
+            is_live=lambda broker: broker in metadata.current.brokers,
+            lag_max_ms=config.replica_lag_time_max_ms,
+        )
         self._config = config
         self._logs = logs
         self._metadata = metadata
@@ -171,7 +178,7 @@ class ReplicaManager:
                 found.write_topic_id(topic.id)
             except OSError as error:
                 raise found.failed(error) from error
-        hosted = Partition(key, topic.id, found, self._broker_id, self.topics.of(topic.name))
+        hosted = Partition(key, topic.id, found, self._around, self.topics.of(topic.name))
         self.partitions[key] = hosted
         self._by_topic.setdefault(key.topic, {})[key.partition] = hosted
         return hosted
@@ -206,7 +213,7 @@ class ReplicaManager:
             )
         async with asyncio.TaskGroup() as group:
             for partition in self.partitions.values():
-                if partition.log.high_watermark < partition.log.log_end_offset:
+                if partition.committable < partition.log.log_end_offset:
                     group.create_task(self._flush(partition))
 
     def flush_soon(self, partition: Partition) -> None:

@@ -1,13 +1,16 @@
 """One hosted partition: its role and epochs beside its log.
 
-A leader appends and serves; what is below the high watermark is committed and visible.  With one
-replica that is everything appended, or, with `flush.before.ack`, everything on disk: the
-visibility rule of the first Kafka paper (Kreps, Narkhede, Rao, NetDB 2011), extended to
-acknowledgements.  `ReplicaManager` flushes for all who wait and calls `flushed`.
+A leader appends and serves; what is below the high watermark is committed and visible.  That is
+what every in-sync replica has (`isr.Leader`), and of this broker's own log everything appended, or,
+with `flush.before.ack`, everything on disk: the visibility rule of the first Kafka paper (Kreps,
+Narkhede, Rao, NetDB 2011), extended to acknowledgements.  `ReplicaManager` flushes for all who wait
+and calls `flushed`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from uuid import UUID
 
 from kserver.errors import ErrorCode, KafkaError
@@ -23,15 +26,28 @@ from kserver.model import (
     ProducerId,
     TopicPartition,
 )
+from kserver.replica.isr import Leader
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the partitions of one broker share."""
+
+    broker_id: BrokerId
+    now_ms: Callable[[], int]
+    """Of a clock that never goes back."""
+    is_live: Callable[[BrokerId], bool]
+    """Whether a broker is registered."""
+    lag_max_ms: int
+    """Followers that were caught up longer ago are not in sync (`replica.lag.time.max.ms`)."""
 
 
 class Partition:
     __slots__ = (
-        "_broker_id",
+        "_around",
         "epoch",
         "is_hosted",
-        "is_leader",
-        "isr_size",
+        "leader",
         "log",
         "meters",
         "replica_count",
@@ -44,7 +60,7 @@ class Partition:
         topic_partition: TopicPartition,
         topic_id: UUID,
         log: Log,
-        broker_id: BrokerId,
+        around: Surroundings,
         meters: TopicMeters,
     ) -> None:
         self.topic_partition = topic_partition
@@ -52,31 +68,66 @@ class Partition:
         self.log = log
         self.meters = meters
         """Its topic's meters."""
-        self._broker_id = broker_id
+        self._around = around
         self.is_hosted = True
         """Until this broker drops it."""
-        self.is_leader = False
-        self.isr_size = 0
+        self.leader: Leader | None = None
+        """Of this leader epoch, where this broker leads."""
         self.replica_count = 0
         self.epoch: LeaderEpoch = NO_EPOCH
 
+    @property
+    def is_leader(self) -> bool:
+        return self.leader is not None
+
+    @property
+    def isr_size(self) -> int:
+        """Known to a leader only."""
+        return 0 if self.leader is None else len(self.leader.isr)
+
     def lead(self, info: PartitionInfo) -> None:
         """Take the role that the controller gives; becoming leader begins a leader epoch."""
-        self.is_leader = info.leader == self._broker_id
-        self.isr_size = len(info.isr)
+        around, log = self._around, self.log
         self.replica_count = len(info.replicas)
-        if self.is_leader and info.leader_epoch > self.epoch:
-            self.log.assign_epoch(info.leader_epoch, self.log.log_end_offset)
-            self.log.update_high_watermark(self.committable)
+        begins = info.leader_epoch > self.epoch
         self.epoch = info.leader_epoch
+        if info.leader != around.broker_id:
+            self.leader = None
+            return
+        if self.leader is not None and not begins:
+            self.leader.told(info.isr, info.partition_epoch)
+        else:
+            if begins:
+                log.assign_epoch(info.leader_epoch, log.log_end_offset)
+            self.leader = Leader(
+                around.broker_id,
+                info.replicas,
+                info.isr,
+                info.partition_epoch,
+                epoch_start=log.log_end_offset,
+                lag_max_ms=around.lag_max_ms,
+                now_ms=around.now_ms(),
+                is_live=around.is_live,
+            )
+        self._commit(self.leader)
 
     def leave(self) -> None:
         """It is not this broker's any more."""
-        self.is_hosted = self.is_leader = False
+        self.is_hosted = False
+        self.leader = None
+
+    def _commit(self, leader: Leader) -> None:
+        """The high watermark rises to what every in-sync replica has; while those are fewer than
+        `min.insync.replicas` nothing is committed (KIP-966)."""
+        if len(leader.isr) >= self.min_isr:
+            log = self.log
+            end = leader.committable(self.committable, self._around.now_ms())
+            log.update_high_watermark(max(log.high_watermark, end))
 
     @property
     def committable(self) -> Offset:
-        """How far the high watermark may go: to the log end, or to what is on disk."""
+        """How far the high watermark may go by this broker's own log: to its end, or to what is on
+        disk."""
         log = self.log
         return log.recovery_point if log.config.flush_before_ack else log.log_end_offset
 
@@ -89,20 +140,24 @@ class Partition:
         self, records: memoryview, acks: int, now_ms: int, *, origin: Origin = Origin.client
     ) -> Appended:
         """Append; raises KafkaError.  The high watermark follows unless it waits for the disk."""
-        if not self.is_leader:
+        leader = self.leader
+        if leader is None:
             raise KafkaError(ErrorCode.not_leader_or_follower)
         log = self.log
-        if acks == -1 and self.isr_size < log.config.min_insync_replicas:
+        if acks == -1 and len(leader.isr) < log.config.min_insync_replicas:
             wanted = self.min_isr
-            if self.isr_size < wanted:
+            if len(leader.isr) < wanted:
                 raise KafkaError(
                     ErrorCode.not_enough_replicas,
-                    f"{self.topic_partition} has {self.isr_size} in-sync replicas,"
+                    f"{self.topic_partition} has {len(leader.isr)} in-sync replicas,"
                     f" and needs {wanted}",
                 )
         appended = log.append_as_leader(records, self.epoch, now_ms, origin=origin)
         if not log.config.flush_before_ack:
-            log.commit_all()
+            if leader.followers:
+                self._commit(leader)
+            else:
+                log.commit_all()
         return appended
 
     def open_epoch(self, producer_id: ProducerId) -> int | None:
@@ -132,12 +187,14 @@ class Partition:
         return log.log_start_offset
 
     def flushed(self) -> None:
-        self.log.update_high_watermark(max(self.log.high_watermark, self.committable))
+        """What is in the log now is on disk."""
+        if self.leader is not None:
+            self._commit(self.leader)
 
     def check_leader(self, current_leader_epoch: LeaderEpoch) -> None:
         """Raises KafkaError unless this broker leads in just that epoch (KIP-320; -1: any), from a
         disk that works: what a failed one shows may be gone at the next start."""
-        if not self.is_leader:
+        if self.leader is None:
             raise KafkaError(ErrorCode.not_leader_or_follower)
         if self.log.failure is not None:
             raise KafkaError(ErrorCode.kafka_storage_error)

@@ -17,6 +17,12 @@ class ReplicationSettings:
         type=LONG,
         doc="how often high watermarks are noted on disk",
     )
+    replica_lag_time_max_ms: int = setting(
+        "replica.lag.time.max.ms",
+        30_000,
+        type=LONG,
+        doc="how long a follower may be behind before it leaves the in-sync replicas",
+    )
     num_replica_alter_log_dirs_threads: int | None = setting(
         "num.replica.alter.log.dirs.threads",
         None,
