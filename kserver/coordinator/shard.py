@@ -61,6 +61,32 @@ class Outcome:
 NOTHING = Outcome()
 
 
+class Step:
+    """An outcome in the making, for a decision in which several parts of a shard have a say: each
+    adds its events and answers.  A shard that decides in one place makes its Outcome at once."""
+
+    __slots__ = ("answers", "events", "now", "transactional")
+
+    def __init__(self, now: Now) -> None:
+        self.now = now
+        self.events: list[Any] = []
+        self.answers: list[tuple[Ticket, Any]] = []
+        self.transactional: Transactional | None = None
+
+    def answer(self, ticket: Ticket | None, answer: Any) -> None:
+        """Nobody waits where there is no ticket."""
+        if ticket is not None:
+            self.answers.append((ticket, answer))
+
+    def keep(self, events: Iterable[Any]) -> None:
+        self.events += events
+
+    def outcome(self) -> Outcome:
+        if not self.events and not self.answers:
+            return NOTHING
+        return Outcome(self.events, self.answers, (), self.transactional)
+
+
 MOST_BYTES_AT_ONCE = 1 << 18
 """Of the records that one pass of time writes, unless one alone has more: they are one batch, and
 names may be long."""

@@ -13,5 +13,4 @@ offsets              committed offsets
 requests, consumer_requests   what is asked, and the answers
 events, consumer_events       what becomes of all this
 records              the schemas of the events' records
-step                 what is decided in one go
 """

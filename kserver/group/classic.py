@@ -21,7 +21,7 @@ from typing import Any
 
 from kserver.config.broker import BrokerConfig
 from kserver.coordinator.deadlines import Deadlines
-from kserver.coordinator.shard import Ticket
+from kserver.coordinator.shard import Step, Ticket
 from kserver.errors import ErrorCode, KafkaError
 from kserver.group.events import ClassicGroupMetadata, GroupDeleted
 from kserver.group.group import (
@@ -48,7 +48,6 @@ from kserver.group.requests import (
     Synced,
     SyncGroup,
 )
-from kserver.group.step import Step
 from kserver.metrics.meters import GroupMeters
 from kserver.model import NO_TIMESTAMP
 

@@ -24,7 +24,7 @@ from uuid import UUID
 from kserver.config.broker import BrokerConfig
 from kserver.config.group import GroupConfig
 from kserver.coordinator.deadlines import Deadlines
-from kserver.coordinator.shard import Now, Ticket
+from kserver.coordinator.shard import Now, Step, Ticket
 from kserver.errors import ErrorCode, KafkaError
 from kserver.group.assignor import ASSIGNORS, Subscriber
 from kserver.group.classic import JOIN, SESSION, SYNC, Deadline
@@ -56,7 +56,6 @@ from kserver.group.consumer_requests import (
 )
 from kserver.group.group import Group
 from kserver.group.reconciliation import Goal, next_assignment
-from kserver.group.step import Step
 from kserver.group.topic_patterns import check_pattern, matching
 from kserver.metadata import ClusterMetadata, TopicInfo
 
@@ -69,7 +68,11 @@ NO_IMAGE = ClusterMetadata("")
 
 
 class Draft:
-    """A group with what is about to become of it."""
+    """A group with what is about to become of it.
+
+    Each rule of a request goes by what the ones before it decided, but a group changes only once
+    its events are written.  So they are replayed on a copy, which is made at the first of them.
+    """
 
     def __init__(self, group: ConsumerGroup, step: Step) -> None:
         self.group = group

@@ -26,7 +26,7 @@ from typing import Any
 
 from kserver.config.broker import BrokerConfig
 from kserver.coordinator.deadlines import Deadlines
-from kserver.coordinator.shard import Ticket
+from kserver.coordinator.shard import Step, Ticket
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.group.classic import JOIN, SYNC, ClassicGroups, Deadline
 from kserver.group.consumer import ConsumerGroups, Draft
@@ -60,7 +60,6 @@ from kserver.group.requests import (
     Synced,
     SyncGroup,
 )
-from kserver.group.step import Step
 from kserver.wire.schema import Schema, Values
 
 DOWN = "down"

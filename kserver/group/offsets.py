@@ -15,7 +15,7 @@ from uuid import UUID
 
 from kserver.config.broker import BrokerConfig
 from kserver.config.setting import MINUTE_MS
-from kserver.coordinator.shard import Ticket, Transactional
+from kserver.coordinator.shard import Step, Ticket, Transactional
 from kserver.errors import ErrorCode, KafkaError
 from kserver.group.events import OffsetCommitted, OffsetDeleted
 from kserver.group.group import CommitCheck, Group
@@ -28,7 +28,6 @@ from kserver.group.requests import (
     FetchedOffsets,
     FetchOffsets,
 )
-from kserver.group.step import Step
 from kserver.metadata import TopicInfo
 from kserver.metrics.meters import GroupMeters
 from kserver.model import NO_PRODUCER_ID, NO_TIMESTAMP, ProducerId

@@ -15,7 +15,7 @@ from typing import Any
 
 from kserver.config.broker import BrokerConfig
 from kserver.coordinator.deadlines import Deadlines
-from kserver.coordinator.shard import Now, Outcome, Ticket, take_what_fits
+from kserver.coordinator.shard import Now, Outcome, Step, Ticket, take_what_fits
 from kserver.errors import ErrorCode, KafkaError
 from kserver.group import consumer_events, events, requests
 from kserver.group.classic import ClassicGroups, Deadline
@@ -26,7 +26,6 @@ from kserver.group.group import ClassicGroup, Group
 from kserver.group.migration import Migration
 from kserver.group.offsets import Offsets
 from kserver.group.records import RECORDS
-from kserver.group.step import Step
 from kserver.metadata import ClusterMetadata
 from kserver.metrics.meters import GroupMeters
 from kserver.model import NO_PRODUCER_ID, ProducerId

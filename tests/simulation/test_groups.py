@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from kserver.config.broker import BrokerConfig, Given
+from kserver.coordinator.shard import Step
 from kserver.group.classic import ClassicGroups
 from kserver.group.consumer import ConsumerGroups
 from kserver.group.consumer_group import ConsumerGroup
 from kserver.group.group import ClassicGroup
 from kserver.group.offsets import Offsets
 from kserver.group.shard import GroupShard
-from kserver.group.step import Step
 from kserver.metadata import ClusterMetadata, PartitionInfo, TopicInfo
 from kserver.model import NO_PRODUCER_ID
 from tests.support.history import (
