@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection
 from uuid import UUID
 
 from kserver.api.context import Parts, Spawn
-from kserver.api.requests import Requests
 from kserver.config.broker import BrokerConfig
 from kserver.controller.controller import Controller
 from kserver.coordinator.runtime import CoordinatorRuntime
@@ -146,9 +145,7 @@ class Assembly:
         self.groups.apply(self.metadata.current)
         self.transactions.apply(self.metadata.current)
 
-    def parts(
-        self, requests: Requests, spawn: Spawn, on_bug: Callable[[str, BaseException], None]
-    ) -> Parts:
+    def parts(self, spawn: Spawn) -> Parts:
         """The parts that handlers take."""
         config = self._config()
         return Parts(
@@ -165,14 +162,11 @@ class Assembly:
             controller=self.controller,
             producer_ids=ProducerIds(self._world.zookeeper, self._broker_id),
             groups=self.groups,
-            group_meters=self.group_meters,
             transactions=self.transactions,
             marker_log=self.marker_log,
             verification=self.verification,
             quotas=self.quotas,
-            requests=requests,
             spawn=spawn,
-            on_bug=on_bug,
         )
 
     async def run(self) -> None:

@@ -173,10 +173,10 @@ class Broker:
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as parts, asyncio.TaskGroup() as requests:
             counted = Requests(self.observation.clock or loop.time, SERVED)
-            self._parts = assembly.parts(counted, requests.create_task, self._on_bug)
+            self._parts, self._requests = assembly.parts(requests.create_task), counted
             self._configurable += [self._parts.configure, counted.configure]
             counted.configure(self.config)
-            self.observation.observe(self._parts, listeners)
+            self.observation.observe(self._parts, counted, assembly.group_meters, listeners)
             sampled = self._static.metrics_sample_window_ms, self._static.metrics_num_samples
             running = [
                 parts.create_task(work)
@@ -256,7 +256,7 @@ class Broker:
         return bool(gone or added) or self.endpoints != before
 
     def _open_session(self, endpoint: Endpoint, connection: AnyConnection) -> Dispatch:
-        return open_session(endpoint, connection, self._parts)
+        return open_session(endpoint, connection, self._parts, self._requests, self._on_bug)
 
 
 def _report(request: str, bug: BaseException) -> None:

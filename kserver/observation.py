@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from kserver import __version__
 from kserver.api.context import Parts
+from kserver.api.requests import Requests
 from kserver.errors import KafkaError
 from kserver.group.group import CLASSIC, CONSUMER
 from kserver.group.group import ClassicGroupState as GroupState
@@ -27,7 +28,7 @@ from kserver.group.shard import GroupShard
 from kserver.log.manager import LogManager
 from kserver.metadata import PartitionInfo
 from kserver.metrics import catalog
-from kserver.metrics.meters import AllTopics, Windowed
+from kserver.metrics.meters import AllTopics, GroupMeters, Windowed
 from kserver.metrics.names import Metric
 from kserver.metrics.text import CONTENT_TYPE, Metrics, Sample
 from kserver.model import NO_BROKER
@@ -122,15 +123,17 @@ class Observation:
             for one in self.windowed:
                 one.rotate(windows)
 
-    def observe(self, parts: Parts, listeners: Listeners) -> None:
+    def observe(
+        self, parts: Parts, requests: Requests, groups: GroupMeters, listeners: Listeners
+    ) -> None:
         """All that a running broker has."""
         self._logs = parts.logs
         self._observe_topics(parts.replicas.topics)
         self._observe_replicas(parts)
         self._observe_cluster(parts)
         self._observe_logs(parts)
-        self._observe_requests(parts, listeners)
-        self._observe_groups(parts)
+        self._observe_requests(parts, requests, listeners)
+        self._observe_groups(parts, groups)
 
     def _observe_topics(self, topics: AllTopics) -> None:
         def read(counter: str) -> Iterator[Sample]:
@@ -241,8 +244,8 @@ class Observation:
             ],
         )
 
-    def _observe_requests(self, parts: Parts, listeners: Listeners) -> None:
-        meters = parts.requests.meters
+    def _observe_requests(self, parts: Parts, requests: Requests, listeners: Listeners) -> None:
+        meters = requests.meters
 
         def counts() -> Iterator[Sample]:
             for key, meter in meters.items():
@@ -267,8 +270,7 @@ class Observation:
         self.metrics.gauge(catalog.FETCH_SESSIONS, lambda: len(parts.fetch_sessions))
         self.metrics.gauge(catalog.WAITING, lambda: len(parts.purgatory))
 
-    def _observe_groups(self, parts: Parts) -> None:
-        meters = parts.group_meters
+    def _observe_groups(self, parts: Parts, meters: GroupMeters) -> None:
 
         def shards() -> list[GroupShard]:
             try:

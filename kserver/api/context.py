@@ -7,14 +7,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from kserver.api.requests import Requests
 from kserver.config.broker import BrokerConfig
 from kserver.controller.controller import Controller
 from kserver.coordinator.runtime import CoordinatorRuntime
 from kserver.group.shard import GroupShard
 from kserver.log.manager import LogManager
 from kserver.metadata import MetadataCache
-from kserver.metrics.meters import GroupMeters
 from kserver.model import ANONYMOUS, BrokerId, Endpoint
 from kserver.network.quota import Quotas
 from kserver.replica.fetch_session import FetchSessions
@@ -36,7 +34,7 @@ class Spawn(Protocol):
 
 @dataclass(slots=True)
 class Parts:
-    """The broker's parts, as the handlers see them."""
+    """The broker's parts that some handler takes, and nothing else."""
 
     broker_id: BrokerId
     config: BrokerConfig
@@ -52,15 +50,11 @@ class Parts:
     controller: Controller
     producer_ids: ProducerIds
     groups: CoordinatorRuntime[GroupShard]
-    group_meters: GroupMeters
     transactions: CoordinatorRuntime[TransactionShard]
     marker_log: MarkerLog
     verification: Verification
     quotas: Quotas
-    requests: Requests
     spawn: Spawn
-    on_bug: Callable[[str, BaseException], None]
-    """A request, named, that failed in a way nobody foresaw."""
 
     def configure(self, config: BrokerConfig) -> None:
         self.config = config

@@ -74,6 +74,7 @@ from kserver.api import (
     write_txn_markers,
 )
 from kserver.api.context import Context, Parts, Session
+from kserver.api.requests import Requests
 from kserver.errors import ProtocolError
 from kserver.model import Endpoint
 from kserver.network.conversation import Answer, Dispatch, Pending
@@ -157,14 +158,20 @@ TABLE: Mapping[int, ApiEntry] = {
 SERVED = {key: TABLE[key].versions for key in sorted(TABLE)}
 
 
-def open_session(endpoint: Endpoint, connection: AnyConnection, parts: Parts) -> Dispatch:
+def open_session(
+    endpoint: Endpoint,
+    connection: AnyConnection,
+    parts: Parts,
+    requests: Requests,
+    on_bug: Callable[[str, BaseException], None],
+) -> Dispatch:
     """The dispatch of one connection: a frame in, its answer out; raises ProtocolError.
 
-    What a handler did not foresee is a bug, and ends that connection and no other.
+    What a handler did not foresee is a bug: it ends that connection and no other, and `on_bug` is
+    told, with the request's name.
     """
     table = TABLE
     session = Session(endpoint, connection.address, connection.throttle, SERVED)
-    requests = parts.requests
     clock = requests.clock
     meters = requests.meters
 
@@ -188,7 +195,7 @@ def open_session(endpoint: Endpoint, connection: AnyConnection, parts: Parts) ->
             except ProtocolError:
                 raise
             except Exception as bug:
-                parts.on_bug(_named(header, session), bug)
+                on_bug(_named(header, session), bug)
                 raise ProtocolError("internal error") from bug
             if answer.__class__ is Pending:
                 assert isinstance(answer, Pending)
@@ -247,7 +254,7 @@ def open_session(endpoint: Endpoint, connection: AnyConnection, parts: Parts) ->
                 header.api_key, header.api_version, header.correlation_id, answer
             )
         except Exception as bug:
-            parts.on_bug(_named(header, session), bug)
+            on_bug(_named(header, session), bug)
             connection.close("internal error")
             return
         pending.complete(frame)
