@@ -68,7 +68,9 @@ class Assembly:
                 now.controller_quota_window_num, now.controller_quota_window_size_seconds * 1000
             ),
         )
-        self.replicas = replicas = ReplicaManager(broker_id, now, logs, metadata, purgatory, loop)
+        self.replicas = replicas = ReplicaManager(
+            broker_id, config, logs, metadata, purgatory, loop
+        )
         self.moves = Moves(world, logs, replicas, config)
 
         def new_id() -> str:
@@ -114,7 +116,7 @@ class Assembly:
             marker_log=self.marker_log,
             transactions=transactions,
         )
-        self.controller = Controller(world, metadata, now, broker_id, self.apply)
+        self.controller = Controller(world, metadata, config, broker_id, self.apply)
 
     def apply(self, image: ClusterMetadata, topics: Collection[str] | None) -> None:
         """What the controller has decided: settings first, which the others go by.  `topics` are
@@ -150,7 +152,7 @@ class Assembly:
         config = self._config()
         return Parts(
             broker_id=self._broker_id,
-            config=config,
+            config=self._config,
             world=self._world,
             loop=self._loop,
             metadata=self.metadata,

@@ -66,7 +66,8 @@ class Broker:
         self._bound: dict[Endpoint, Endpoint] = {}
         """What is listened at, by what was asked for: a port 0 became the one that was free."""
         self._configurable: list[Callable[[BrokerConfig], None]] = []
-        """These are told of a new configuration, in this order."""
+        """Those that have to act on a new configuration, in this order; all others take `config`,
+        a function that gives the one of now."""
         self._world = world
         self._sockets = sockets
         self._on_bug = on_bug or _report
@@ -104,8 +105,6 @@ class Broker:
                 lambda changed: listeners.configure(_limits(changed)),
                 lambda _: self._listen(listeners, alive, assembly.metadata),
                 logs.configure,
-                assembly.replicas.configure,
-                assembly.controller.configure,
             ]
             await assembly.control()
             self.observation.state = BrokerState.RECOVERY
@@ -174,7 +173,7 @@ class Broker:
         async with asyncio.TaskGroup() as parts, asyncio.TaskGroup() as requests:
             counted = Requests(self.observation.clock or loop.time, SERVED)
             self._parts, self._requests = assembly.parts(requests.create_task), counted
-            self._configurable += [self._parts.configure, counted.configure]
+            self._configurable.append(counted.configure)
             counted.configure(self.config)
             self.observation.observe(self._parts, counted, assembly.group_meters, listeners)
             sampled = self._static.metrics_sample_window_ms, self._static.metrics_num_samples

@@ -91,7 +91,7 @@ def check_protocol(context: Context) -> None:
     clients fall back to the classic protocol, or say so."""
     parts = context.parts
     is_finalized = parts.metadata.current.features.group_version > 0
-    if not (is_finalized and PROTOCOL in parts.config.group_coordinator_rebalance_protocols):
+    if not (is_finalized and PROTOCOL in parts.config().group_coordinator_rebalance_protocols):
         raise KafkaError(
             ErrorCode.unsupported_version, "The consumer group protocol is not enabled."
         )

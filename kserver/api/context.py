@@ -37,7 +37,7 @@ class Parts:
     """The broker's parts that some handler takes, and nothing else."""
 
     broker_id: BrokerId
-    config: BrokerConfig
+    config: Callable[[], BrokerConfig]
     """Another one after each change of the broker's settings."""
     world: World
     loop: asyncio.AbstractEventLoop
@@ -55,9 +55,6 @@ class Parts:
     verification: Verification
     quotas: Quotas
     spawn: Spawn
-
-    def configure(self, config: BrokerConfig) -> None:
-        self.config = config
 
 
 @dataclass(slots=True)

@@ -81,7 +81,7 @@ async def handle(request: Any, context: Context) -> Any:
                         config_source=entry.source,
                         is_sensitive=entry.sensitive,
                     )
-                    for entry in topic_entries(topic, context.parts.config)
+                    for entry in topic_entries(topic, context.parts.config())
                 ],
             )
         )

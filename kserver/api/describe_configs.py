@@ -107,7 +107,7 @@ def _entries(resource_type: int, name: str, context: Context) -> list[DescribedE
         topic = parts.metadata.current.topics.get(name)
         if topic is None:
             raise KafkaError(ErrorCode.unknown_topic_or_partition)
-        return topic_entries(topic, parts.config)
+        return topic_entries(topic, parts.config())
     if resource_type == ResourceType.BROKER:
         if name == "":
             overrides = parts.metadata.current.broker_configs.get(NO_BROKER, {})
@@ -120,8 +120,8 @@ def _entries(resource_type: int, name: str, context: Context) -> list[DescribedE
             )
         return [
             _entry(one, read_only=one.setting.dynamic is Dynamic.READ_ONLY)
-            for one in describe(parts.config)
-        ] + _unknown(parts.config.overrides)
+            for one in describe(parts.config())
+        ] + _unknown(parts.config().overrides)
     if resource_type == ResourceType.BROKER_LOGGER:
         if name == "":
             raise KafkaError(ErrorCode.invalid_request, "Broker id must not be empty")
@@ -131,7 +131,7 @@ def _entries(resource_type: int, name: str, context: Context) -> list[DescribedE
         if name == "":
             raise KafkaError(ErrorCode.invalid_request, "Group name must not be empty")
         overrides = parts.metadata.current.group_configs.get(name, {})
-        config = GroupConfig.stored(overrides, parts.config)
+        config = GroupConfig.stored(overrides, parts.config())
         return [_entry(one, read_only=False) for one in describe(config)]
     if resource_type in NOT_KEPT:
         raise KafkaError(ErrorCode.invalid_request, NOT_KEPT[ResourceType(resource_type)])

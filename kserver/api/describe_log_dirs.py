@@ -68,5 +68,5 @@ async def _described(reply: Any, directory: LogDirectory, asked: Asked, context:
         topics=[reply.results.topics(name=n, partitions=found) for n, found in topics.items()],
         total_bytes=room[0],
         usable_bytes=room[1],
-        is_cordoned=path in context.parts.config.cordoned_log_dirs,
+        is_cordoned=path in context.parts.config().cordoned_log_dirs,
     )

@@ -39,7 +39,7 @@ async def handle(request: Any, context: Context) -> Any:
         if names and names[0] == cursor.topic_name:
             first = cursor.partition_index
     left = min(
-        request.response_partition_limit, context.parts.config.max_request_partition_size_limit
+        request.response_partition_limit, context.parts.config().max_request_partition_size_limit
     )
     left = max(left, 1)
     topics: list[Any] = []

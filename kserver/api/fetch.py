@@ -139,7 +139,7 @@ def handle_frame(
             return fetch_bytes.write_answer(
                 version, header.correlation_id, NO_SESSION, [], error.code
             )
-    max_bytes = min(request.max_bytes, parts.config.fetch_max_bytes)
+    max_bytes = min(request.max_bytes, parts.config().fetch_max_bytes)
     min_bytes = request.min_bytes
     if measured:
         max_bytes = throttling.most_to_fetch(max_bytes, header.client_id or "", session, parts)

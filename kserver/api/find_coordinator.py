@@ -82,7 +82,7 @@ async def existing(name: str, context: Context) -> TopicInfo:
     topic = parts.metadata.current.topics.get(name)
     if topic is not None:
         return topic
-    wanted = wanted_topic(name, parts.config, len(parts.metadata.current.brokers))
+    wanted = wanted_topic(name, parts.config(), len(parts.metadata.current.brokers))
     new = CreatableTopic(name, wanted.partitions, wanted.replication_factor, config=wanted.config)
     try:
         (made,) = await parts.controller.create_topics([new], validate_only=False)

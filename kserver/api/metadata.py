@@ -88,7 +88,7 @@ async def _find(
     asked: Any, request: Any, context: Context, mutations: Mutations
 ) -> list[TopicInfo | tuple[Any, KafkaError]]:
     image = context.parts.metadata.current
-    may_create = context.parts.config.auto_create_topics_enable and getattr(
+    may_create = context.parts.config().auto_create_topics_enable and getattr(
         request, "allow_auto_topic_creation", True
     )
     found: list[TopicInfo | tuple[Any, KafkaError]] = []

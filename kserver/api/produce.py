@@ -202,7 +202,7 @@ def _asked(
 
 def _begun(wanted: Wanted, version: int, parts: Parts) -> Begun | None:
     """None where the coordinator need not be asked."""
-    if version < FIRST_TO_ADD and not parts.config.transaction_partition_verification_enable:
+    if version < FIRST_TO_ADD and not parts.config().transaction_partition_verification_enable:
         return None
     partitions = []
     producer: ProducerIdAndEpoch | None = None

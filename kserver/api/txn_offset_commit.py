@@ -96,7 +96,7 @@ async def _verify(request: Any, context: Context) -> None:
     so before anything else is awaited."""
     parts = context.parts
     adds = context.version >= FIRST_TO_ADD
-    if not adds and not parts.config.transaction_partition_verification_enable:
+    if not adds and not parts.config().transaction_partition_verification_enable:
         return
     if not request.group_id:
         raise KafkaError(ErrorCode.invalid_group_id)

@@ -86,7 +86,7 @@ class Controller:
         self,
         world: World,
         metadata: MetadataCache,
-        config: BrokerConfig,
+        config: Callable[[], BrokerConfig],
         broker_id: BrokerId,
         on_change: OnChange,
     ) -> None:
@@ -95,7 +95,7 @@ class Controller:
         self._random = world.random
         self._disk = world.disk
         self._metadata = metadata
-        self._static = config
+        self._static = config()
         self._config = config
         self._id = broker_id
         self._on_change = on_change
@@ -120,9 +120,6 @@ class Controller:
         """
         self._zookeeper.on_session(self._session_changed)
         await self._take_over()
-
-    def configure(self, config: BrokerConfig) -> None:
-        self._config = config
 
     async def run(self) -> None:
         """Serve operations, one after the other; whoever waits when this is cancelled is too."""
@@ -203,7 +200,7 @@ class Controller:
         self, requests: Sequence[CreatableTopic], validate_only: bool, charge: Charge
     ) -> list[TopicInfo | KafkaError]:
         image = self._metadata.current
-        partitions = sum(rules.requested_partitions(r, self._config) for r in requests)
+        partitions = sum(rules.requested_partitions(r, self._config()) for r in requests)
         refused = rules.refused([r.name for r in requests], partitions)
         racks = {broker.id: broker.rack for broker in image.brokers.values()}
         names = set(image.topics)
@@ -214,7 +211,7 @@ class Controller:
                 request,
                 names,
                 racks,
-                self._config,
+                self._config(),
                 topic_id=self._new_topic_id(),
                 start=self._random.randrange(len(racks)),
                 shift=self._random.randrange(len(racks)),
@@ -236,7 +233,7 @@ class Controller:
         refused = rules.refused(names)
 
         def plan(name: str) -> TopicInfo:
-            topic = rules.delete(topics.get(name), self._config)
+            topic = rules.delete(topics.get(name), self._config())
             charge(len(topic.partitions))
             return topic
 
@@ -297,7 +294,7 @@ class Controller:
     ) -> list[KafkaError | None]:
         def planned(change: configs.Change) -> configs.ConfigPlan:
             image = self._metadata.current
-            return configs.plan(change, image, self._id, self._static, self._config)
+            return configs.plan(change, image, self._id, self._static, self._config())
 
         done: list[KafkaError | None] = []
         # One after the other: a broker's own settings are judged upon those of the cluster.
@@ -487,7 +484,7 @@ class Controller:
 
     async def _take_over(self) -> None:
         self._store.session = self._zookeeper.session_id
-        timeout_ms = self._config.zookeeper_session_timeout_ms
+        timeout_ms = self._config().zookeeper_session_timeout_ms
         try:
             await claim(self._zookeeper, znodes.CONTROLLER, self._try_to_claim, timeout_ms)
         except NodeExists as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from uuid import UUID
 
 from kserver.config.broker import BrokerConfig
@@ -32,7 +32,7 @@ class ReplicaManager:
     def __init__(
         self,
         broker_id: BrokerId,
-        config: BrokerConfig,
+        config: Callable[[], BrokerConfig],
         logs: LogManager,
         metadata: MetadataCache,
         purgatory: Purgatory,
@@ -43,7 +43,7 @@ class ReplicaManager:
             broker_id,
             now_ms=lambda: int(loop.time() * 1000),
             is_live=lambda broker: broker in metadata.current.brokers,
-            lag_max_ms=config.replica_lag_time_max_ms,
+            lag_max_ms=config().replica_lag_time_max_ms,
         )
         self._config = config
         self._logs = logs
@@ -91,10 +91,6 @@ class ReplicaManager:
         for key in keys:
             loop.call_soon(self._purgatory.check, key)
 
-    def configure(self, config: BrokerConfig) -> None:
-        """For logs that are made from now on; `LogManager.configure` sees to those that are."""
-        self._config = config
-
     def apply(self, image: ClusterMetadata, changed: Collection[str] | None = None) -> None:
         """Host exactly what `image` places on this broker, in its roles and with its configs.
 
@@ -123,7 +119,7 @@ class ReplicaManager:
         if self._overrides.get(topic.name) is not topic.config:
             # An unchanged topic keeps its mapping from one image to the next.
             self._overrides[topic.name] = topic.config
-            config = TopicConfig.stored(topic.config, self._config)
+            config = TopicConfig.stored(topic.config, self._config())
         changed = config
         for info in topic.partitions:
             if self._broker_id not in info.replicas:
@@ -134,7 +130,7 @@ class ReplicaManager:
                 if self._offline.get(key) == topic.id:
                     continue
                 if config is None:
-                    config = TopicConfig.stored(topic.config, self._config)
+                    config = TopicConfig.stored(topic.config, self._config())
                 try:
                     hosted = self._host(key, topic, config)
                 except StorageError as error:

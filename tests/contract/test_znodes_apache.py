@@ -61,7 +61,7 @@ class OurBroker:
         await Registration(self.world, config, 1, [ENDPOINT]).register()
         brokers = MappingProxyType({1: BrokerInfo(1, {"PLAINTEXT": ENDPOINT})})
         self.metadata = MetadataCache(ClusterMetadata(cluster, brokers=brokers))
-        self.controller = Controller(self.world, self.metadata, config, 1, lambda *_: None)
+        self.controller = Controller(self.world, self.metadata, lambda: config, 1, lambda *_: None)
         await self.controller.start()
         self._running = asyncio.create_task(self.controller.run())
         return self

@@ -231,8 +231,8 @@ def in_force(host: Host, setting: Setting) -> Any:
         return getattr(host.log().config, OF_TOPICS[setting.name].attribute)
     if setting.name == "producer.id.expiration.ms":
         return host.log().producers.expiration_ms
-    assert parts.logs.config is parts.config
-    return getattr(parts.config, setting.attribute)
+    assert parts.logs.config is parts.config()
+    return getattr(parts.config(), setting.attribute)
 
 
 def test_every_dynamic_setting_is_here() -> None:

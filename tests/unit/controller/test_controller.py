@@ -38,8 +38,9 @@ class Broker:
         self.told = []
         self.told_topics = []
         """The topics that each of those may have changed; None for any."""
+        settings = BrokerConfig(**config)
         self.controller = Controller(
-            self.world, self.metadata, BrokerConfig(**config), broker_id, self._changed
+            self.world, self.metadata, lambda: settings, broker_id, self._changed
         )
 
     def _changed(self, image, topics):

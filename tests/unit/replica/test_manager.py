@@ -31,7 +31,9 @@ def test_a_change_told_by_its_topics_leads_where_the_whole_image_would() -> None
         random = host.loop.random
         logs = await host.start()
         metadata = MetadataCache(ClusterMetadata("cluster", ME))
-        replicas = ReplicaManager(ME, host.config, logs, metadata, Purgatory(host.loop), host.loop)
+        replicas = ReplicaManager(
+            ME, lambda: host.config, logs, metadata, Purgatory(host.loop), host.loop
+        )
         await replicas.settle()
         most = 0
         for step in range(80):
