@@ -23,7 +23,8 @@ Where is ...?
     their ends in every partition              txn/markers.py; who may write: txn/verification.py
     what compaction leaves of a log            log/record_filter.py; when, and how: log/cleaner.py
     roles, epochs, what is committed           replica/partition.py
-    who is in sync                             replica/isr.py
+    who is in sync                             replica/isr.py; whose log is cut, and
+                                               where: replica/truncation.py
     who waits for what                         replica/purgatory.py; until an append
                                                is committed: replica/committed.py
     coordinators: loaded, led, moved           coordinator/runtime.py

@@ -19,18 +19,12 @@ from kserver.errors import ErrorCode, KafkaError, StorageError
 from kserver.log.log import COLD, Cold, Log, Slice
 from kserver.log.transaction_index import AbortedTransaction
 from kserver.metrics.meters import TopicMeters
-from kserver.model import NO_EPOCH, LeaderEpoch, Offset
+from kserver.model import NO_EPOCH, Offset
 from kserver.replica.fetch_session import FetchPartition
 from kserver.replica.manager import ReplicaManager
 from kserver.replica.partition import Partition
+from kserver.replica.truncation import Diverging, divergence
 from kserver.world.disk import FileRange
-
-
-class Diverging(NamedTuple):
-    """Where the log of the client's last epoch ended: it must truncate to there (KIP-595)."""
-
-    epoch: LeaderEpoch
-    end_offset: Offset
 
 
 class Read(NamedTuple):
@@ -46,6 +40,7 @@ class Read(NamedTuple):
     aborted: Sequence[AbortedTransaction] | None = ()
     """None where it was not asked for: the client reads uncommitted records too."""
     diverging: Diverging | None = None
+    """The client's log leaves this one there (KIP-595)."""
     meters: TopicMeters | None = None
     """Its topic's meters, where the partition is hosted here."""
 
@@ -82,7 +77,8 @@ def read(
             log = partition.log
             diverging = None
             if one.last_fetched_epoch >= 0:
-                diverging = _diverging(log, one)
+                epoch = one.last_fetched_epoch
+                diverging = divergence(log.end_offset_for_epoch(epoch), epoch, one.offset)
             up_to = log.last_stable_offset if limits.read_committed else log.high_watermark
             found: Slice | Cold | None = None
             if diverging is None and (left > 0 or at_least_one):
@@ -142,15 +138,6 @@ def _missing(replicas: ReplicaManager, one: FetchPartition) -> Partition:
     if one.topic is None:
         raise KafkaError(ErrorCode.unknown_topic_id)
     return replicas.get(one.topic, one.partition)
-
-
-def _diverging(log: Log, one: FetchPartition) -> Diverging | None:
-    epoch, end_offset = log.end_offset_for_epoch(one.last_fetched_epoch)
-    if epoch == NO_EPOCH or end_offset == -1:
-        raise KafkaError(ErrorCode.offset_out_of_range)
-    if epoch < one.last_fetched_epoch or end_offset < one.offset:
-        return Diverging(epoch, end_offset)
-    return None
 
 
 def _refusal(
