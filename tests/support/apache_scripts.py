@@ -15,6 +15,10 @@ from tests.support import apache_kafka
 from tests.support.brokers import QUICK_START
 from tests.support.tools import require
 
+QUIET = "-Dlog4j2.level=OFF"
+"""Without the archive's configuration what is logged goes to the output that the first script of
+the process had."""
+
 
 class Outcome(NamedTuple):
     status: int
@@ -31,7 +35,7 @@ class ApacheScripts:
         self._classes = json.loads((home / "tools.json").read_text())
         source = Path(__file__).with_name("Scripts.java")
         self._process = subprocess.Popen(
-            [java, *QUICK_START.split(), "-cp", f"{home}/libs/*", str(source)],
+            [java, *QUICK_START.split(), QUIET, "-cp", f"{home}/libs/*", str(source)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
