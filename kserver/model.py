@@ -81,3 +81,6 @@ class LeaderAndIsr:
     isr: tuple[BrokerId, ...]
     controller_epoch: int = 0
     partition_epoch: int = 0
+    is_recovering: bool = False
+    """Its last election was unclean, and the leader has not said since that it has recovered
+    (KIP-704)."""

@@ -334,6 +334,7 @@ def encode_state(state: LeaderAndIsr) -> bytes:
             "version": 1,
             "leader_epoch": state.leader_epoch,
             "isr": list(state.isr),
+            **({"leader_recovery_state": 1} if state.is_recovering else {}),
         }
     )
 
@@ -346,6 +347,7 @@ def decode_state(topic: str, partition: int, data: bytes, znode_version: int) ->
             tuple(int(b) for b in fields["isr"]),
             int(fields["controller_epoch"]),
             znode_version,
+            fields.get("leader_recovery_state", 0) == 1,
         )
 
 

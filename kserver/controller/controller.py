@@ -28,6 +28,7 @@ from uuid import UUID
 
 from kserver import znodes
 from kserver.config.broker import BrokerConfig
+from kserver.config.topic import TopicConfig
 from kserver.controller import configs, features, quotas, stored
 from kserver.controller import topics as rules
 from kserver.controller.claimed_store import ClaimedStore, together
@@ -569,13 +570,15 @@ class Controller:
             for p, state in found
             if state is not None
         }
+        overrides = znodes.decode_config(znodes.TOPIC_CONFIGS, name, config[0] if config else b"")
         topic, writes = rules.restore(
             name,
             assignment,
-            znodes.decode_config(znodes.TOPIC_CONFIGS, name, config[0] if config else b""),
+            overrides,
             states,
             self._id,
             self._epoch,
+            unclean=TopicConfig.stored(overrides, self._config()).unclean_leader_election_enable,
         )
         return topic, ops + writes
 

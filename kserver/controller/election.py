@@ -1,38 +1,92 @@
-"""The leader of a partition once brokers came or went.
+"""Who leads a partition next, and with whom in sync.
 
-Pure: a partition's last state and the live brokers go in, its new state comes out.
+Pure: a partition's replicas and last state and the live brokers go in, its next state comes out, in
+a new leader epoch whether or not the leader is a new one; None where nobody may lead.  The first
+replica that may lead does, so the preferred one if it can.
 
-A leader is taken from the in-sync replicas only, in the order of the replicas, so that the
-preferred one leads if it can; replicas that are not alive leave the in-sync ones.  (Kafka:
-PartitionLeaderElectionAlgorithms.offlinePartitionLeaderElection, without unclean election.)
+    election              who may lead                           in sync afterwards
+    offline               live and in sync                       those in sync that live
+      if there is none    live, where `unclean` allows it        the leader alone
+    reassignment          live, in sync, of the new replicas     as before
+    preferred             the first replica, live and in sync    as before
+    controlled shutdown   live, in sync, not shutting down       without those that shut down
+
+An unclean leader may lack what was committed: its partition is marked as recovering (KIP-704).
+(Kafka: Election, PartitionLeaderElectionAlgorithms.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from kserver.model import BrokerId, LeaderAndIsr
 
 
-def elect(
+def elect_offline(
     replicas: Sequence[BrokerId],
     last: LeaderAndIsr | None,
     live: Collection[BrokerId],
     controller_epoch: int,
+    *,
+    unclean: bool = False,
 ) -> LeaderAndIsr | None:
-    """In a new leader epoch, whether or not the leader is a new one; None when no one can lead.
+    """A partition that was never led (`last` is None) has no records: every live replica is in
+    sync."""
+    alive = [broker for broker in replicas if broker in live]
+    if last is None:
+        return LeaderAndIsr(alive[0], 0, tuple(alive), controller_epoch) if alive else None
+    leader = next((broker for broker in alive if broker in last.isr), None)
+    if leader is not None:
+        isr = tuple(broker for broker in last.isr if broker in live)
+        return _led(last, leader, isr, controller_epoch)
+    if unclean and alive:
+        led = _led(last, alive[0], (alive[0],), controller_epoch)
+        return replace(led, is_recovering=True)
+    return None
 
-    A partition that was never led (`last` is None) has no records, so every live replica is in
-    sync.
-    """
-    in_sync = replicas if last is None else last.isr
-    candidates = [b for b in replicas if b in in_sync and b in live]
-    if not candidates:
-        return None
-    return LeaderAndIsr(
-        leader=candidates[0],
-        leader_epoch=0 if last is None else last.leader_epoch + 1,
-        isr=tuple(candidates) if last is None else tuple(b for b in last.isr if b in live),
+
+def elect_for_reassignment(
+    target: Sequence[BrokerId],
+    last: LeaderAndIsr,
+    live: Collection[BrokerId],
+    controller_epoch: int,
+) -> LeaderAndIsr | None:
+    """`target` are the replicas that the partition is to have in the end."""
+    leader = next((broker for broker in target if broker in live and broker in last.isr), None)
+    return None if leader is None else _led(last, leader, last.isr, controller_epoch)
+
+
+def elect_preferred(
+    replicas: Sequence[BrokerId],
+    last: LeaderAndIsr,
+    live: Collection[BrokerId],
+    controller_epoch: int,
+) -> LeaderAndIsr | None:
+    return elect_for_reassignment(replicas[:1], last, live, controller_epoch)
+
+
+def elect_for_shutdown(
+    replicas: Sequence[BrokerId],
+    last: LeaderAndIsr,
+    live: Collection[BrokerId],
+    shutting_down: Collection[BrokerId],
+    controller_epoch: int,
+) -> LeaderAndIsr | None:
+    """Brokers that shut down live still."""
+    staying = [broker for broker in replicas if broker not in shutting_down]
+    isr = tuple(broker for broker in last.isr if broker not in shutting_down)
+    return elect_for_reassignment(staying, replace(last, isr=isr), live, controller_epoch)
+
+
+def _led(
+    last: LeaderAndIsr, leader: BrokerId, isr: tuple[BrokerId, ...], controller_epoch: int
+) -> LeaderAndIsr:
+    return replace(
+        last,
+        leader=leader,
+        leader_epoch=last.leader_epoch + 1,
+        isr=isr,
         controller_epoch=controller_epoch,
-        partition_epoch=0 if last is None else last.partition_epoch + 1,
+        partition_epoch=last.partition_epoch + 1,
     )

@@ -26,7 +26,7 @@ from uuid import UUID
 from kserver import znodes
 from kserver.config.broker import BrokerConfig
 from kserver.config.topic import TopicConfig
-from kserver.controller.election import elect
+from kserver.controller.election import elect_offline
 from kserver.controller.placement import place
 from kserver.errors import RAISE_OPEN_FILES, ConfigError, ErrorCode, KafkaError
 from kserver.metadata import PartitionInfo, TopicInfo
@@ -301,6 +301,8 @@ def restore(
     states: Mapping[int, LeaderAndIsr],
     broker: BrokerId,
     controller_epoch: int,
+    *,
+    unclean: bool,
 ) -> tuple[TopicInfo, list[Op]]:
     """A topic as its znodes have it, now that `broker` is the one live broker, and the writes that
     make them say so.  Partitions that have no replica there are left alone."""
@@ -309,7 +311,7 @@ def restore(
     ops: list[Op] = []
     for partition, replicas in sorted(assignment.replicas.items()):
         last = states.get(partition)
-        state = elect(replicas, last, {broker}, controller_epoch)
+        state = elect_offline(replicas, last, {broker}, controller_epoch, unclean=unclean)
         if state is not None:
             path = znodes.state_path(name, partition)
             data = znodes.encode_state(state)

@@ -14,7 +14,7 @@ from kserver.controller.controller import MAX_WAITING_OPERATIONS, Controller
 from kserver.controller.topics import CreatablePartitions, CreatableTopic
 from kserver.errors import ConfigError, ErrorCode, KafkaError, StorageError
 from kserver.metadata import BrokerInfo, ClusterMetadata, MetadataCache, TopicInfo
-from kserver.model import Endpoint
+from kserver.model import Endpoint, LeaderAndIsr
 from kserver.registration import prepare
 from kserver.world import World
 from tests.support.clock import SimClock
@@ -245,6 +245,28 @@ async def test_a_restart_finds_everything_and_leads_it_in_a_new_epoch(ensemble):
             assert state.leader_epoch == 1
             assert state.partition_epoch == partition.partition_epoch
             assert state.controller_epoch == 2
+
+
+@scenario
+async def test_where_it_is_allowed_a_replica_out_of_sync_leads(ensemble):
+    path = znodes.state_path("a", 0)
+    async with Broker(ensemble) as broker:
+        await broker.create(CreatableTopic("a"))
+        away = znodes.encode_state(LeaderAndIsr(2, 4, (2,), 1))
+        await broker.zookeeper.set(path, away)
+    async with Broker(ensemble) as broker:
+        (partition,) = broker.topics["a"].partitions
+        assert (partition.leader, partition.isr) == (-1, (2,))
+        assert (await broker.zookeeper.get(path))[0] == away
+        config = znodes.encode_config({"unclean.leader.election.enable": "true"})
+        await broker.zookeeper.set(znodes.config_path(znodes.TOPIC_CONFIGS, "a"), config)
+    async with Broker(ensemble) as broker:
+        (partition,) = broker.topics["a"].partitions
+        assert (partition.leader, partition.leader_epoch, partition.isr) == (1, 5, (1,))
+        data, stat = await broker.zookeeper.get(path)
+        assert b'"leader_recovery_state":1' in data
+        state = znodes.decode_state("a", 0, data, stat.version)
+        assert (state.leader, state.isr, state.is_recovering) == (1, (1,), True)
 
 
 @scenario

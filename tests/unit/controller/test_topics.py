@@ -320,9 +320,11 @@ def test_growing_keeps_what_else_the_znode_says():
     ]
 
 
-def restore(replicas, states):
+def restore(replicas, states, *, unclean=False):
     assignment = znodes.TopicAssignment(TOPIC_ID, replicas)
-    return rules.restore("foo", assignment, {}, states, broker=1, controller_epoch=9)
+    return rules.restore(
+        "foo", assignment, {}, states, broker=1, controller_epoch=9, unclean=unclean
+    )
 
 
 def test_a_partition_is_led_again_in_a_new_epoch():
