@@ -1,10 +1,10 @@
 """What a controller and its brokers say to each other.
 
-    key  request           answer
-    4    LeaderAndIsr      who leads which of your partitions, and with whom in sync
-    5    StopReplica       which of your partitions you no longer follow, or delete
-    6    UpdateMetadata    what you tell clients of the cluster
-    7    ControlledShutdown   asked by a broker that wants to stop: lead mine elsewhere
+    key  name                from        says
+    4    LeaderAndIsr        controller  who leads which partition of the broker, and who is in sync
+    5    StopReplica         controller  which partitions it no longer follows, or deletes
+    6    UpdateMetadata      controller  what it tells its clients of the cluster
+    7    ControlledShutdown  broker      that it wants to stop: others are to lead what it leads
 
 Kafka dropped these keys in 4.0, and kio has none of them, so they are declared here.  Inside there
 is one shape, that of the newest version.  Older versions say the same in other words: partitions
@@ -38,10 +38,6 @@ CONTROLLED_SHUTDOWN = 7
 NO_BROKER_EPOCH = -1
 DURING_DELETION: BrokerId = -2
 """Who leads a partition, to clients, while its topic is being deleted."""
-
-FULL_UPDATE = 1
-"""The type of a LeaderAndIsr that names every partition of its receiver: what it does not name was
-deleted, or moved away, while the receiver was gone (KIP-516)."""
 
 _LEADER_AND_ISR_PARTITION = """\
         partitionIndex int32
@@ -238,6 +234,8 @@ class LeaderAndIsrRequest(ControlMessage):
     broker_epoch: int = NO_BROKER_EPOCH
     """The receiver's registration that it is meant for."""
     type: int = 0
+    """2 where every partition of the receiver is named: what is not was deleted, or moved away,
+    while it was gone (KIP-516)."""
     is_kraft_controller: bool = False
 
     @classmethod
