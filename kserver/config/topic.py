@@ -188,6 +188,7 @@ class TopicConfig:
     unclean_leader_election_enable: bool = topic_setting(
         "unclean.leader.election.enable",
         False,
+        acts=Acts.REPLICATION,
         broker_key="unclean.leader.election.enable",
         doc="let a replica lead that is not in sync: records are lost, the topic is available",
     )
