@@ -85,7 +85,7 @@ command_config = option(
 )
 timeout = option(
     "--timeout",
-    "Give up after so long, with exit status 124: seconds, or as 500ms, 2s, 5m.",
+    "Give up after this long, with exit status 124: seconds, or as 500ms, 2s, 5m.",
     "TIME",
     type=Duration(),
     section=CONNECTION,

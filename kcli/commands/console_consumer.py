@@ -132,8 +132,8 @@ MANUAL = Manual(
         "OFFSET",
     ),
     option("--from-beginning", "Start with the oldest records, not with those that come."),
-    option("--max-messages", "End after so many records.", "N", type=INT),
-    option("--timeout-ms", "End when no record has come for so long.", "MS", type=LONG),
+    option("--max-messages", "Stop after this many records.", "N", type=INT),
+    option("--timeout-ms", "Stop when no record has come for this long.", "MS", type=LONG),
     option("--idle-timeout", "The same in seconds, or as 500ms, 2s, 5m.", "TIME", type=Duration()),
     option("--exit-at-end", "End where the topic ends when the command starts.", short="-e"),
     option(
@@ -151,7 +151,7 @@ MANUAL = Manual(
     ),
     option(
         "--group",
-        "Share the topics out with the others of this group, from where it has come to.",
+        "Read as a member of this group, from its committed offsets.",
         "ID",
     ),
     option(

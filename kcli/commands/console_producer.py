@@ -175,7 +175,7 @@ PRODUCER_OPTIONS = (
         "ENCODING",
     ),
     option("--value-encoding", "How a line writes its value, likewise.", "ENCODING"),
-    option("--rate", "No more records than so many a second: N, N/s, N/m.", "N", type=RateType()),
+    option("--rate", "Send at most this many records a second: N, N/s, N/m.", "N", type=RateType()),
     option("--sync", "Send one record at a time, and end at the first that fails."),
     option("--reader-property", READER_PROPERTIES, "KEY=VALUE", multiple=True),
     option("--reader-config", "A file of them; --reader-property wins.", "FILE"),

@@ -117,7 +117,7 @@ MANUAL = Manual(
     ),
     option("--group", "The group.  Repeatable.", "NAME", multiple=True),
     option("--all-groups", "All groups of consumers."),
-    option("--offsets", "How far it is in each partition; the default.", section=VIEW),
+    option("--offsets", "Its position in each partition; the default.", section=VIEW),
     option("--members", "Its members.", section=VIEW),
     option(
         "--state",
@@ -130,7 +130,7 @@ MANUAL = Manual(
     option("--verbose", "Also epochs and assignments.", section=VIEW),
     option(
         "--watch",
-        "Look again and again, every second or so often (seconds, or as 500ms, 2s, 5m): lag in "
+        "Look again every second, or this often (seconds, or as 500ms, 2s, 5m): lag in "
         "records and in seconds, and whether it grows.",
         "[TIME]",
         type=Duration(),
@@ -139,7 +139,7 @@ MANUAL = Manual(
     ),
     option(
         "--until-lag",
-        "Wait until no group has more than so many records to read.",
+        "Wait until no group has more than this many records to read.",
         "N",
         type=LONG,
         section=VIEW,
@@ -163,7 +163,9 @@ MANUAL = Manual(
     option("--to-latest", "To where they end.", section=SCOPE),
     option("--to-current", "To what is committed now.", section=SCOPE),
     option("--to-offset", "To this offset, as far as it exists.", "N", type=LONG, section=SCOPE),
-    option("--shift-by", "So many offsets on, or back.", "N", type=LONG, section=SCOPE),
+    option(
+        "--shift-by", "This many offsets forward; back, if negative.", "N", type=LONG, section=SCOPE
+    ),
     option(
         "--to-datetime",
         "To the first record since YYYY-MM-DDThh:mm:ss.sss, of UTC unless Z, +hh or +hh:mm "
@@ -171,7 +173,12 @@ MANUAL = Manual(
         "TIME",
         section=SCOPE,
     ),
-    option("--by-duration", "To the first since so long ago: PnDTnHnMnS.", "TIME", section=SCOPE),
+    option(
+        "--by-duration",
+        "To the first record that is not older than this: PnDTnHnMnS.",
+        "TIME",
+        section=SCOPE,
+    ),
     option("--from-file", "To what a file of --export says.", "FILE", section=SCOPE),
     option("--execute", "Do it; else the plan is shown.", section=SCOPE),
     option("--export", "Print the plan as CSV, for --from-file.", section=SCOPE),
@@ -182,7 +189,7 @@ MANUAL = Manual(
     command_config,
     option(
         "--timeout",
-        "Give up after so long, with exit status 124: milliseconds, or as 500ms, 2s, 5m.",
+        "Give up after this long, with exit status 124: milliseconds, or as 500ms, 2s, 5m.",
         "TIME",
         type=Duration("ms"),
         section=CONNECTION,

@@ -107,11 +107,11 @@ MANUAL = Manual(
 @together(
     option("--topic", "The topic to read.", "NAME"),
     option("--include", "All topics whose whole name matches.", "PATTERN"),
-    option("--num-records", "End after so many.  Required.", "N", type=LONG),
+    option("--num-records", "Stop after this many records.  Required.", "N", type=LONG),
     option("--from-latest", "Start with the records that come, not with the oldest."),
     option(
         "--timeout",
-        "End when no record has come for so long: milliseconds, or as 500ms, 2s, 5m.  "
+        "Stop when no record has come for this long: milliseconds, or as 500ms, 2s, 5m.  "
         f"Default: {TIMEOUT_MS}.",
         "[TIME]",
         type=Milliseconds(),
@@ -119,7 +119,7 @@ MANUAL = Manual(
     ),
     option(
         "--group",
-        "Share the topics out with the others of this group, from where it has come to.",
+        "Read as a member of this group, from its committed offsets.",
         "ID",
     ),
     option(
@@ -170,7 +170,7 @@ MANUAL = Manual(
     option("--num-fetch-threads", "Ignored.", "N", section=OLDER),
 )
 def consumer_perf_test(given: SimpleNamespace) -> int:
-    """Reads records as fast as they come, and says how many a second that were.
+    """Reads records as fast as they come, and reports how many a second.
 
     The result is a line of numbers with commas between, under a heading that names them.
     """

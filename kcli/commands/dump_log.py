@@ -105,7 +105,7 @@ MANUAL = Manual(
     ),
     option(
         "--max-bytes",
-        "Read only so much of a log.  Default: 2147483647.",
+        "Read at most this much of a log.  Default: 2147483647.",
         "BYTES",
         type=INT,
     ),

@@ -136,12 +136,12 @@ MANUAL = Manual(
     option("--num-records", "How many.  Required.", "N", type=LONG),
     option(
         "--throughput",
-        "How many a second; a number below 0 for as many as will go.  Required.",
+        "Send this many a second; below 0, as many as possible.  Required.",
         "RATE",
     ),
     option(
         "--warmup-records",
-        "Sum up what follows on so many separately; with --fail-if and --history only that counts.",
+        "Also report without the first N records; --fail-if and --history use that report.",
         "N",
         type=LONG,
     ),
@@ -154,7 +154,11 @@ MANUAL = Manual(
     option("--print-metrics", "Not supported: the client keeps no metrics.  See -o."),
     formatted(RUN),
     option(
-        "--record-size", "Values of so many random letters.", "BYTES", type=INT, section=PAYLOAD
+        "--record-size",
+        "Send values of this many random letters.",
+        "BYTES",
+        type=INT,
+        section=PAYLOAD,
     ),
     option("--payload-file", "Values at random from this file.", "FILE", section=PAYLOAD),
     option(
@@ -176,7 +180,7 @@ MANUAL = Manual(
     ),
     option(
         "--transaction-duration-ms",
-        "Commit after so long, and begin the next transaction.  Default, in transactions: "
+        "Commit after this long, and begin the next transaction.  Default, in transactions: "
         f"{TRANSACTION_MS}.",
         "MS",
         type=LONG,
@@ -192,10 +196,10 @@ MANUAL = Manual(
     ),
 )
 def producer_perf_test(given: SimpleNamespace) -> int:
-    """Sends records of one's own making, as fast as they go or at a fixed rate, and says how many
-    a second were delivered, and how long each took.
+    """Sends records that it makes up, as fast as they go or at a fixed rate, and reports how many
+    a second were delivered and how long each took.
 
-    Each reporting interval is a line, and so is the whole in the end, with percentiles.
+    Each reporting interval is a line, and so is the whole run, with percentiles.
     """
     _check(given)
     from kcli.client.config import ProducerConfig

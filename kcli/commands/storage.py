@@ -46,7 +46,7 @@ ACTION = "rebuild"
     ),
 )
 def storage(given: SimpleNamespace) -> int:
-    """Makes the coordination store of a broker without zookeeper.connect anew, from its logs.
+    """Rebuilds the coordination store of a broker without zookeeper.connect from its logs.
 
     The logs have the topics' names, ids, partitions and leader epochs, and the cluster's id.  They
     do not have the settings of topics and brokers, quotas, or the levels of features: set those

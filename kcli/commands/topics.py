@@ -125,13 +125,13 @@ LIST = RowShape(
     option("--topic-id", "The topic to describe, by id; wins over --topic.", "ID"),
     option(
         "--partitions",
-        "How many: of the new topic, or with --alter in all.  Default: the broker's.",
+        "Partitions of the new topic, or with --alter the new total.  Default: the broker's.",
         "N",
         type=INT,
     ),
     option(
         "--replication-factor",
-        "On how many brokers each partition is.  Default: the broker's.",
+        "Brokers that keep each partition.  Default: the broker's.",
         "N",
         type=INT,
     ),

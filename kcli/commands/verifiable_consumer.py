@@ -69,7 +69,7 @@ MANUAL = Manual(
 
 @command(manual=MANUAL)
 @together(
-    option("--topic", "What is read.  Required.", "TOPIC"),
+    option("--topic", "The topic to read.  Required.", "TOPIC"),
     option("--group-id", "The group that shares it.  Required.", "GROUP"),
     option("--group-instance-id", "Makes a static member of this name.", "ID"),
     option(
@@ -84,7 +84,10 @@ MANUAL = Manual(
         "CLASS",
     ),
     option(
-        "--max-messages", "End after so many records; below 0, the default, never.", "N", type=INT
+        "--max-messages",
+        "Stop after this many records; below 0, the default, never.",
+        "N",
+        type=INT,
     ),
     option(
         "--session-timeout",

@@ -63,9 +63,11 @@ AT_ONCE = 100
 
 @command(manual=MANUAL)
 @together(
-    option("--topic", "Where the numbers go.  Required.", "TOPIC"),
-    option("--max-messages", "How many; below 0, the default, until it is stopped.", "N", type=INT),
-    option("--throughput", "How many a second; below 0, the default, any.", "N", type=INT),
+    option("--topic", "The topic that the numbers go to.  Required.", "TOPIC"),
+    option("--max-messages", "Stop after this many; below 0, the default, never.", "N", type=INT),
+    option(
+        "--throughput", "At most this many a second; below 0, the default, no limit.", "N", type=INT
+    ),
     option("--acks", "0, 1 or -1 for all, the default.", "ACKS"),
     option(
         "--message-create-time",
@@ -74,8 +76,8 @@ AT_ONCE = 100
         "MS",
         type=LONG,
     ),
-    option("--value-prefix", "Values are this number, a point and what counts.", "N", type=INT),
-    option("--repeating-keys", "Keys are 0 to one below this number, in turns.", "N", type=INT),
+    option("--value-prefix", "Values are this number, a point and the count.", "N", type=INT),
+    option("--repeating-keys", "Keys are 0 to one below this number, in turn.", "N", type=INT),
     bootstrap_server,
     option(
         "--command-config",

@@ -137,23 +137,23 @@ SECTIONS: Mapping[str, tuple[OptionDoc, ...]] = {
             "minPartitions",
             "N",
             "a task for each partition, but that small ones share tasks where there are over 64",
-            "At least so many tasks: what would be the largest is split further.",
+            "Use at least this many tasks: what would be the largest is split further.",
         ),
         OptionDoc(
-            "maxRecordsPerPartition", "N", "no limit", "A task reads so many offsets at most."
+            "maxRecordsPerPartition", "N", "no limit", "A task reads at most this many offsets."
         ),
         OptionDoc(
             "maxOffsetsPerTrigger",
             "N",
             "no limit",
-            "A micro-batch takes in so many offsets at most, shared out by how far each partition "
-            "is behind.",
+            "A micro-batch takes in at most this many offsets, shared out by how far each "
+            "partition is behind.",
         ),
         OptionDoc(
             "minOffsetsPerTrigger",
             "N",
             "",
-            "A micro-batch waits for so many offsets.  With availableNow it does not wait.",
+            "A micro-batch waits for this many offsets.  With availableNow it does not wait.",
         ),
         OptionDoc(
             "maxTriggerDelay",

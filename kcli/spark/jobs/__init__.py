@@ -40,7 +40,7 @@ JOBS = {
     "replay": "send records that have landed, or a range of a topic, to a topic again",
     "compact": "make few files of many small ones",
     "redrive": "send dead letters back to their topics",
-    "audit": "count what topics hold and what has landed of it, and tell of differences",
+    "audit": "count what topics hold and what has landed of it, and report differences",
 }
 
 

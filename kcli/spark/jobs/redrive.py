@@ -75,7 +75,7 @@ MANUAL = Manual(
     ),
     option(
         "--max-attempts",
-        "Letters that were sent back so often, and died again, stay where they are.",
+        "Letters that were sent back this often, and died again, stay where they are.",
         "N",
         type=INT,
         section=LETTERS,

@@ -79,7 +79,7 @@ stream = together(
     ),
     option(
         "--max-offsets",
-        "A batch takes in so many offsets at most.",
+        "A batch takes in at most this many offsets.",
         "N",
         type=LONG,
         section=STREAM,
