@@ -55,6 +55,7 @@ COMMANDS = {
         "server-stop": "stop the brokers of this machine",
         "zookeeper-server-start": "start a ZooKeeper of one machine",
         "zookeeper-server-stop": "stop the ZooKeepers of this machine",
+        "zookeeper-shell": "run commands of ZooKeeper's shell",
         "storage": "make a lost coordination store anew from the logs",
         "dump-log": "decode a broker's log, index and snapshot files",
     },

@@ -60,7 +60,7 @@ MANUAL = Manual(
         "After SIGTERM or Ctrl-C the exit status is 0; Kafka's are 143 and 130.",
         "-name and -loggc of Kafka's launcher are not taken.",
     ),
-    see_also=("k-zookeeper-server-stop", "k-server-start"),
+    see_also=("k-zookeeper-server-stop", "k-zookeeper-shell", "k-server-start"),
 )
 
 

@@ -1,0 +1,148 @@
+"""`k zookeeper-shell`: ZooKeeper's shell, for one command or for many."""
+
+from __future__ import annotations
+
+import io
+import logging
+import socket
+import sys
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import click
+
+from kcli.command import Command, Manual, command
+from kcli.options import Refused, option, refuse, together
+from kcli.output import answer
+
+if TYPE_CHECKING:
+    from kcli.zookeeper_shell import ZooKeeperShell
+
+MANUAL = Manual(
+    kafka="zookeeper-shell.sh",
+    examples=(
+        ("k zookeeper-shell localhost:2181 ls /brokers/ids", "The brokers that are registered."),
+        ("k zookeeper-shell localhost:2181/kafka get -s /controller", "Who is the controller."),
+        ("echo 'ls /' | k zookeeper-shell localhost:2181", "Commands from a pipe."),
+    ),
+    statuses=(
+        (0, "The last command did what it was asked."),
+        (1, "It failed, or no ZooKeeper answers; standard error says why."),
+        (127, "There is no such command."),
+    ),
+    differences=(
+        "The commands are ls, get, set, create, delete, deleteall, stat, getAcl, setAcl, addauth, "
+        "sync, getAllChildrenNumber, config, version, connect, close, history, redo, printwatches "
+        "and quit. addWatch, removewatches, getEphemerals, whoami, reconfig and quotas are "
+        "refused, and so are create -c and -t.",
+        "The line that says that the session is connected always comes before the answers.",
+        "On a terminal there is a prompt; from a pipe there is none.",
+        "A ZooKeeper that does not answer is named at once where nobody listens, and after "
+        "-timeout otherwise.",
+        "-zk-tls-config-file is refused: there is no TLS towards ZooKeeper yet.",
+    ),
+    see_also=("k-zookeeper-server-start",),
+)
+USAGE = "USAGE: k zookeeper-shell zookeeper_host:port[/path] [-zk-tls-config-file file] [args...]"
+
+
+class Shell(Command):
+    """Options come before the command of the shell; what follows that is its own."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        with_value = {name for one in self.options() if not one.is_flag for name in one.opts}
+        hosts: list[str] = []
+        own: list[str] = []
+        left = list(args)
+        while left and (not hosts or left[0].startswith("-")):
+            word = left.pop(0)
+            if not word.startswith("-"):
+                hosts.append(word)
+                continue
+            own.append(word)
+            if word in with_value and left:
+                own.append(left.pop(0))
+        super().parse_args(ctx, own)
+        ctx.params["words"] = [*hosts, *left]
+        return []
+
+
+@command(manual=MANUAL, cls=Shell)
+@together(
+    click.argument("words", nargs=-1, metavar="HOST:PORT,...[/CHROOT] [COMMAND [WORDS]]"),
+    option("-timeout", "How long a session lives without its client.  Default: 30000.", "MS"),
+    option("-r", "Be content with a server that only reads."),
+    option("-zk-tls-config-file", "Refused.", "FILE"),
+)
+def zookeeper_shell(given: SimpleNamespace) -> int:
+    """Runs one command of ZooKeeper's shell, or those that standard input has.
+
+    Nothing but the protocol is asked of the server: it may be Apache's or that of
+    k zookeeper-server-start.
+    """
+    from kazoo.handlers.threading import KazooTimeoutError
+
+    from kcli.zookeeper_shell import Ended, ZooKeeperShell
+
+    if given.zk_tls_config_file is not None:
+        raise Refused("-zk-tls-config-file: there is no TLS towards ZooKeeper yet")
+    if not given.words:
+        answer(USAGE)
+        return 1
+    hosts, *words = given.words
+    timeout = given.timeout or "30000"
+    if not timeout.isdigit() or int(timeout) == 0:
+        refuse(f"-timeout takes milliseconds, not {timeout}")
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
+    answer(f"Connecting to {hosts}")
+    sys.stdout.flush()
+    _look(hosts)
+    shell = ZooKeeperShell(hosts, int(timeout) / 1000, read_only=given.r)
+    try:
+        shell.connect()
+        if words:
+            shell.run(words)
+        else:
+            answer("Welcome to ZooKeeper!\nJLine support is disabled")
+            _converse(shell)
+    except Ended:
+        pass
+    except KazooTimeoutError as error:
+        raise Refused(_NOBODY.format(hosts)) from error
+    finally:
+        shell.leave()
+    return shell.status
+
+
+_NOBODY = "no ZooKeeper answers at {}: start it, or correct the address"
+
+
+def _look(hosts: str) -> None:
+    """Refused where nobody listens at any of the addresses: a session would be tried for long."""
+    for address in hosts.partition("/")[0].split(","):
+        host, colon, port = address.rpartition(":")
+        if not (colon and port.isdigit()):
+            host, port = address, "2181"
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+        except (OSError, UnicodeError, OverflowError):
+            continue  # nobody there, or not even an address
+        return
+    raise Refused(_NOBODY.format(hosts))
+
+
+def _converse(shell: ZooKeeperShell) -> None:
+    """Until quit, or the end of standard input."""
+    if not sys.stdin.isatty():
+        if isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(errors="surrogateescape")
+        for line in sys.stdin:
+            shell.line(line.rstrip("\n"))
+        return
+    import readline  # noqa: F401  (its import gives `input` a history)
+
+    while True:
+        try:
+            shell.line(input(shell.prompt))
+        except EOFError:
+            return
