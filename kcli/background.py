@@ -38,6 +38,9 @@ def start(
     or 1 when it ended before, with its reason on standard error.
     """
     os.makedirs(os.path.dirname(console), exist_ok=True)
+    # Emptied here, before the new process is there: what an earlier server said there would else
+    # be taken for its word.
+    os.close(os.open(console, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644))
     sys.stdout.flush()
     sys.stderr.flush()
     alive, held = os.pipe()
@@ -59,9 +62,9 @@ def start(
 
 
 def _redirect(console: str) -> None:
-    """Input from nowhere, output into the file, which begins anew."""
+    """Input from nowhere, output into the file."""
     nothing = os.open(os.devnull, os.O_RDONLY)
-    file = os.open(console, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+    file = os.open(console, os.O_WRONLY | os.O_APPEND, 0o644)
     for target, source in ((0, nothing), (1, file), (2, file)):
         os.dup2(source, target)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -60,7 +61,8 @@ def server_stop(given: SimpleNamespace) -> int:
         return 1
     for server in servers:
         if is_meant(server, given.node_id, given.process_role):
-            os.kill(server.pid, number)
+            with suppress(ProcessLookupError):  # it ended meanwhile
+                os.kill(server.pid, number)
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -35,7 +36,8 @@ def zookeeper_server_stop(_given: SimpleNamespace) -> int:
         answer("No zookeeper server to stop")
         return 1
     for server in servers:
-        os.kill(server.pid, number)
+        with suppress(ProcessLookupError):  # it ended meanwhile
+            os.kill(server.pid, number)
     return 0
 
 
