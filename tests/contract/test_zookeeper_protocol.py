@@ -415,8 +415,9 @@ def test_a_session_needs_its_password(connect):
 def test_a_session_of_which_nothing_is_heard_expires(connect, root, client):
     silent = connect(timeout_ms=1_000)
     path = create(silent, f"{root}/a", flags=EPHEMERAL)
-    stat(client, path, watch=True)
-    assert client.event() == event(EventType.DELETED, path)
+    reply = client.call(OpCode.EXISTS, ReadRequest(path, True))
+    if reply.err == Err.OK:  # on a slow machine it may be gone already
+        assert client.event() == event(EventType.DELETED, path)
     assert silent.is_cut_off()
     assert names(client, root) == ()
 

@@ -31,7 +31,7 @@ from kserver.controller.topics import check_name
 from kserver.errors import KafkaError
 from kserver.model import QuotaEntity
 from tests.contract.api.calls import METADATA, alter_quotas
-from tests.fault.test_hostile import BAD_NAMES, LOG_LINE, tree
+from tests.fault.test_hostile import BAD_NAMES, LOG_LINE, directories
 from tests.support.wire_client import WireClient, milliseconds
 
 ROOT = Path(__file__).parents[2]
@@ -68,7 +68,7 @@ def test_a_name_in_a_quota_is_one_name_of_a_znode(user, client_id):
 
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_whatever_a_client_is_called_its_log_lines_are_lines(broker, name):
-    before, lines = tree(broker.directory), len(broker.output)
+    before, lines = directories(broker), len(broker.output)
     with WireClient(broker.address, client_id=name) as client:
         client.call(18, 3, client_software_name=name or "x", client_software_version="1\n\x1b[31m")
         topics = [{"name": name, "num_partitions": 1, "replication_factor": 1}]
@@ -78,7 +78,7 @@ def test_whatever_a_client_is_called_its_log_lines_are_lines(broker, name):
         client.call(METADATA, 1, topics=[{"name": name}])
         for kind in ("user", "client-id"):
             alter_quotas(client, ((kind, name),), producer_byte_rate=None)
-    assert {path for path in tree(broker.directory) if "secure" not in path} <= before
+    assert {path for path in directories(broker) if "secure" not in path} <= before
     for line in broker.output[lines:]:
         assert LOG_LINE.fullmatch(line), line
 
