@@ -4,8 +4,8 @@ The folders, in import order.  A module imports from its own folder or from the 
 right (`tests/tidy/test_layers.py` holds it):
 
     model errors metrics config wire world zookeeper metadata znodes peer log replica coordinator
-    group txn controller security network api registration rebuild observation assembly broker
-    process
+    group txn controller publisher security network api registration rebuild observation assembly
+    broker process
 
 Where is ...?
 
@@ -33,7 +33,8 @@ Where is ...?
     a replica from one disk to another         replica/move.py
     every server.properties key                config/sections/, config/known_keys.txt;
                                                every topic key: config/topic.py
-    settings changed while it runs             config/dynamic.py, controller/configs.py
+    settings changed while it runs             config/dynamic.py, controller/config_manager.py
+    what the controller says, taken            publisher.py
     what is not deterministic                  world/: clock, disk, ZooKeeper, randomness
     ZooKeeper itself, served                   zookeeper/, whose head lists its parts
     Kafka's znodes                             znodes.py

@@ -1,7 +1,7 @@
 """The parts of a broker between its log directories and its listeners, wired to each other.
 
 made      nothing is read yet
-control   the controller's image is read
+control   settings are read, the controller is elected
 host      logs are open: partitions are hosted, coordinators load
 run       until the broker stops
 """
@@ -14,6 +14,7 @@ from uuid import UUID
 
 from kserver.api.context import Parts, Spawn
 from kserver.config.broker import BrokerConfig
+from kserver.controller.config_manager import ConfigManager
 from kserver.controller.controller import Controller
 from kserver.coordinator.runtime import CoordinatorRuntime
 from kserver.group.shard import GroupShard
@@ -22,6 +23,8 @@ from kserver.metadata import BrokerInfo, ClusterMetadata, MetadataCache
 from kserver.metrics.meters import GroupMeters
 from kserver.model import CONSUMER_OFFSETS, TRANSACTION_STATE, BrokerId
 from kserver.network.quota import ConnectionRates, Quotas, RateWindow
+from kserver.publisher import MetadataPublisher
+from kserver.registration import Registration
 from kserver.replica.fetch_session import FetchSessions
 from kserver.replica.manager import ReplicaManager
 from kserver.replica.move import Moves
@@ -43,6 +46,7 @@ class Assembly:
         logs: LogManager,
         cluster_id: str,
         own: BrokerInfo,
+        alive: Registration,
         rates: ConnectionRates,
         window: RateWindow,
         config: Callable[[], BrokerConfig],
@@ -59,7 +63,7 @@ class Assembly:
         self._rates = rates
         self.logs = logs
         self.metadata = metadata = MetadataCache(
-            ClusterMetadata(cluster_id, broker_id, {broker_id: own})
+            ClusterMetadata(cluster_id, brokers={broker_id: own})
         )
         self.purgatory = purgatory = Purgatory(loop)
         self.quotas = Quotas(
@@ -116,13 +120,20 @@ class Assembly:
             marker_log=self.marker_log,
             transactions=transactions,
         )
-        self.controller = Controller(world, metadata, config, broker_id, self.apply)
+        self.configs = ConfigManager(
+            world.zookeeper, metadata, config, broker_id, self._settings_changed
+        )
+        self.publisher = MetadataPublisher(
+            metadata, self.configs, replicas, (groups, transactions), lambda: alive.epoch
+        )
+        self.controller = Controller(
+            world, self.configs, config, broker_id, self.publisher.publish, alive.registered
+        )
 
-    def apply(self, image: ClusterMetadata, topics: Collection[str] | None) -> None:
-        """What the controller has decided: settings first, which the others go by.  `topics` are
-        those that may have changed, None for any."""
+    def _settings_changed(self, image: ClusterMetadata, topics: Collection[str]) -> None:
+        """Of the broker, whom the others go by, first; `topics` are those whose own changed."""
         self._configure(image)
-        self.replicas.apply(image, topics)
+        self.replicas.reconfigure(image, topics)
         self.groups.apply(image)
         self.transactions.apply(image)
         self._limit(image)
@@ -132,8 +143,9 @@ class Assembly:
         self._rates.update(image.quotas)
 
     async def control(self) -> None:
-        """The controller's image is read, and its settings are in force.  Raises ConfigError,
-        StorageError."""
+        """The cluster's settings are read and in force, and the controller is elected.  Raises
+        ConfigError, StorageError."""
+        await self.configs.load()
         await self.controller.start()
         if isinstance(self._world.zookeeper, EmbeddedZooKeeper):
             self._world.zookeeper.require_disk()
@@ -142,10 +154,8 @@ class Assembly:
 
     async def host(self) -> None:
         """The partitions whose logs are open now are hosted, and coordinators load theirs."""
-        self.replicas.apply(self.metadata.current)
+        await self.controller.tell_all()
         await self.replicas.settle()
-        self.groups.apply(self.metadata.current)
-        self.transactions.apply(self.metadata.current)
 
     def parts(self, spawn: Spawn) -> Parts:
         """The parts that handlers take."""
@@ -161,6 +171,7 @@ class Assembly:
             replicas=self.replicas,
             purgatory=self.purgatory,
             fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots),
+            configs=self.configs,
             controller=self.controller,
             producer_ids=ProducerIds(self._world.zookeeper, self._broker_id),
             groups=self.groups,
@@ -175,6 +186,7 @@ class Assembly:
         """Until it is cancelled; a part that fails ends them all, and is raised."""
         async with asyncio.TaskGroup() as running:
             for part in (
+                self.configs,
                 self.controller,
                 self.logs,
                 self.replicas,

@@ -96,6 +96,7 @@ class Broker:
                 logs,
                 self.cluster_id,
                 self._own_info(),
+                alive,
                 rates,
                 window,
                 lambda: self.config,
@@ -108,8 +109,7 @@ class Broker:
             ]
             await assembly.control()
             self.observation.state = BrokerState.RECOVERY
-            image = assembly.metadata
-            await logs.open(_topic_configs(lambda: image.current, lambda: self.config))
+            await logs.open(_topic_configs(assembly.configs.topics, lambda: self.config))
             stack.push_async_callback(logs.close)
             await assembly.host()
             stack.callback(assembly.purgatory.close)
@@ -263,14 +263,13 @@ def _report(request: str, bug: BaseException) -> None:
 
 
 def _topic_configs(
-    image: Callable[[], ClusterMetadata], broker: Callable[[], BrokerConfig]
+    known: Mapping[str, Mapping[str, str]], broker: Callable[[], BrokerConfig]
 ) -> Callable[[str], TopicConfig]:
     """By topic: one for all its partitions, as long as nothing of it changes."""
     made: dict[str, tuple[Mapping[str, str], BrokerConfig, TopicConfig]] = {}
 
     def of(topic: str) -> TopicConfig:
-        known, config = image().topics.get(topic), broker()
-        overrides = known.config if known else _KEPT
+        overrides, config = known.get(topic, _KEPT), broker()
         before = made.get(topic)
         if before is None or before[0] != overrides or before[1] is not config:
             before = made[topic] = (overrides, config, TopicConfig.stored(overrides, config))

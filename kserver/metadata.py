@@ -7,7 +7,7 @@ cluster builds a new image and calls `update`.  After an `await`, take it again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from uuid import UUID
@@ -15,10 +15,18 @@ from uuid import UUID
 from kserver.model import (
     INTERNAL_TOPICS,
     NO_BROKER,
+    NO_EPOCH,
     BrokerId,
     Endpoint,
     LeaderEpoch,
     QuotaEntity,
+)
+from kserver.wire.control import (
+    DURING_DELETION,
+    SECURITY_PROTOCOLS,
+    UpdateMetadataBroker,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
 )
 
 NO_ID = UUID(int=0)
@@ -122,9 +130,60 @@ class ClusterMetadata:
         kept = {name: values for name, values in configs.items() if values}
         return replace(self, group_configs=MappingProxyType(kept))
 
+    def updated(
+        self, update: UpdateMetadataRequest, configs: Mapping[str, Mapping[str, str]]
+    ) -> ClusterMetadata:
+        """A new image with what the controller tells; `configs` are the overrides of the topics
+        that are new here."""
+        changed: dict[str, TopicInfo] = {}
+        deleted = set()
+        for told in update.topic_states:
+            if told.partition_states[0].leader == DURING_DELETION:
+                deleted.add(told.topic_name)
+                continue
+            before = self.topics.get(told.topic_name)
+            if before is None or before.id != told.topic_id:
+                config = configs.get(told.topic_name, {})
+                before = TopicInfo(told.topic_name, told.topic_id, (), config)
+            changed[before.name] = replace(
+                before, partitions=_updated_partitions(before.partitions, told.partition_states)
+            )
+        brokers = {broker.id: _broker_info(broker) for broker in update.live_brokers}
+        image = replace(self, controller=update.controller_id, brokers=MappingProxyType(brokers))
+        if changed or deleted:
+            image = image.with_topics(changed, frozenset(deleted))
+        return image
+
     def topic_by_id(self, topic_id: UUID) -> TopicInfo | None:
         name = self.topic_names.get(topic_id)
         return None if name is None else self.topics.get(name)
+
+
+def _updated_partitions(
+    before: tuple[PartitionInfo, ...], told: Sequence[UpdateMetadataPartitionState]
+) -> tuple[PartitionInfo, ...]:
+    partitions = list(before)
+    for state in told:
+        while len(partitions) <= state.partition_index:
+            # One that will be told of: a controller names each in its own time.
+            partitions.append(PartitionInfo(len(partitions), NO_BROKER, NO_EPOCH, (), ()))
+        partitions[state.partition_index] = PartitionInfo(
+            state.partition_index,
+            state.leader,
+            state.leader_epoch,
+            state.replicas,
+            state.isr,
+            state.zk_version,
+        )
+    return tuple(partitions)
+
+
+def _broker_info(broker: UpdateMetadataBroker) -> BrokerInfo:
+    endpoints = {
+        e.listener: Endpoint(e.listener, SECURITY_PROTOCOLS[e.security_protocol], e.host, e.port)
+        for e in broker.endpoints
+    }
+    return BrokerInfo(broker.id, endpoints, broker.rack)
 
 
 class MetadataCache:

@@ -132,6 +132,7 @@ class Registration:
         self._expired = False
         self._lost = False
         self._due = asyncio.Event()
+        self._registered = asyncio.Event()
         self.epoch = -1
         """The transaction that made the znode: higher with each registration."""
 
@@ -150,6 +151,10 @@ class Registration:
                 await (self._register() if lost else self._tell())
             except SessionExpired:
                 pass  # the next session tries again
+
+    async def registered(self) -> None:
+        """Returns once the present session has registered this broker."""
+        await self._registered.wait()
 
     def advertise(self, endpoints: Sequence[Endpoint]) -> None:
         """Clients are told these from now on."""
@@ -186,11 +191,14 @@ class Registration:
         if stat is None:
             raise SessionExpired(path)
         self.epoch = stat.czxid
+        if not self._expired:
+            self._registered.set()
         log.info("registered broker %d in epoch %d", self._id, self.epoch)
 
     def _session_changed(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:
             self._expired = True
+            self._registered.clear()
         elif event is SessionEvent.CONNECTED and self._expired:
             self._expired = False
             self._lost = True

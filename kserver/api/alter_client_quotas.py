@@ -32,9 +32,7 @@ async def handle(request: Any, context: Context) -> Any:
         )
         for entry in request.entries
     ]
-    errors = await context.parts.controller.alter_quotas(
-        wanted, validate_only=request.validate_only
-    )
+    errors = await context.parts.configs.alter_quotas(wanted, validate_only=request.validate_only)
     return reply(
         entries=[
             reply.entries(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kserver.config.broker import BrokerConfig
+from kserver.controller.config_manager import ConfigManager
 from kserver.controller.controller import Controller
 from kserver.coordinator.runtime import CoordinatorRuntime
 from kserver.group.shard import GroupShard
@@ -47,6 +48,7 @@ class Parts:
     replicas: ReplicaManager
     purgatory: Purgatory
     fetch_sessions: FetchSessions
+    configs: ConfigManager
     controller: Controller
     producer_ids: ProducerIds
     groups: CoordinatorRuntime[GroupShard]

@@ -53,7 +53,7 @@ async def answer(changes: Sequence[Change], request: Any, context: Context) -> A
                 results[at] = _log(change, context, validate_only=request.validate_only)
             else:
                 stored.append(at)
-    done = await parts.controller.alter_configs(
+    done = await parts.configs.alter_configs(
         [changes[at] for at in stored], validate_only=request.validate_only
     )
     for at, result in zip(stored, done, strict=True):

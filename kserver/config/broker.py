@@ -158,6 +158,11 @@ class BrokerConfig(
         """What to bind.  An empty host is every interface, port 0 a free one."""
         return listeners.bound(self.listeners, self._protocols, self._controller_listeners)
 
+    @property
+    def inter_broker_listener(self) -> str:
+        """The name of the listener through which brokers reach each other."""
+        return self.inter_broker_listener_name or self.security_inter_broker_protocol
+
     @functools.cached_property
     def advertised_endpoints(self) -> tuple[Endpoint, ...]:
         """What clients are told, by listener; empty host and port 0 as in `endpoints`."""

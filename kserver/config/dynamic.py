@@ -223,7 +223,7 @@ def _check_listeners(old: BrokerConfig, new: BrokerConfig) -> None:
             raise ConfigError(
                 f"Security protocol cannot be updated for existing listener {endpoint.listener}"
             )
-    between = old.inter_broker_listener_name or old.security_inter_broker_protocol
+    between = old.inter_broker_listener
     told_before, told = (
         {endpoint.listener for endpoint in config.advertised_endpoints} for config in (old, new)
     )

@@ -1,9 +1,9 @@
 """The controller: makes, grows and deletes topics, decides who leads their partitions, keeps
-configurations, quotas and features.
+features; tells the brokers what it decided.
 
-Here it serves a broker that is alone and its own controller.  What to do is planned in `topics`,
-`configs`, `quotas` and `features`; this module reads and writes the znodes, through `claimed_store`
-and `stored`, one operation at a time (`run`), and tells the broker.
+One queue: what clients ask, what ZooKeeper's watches tell and what a new session needs are
+operations, and one is carried out after the other (`run`): plan it (`topics`, `features`,
+`context`), write the znodes, change the context, tell the brokers, answer.
 
     claimed   /controller is this session's, /controller_epoch was raised: operations are served
     lost      the session expired: they are refused with NOT_CONTROLLER until it is claimed again
@@ -29,13 +29,21 @@ from uuid import UUID
 from kserver import znodes
 from kserver.config.broker import BrokerConfig
 from kserver.config.topic import TopicConfig
-from kserver.controller import configs, features, quotas, stored
+from kserver.controller import features
 from kserver.controller import topics as rules
-from kserver.controller.claimed_store import ClaimedStore, together
+from kserver.controller.channel import ControlRequest, RequestBatch
+from kserver.controller.config_manager import ConfigManager
+from kserver.controller.context import (
+    ControllerContext,
+    live_broker,
+    next_state,
+    returned_since,
+)
+from kserver.controller.store import ClaimedStore, not_controller, refusal, together
 from kserver.controller.topics import CreatablePartitions, CreatableTopic
-from kserver.errors import ConfigError, ErrorCode, KafkaError, StorageError
-from kserver.metadata import ClusterMetadata, Features, MetadataCache, TopicInfo
-from kserver.model import BrokerId
+from kserver.errors import ConfigError, ErrorCode, KafkaError
+from kserver.metadata import Features, PartitionInfo, TopicInfo
+from kserver.model import BrokerId, LeaderAndIsr
 from kserver.world import World
 from kserver.world.session import claim, until_connected
 from kserver.world.zookeeper import (
@@ -43,11 +51,13 @@ from kserver.world.zookeeper import (
     Create,
     Delete,
     NodeExists,
+    NoNode,
     Op,
     SessionEvent,
     SessionExpired,
     SetData,
-    ZooKeeperError,
+    Stat,
+    WatchEvent,
 )
 
 log = logging.getLogger(__name__)
@@ -55,15 +65,10 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_WAITING_OPERATIONS = 1000
-KEPT_NOTES = 100
-"""So many notes of changed configurations are kept; by then every broker has read the others."""
-
+NO_OVERRIDES: Mapping[str, str] = MappingProxyType({})
 
 Charge: TypeAlias = Callable[[int], None]
 """Told how many partitions each item is about to change; raises KafkaError to refuse it."""
-
-
-OnChange: TypeAlias = Callable[[ClusterMetadata, Collection[str] | None], None]
 
 
 def _nothing(_partitions: int) -> None:
@@ -79,28 +84,28 @@ class Operation:
 
 
 class Controller:
-    """`metadata` holds the cluster's id and this broker when `start` is called, which adds the
-    topics; each later change is put there, and then `on_change` is told, before it is answered: the
-    image, and in which topics it differs from the one before, None where that may be in any."""
+    """`publish` brings a message to this broker's own parts; `registered` waits until this session
+    has registered this broker."""
 
     def __init__(
         self,
         world: World,
-        metadata: MetadataCache,
+        configs: ConfigManager,
         config: Callable[[], BrokerConfig],
         broker_id: BrokerId,
-        on_change: OnChange,
+        publish: Callable[[ControlRequest], Awaitable[object]],
+        registered: Callable[[], Awaitable[object]],
     ) -> None:
         self._zookeeper = world.zookeeper
         self._clock = world.clock
         self._random = world.random
         self._disk = world.disk
-        self._metadata = metadata
-        self._static = config()
+        self._configs = configs
         self._config = config
         self._id = broker_id
-        self._on_change = on_change
-        self._epoch = 0
+        self._publish = publish
+        self._registered = registered
+        self._context = ControllerContext()
         self._store = ClaimedStore(world.zookeeper)
         self._claimed = False
         self._expired = False
@@ -114,7 +119,7 @@ class Controller:
         return self._claimed
 
     async def start(self) -> None:
-        """Become the controller and read the cluster into `metadata`, without telling `on_change`.
+        """Become the controller and read the cluster; brokers are told by `tell_all`.
 
         ConfigError when another broker is the controller and stays it; StorageError for a znode
         that makes no sense.
@@ -156,19 +161,6 @@ class Controller:
             requests, partial(self._create_partitions, requests, validate_only, charge)
         )
 
-    async def alter_quotas(
-        self, alterations: Sequence[quotas.Alteration], *, validate_only: bool
-    ) -> list[KafkaError | None]:
-        return await self._in_turn(
-            alterations, partial(self._alter_quotas, alterations, validate_only)
-        )
-
-    async def alter_configs(
-        self, changes: Sequence[configs.Change], *, validate_only: bool
-    ) -> list[KafkaError | None]:
-        """What is changed is in force when this returns."""
-        return await self._in_turn(changes, partial(self._alter_configs, changes, validate_only))
-
     async def update_features(
         self, updates: Sequence[features.Update], *, validate_only: bool
     ) -> list[KafkaError | None]:
@@ -179,7 +171,7 @@ class Controller:
         self, items: Sequence[object], run: Callable[[], Awaitable[list[T | KafkaError]]]
     ) -> list[T | KafkaError]:
         if self._stopped:
-            return [_not_controller() for _ in items]
+            return [not_controller() for _ in items]
         if self._operations.qsize() >= MAX_WAITING_OPERATIONS:
             text = f"{MAX_WAITING_OPERATIONS} operations are waiting for the controller."
             return [KafkaError(ErrorCode.request_timed_out, text) for _ in items]
@@ -200,11 +192,10 @@ class Controller:
     async def _create_topics(
         self, requests: Sequence[CreatableTopic], validate_only: bool, charge: Charge
     ) -> list[TopicInfo | KafkaError]:
-        image = self._metadata.current
         partitions = sum(rules.requested_partitions(r, self._config()) for r in requests)
         refused = rules.refused([r.name for r in requests], partitions)
-        racks = {broker.id: broker.rack for broker in image.brokers.values()}
-        names = set(image.topics)
+        racks = self._context.racks
+        names = set(self._context.topics)
         files = rules.FilesLeft(self._id, self._disk.files_left())
 
         def plan(request: CreatableTopic) -> TopicInfo:
@@ -226,11 +217,17 @@ class Controller:
         if validate_only:
             return plans
         made = await self._apply(plans, self._write_topic)
-        self._publish([topic for topic in made if isinstance(topic, TopicInfo)])
+        batch = RequestBatch(self._context, self._id)
+        for topic in made:
+            if isinstance(topic, TopicInfo):
+                self._context.topics[topic.name] = replace(topic, config=NO_OVERRIDES)
+                self._configs.created(topic.name, topic.config)
+                batch.leads(topic, topic.partitions, is_new=True)
+        await self._tell_of_topics(batch)
         return made
 
     async def _delete_topics(self, names: Sequence[str], charge: Charge) -> list[KafkaError | None]:
-        topics = self._metadata.current.topics
+        topics = self._context.topics
         refused = rules.refused(names)
 
         def plan(name: str) -> TopicInfo:
@@ -240,20 +237,24 @@ class Controller:
 
         plans = [self._plan(refused, name, partial(plan, name)) for name in names]
         gone = await self._apply(plans, self._write_deletion)
-        self._publish([], frozenset(t.name for t in gone if isinstance(t, TopicInfo)))
+        batch = RequestBatch(self._context, self._id)
+        for topic in gone:
+            if isinstance(topic, TopicInfo):
+                del topics[topic.name]
+                batch.deletes(topic)
+        await self._tell_of_topics(batch)
         return [t if isinstance(t, KafkaError) else None for t in gone]
 
     async def _create_partitions(
         self, requests: Sequence[CreatablePartitions], validate_only: bool, charge: Charge
     ) -> list[KafkaError | None]:
-        image = self._metadata.current
-        added = sum(rules.added_partitions(r, image.topics.get(r.name)) for r in requests)
+        topics, racks = self._context.topics, self._context.racks
+        added = sum(rules.added_partitions(r, topics.get(r.name)) for r in requests)
         refused = rules.refused([r.name for r in requests], added)
-        racks = {broker.id: broker.rack for broker in image.brokers.values()}
         files = rules.FilesLeft(self._id, self._disk.files_left())
 
         def plan(request: CreatablePartitions) -> TopicInfo:
-            before = image.topics.get(request.name)
+            before = topics.get(request.name)
             topic = rules.grow(request, before, racks)
             added = rules.added_partitions(request, before)
             files.take(topic.name, topic.partitions[-added:])
@@ -263,61 +264,22 @@ class Controller:
         grown = [self._plan(refused, r.name, partial(plan, r)) for r in requests]
         if not validate_only:
             grown = await self._apply(grown, self._write_growth)
-            self._publish([topic for topic in grown if isinstance(topic, TopicInfo)])
+            batch = RequestBatch(self._context, self._id)
+            for topic in grown:
+                if isinstance(topic, TopicInfo):
+                    first = len(topics[topic.name].partitions)
+                    topics[topic.name] = topic
+                    batch.leads(topic, topic.partitions[first:], is_new=True)
+            await self._tell_of_topics(batch)
         return [t if isinstance(t, KafkaError) else None for t in grown]
-
-    async def _alter_quotas(
-        self, alterations: Sequence[quotas.Alteration], validate_only: bool
-    ) -> list[KafkaError | None]:
-        twice = quotas.named_twice(alterations)
-        plans = [
-            self._plan({}, "", partial(quotas.plan, alteration, twice))
-            for alteration in alterations
-        ]
-        if validate_only:
-            return [plan if isinstance(plan, KafkaError) else None for plan in plans]
-        bounds = dict(self._metadata.current.quotas)
-
-        async def write(plan: quotas.QuotaPlan) -> None:
-            overrides = await self._write_overrides(
-                *znodes.quota_entity_name(plan.entity), plan.changes
-            )
-            bounds[plan.entity] = quotas.bounds(overrides)
-            log.info("quotas of %s: %s", plan.entity, bounds[plan.entity] or "none")
-
-        # One after the other: two may need the same parent.
-        done = [(await self._apply([plan], write))[0] for plan in plans]
-        self._announce(replace(self._metadata.current, quotas=quotas.held(bounds)))
-        return [plan if isinstance(plan, KafkaError) else None for plan in done]
-
-    async def _alter_configs(
-        self, changes: Sequence[configs.Change], validate_only: bool
-    ) -> list[KafkaError | None]:
-        def planned(change: configs.Change) -> configs.ConfigPlan:
-            image = self._metadata.current
-            return configs.plan(change, image, self._id, self._static, self._config())
-
-        done: list[KafkaError | None] = []
-        # One after the other: a broker's own settings are judged upon those of the cluster.
-        for change, error in zip(changes, configs.refused(changes), strict=True):
-            if error is None:
-                plan = self._plan({}, change.name, partial(planned, change))
-                if not validate_only:
-                    (plan,) = await self._apply([plan], self._write_config)
-                if isinstance(plan, KafkaError):
-                    error = plan
-                elif not validate_only:
-                    self._publish_config(plan)
-            done.append(error)
-        return done
 
     async def _update_features(
         self, updates: Sequence[features.Update], validate_only: bool
     ) -> list[KafkaError | None]:
-        before = self._metadata.current.features
+        before = self._configs.features
         levels, errors = features.plan(updates, before.levels, self._id)
         if not self._claimed:
-            return [_not_controller() for _ in updates]
+            return [not_controller() for _ in updates]
         if validate_only or any(errors) or levels == before.levels:
             return errors
 
@@ -330,63 +292,14 @@ class Controller:
             return [written for _ in updates]
         log.info("features: %s", levels or "none")
         after = Features(MappingProxyType(levels), before.epoch + 1)
-        self._announce(replace(self._metadata.current, features=after))
+        self._configs.features_changed(after)
         return errors
-
-    async def _write_config(self, plan: configs.ConfigPlan) -> None:
-        if plan.overrides == plan.was:
-            return
-        path = znodes.config_path(*plan.entity)
-        data = znodes.encode_config(plan.overrides)
-        there = await until_connected(partial(self._zookeeper.exists, path))
-        notes = await until_connected(partial(self._zookeeper.children, znodes.CONFIG_CHANGES))
-        note = znodes.encode_config_change(*plan.entity)
-        await self._store.write(
-            [
-                SetData(path, data) if there else Create(path, data),
-                Create(znodes.CONFIG_CHANGE_PREFIX, note, sequence=True),
-                *(Delete(f"{znodes.CONFIG_CHANGES}/{n}") for n in notes[:-KEPT_NOTES]),
-            ]
-        )
-        changed = sorted(dict(plan.overrides.items() ^ plan.was.items()))
-        log.info("config of %s changed: %s", "/".join(plan.entity), ", ".join(changed))
-
-    def _publish_config(self, plan: configs.ConfigPlan) -> None:
-        image = self._metadata.current
-        if plan.overrides == plan.was:
-            return
-        if plan.kind is configs.ResourceType.TOPIC:
-            self._publish([replace(image.topics[plan.name], config=plan.overrides)])
-        elif plan.kind is configs.ResourceType.GROUP:
-            self._announce(image.with_group_config(plan.name, plan.overrides))
-        else:
-            self._announce(image.with_broker_config(plan.broker, plan.overrides))
-
-    async def _write_overrides(
-        self, entity_type: str, name: str, changes: Mapping[str, str | None]
-    ) -> Mapping[str, str]:
-        """Change what an entity overrides; returns it as it is now."""
-        path = znodes.config_path(entity_type, name)
-        found = await until_connected(partial(self._store.find, path))
-        before = znodes.decode_config(entity_type, name, found[0] if found else b"")
-        after = {k: v for k, v in (before | dict(changes)).items() if v is not None}
-        data = znodes.encode_config(after)
-        if found is not None:
-            await self._store.write([SetData(path, data, found[1].version)])
-        elif after:
-            missing = [
-                Create(parent)
-                for parent in znodes.parents_of(path)
-                if await until_connected(partial(self._zookeeper.exists, parent)) is None
-            ]
-            await self._store.write([*missing, Create(path, data)])
-        return after
 
     def _plan(
         self, refused: Mapping[str, KafkaError], name: str, plan: Callable[[], T]
     ) -> T | KafkaError:
         if not self._claimed:
-            return _not_controller()
+            return not_controller()
         if name in refused:
             return refused[name]
         try:
@@ -400,20 +313,7 @@ class Controller:
         """The plans that were written, and why the others were not."""
 
         async def apply(plan: T | KafkaError) -> T | KafkaError:
-            if isinstance(plan, KafkaError):
-                return plan
-            try:
-                await write(plan)
-            except KafkaError as error:
-                return error
-            except StorageError as error:
-                return KafkaError(ErrorCode.kafka_storage_error, str(error))
-            except (BadVersion, SessionExpired):
-                return _not_controller()
-            except ZooKeeperError as error:
-                log.warning("%s: written by somebody else than the controller", error)
-                return KafkaError(ErrorCode.unknown_server_error, str(error))
-            return plan
+            return plan if isinstance(plan, KafkaError) else await refusal(write(plan)) or plan
 
         return await together([partial(apply, plan) for plan in plans])
 
@@ -422,7 +322,9 @@ class Controller:
         old_config = await until_connected(partial(self._zookeeper.exists, config_path))
         try:
             await self._store.write(
-                rules.writes_to_create(topic, self._epoch, has_config_znode=old_config is not None)
+                rules.writes_to_create(
+                    topic, self._context.epoch, has_config_znode=old_config is not None
+                )
             )
         except NodeExists as error:
             text = f"Topic '{topic.name}' already exists."
@@ -433,7 +335,7 @@ class Controller:
         path = znodes.topic_path(topic.name)
         data, stat = await until_connected(partial(self._zookeeper.get, path))
         old = znodes.decode_topic(topic.name, data)
-        await self._store.write(rules.writes_to_grow(topic, old, stat.version, self._epoch))
+        await self._store.write(rules.writes_to_grow(topic, old, stat.version, self._context.epoch))
         log.info("grew topic %s to %d partition(s)", topic.name, len(topic.partitions))
 
     async def _write_deletion(self, topic: TopicInfo) -> None:
@@ -457,15 +359,95 @@ class Controller:
         await self._store.write([Delete(path) for path in reversed(paths)])
         log.info("deleted topic %s", topic)
 
-    def _publish(self, changed: Sequence[TopicInfo], deleted: frozenset[str] = frozenset()) -> None:
-        if changed or deleted:
-            topics = {topic.name: topic for topic in changed}
-            image = self._metadata.current.with_topics(topics, deleted)
-            self._announce(image, topics.keys() | deleted)
+    async def tell_all(self) -> None:
+        """Every broker learns all that there is for it."""
+        await self._tell(self._everything(), self._context.brokers, full=True)
 
-    def _announce(self, image: ClusterMetadata, topics: Collection[str] = ()) -> None:
-        self._metadata.update(image)
-        self._on_change(image, topics)
+    def _everything(self) -> RequestBatch:
+        batch = RequestBatch(self._context, self._id)
+        for topic in self._context.topics.values():
+            batch.leads(topic, topic.partitions)
+        return batch
+
+    async def _tell_of_topics(self, batch: RequestBatch) -> None:
+        if batch.has_topics:
+            await self._tell(batch, self._context.brokers)
+
+    async def _tell(
+        self, batch: RequestBatch, brokers: Collection[BrokerId], *, full: bool = False
+    ) -> None:
+        if self._id in brokers:
+            for request in batch.requests(
+                self._id, self._config().inter_broker_listener, full=full
+            ):
+                await self._publish(request)
+
+    # Brokers that come and go
+
+    def _brokers_changed(self, _event: WatchEvent) -> None:
+        self._enqueue(self._take_note_of_brokers)
+
+    def _enqueue(self, run: Callable[[], Awaitable[object]]) -> None:
+        """An event that nobody waits for."""
+        answer = asyncio.get_running_loop().create_future()
+        self._operations.put_nowait(Operation(run, answer))
+
+    async def _take_note_of_brokers(self) -> None:
+        if not self._claimed:
+            return
+        before = self._context.brokers
+        try:
+            await until_connected(self._load_brokers)
+            now = self._context.brokers
+            if now == before:
+                return
+            came = {
+                id_ for id_, b in now.items() if id_ not in before or before[id_].epoch != b.epoch
+            }
+            gone = before.keys() - now.keys()
+            log.info("brokers: %s came, %s went", sorted(came) or "none", sorted(gone) or "none")
+            changed = await self._reconsider(came | gone, came)
+        except (SessionExpired, BadVersion):
+            return  # whoever is the controller next reads it all
+        batch = RequestBatch(self._context, self._id)
+        for topic, partitions in changed:
+            batch.leads(topic, partitions)
+        await self._tell(batch, now.keys() - came)
+        if came:
+            await self._tell(self._everything(), came, full=True)
+
+    async def _reconsider(
+        self, touched: Collection[BrokerId], returned: Collection[BrokerId]
+    ) -> list[tuple[TopicInfo, list[PartitionInfo]]]:
+        """Who leads the partitions for which these brokers may matter; those that changed."""
+        context = self._context
+        changed: list[tuple[TopicInfo, list[PartitionInfo]]] = []
+        ops: list[Op] = []
+        for topic in context.topics.values():
+            partitions = []
+            for p in topic.partitions:
+                if not any(replica in touched for replica in p.replicas):
+                    continue
+                last = LeaderAndIsr(
+                    p.leader, p.leader_epoch, p.isr, context.epoch, p.partition_epoch
+                )
+                unclean = p.leader in touched and await self._may_elect_uncleanly(topic.name)
+                state = next_state(
+                    p.replicas, last, context.brokers, returned, context.epoch, unclean=unclean
+                )
+                if state is not None:
+                    path = znodes.state_path(topic.name, p.partition)
+                    ops.append(SetData(path, znodes.encode_state(state), p.partition_epoch))
+                    partitions.append(rules.info_of(p.partition, p.replicas, state))
+            if partitions:
+                changed.append((topic, partitions))
+        await self._store.write(ops)
+        for topic, partitions in changed:
+            all_ = list(topic.partitions)
+            for partition in partitions:
+                all_[partition.partition] = partition
+            context.topics[topic.name] = replace(topic, partitions=tuple(all_))
+        return changed
 
     def _session_changed(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:
@@ -473,15 +455,17 @@ class Controller:
             self._expired = True
         elif event is SessionEvent.CONNECTED and self._expired:
             self._expired = False
-            answer = asyncio.get_running_loop().create_future()
-            self._operations.put_nowait(Operation(self._take_over_again, answer))
+            self._enqueue(self._take_over_again)
+        elif event is SessionEvent.CONNECTED:
+            self._enqueue(self._take_note_of_brokers)  # the watches are lost
 
     async def _take_over_again(self) -> None:
         try:
+            await self._registered()
             await self._take_over()
         except SessionExpired:
             return  # the next session tries again
-        self._on_change(self._metadata.current, None)
+        await self.tell_all()
 
     async def _take_over(self) -> None:
         self._store.session = self._zookeeper.session_id
@@ -496,13 +480,13 @@ class Controller:
                 "stop that one, or name another chroot (host:port/path)"
             ) from error
         data, stat = await until_connected(partial(self._zookeeper.get, znodes.CONTROLLER_EPOCH))
-        self._epoch = znodes.decode_controller_epoch(data)
+        self._context.epoch = znodes.decode_controller_epoch(data)
         self._store.epoch_version = stat.version
         await until_connected(self._load)
         if self._zookeeper.session_id != self._store.session:
             raise SessionExpired(znodes.CONTROLLER)
         self._claimed = True
-        log.info("controller of the cluster in epoch %d", self._epoch)
+        log.info("controller of the cluster in epoch %d", self._context.epoch)
 
     async def _try_to_claim(self) -> None:
         found = await self._store.find(znodes.CONTROLLER_EPOCH)
@@ -522,7 +506,8 @@ class Controller:
         )
 
     async def _load(self) -> None:
-        """Finish what was begun before, lead whatever can be led, and put it all in `metadata`."""
+        """Finish what was begun before, and have whatever can be led be led."""
+        await self._load_brokers()
         for name in await self._zookeeper.children(znodes.DELETE_TOPICS):
             await self._remove(name)
         names = await self._zookeeper.children(znodes.TOPICS)
@@ -537,22 +522,31 @@ class Controller:
                 else:
                     changes.append(op)
         await self._store.write(changes)
-        image = replace(
-            self._metadata.current,
-            controller=self._id,
-            quotas=await stored.read_quotas(self._store),
-            broker_configs=await stored.read_broker_configs(self._store, [self._id]),
-            group_configs=await stored.read_group_configs(self._store),
-            features=await stored.read_features(self._store) or await self._finalize_newest(),
-            topics=MappingProxyType({}),
-            topic_names=MappingProxyType({}),
-        )
-        self._metadata.update(image.with_topics({topic.name: topic for topic, _ in restored}))
+        self._context.topics = {topic.name: topic for topic, _ in restored}
+        if await self._store.find(znodes.FEATURES) is None:
+            await self._finalize_newest()
 
-    async def _finalize_newest(self) -> Features:
+    async def _finalize_newest(self) -> None:
         """Those of a new cluster."""
         await self._zookeeper.create(znodes.FEATURES, znodes.encode_features(features.NEWEST))
-        return Features(features.NEWEST, 0)
+        self._configs.features_changed(Features(MappingProxyType(features.NEWEST), 0))
+
+    async def _load_brokers(self) -> None:
+        watch = self._brokers_changed
+        ids = await self._zookeeper.children(znodes.BROKER_IDS, watch)
+
+        async def read(id_: str) -> tuple[bytes, Stat] | None:
+            try:
+                return await self._zookeeper.get(f"{znodes.BROKER_IDS}/{id_}", watch)
+            except NoNode:
+                return None  # and the first watch tells of it
+
+        found = await together([partial(read, id_) for id_ in ids])
+        self._context.brokers = {
+            int(id_): live_broker(znodes.decode_broker(int(id_), znode[0]), znode[1].czxid)
+            for id_, znode in zip(ids, found, strict=True)
+            if znode is not None
+        }
 
     async def _restore(self, name: str) -> tuple[TopicInfo, list[Op]]:
         data, stat = await self._zookeeper.get(znodes.topic_path(name))
@@ -562,25 +556,34 @@ class Controller:
             assignment = replace(assignment, topic_id=self._new_topic_id())
             data = znodes.encode_topic(assignment)
             ops.append(SetData(znodes.topic_path(name), data, stat.version))
-        config = await self._store.find(znodes.config_path(znodes.TOPIC_CONFIGS, name))
         paths = [partial(self._store.find, znodes.state_path(name, p)) for p in assignment.replicas]
-        found = zip(assignment.replicas, await together(paths), strict=True)
+        found = dict(zip(assignment.replicas, await together(paths), strict=True))
         states = {
             p: znodes.decode_state(name, p, state[0], state[1].version)
-            for p, state in found
+            for p, state in found.items()
             if state is not None
         }
-        overrides = znodes.decode_config(znodes.TOPIC_CONFIGS, name, config[0] if config else b"")
-        topic, writes = rules.restore(
-            name,
-            assignment,
-            overrides,
-            states,
-            self._id,
-            self._epoch,
-            unclean=TopicConfig.stored(overrides, self._config()).unclean_leader_election_enable,
-        )
+        unclean = await self._may_elect_uncleanly(name)
+        brokers = self._context.brokers
+
+        def state(replicas: Sequence[BrokerId], partition: int) -> LeaderAndIsr | None:
+            znode = found[partition]
+            return next_state(
+                replicas,
+                states.get(partition),
+                brokers,
+                returned_since(brokers, znode[1].mzxid) if znode else (),
+                self._context.epoch,
+                unclean=unclean,
+            )
+
+        topic, writes = rules.restore(name, assignment, states, state)
         return topic, ops + writes
+
+    async def _may_elect_uncleanly(self, topic: str) -> bool:
+        await self._configs.learn([topic])
+        config = TopicConfig.stored(self._configs.topics[topic], self._config())
+        return config.unclean_leader_election_enable
 
     def _new_topic_id(self) -> UUID:
         while True:
@@ -588,8 +591,3 @@ class Controller:
             # As an argument of a command it must not look like an option.
             if not znodes.uuid_to_text(topic_id).startswith("-"):
                 return topic_id
-
-
-def _not_controller() -> KafkaError:
-    text = "This is not the correct controller for this cluster."
-    return KafkaError(ErrorCode.not_controller, text)

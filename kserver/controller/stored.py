@@ -9,13 +9,13 @@ from types import MappingProxyType
 
 from kserver import znodes
 from kserver.controller import quotas
-from kserver.controller.claimed_store import ClaimedStore, together
+from kserver.controller.store import ZnodeStore, together
 from kserver.metadata import Features
 from kserver.model import NO_BROKER, BrokerId, QuotaEntity
 
 
 async def read_broker_configs(
-    store: ClaimedStore, brokers: Iterable[BrokerId]
+    store: ZnodeStore, brokers: Iterable[BrokerId]
 ) -> Mapping[BrokerId, Mapping[str, str]]:
     """What was set for each of these while it ran, and at NO_BROKER for all."""
     found: dict[BrokerId, Mapping[str, str]] = {}
@@ -27,7 +27,7 @@ async def read_broker_configs(
     return found
 
 
-async def read_group_configs(store: ClaimedStore) -> Mapping[str, Mapping[str, str]]:
+async def read_group_configs(store: ZnodeStore) -> Mapping[str, Mapping[str, str]]:
     """By group."""
     names = await store.children(f"/config/{znodes.GROUP_CONFIGS}") or []
     paths = [partial(store.find, znodes.config_path(znodes.GROUP_CONFIGS, n)) for n in names]
@@ -39,7 +39,7 @@ async def read_group_configs(store: ClaimedStore) -> Mapping[str, Mapping[str, s
     return MappingProxyType({name: values for name, values in found.items() if values})
 
 
-async def read_quotas(store: ClaimedStore) -> Mapping[QuotaEntity, Mapping[str, float]]:
+async def read_quotas(store: ZnodeStore) -> Mapping[QuotaEntity, Mapping[str, float]]:
     users = await store.children(f"/config/{znodes.USER_CONFIGS}") or []
     names = [(znodes.USER_CONFIGS, user) for user in users]
     for kind in (znodes.CLIENT_CONFIGS, znodes.IP_CONFIGS):
@@ -59,7 +59,7 @@ async def read_quotas(store: ClaimedStore) -> Mapping[QuotaEntity, Mapping[str, 
     return quotas.held(bounds)
 
 
-async def read_features(store: ClaimedStore) -> Features | None:
+async def read_features(store: ZnodeStore) -> Features | None:
     """None where there is no znode yet."""
     found = await store.find(znodes.FEATURES)
     if found is None:

@@ -19,14 +19,13 @@ a crash kept from being written are made when the controller starts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from kserver import znodes
 from kserver.config.broker import BrokerConfig
 from kserver.config.topic import TopicConfig
-from kserver.controller.election import elect_offline
 from kserver.controller.placement import place
 from kserver.errors import RAISE_OPEN_FILES, ConfigError, ErrorCode, KafkaError
 from kserver.metadata import PartitionInfo, TopicInfo
@@ -297,39 +296,31 @@ def _partitions(
 def restore(
     name: str,
     assignment: znodes.TopicAssignment,
-    config: Mapping[str, str],
     states: Mapping[int, LeaderAndIsr],
-    broker: BrokerId,
-    controller_epoch: int,
-    *,
-    unclean: bool,
+    next_state: Callable[[Sequence[BrokerId], int], LeaderAndIsr | None],
 ) -> tuple[TopicInfo, list[Op]]:
-    """A topic as its znodes have it, now that `broker` is the one live broker, and the writes that
-    make them say so.  Partitions that have no replica there are left alone."""
+    """A topic as its znodes have it, and the writes that make them say what `next_state` gives for
+    the replicas of a partition: None leaves it as it is."""
     assert assignment.topic_id is not None
     partitions: list[PartitionInfo] = []
     ops: list[Op] = []
     for partition, replicas in sorted(assignment.replicas.items()):
         last = states.get(partition)
-        state = elect_offline(replicas, last, {broker}, controller_epoch, unclean=unclean)
+        state = next_state(replicas, partition)
         if state is not None:
             path = znodes.state_path(name, partition)
             data = znodes.encode_state(state)
             ops.append(SetData(path, data, last.partition_epoch) if last else Create(path, data))
         else:
             state = last or LeaderAndIsr(NO_BROKER, 0, ())
-            state = replace(state, leader=NO_BROKER)
-        partitions.append(
-            PartitionInfo(
-                partition,
-                state.leader,
-                state.leader_epoch,
-                replicas,
-                state.isr,
-                state.partition_epoch,
-            )
-        )
-    return TopicInfo(name, assignment.topic_id, tuple(partitions), config), ops
+        partitions.append(info_of(partition, replicas, state))
+    return TopicInfo(name, assignment.topic_id, tuple(partitions)), ops
+
+
+def info_of(partition: int, replicas: tuple[BrokerId, ...], state: LeaderAndIsr) -> PartitionInfo:
+    return PartitionInfo(
+        partition, state.leader, state.leader_epoch, replicas, state.isr, state.partition_epoch
+    )
 
 
 def writes_to_create(

@@ -1,8 +1,8 @@
 """The partitions that this broker hosts.
 
-`apply(image)` makes them what the cluster's metadata says: logs are made, deleted, reconfigured,
-roles taken.  `run` is the group commit of partitions with `flush.before.ack`: while one round of
-fsyncs runs, appends go on, and all that were appended meanwhile share the next round.
+The controller says which they are, and in what role; logs are made and deleted as it orders.  `run`
+is the group commit of partitions with `flush.before.ack`: while one round of fsyncs runs, appends
+go on, and all that were appended meanwhile share the next round.
 """
 
 from __future__ import annotations
@@ -16,11 +16,20 @@ from kserver.config.broker import BrokerConfig
 from kserver.config.topic import TopicConfig
 from kserver.errors import ErrorCode, KafkaError, NoRoom, StorageError
 from kserver.log.manager import LogManager
-from kserver.metadata import ClusterMetadata, MetadataCache, TopicInfo
+from kserver.metadata import ClusterMetadata, MetadataCache, PartitionInfo
 from kserver.metrics.meters import AllTopics
 from kserver.model import BrokerId, TopicPartition
 from kserver.replica.partition import Partition, Surroundings
 from kserver.replica.purgatory import Purgatory
+from kserver.wire.control import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrTopicError,
+    LeaderAndIsrTopicState,
+    StopReplicaPartitionError,
+    StopReplicaPartitionState,
+    StopReplicaTopicState,
+)
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +63,6 @@ class ReplicaManager:
         self._overrides: dict[str, Mapping[str, str]] = {}
         """Those that the logs of each hosted topic have, as the image has them."""
         logs.on_offline = self._went_offline
-        self._is_started = False
         self._offline: dict[TopicPartition, UUID] = {}
         """The topic ids of partitions whose logs may be in a directory that failed."""
         self._waiting: dict[TopicPartition, UUID] = {}
@@ -91,68 +99,152 @@ class ReplicaManager:
         for key in keys:
             loop.call_soon(self._purgatory.check, key)
 
-    def apply(self, image: ClusterMetadata, changed: Collection[str] | None = None) -> None:
-        """Host exactly what `image` places on this broker, in its roles and with its configs.
+    def become_leader_or_follower(
+        self,
+        topics: Sequence[LeaderAndIsrTopicState],
+        configs: Mapping[str, Mapping[str, str]],
+        *,
+        is_full: bool,
+    ) -> list[LeaderAndIsrTopicError]:
+        """Host what the controller places here, in the role that it gives; `configs` are the
+        overrides of these topics.  Where `is_full`, what is not named is not hosted any more.
 
-        `changed` are the topics in which it may differ from the image before; None for any.
+        One error for each partition (Kafka: ReplicaManager.becomeLeaderOrFollower):
+        STALE_CONTROLLER_EPOCH for an older leader epoch, INCONSISTENT_TOPIC_ID,
+        KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION where this broker is no replica.
         """
-        if changed is None:
-            changed = image.topics.keys() | self._overrides.keys()
-        for name in changed:
-            topic = image.topics.get(name)
-            for hosted in list(self._by_topic.get(name, {}).values()):
-                if topic is None or topic.id != hosted.topic_id:
-                    self._drop(hosted)
-            if topic is None and self._overrides.pop(name, None) is not None:
-                self.topics.forget(name)
-        for without_log in (self._offline, self._waiting):
-            for key, topic_id in list(without_log.items()):
-                if topic_id not in image.topic_names:
-                    del without_log[key]
-                    self._logs.delete(key)
-        for name in changed:
-            if name in image.topics:
-                self._apply_topic(image.topics[name])
+        if is_full:
+            named = {
+                (t.topic_name, p.partition_index): t.topic_id
+                for t in topics
+                for p in t.partition_states
+            }
+            for hosted in list(self.partitions.values()):
+                if named.get(hosted.topic_partition) != hosted.topic_id:
+                    self._drop(hosted, delete=True)
+        return [
+            LeaderAndIsrTopicError(
+                tuple(
+                    LeaderAndIsrPartitionError(
+                        state.partition_index, self._become(topic, state, configs)
+                    )
+                    for state in topic.partition_states
+                ),
+                topic.topic_name,
+                topic.topic_id,
+            )
+            for topic in topics
+        ]
 
-    def _apply_topic(self, topic: TopicInfo) -> None:
-        config: TopicConfig | None = None
-        if self._overrides.get(topic.name) is not topic.config:
-            # An unchanged topic keeps its mapping from one image to the next.
-            self._overrides[topic.name] = topic.config
-            config = TopicConfig.stored(topic.config, self._config())
-        changed = config
-        for info in topic.partitions:
-            if self._broker_id not in info.replicas:
-                continue
-            key = TopicPartition(topic.name, info.partition)
-            hosted = self.partitions.get(key)
+    def _become(
+        self,
+        topic: LeaderAndIsrTopicState,
+        state: LeaderAndIsrPartitionState,
+        configs: Mapping[str, Mapping[str, str]],
+    ) -> ErrorCode:
+        key = TopicPartition(topic.topic_name, state.partition_index)
+        if self._broker_id not in state.replicas:
+            return ErrorCode.unknown_topic_or_partition
+        hosted = self.partitions.get(key)
+        if hosted is None:
+            if self._offline.get(key) == topic.topic_id:
+                return ErrorCode.kafka_storage_error
+            hosted = self._try_to_host(
+                key, topic.topic_id, configs[topic.topic_name], is_new=state.is_new
+            )
             if hosted is None:
-                if self._offline.get(key) == topic.id:
-                    continue
-                if config is None:
-                    config = TopicConfig.stored(topic.config, self._config())
-                try:
-                    hosted = self._host(key, topic, config)
-                except StorageError as error:
-                    self._leave_offline(key, topic, error)
-                    continue
-            elif changed is not None:
-                hosted.log.reconfigure(changed)
-            hosted.lead(info)
+                return ErrorCode.kafka_storage_error
+        elif hosted.topic_id != topic.topic_id:
+            return ErrorCode.inconsistent_topic_id
+        elif state.leader_epoch < hosted.epoch:
+            return ErrorCode.stale_controller_epoch
+        hosted.lead(
+            PartitionInfo(
+                state.partition_index,
+                state.leader,
+                state.leader_epoch,
+                state.replicas,
+                state.isr,
+                state.partition_epoch,
+            )
+        )
+        return ErrorCode.none
 
-    def _leave_offline(self, key: TopicPartition, topic: TopicInfo, error: StorageError) -> None:
+    def stop_replicas(
+        self, topics: Sequence[StopReplicaTopicState]
+    ) -> list[StopReplicaPartitionError]:
+        """Host these no longer; with `delete_partition` their logs go.
+
+        FENCED_LEADER_EPOCH for what is older than this broker knows, KAFKA_STORAGE_ERROR for a log
+        whose disk has failed (Kafka: ReplicaManager.stopReplicas).
+        """
+        return [
+            StopReplicaPartitionError(
+                topic.topic_name, state.partition_index, self._stop(topic.topic_name, state)
+            )
+            for topic in topics
+            for state in topic.partition_states
+        ]
+
+    def _stop(self, topic: str, state: StopReplicaPartitionState) -> ErrorCode:
+        key = TopicPartition(topic, state.partition_index)
+        hosted = self.partitions.get(key)
+        if hosted is None:
+            if state.delete_partition:
+                was_offline = self._offline.pop(key, None) is not None
+                self._waiting.pop(key, None)
+                # It may have been deleted while this broker was away.
+                self._logs.delete(key)
+                if was_offline:
+                    return ErrorCode.kafka_storage_error
+            return ErrorCode.none
+        if state.leader_epoch >= 0 and state.leader_epoch < hosted.epoch:
+            return ErrorCode.fenced_leader_epoch
+        self._drop(hosted, delete=state.delete_partition)
+        return ErrorCode.none
+
+    def reconfigure(self, image: ClusterMetadata, changed: Collection[str]) -> None:
+        """The logs of these topics go by the overrides that `image` has."""
+        for name in changed:
+            hosted, topic = self._by_topic.get(name), image.topics.get(name)
+            if hosted and topic is not None and self._overrides.get(name) is not topic.config:
+                # An unchanged topic keeps its mapping from one image to the next.
+                self._overrides[name] = topic.config
+                config = TopicConfig.stored(topic.config, self._config())
+                for partition in hosted.values():
+                    partition.log.reconfigure(config)
+
+    def _try_to_host(
+        self, key: TopicPartition, topic_id: UUID, overrides: Mapping[str, str], *, is_new: bool
+    ) -> Partition | None:
+        of_topic = self._by_topic.get(key.topic)
+        if of_topic and self._overrides.get(key.topic) is overrides:
+            config = next(iter(of_topic.values())).log.config
+        else:
+            config = TopicConfig.stored(overrides, self._config())
+        try:
+            hosted = self._host(key, topic_id, config, is_new=is_new)
+        except StorageError as error:
+            self._leave_offline(key, topic_id, error)
+            return None
+        self._overrides[key.topic] = overrides
+        return hosted
+
+    def _leave_offline(self, key: TopicPartition, topic_id: UUID, error: StorageError) -> None:
         if isinstance(error, NoRoom):
-            if self._waiting.get(key) != topic.id:
+            if self._waiting.get(key) != topic_id:
                 log.error("%s is offline until there is room: %s", key, error)
-                self._waiting[key] = topic.id
+                self._waiting[key] = topic_id
             self._wants_room.set()
         else:
             log.error("%s is offline: %s", key, error)
-            self._offline[key] = topic.id
+            self._offline[key] = topic_id
 
-    def _host(self, key: TopicPartition, topic: TopicInfo, config: TopicConfig) -> Partition:
+    def _host(
+        self, key: TopicPartition, topic_id: UUID, config: TopicConfig, *, is_new: bool
+    ) -> Partition:
         found = self._logs.get(key)
-        if found is not None and found.topic_id not in (None, topic.id):
+        if found is not None and found.topic_id not in (None, topic_id):
             # Of a topic that was deleted while this broker was away, or that a coordination store
             # older than the logs does not know: only what is deleted by order is removed.
             log.warning(
@@ -160,35 +252,37 @@ class ReplicaManager:
                 " aside as %s; remove that if it is not wanted",
                 key,
                 found.topic_id,
-                topic.id,
+                topic_id,
                 self._logs.set_aside(key),
             )
             found = None
         if found is None:
-            is_new = self._is_started or self._waiting.get(key) == topic.id
-            found = self._logs.create(key, topic.id, config, is_new=is_new)
+            found = self._logs.create(key, topic_id, config, is_new=is_new)
             self._waiting.pop(key, None)
         elif found.topic_id is None:
             # A crash had torn partition.metadata.
             try:
-                found.write_topic_id(topic.id)
+                found.write_topic_id(topic_id)
             except OSError as error:
                 raise found.failed(error) from error
-        hosted = Partition(key, topic.id, found, self._around, self.topics.of(topic.name))
+        hosted = Partition(key, topic_id, found, self._around, self.topics.of(key.topic))
         self.partitions[key] = hosted
         self._by_topic.setdefault(key.topic, {})[key.partition] = hosted
         return hosted
 
-    def _drop(self, hosted: Partition) -> None:
+    def _drop(self, hosted: Partition, *, delete: bool) -> None:
         key = hosted.topic_partition
         del self.partitions[key]
         of_topic = self._by_topic[key.topic]
         del of_topic[key.partition]
         if not of_topic:
             del self._by_topic[key.topic]
+            self._overrides.pop(key.topic, None)
+            self.topics.forget(key.topic)
         hosted.leave()
         self._unflushed.pop(hosted, None)
-        self._logs.delete(key)
+        if delete:
+            self._logs.delete(key)
         # Whoever waits on it finds it gone and is answered with an error.
         self._purgatory.check(key)
 
@@ -199,7 +293,6 @@ class ReplicaManager:
         Logs of topics that the cluster does not know are named and left alone: a coordination
         store that was lost must not take the records with it.
         """
-        self._is_started = True
         for stray in self._logs.logs.keys() - self.partitions.keys():
             log.warning(
                 "%s is on disk, but no topic of this cluster: it is left alone; remove %s if it is"
@@ -227,7 +320,18 @@ class ReplicaManager:
             await self._wants_room.wait()
             self._wants_room.clear()
             await asyncio.sleep(_RETRY_S)
-            self.apply(self._metadata.current)
+            self._host_waiting()
+
+    def _host_waiting(self) -> None:
+        topics = self._metadata.current.topics
+        for key, topic_id in list(self._waiting.items()):
+            topic = topics.get(key.topic)
+            if topic is None or topic.id != topic_id:
+                del self._waiting[key]
+                continue
+            hosted = self._try_to_host(key, topic_id, topic.config, is_new=True)
+            if hosted is not None:
+                hosted.lead(topic.partitions[key.partition])
 
     async def _flush_all(self) -> None:
         while True:

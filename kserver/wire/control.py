@@ -36,6 +36,10 @@ UPDATE_METADATA = 6
 CONTROLLED_SHUTDOWN = 7
 
 NO_BROKER_EPOCH = -1
+FULL = 2
+"""The `type` of a message that names all that there is for its receiver."""
+DELETED_EPOCH: LeaderEpoch = -2
+"""The leader epoch of a StopReplica for a topic that is deleted: above every other."""
 DURING_DELETION: BrokerId = -2
 """Who leads a partition, to clients, while its topic is being deleted."""
 
@@ -234,7 +238,7 @@ class LeaderAndIsrRequest(ControlMessage):
     broker_epoch: int = NO_BROKER_EPOCH
     """The receiver's registration that it is meant for."""
     type: int = 0
-    """2 where every partition of the receiver is named: what is not was deleted, or moved away,
+    """FULL where every partition of the receiver is named: what is not was deleted, or moved away,
     while it was gone (KIP-516)."""
     is_kraft_controller: bool = False
 

@@ -6,7 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from kserver.world.zookeeper import BadVersion, ConnectionLost, NodeExists, ZooKeeper
+from kserver.world.zookeeper import (
+    BadVersion,
+    ConnectionLost,
+    NodeExists,
+    SessionExpired,
+    ZooKeeper,
+)
 
 T = TypeVar("T")
 
@@ -25,6 +31,15 @@ async def until_connected(call: Callable[[], Awaitable[T]]) -> T:
         try:
             return await call()
         except ConnectionLost:
+            await asyncio.sleep(RECONNECT_BACKOFF_S)
+
+
+async def in_any_session(call: Callable[[], Awaitable[T]]) -> T:
+    """As `until_connected`, and after the end of a session in the next one."""
+    while True:
+        try:
+            return await until_connected(call)
+        except SessionExpired:
             await asyncio.sleep(RECONNECT_BACKOFF_S)
 
 

@@ -11,30 +11,26 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 
 from kserver import znodes
 from kserver.config.broker import BrokerConfig
 from kserver.controller.configs import Change, Op, OpType
-from kserver.controller.controller import Controller
 from kserver.controller.topics import CreatablePartitions, CreatableTopic
-from kserver.metadata import BrokerInfo, ClusterMetadata, MetadataCache
-from kserver.model import NO_BROKER, Endpoint, TopicPartition
-from kserver.registration import Registration, cluster_id, prepare
+from kserver.model import NO_BROKER, TopicPartition
 from kserver.world import World
 from kserver.world.clock import WallClock
 from kserver.world.disk import OsDisk
 from kserver.world.kazoo import KazooZooKeeper
 from tests.support import tools
+from tests.support.controlled_broker import ControlledBroker
 from tests.support.wire_client import WireClient
 from tests.support.zookeeper_server import OwnZooKeeperServer, ZooKeeperServer
 
 APACHE = [sys.executable, str(Path(__file__).parents[1] / "support" / "apache_kafka.py")]
 VERSION = "3.9.2"
 START_TIMEOUT_S = 120
-ENDPOINT = Endpoint("PLAINTEXT", "PLAINTEXT", "localhost", 9092)
 
 
 DESCRIBE_CONFIGS, TOPIC, BROKER = 32, 2, 4
@@ -46,30 +42,9 @@ CHANGES = [
 ]
 
 
-class OurBroker:
-    """As far as it speaks to ZooKeeper."""
-
-    def __init__(self, zookeeper):
-        self.world = World(WallClock(), OsDisk(), zookeeper, random.Random(7))
-
-    async def __aenter__(self):
-        zookeeper = self.world.zookeeper
-        config = BrokerConfig(zookeeper_connect="set")
-        await zookeeper.start()
-        await prepare(zookeeper)
-        cluster = await cluster_id(zookeeper, self.world.random)
-        await Registration(self.world, config, 1, [ENDPOINT]).register()
-        brokers = MappingProxyType({1: BrokerInfo(1, {"PLAINTEXT": ENDPOINT})})
-        self.metadata = MetadataCache(ClusterMetadata(cluster, brokers=brokers))
-        self.controller = Controller(self.world, self.metadata, lambda: config, 1, lambda *_: None)
-        await self.controller.start()
-        self._running = asyncio.create_task(self.controller.run())
-        return self
-
-    async def __aexit__(self, *_):
-        self._running.cancel()
-        await asyncio.wait([self._running])
-        await self.world.zookeeper.close()
+def our_broker(zookeeper):
+    world = World(WallClock(), OsDisk(), zookeeper, random.Random(7))
+    return ControlledBroker(world, BrokerConfig(zookeeper_connect="set"))
 
 
 @contextmanager
@@ -128,7 +103,7 @@ class History:
         asyncio.run(self.ours_again())
 
     async def ours(self):
-        async with OurBroker(KazooZooKeeper(self.connect)) as broker:
+        async with our_broker(KazooZooKeeper(self.connect)) as broker:
             made = await broker.controller.create_topics(
                 [
                     CreatableTopic(
@@ -142,7 +117,7 @@ class History:
             grown = [CreatablePartitions("gone", 3)]
             assert await broker.controller.create_partitions(grown, validate_only=False) == [None]
             assert await broker.controller.delete_topics(["gone"]) == [None]
-            altered = await broker.controller.alter_configs(CHANGES, validate_only=False)
+            altered = await broker.configs.alter_configs(CHANGES, validate_only=False)
             assert altered == [None] * len(CHANGES)
             self.our_tree = await read_tree(self.connect)
 
@@ -164,7 +139,7 @@ class History:
                 self.in_force[key] = (told.value, told.config_source)
 
     async def ours_again(self):
-        async with OurBroker(KazooZooKeeper(self.connect)) as broker:
+        async with our_broker(KazooZooKeeper(self.connect)) as broker:
             self.image = broker.metadata.current
 
 

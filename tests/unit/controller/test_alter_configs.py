@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kserver import znodes
+from kserver.controller.config_manager import KEPT_NOTES
 from kserver.controller.configs import Change, Op, OpType, ResourceType
-from kserver.controller.controller import KEPT_NOTES
 from kserver.controller.topics import CreatableTopic
 from kserver.errors import StorageError
 from kserver.model import NO_BROKER
@@ -27,7 +27,7 @@ def setting(kind, name, key, value):
 
 
 async def alter(broker, *changes, validate_only=False):
-    return codes(await broker.controller.alter_configs(changes, validate_only=validate_only))
+    return codes(await broker.configs.alter_configs(changes, validate_only=validate_only))
 
 
 async def stored(broker, *entity):
@@ -115,11 +115,12 @@ async def test_the_default_counts_when_a_broker_s_own_is_judged(ensemble):
 @scenario
 async def test_only_so_many_notes_are_kept(ensemble):
     async with Broker(ensemble) as broker:
-        for number in range(KEPT_NOTES + 9):
+        for number in range(2 * KEPT_NOTES + 9):
             await alter(broker, setting(BROKER, "", "max.connections", str(number)))
+            assert len(paths(ensemble, "/config/changes")) < 2 * KEPT_NOTES
         notes = paths(ensemble, "/config/changes")
-        assert len(notes) == KEPT_NOTES + 1
-        assert notes[-1].endswith(f"{KEPT_NOTES + 8:010d}")
+        assert len(notes) == KEPT_NOTES + 9
+        assert notes[-1].endswith(f"{2 * KEPT_NOTES + 8:010d}")
 
 
 @scenario

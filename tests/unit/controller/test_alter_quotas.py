@@ -11,7 +11,7 @@ BOTH = [("user", "alice"), ("client-id", "c")]
 
 
 async def alter(broker, *alterations, validate_only=False):
-    return await broker.controller.alter_quotas(
+    return await broker.configs.alter_quotas(
         [Alteration(named, list(changes.items())) for named, changes in alterations],
         validate_only=validate_only,
     )

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from types import MappingProxyType
 
 import pytest
 from hypothesis import given, settings
@@ -10,63 +9,28 @@ from hypothesis import strategies as st
 
 from kserver import znodes
 from kserver.config.broker import BrokerConfig
-from kserver.controller.controller import MAX_WAITING_OPERATIONS, Controller
+from kserver.controller.controller import MAX_WAITING_OPERATIONS
 from kserver.controller.topics import CreatablePartitions, CreatableTopic
 from kserver.errors import ConfigError, ErrorCode, KafkaError, StorageError
-from kserver.metadata import BrokerInfo, ClusterMetadata, MetadataCache, TopicInfo
-from kserver.model import Endpoint, LeaderAndIsr
-from kserver.registration import prepare
+from kserver.metadata import TopicInfo
+from kserver.model import LeaderAndIsr
+from kserver.wire.control import FULL
 from kserver.world import World
 from tests.support.clock import SimClock
+from tests.support.controlled_broker import ControlledBroker
 from tests.support.disk import SimDisk
 from tests.support.loop import simulate
 from tests.support.zookeeper import SimEnsemble
 
-ENDPOINTS = {"PLAINTEXT": Endpoint("PLAINTEXT", "PLAINTEXT", "localhost", 9092)}
 
-
-class Broker:
+class Broker(ControlledBroker):
     """One life of a broker, as far as its controller sees it."""
 
     def __init__(self, ensemble, broker_id=1, **config):
         loop = ensemble.loop
         clock = SimClock(loop)
-        self.zookeeper = ensemble.client()
-        self.world = World(clock, SimDisk(loop.random, clock), self.zookeeper, loop.random)
-        brokers = MappingProxyType({broker_id: BrokerInfo(broker_id, ENDPOINTS)})
-        self.metadata = MetadataCache(ClusterMetadata("cluster", brokers=brokers))
-        self.told = []
-        self.told_topics = []
-        """The topics that each of those may have changed; None for any."""
-        settings = BrokerConfig(**config)
-        self.controller = Controller(
-            self.world, self.metadata, lambda: settings, broker_id, self._changed
-        )
-
-    def _changed(self, image, topics):
-        self.told.append(image)
-        self.told_topics.append(topics if topics is None else set(topics))
-
-    async def __aenter__(self):
-        await self.zookeeper.start()
-        await prepare(self.zookeeper)
-        await self.controller.start()
-        self._running = asyncio.create_task(self.controller.run())
-        return self
-
-    async def __aexit__(self, *error):
-        self._running.cancel()
-        await asyncio.wait([self._running])
-        await self.zookeeper.close()
-
-    @property
-    def topics(self):
-        return self.metadata.current.topics
-
-    async def kill(self):
-        self.zookeeper.kill()
-        self._running.cancel()
-        await asyncio.wait([self._running])
+        world = World(clock, SimDisk(loop.random, clock), ensemble.client(), loop.random)
+        super().__init__(world, BrokerConfig(**config), broker_id)
 
     async def create(self, *topics, validate_only=False):
         return await self.controller.create_topics(topics, validate_only=validate_only)
@@ -104,9 +68,8 @@ async def test_a_new_topic_is_in_zookeeper_and_in_the_image(ensemble):
     async with Broker(ensemble) as broker:
         (topic,) = await broker.create(CreatableTopic("foo", 2, config={"retention.ms": "5"}))
         assert broker.topics == {"foo": topic}
-        assert broker.metadata.current.topic_by_id(topic.id) is topic
-        assert broker.told == [broker.metadata.current]
-        assert broker.told_topics == [{"foo"}]
+        assert broker.metadata.current.topic_by_id(topic.id) == topic
+        assert broker.said == [("LeaderAndIsr", {"foo"}), ("UpdateMetadata", {"foo"})]
         assert [(p.leader, p.leader_epoch, p.isr) for p in topic.partitions] == [(1, 0, (1,))] * 2
         assert paths(ensemble, "/brokers/topics") == [
             "/brokers/topics/foo",
@@ -154,7 +117,7 @@ async def test_validation_changes_nothing(ensemble):
         (topic,) = await broker.create(CreatableTopic("foo", 3), validate_only=True)
         assert isinstance(topic, TopicInfo)
         assert len(topic.partitions) == 3
-        assert (ensemble.tree.nodes, broker.topics, broker.told) == (before, {}, [])
+        assert (ensemble.tree.nodes, broker.topics, broker.said) == (before, {}, [])
         await broker.create(CreatableTopic("foo"))
         assert await broker.grow(CreatablePartitions("foo", 3), validate_only=True) == [None]
         assert len(broker.topics["foo"].partitions) == 1
@@ -193,7 +156,7 @@ async def test_a_topic_grows_and_leads_its_new_partitions(ensemble):
     async with Broker(ensemble) as broker:
         await broker.create(CreatableTopic("foo", 2))
         assert await broker.grow(CreatablePartitions("foo", 4)) == [None]
-        assert broker.told_topics == [{"foo"}, {"foo"}]
+        assert broker.said == [("LeaderAndIsr", {"foo"}), ("UpdateMetadata", {"foo"})] * 2
         topic = broker.topics["foo"]
         assert [p.leader for p in topic.partitions] == [1] * 4
         data, _ = await broker.zookeeper.get("/brokers/topics/foo")
@@ -208,8 +171,8 @@ async def test_a_deleted_topic_leaves_nothing_and_can_be_made_again(ensemble):
         (first,) = await broker.create(CreatableTopic("foo", 3))
         assert await broker.delete("foo") == [None]
         assert set(ensemble.tree.nodes) == before
-        assert broker.told[-1].topics == {}
-        assert broker.told_topics == [{"foo"}, {"foo"}]
+        assert broker.topics == {}
+        assert broker.said[2:] == [("UpdateMetadata", {"foo"}), ("StopReplica", {"foo"})]
         (second,) = await broker.create(CreatableTopic("foo"))
         assert second.id != first.id
 
@@ -233,8 +196,7 @@ async def test_a_restart_finds_everything_and_leads_it_in_a_new_epoch(ensemble):
     async with Broker(ensemble) as broker:
         now = broker.metadata.current
         assert now.controller == 1
-        assert now.cluster_id == "cluster"
-        assert broker.told == []
+        assert now.cluster_id == before.cluster_id
         assert set(now.topics) == {"a", "b"}
         assert {t.id for t in now.topics.values()} == {t.id for t in before.topics.values()}
         assert now.topics["a"].config == {"retention.ms": "5"}
@@ -256,13 +218,14 @@ async def test_where_it_is_allowed_a_replica_out_of_sync_leads(ensemble):
         await broker.zookeeper.set(path, away)
     async with Broker(ensemble) as broker:
         (partition,) = broker.topics["a"].partitions
-        assert (partition.leader, partition.isr) == (-1, (2,))
-        assert (await broker.zookeeper.get(path))[0] == away
+        assert (partition.leader, partition.leader_epoch, partition.isr) == (-1, 5, (2,))
+        data, stat = await broker.zookeeper.get(path)
+        assert znodes.decode_state("a", 0, data, stat.version).leader == -1
         config = znodes.encode_config({"unclean.leader.election.enable": "true"})
         await broker.zookeeper.set(znodes.config_path(znodes.TOPIC_CONFIGS, "a"), config)
     async with Broker(ensemble) as broker:
         (partition,) = broker.topics["a"].partitions
-        assert (partition.leader, partition.leader_epoch, partition.isr) == (1, 5, (1,))
+        assert (partition.leader, partition.leader_epoch, partition.isr) == (1, 6, (1,))
         data, stat = await broker.zookeeper.get(path)
         assert b'"leader_recovery_state":1' in data
         state = znodes.decode_state("a", 0, data, stat.version)
@@ -291,7 +254,7 @@ async def test_a_topic_without_an_id_gets_one(ensemble):
         assert [(p.leader, p.leader_epoch) for p in topic.partitions] == [(1, 0), (1, 0)]
         data, _ = await broker.zookeeper.get("/brokers/topics/old")
         assert znodes.decode_topic("old", data).topic_id == topic.id
-        assert broker.metadata.current.topic_by_id(topic.id) is topic
+        assert broker.metadata.current.topic_by_id(topic.id) == topic
 
 
 @scenario
@@ -367,8 +330,15 @@ async def test_a_lost_session_is_claimed_again_before_anything_else_is_served(en
             results = await broker.create(CreatableTopic("bar"))
         assert set(broker.topics) == {"foo", "bar"}
         assert broker.topics["foo"].partitions[0].leader_epoch == 1
-        assert any(image.topics.keys() == {"foo"} for image in broker.told[1:])
-        assert broker.told_topics == [{"foo"}, None, {"bar"}]
+        assert broker.said == [
+            ("LeaderAndIsr", {"foo"}),
+            ("UpdateMetadata", {"foo"}),
+            ("LeaderAndIsr", {"foo"}),
+            ("UpdateMetadata", {"foo"}),
+            ("LeaderAndIsr", {"bar"}),
+            ("UpdateMetadata", {"bar"}),
+        ]
+        assert [r.type for r in broker.requests[::2]] == [0, FULL, 0]
         _, stat = await broker.zookeeper.get("/controller")
         assert stat.ephemeral_owner == broker.zookeeper.session_id
         assert (await broker.zookeeper.get("/controller_epoch"))[0] == b"2"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kserver import znodes
 from kserver.config.broker import BrokerConfig
 from kserver.controller import topics as rules
+from kserver.controller.context import next_state
 from kserver.controller.topics import CreatablePartitions, CreatableTopic
 from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import PartitionInfo, TopicInfo
@@ -320,11 +321,12 @@ def test_growing_keeps_what_else_the_znode_says():
     ]
 
 
-def restore(replicas, states, *, unclean=False):
+def restore(replicas, states, *, live=(1,), returned=(1,)):
+    def state(of_partition, partition):
+        return next_state(of_partition, states.get(partition), live, returned, 9, unclean=False)
+
     assignment = znodes.TopicAssignment(TOPIC_ID, replicas)
-    return rules.restore(
-        "foo", assignment, {}, states, broker=1, controller_epoch=9, unclean=unclean
-    )
+    return rules.restore("foo", assignment, states, state)
 
 
 def test_a_partition_is_led_again_in_a_new_epoch():
@@ -342,12 +344,19 @@ def test_a_partition_that_was_never_led_gets_its_first_state():
     assert isinstance(ops[0], Create)
 
 
-def test_partitions_on_other_brokers_are_left_alone():
-    states = {0: LeaderAndIsr(2, 4, (2, 3), 8, 6), 1: LeaderAndIsr(2, 4, (2,), 8, 6)}
-    topic, ops = restore({0: (2, 3), 1: (1, 2), 2: (5,)}, states)
+def test_a_partition_whose_leader_lives_is_left_alone():
+    states = {0: LeaderAndIsr(2, 4, (2, 1), 8, 6)}
+    topic, ops = restore({0: (2, 1)}, states, live=(1, 2), returned=())
     assert ops == []
+    assert [(p.leader, p.leader_epoch, p.isr) for p in topic.partitions] == [(2, 4, (2, 1))]
+
+
+def test_nobody_leads_what_has_no_live_replica_in_sync():
+    states = {0: LeaderAndIsr(2, 4, (2, 3), 8, 6), 1: LeaderAndIsr(-1, 5, (2,), 8, 6)}
+    topic, ops = restore({0: (2, 3), 1: (1, 2), 2: (5,)}, states)
+    assert [op.path for op in ops] == [znodes.state_path("foo", 0)]
     assert [(p.leader, p.leader_epoch, p.isr) for p in topic.partitions] == [
-        (-1, 4, (2, 3)),
-        (-1, 4, (2,)),
+        (-1, 5, (2, 3)),
+        (-1, 5, (2,)),
         (-1, 0, ()),
     ]

@@ -1,71 +1,142 @@
-"""What a broker hosts, as the cluster's metadata changes."""
+"""What a broker hosts, as the controller's messages say it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from uuid import UUID
 
-from kserver.metadata import ClusterMetadata, MetadataCache, PartitionInfo, TopicInfo
+import pytest
+
+from kserver.errors import ErrorCode
+from kserver.metadata import ClusterMetadata, MetadataCache
 from kserver.model import BrokerId, TopicPartition
 from kserver.replica.manager import ReplicaManager
 from kserver.replica.purgatory import Purgatory
+from kserver.wire.control import (
+    DELETED_EPOCH,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrTopicState,
+    StopReplicaPartitionState,
+    StopReplicaTopicState,
+)
 from tests.unit.log.test_manager import Host, run
 
 ME: BrokerId = 0
-PLACES: Sequence[tuple[BrokerId, ...]] = [(ME,), (ME, 1), (1, ME), (1,), (1, 2)]
+FIRST, SECOND = UUID(int=1), UUID(int=2)
+CONFIGS: Mapping[str, Mapping[str, str]] = {name: {} for name in "abcde"}
 
 
-def placed(image: ClusterMetadata) -> dict[TopicPartition, tuple[UUID, bool, int]]:
-    """What `image` places here: topic id, whether this broker leads, leader epoch."""
-    return {
-        TopicPartition(topic.name, p.partition): (topic.id, p.leader == ME, p.leader_epoch)
-        for topic in image.topics.values()
-        for p in topic.partitions
-        if ME in p.replicas
-    }
+async def started(host: Host) -> ReplicaManager:
+    logs = await host.start()
+    metadata = MetadataCache(ClusterMetadata("cluster"))
+    return ReplicaManager(ME, lambda: host.config, logs, metadata, Purgatory(host.loop), host.loop)
 
 
-def test_a_change_told_by_its_topics_leads_where_the_whole_image_would() -> None:
+def state(
+    partition: int,
+    leader: BrokerId = ME,
+    epoch: int = 0,
+    replicas: tuple[BrokerId, ...] = (ME, 1),
+) -> LeaderAndIsrPartitionState:
+    return LeaderAndIsrPartitionState(
+        partition, 1, leader, epoch, replicas, 0, replicas, is_new=True
+    )
+
+
+def become(
+    replicas: ReplicaManager,
+    topic: str,
+    *states: LeaderAndIsrPartitionState,
+    topic_id: UUID = FIRST,
+    is_full: bool = False,
+) -> list[ErrorCode]:
+    topics = [LeaderAndIsrTopicState(topic, topic_id, states)]
+    (errors,) = replicas.become_leader_or_follower(topics, CONFIGS, is_full=is_full)
+    assert (errors.topic_name, errors.topic_id) == (topic, topic_id)
+    assert [e.partition_index for e in errors.partition_errors] == [
+        s.partition_index for s in states
+    ]
+    return [error.error_code for error in errors.partition_errors]
+
+
+def stop(
+    replicas: ReplicaManager, topic: str, partition: int, epoch: int, *, delete: bool
+) -> ErrorCode:
+    told = StopReplicaPartitionState(partition, epoch, delete)
+    (error,) = replicas.stop_replicas([StopReplicaTopicState(topic, (told,))])
+    assert (error.topic_name, error.partition_index) == (topic, partition)
+    return error.error_code
+
+
+def test_only_news_of_this_broker_s_replicas_counts() -> None:
     async def scenario(host: Host) -> None:
+        replicas = await started(host)
+        elsewhere = state(1, leader=1, replicas=(1, 2))
+        assert become(replicas, "a", state(0, epoch=3), elsewhere) == [
+            ErrorCode.none,
+            ErrorCode.unknown_topic_or_partition,
+        ]
+        hosted = replicas.get("a", 0)
+        assert (hosted.is_leader, hosted.epoch) == (True, 3)
+        assert become(replicas, "a", state(0, leader=1, epoch=2)) == [
+            ErrorCode.stale_controller_epoch
+        ]
+        assert become(replicas, "a", state(0, epoch=4), topic_id=SECOND) == [
+            ErrorCode.inconsistent_topic_id
+        ]
+        assert (hosted.is_leader, hosted.epoch) == (True, 3)
+        assert become(replicas, "a", state(0, leader=1, epoch=4)) == [ErrorCode.none]
+        assert (hosted.is_leader, hosted.epoch) == (False, 4)
+        assert replicas.partitions.keys() == {("a", 0)}
+
+    run(scenario, seed=1)
+
+
+def test_a_replica_is_stopped_in_its_epoch_and_deleted_by_order_only() -> None:
+    async def scenario(host: Host) -> None:
+        replicas = await started(host)
+        become(replicas, "a", state(0, epoch=3), state(1, epoch=3))
+        logs = host.manager.logs
+        assert stop(replicas, "a", 0, 2, delete=True) is ErrorCode.fenced_leader_epoch
+        assert stop(replicas, "a", 0, 3, delete=False) is ErrorCode.none
+        assert replicas.partitions.keys() == {("a", 1)}
+        assert logs.keys() == {("a", 0), ("a", 1)}
+        for partition in (0, 1, 1):
+            assert stop(replicas, "a", partition, DELETED_EPOCH, delete=True) is ErrorCode.none
+        assert (replicas.partitions, logs) == ({}, {})
+
+    run(scenario, seed=1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_a_full_message_names_is_what_is_hosted(seed: int) -> None:
+    async def scenario(host: Host) -> None:
+        replicas = await started(host)
         random = host.loop.random
-        logs = await host.start()
-        metadata = MetadataCache(ClusterMetadata("cluster", ME))
-        replicas = ReplicaManager(
-            ME, lambda: host.config, logs, metadata, Purgatory(host.loop), host.loop
-        )
-        await replicas.settle()
         most = 0
-        for step in range(80):
-            image = metadata.current
-            changed: dict[str, TopicInfo] = {}
-            deleted: set[str] = set()
-            for name in random.sample("abcde", random.randint(1, 3)):
-                before = image.topics.get(name)
-                if before is not None and random.random() < 0.3:
-                    deleted.add(name)
-                    continue
-                if before is None or random.random() < 0.2:
-                    # Of a name that was there already: deleted and made again since.
-                    before = TopicInfo(name, UUID(int=1000 * step + ord(name)), ())
-                old = [replace(p, leader_epoch=p.leader_epoch + 1) for p in before.partitions]
-                number = len(old)
-                replica_ids = random.choice(PLACES)
-                new = PartitionInfo(number, replica_ids[0], 0, replica_ids, replica_ids)
-                changed[name] = replace(before, partitions=(*old, new))
-            metadata.update(image.with_topics(changed, frozenset(deleted)))
-            image = metadata.current
-            assert image.topic_names == {topic.id: name for name, topic in image.topics.items()}
-            replicas.apply(image, changed.keys() | deleted)
-            hosted = {p.topic_partition: p for p in replicas.partitions.values()}
-            assert {key: (p.topic_id, p.is_leader, p.epoch) for key, p in hosted.items()} == placed(
-                image
-            )
-            assert logs.logs.keys() == hosted.keys()
-            replicas.apply(image)
-            assert list(replicas.partitions.values()) == list(hosted.values())
+        for step in range(60):
+            named = {
+                name: (
+                    random.choice([FIRST, SECOND]),
+                    [state(p, random.choice([ME, 1]), step) for p in range(random.randint(1, 3))],
+                )
+                for name in random.sample("abcde", random.randint(0, 4))
+            }
+            topics = [
+                LeaderAndIsrTopicState(name, topic_id, tuple(states))
+                for name, (topic_id, states) in named.items()
+            ]
+            replicas.become_leader_or_follower(topics, CONFIGS, is_full=True)
+            hosted = {
+                key: (p.topic_id, p.is_leader, p.epoch) for key, p in replicas.partitions.items()
+            }
+            assert hosted == {
+                TopicPartition(name, s.partition_index): (topic_id, s.leader == ME, step)
+                for name, (topic_id, states) in named.items()
+                for s in states
+            }
+            assert host.manager.logs.keys() == hosted.keys()
             most = max(most, len(hosted))
         assert most > 5
 
-    for seed in range(5):
-        run(scenario, seed=seed)
+    run(scenario, seed=seed)

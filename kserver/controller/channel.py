@@ -1,0 +1,173 @@
+"""What one event of the controller says to the brokers, and how it reaches them.
+
+Each broker is told, in this order, what it leads and follows (LeaderAndIsr), what to tell its
+clients (UpdateMetadata), what it no longer hosts (StopReplica); one message of each, however many
+partitions the event was about.  (Kafka: ControllerBrokerRequestBatch.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TypeAlias
+
+from kserver.controller.context import ControllerContext, LiveBroker
+from kserver.metadata import PartitionInfo, TopicInfo
+from kserver.model import BrokerId
+from kserver.wire.control import (
+    DELETED_EPOCH,
+    DURING_DELETION,
+    FULL,
+    SECURITY_PROTOCOLS,
+    LeaderAndIsrLiveLeader,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+
+ControlRequest: TypeAlias = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
+
+
+class RequestBatch:
+    def __init__(self, context: ControllerContext, controller: BrokerId) -> None:
+        self._context = context
+        self._controller = controller
+        self._leaderships: dict[BrokerId, list[LeaderAndIsrTopicState]] = {}
+        self._leaders: dict[BrokerId, set[BrokerId]] = {}
+        self._metadata: list[UpdateMetadataTopicState] = []
+        self._stopped: dict[BrokerId, list[StopReplicaTopicState]] = {}
+
+    @property
+    def has_topics(self) -> bool:
+        return bool(self._metadata)
+
+    def leads(
+        self, topic: TopicInfo, partitions: Iterable[PartitionInfo], *, is_new: bool = False
+    ) -> None:
+        """These of the topic's partitions have new leaders, replicas or members in sync."""
+        epoch = self._context.epoch
+        states: dict[BrokerId, list[LeaderAndIsrPartitionState]] = {}
+        told = []
+        for p in partitions:
+            state = LeaderAndIsrPartitionState(
+                p.partition,
+                epoch,
+                p.leader,
+                p.leader_epoch,
+                p.isr,
+                p.partition_epoch,
+                p.replicas,
+                is_new=is_new,
+            )
+            for broker in p.replicas:
+                states.setdefault(broker, []).append(state)
+                self._leaders.setdefault(broker, set()).add(p.leader)
+            told.append(
+                UpdateMetadataPartitionState(
+                    p.partition,
+                    epoch,
+                    p.leader,
+                    p.leader_epoch,
+                    p.isr,
+                    p.partition_epoch,
+                    p.replicas,
+                    tuple(r for r in p.replicas if r not in self._context.brokers),
+                )
+            )
+        for broker, of_broker in states.items():
+            self._leaderships.setdefault(broker, []).append(
+                LeaderAndIsrTopicState(topic.name, topic.id, tuple(of_broker))
+            )
+        self._metadata.append(UpdateMetadataTopicState(topic.name, topic.id, tuple(told)))
+
+    def deletes(self, topic: TopicInfo) -> None:
+        stopped: dict[BrokerId, list[StopReplicaPartitionState]] = {}
+        for p in topic.partitions:
+            state = StopReplicaPartitionState(p.partition, DELETED_EPOCH, True)
+            for broker in p.replicas:
+                stopped.setdefault(broker, []).append(state)
+        for broker, of_broker in stopped.items():
+            self._stopped.setdefault(broker, []).append(
+                StopReplicaTopicState(topic.name, tuple(of_broker))
+            )
+        told = tuple(
+            UpdateMetadataPartitionState(
+                p.partition,
+                self._context.epoch,
+                DURING_DELETION,
+                p.leader_epoch,
+                p.isr,
+                p.partition_epoch,
+                p.replicas,
+            )
+            for p in topic.partitions
+        )
+        self._metadata.append(UpdateMetadataTopicState(topic.name, topic.id, told))
+
+    def requests(
+        self, broker: BrokerId, listener: str, *, full: bool = False
+    ) -> list[ControlRequest]:
+        """For one that is live, in order; `listener` is where brokers reach each other.  `full`:
+        all that it hosts was named."""
+        brokers, epoch = self._context.brokers, self._context.epoch
+        broker_epoch = brokers[broker].epoch
+        requests: list[ControlRequest] = []
+        led = self._leaderships.get(broker, [])
+        if led or full:
+            requests.append(
+                LeaderAndIsrRequest(
+                    self._controller,
+                    epoch,
+                    tuple(led),
+                    _addresses(self._leaders.get(broker, ()), brokers, listener),
+                    broker_epoch,
+                    FULL if full else 0,
+                )
+            )
+        requests.append(
+            UpdateMetadataRequest(
+                self._controller,
+                epoch,
+                tuple(self._metadata),
+                tuple(map(_told, brokers.values())),
+                broker_epoch,
+            )
+        )
+        if broker in self._stopped:
+            requests.append(
+                StopReplicaRequest(
+                    self._controller, epoch, tuple(self._stopped[broker]), broker_epoch
+                )
+            )
+        return requests
+
+
+def _addresses(
+    leaders: Collection[BrokerId], brokers: dict[BrokerId, LiveBroker], listener: str
+) -> tuple[LeaderAndIsrLiveLeader, ...]:
+    endpoints = {
+        leader: brokers[leader].info.endpoints.get(listener)
+        for leader in sorted(leaders)
+        if leader in brokers
+    }
+    return tuple(
+        LeaderAndIsrLiveLeader(leader, endpoint.host, endpoint.port)
+        for leader, endpoint in endpoints.items()
+        if endpoint is not None
+    )
+
+
+def _told(broker: LiveBroker) -> UpdateMetadataBroker:
+    info = broker.info
+    endpoints = tuple(
+        UpdateMetadataEndpoint(e.port, e.host, e.listener, SECURITY_PROTOCOLS.index(e.protocol))
+        for e in info.endpoints.values()
+    )
+    return UpdateMetadataBroker(info.id, endpoints, info.rack)

@@ -1,0 +1,343 @@
+"""What /config holds, as this broker knows it: read at its start, changed by it or by others.
+
+    load      all of it is read: settings of topics, brokers and groups, quotas, features
+    alter     planned upon what the znode holds now; written on condition that it still holds that;
+              noted under /config/changes; in force here when it is answered
+    a note    another broker, or an old tool, has changed an entity: it is read again
+
+Any broker alters any of it, not only the controller.  A note that was missed, while this broker had
+no connection, say, is known by a gap in their numbers: then all of it is read again.
+
+(Kafka: ZkAdminManager, ZkConfigManager, ZkNodeChangeNotificationListener.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from kserver import znodes
+from kserver.config.broker import BrokerConfig
+from kserver.controller import configs, quotas, stored
+from kserver.controller.configs import ResourceType
+from kserver.controller.store import ZnodeStore, refusal, together
+from kserver.errors import ErrorCode, KafkaError, StorageError
+from kserver.metadata import ClusterMetadata, Features, MetadataCache
+from kserver.model import NO_BROKER, BrokerId
+from kserver.world.session import in_any_session, until_connected
+from kserver.world.zookeeper import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    Op,
+    SessionEvent,
+    SessionExpired,
+    SetData,
+    WatchEvent,
+    ZooKeeper,
+    ZooKeeperError,
+)
+
+log = logging.getLogger(__name__)
+
+KEPT_NOTES = 100
+"""So many notes of changed configurations are kept, when there are twice as many; by then every
+broker has read the others."""
+
+
+class ConfigManager:
+    """What it learns is put into `metadata`, and then `on_change` is told: the image, and the
+    topics in which it differs from the one before."""
+
+    def __init__(
+        self,
+        zookeeper: ZooKeeper,
+        metadata: MetadataCache,
+        config: Callable[[], BrokerConfig],
+        broker_id: BrokerId,
+        on_change: Callable[[ClusterMetadata, Collection[str]], None],
+    ) -> None:
+        self._zookeeper = zookeeper
+        self._metadata = metadata
+        self._static = config()
+        self._config = config
+        self._id = broker_id
+        self._on_change = on_change
+        self._store = ZnodeStore(zookeeper)
+        self._turn = asyncio.Lock()
+        """Changes and the reading of notes take turns, so that no older state hides a newer one."""
+        self._due = asyncio.Event()
+        self._last_note = -1
+        self.topics: dict[str, Mapping[str, str]] = {}
+        """The overrides of each topic that there was when it was read, by name."""
+
+    @property
+    def features(self) -> Features:
+        return self._metadata.current.features
+
+    async def load(self) -> None:
+        """Read everything into `metadata`, without telling `on_change`.  StorageError for a znode
+        that makes no sense."""
+        self._zookeeper.on_session(self._session_changed)
+        await until_connected(self._load)
+
+    async def run(self) -> None:
+        """Hear of what others have changed."""
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            async with self._turn:
+                try:
+                    await until_connected(self._read_notes)
+                except SessionExpired:
+                    pass  # the next session sets it due again
+                except StorageError as error:
+                    log.error("a change of settings is passed over: %s", error)
+
+    async def learn(self, names: Collection[str]) -> None:
+        """Read the overrides of these topics, unless they are known."""
+        unknown = [name for name in names if name not in self.topics]
+        reads = [partial(in_any_session, partial(self._topic_overrides, n)) for n in unknown]
+        found = await together(reads)
+        self.topics.update(zip(unknown, found, strict=True))
+
+    def created(self, topic: str, overrides: Mapping[str, str]) -> None:
+        """This broker has written them."""
+        self.topics[topic] = overrides
+
+    def forget(self, names: Collection[str]) -> None:
+        """These topics are deleted."""
+        for name in names:
+            self.topics.pop(name, None)
+
+    async def alter_configs(
+        self, changes: Sequence[configs.Change], *, validate_only: bool
+    ) -> list[KafkaError | None]:
+        """What is changed is in force when this returns."""
+        done: list[KafkaError | None] = []
+        # One after the other: a broker's own settings are judged upon those of the cluster.
+        async with self._turn:
+            for change, error in zip(changes, configs.refused(changes), strict=True):
+                done.append(error or await refusal(self._alter_config(change, validate_only)))
+        return done
+
+    async def alter_quotas(
+        self, alterations: Sequence[quotas.Alteration], *, validate_only: bool
+    ) -> list[KafkaError | None]:
+        twice = quotas.named_twice(alterations)
+        done = []
+        # One after the other: two may need the same parent.
+        async with self._turn:
+            for alteration in alterations:
+                altered = self._alter_quota(alteration, twice, validate_only)
+                done.append(await refusal(altered))
+        return done
+
+    def features_changed(self, features: Features) -> None:
+        self._announce(replace(self._metadata.current, features=features))
+
+    # Altering
+
+    async def _alter_config(self, change: configs.Change, validate_only: bool) -> None:
+        while True:
+            image = self._metadata.current
+            plan = configs.plan(change, image, self._id, self._static, self._config())
+            if validate_only or plan.overrides == plan.was:
+                return
+            with suppress(BadVersion, NodeExists):
+                if await self._write(plan):
+                    break
+            # Another broker was quicker: judge it upon what is there now.
+            await in_any_session(partial(self._read_entity, *plan.entity))
+        self._publish(plan)
+        changed = sorted(dict(plan.overrides.items() ^ plan.was.items()))
+        log.info("config of %s changed: %s", "/".join(plan.entity), ", ".join(changed))
+
+    async def _write(self, plan: configs.ConfigPlan) -> bool:
+        """Whether the entity was what the plan was made upon."""
+        entity_type, name = plan.entity
+        path = znodes.config_path(entity_type, name)
+        found = await in_any_session(partial(self._store.find, path))
+        if znodes.decode_config(entity_type, name, found[0] if found else b"") != dict(plan.was):
+            return False
+        data = znodes.encode_config(plan.overrides)
+        ops: list[Op] = [SetData(path, data, found[1].version) if found else Create(path, data)]
+        if plan.kind is ResourceType.TOPIC:
+            # One that was just deleted leaves nothing behind.
+            ops.append(Check(znodes.topic_path(plan.name)))
+        try:
+            await self._store.write([*ops, _note(entity_type, name)])
+        except NoNode as error:
+            text = f"The topic '{plan.name}' does not exist."
+            raise KafkaError(ErrorCode.unknown_topic_or_partition, text) from error
+        await self._drop_old_notes()
+        return True
+
+    def _publish(self, plan: configs.ConfigPlan) -> None:
+        image = self._metadata.current
+        if plan.kind is ResourceType.TOPIC:
+            self._publish_topic(plan.name, plan.overrides)
+        elif plan.kind is ResourceType.GROUP:
+            self._announce(image.with_group_config(plan.name, plan.overrides))
+        else:
+            self._announce(image.with_broker_config(plan.broker, plan.overrides))
+
+    def _publish_topic(self, name: str, overrides: Mapping[str, str]) -> None:
+        image = self._metadata.current
+        self.topics[name] = overrides
+        known = image.topics.get(name)
+        if known is not None:
+            changed = {name: replace(known, config=overrides)}
+            self._announce(image.with_topics(changed), changed.keys())
+
+    async def _alter_quota(
+        self,
+        alteration: quotas.Alteration,
+        twice: Collection[frozenset[tuple[str, str | None]]],
+        validate_only: bool,
+    ) -> None:
+        plan = quotas.plan(alteration, twice)
+        if validate_only:
+            return
+        entity_type, name = znodes.quota_entity_name(plan.entity)
+        while True:
+            with suppress(BadVersion, NodeExists):
+                overrides = await self._write_overrides(entity_type, name, plan.changes)
+                break
+        self._publish_quotas(entity_type, name, overrides)
+        log.info("quotas of %s: %s", plan.entity, quotas.bounds(overrides) or "none")
+
+    async def _write_overrides(
+        self, entity_type: str, name: str, changes: Mapping[str, str | None]
+    ) -> Mapping[str, str]:
+        """Change what an entity overrides; returns it as it is now."""
+        path = znodes.config_path(entity_type, name)
+        found = await in_any_session(partial(self._store.find, path))
+        before = znodes.decode_config(entity_type, name, found[0] if found else b"")
+        after = {k: v for k, v in (before | dict(changes)).items() if v is not None}
+        data, note = znodes.encode_config(after), _note(entity_type, name)
+        if found is not None:
+            await self._store.write([SetData(path, data, found[1].version), note])
+        elif after:
+            missing = [
+                Create(parent)
+                for parent in znodes.parents_of(path)
+                if await in_any_session(partial(self._zookeeper.exists, parent)) is None
+            ]
+            await self._store.write([*missing, Create(path, data), note])
+        await self._drop_old_notes()
+        return after
+
+    def _publish_quotas(self, entity_type: str, name: str, overrides: Mapping[str, str]) -> None:
+        bounds = dict(self._metadata.current.quotas)
+        bounds[znodes.quota_entity(entity_type, name)] = quotas.bounds(overrides)
+        self._announce(replace(self._metadata.current, quotas=quotas.held(bounds)))
+
+    async def _drop_old_notes(self) -> None:
+        # Another broker may do so as well, and whoever writes next does what failed now.
+        with suppress(ZooKeeperError):
+            notes = await self._zookeeper.children(znodes.CONFIG_CHANGES)
+            if len(notes) >= 2 * KEPT_NOTES:
+                await self._zookeeper.multi(
+                    [Delete(f"{znodes.CONFIG_CHANGES}/{note}") for note in notes[:-KEPT_NOTES]]
+                )
+
+    def _announce(self, image: ClusterMetadata, topics: Collection[str] = ()) -> None:
+        self._metadata.update(image)
+        self._on_change(image, topics)
+
+    # Reading
+
+    async def _load(self) -> None:
+        # The notes first: what is changed while the rest is read is noted after them.
+        notes = await self._zookeeper.children(znodes.CONFIG_CHANGES, self._noted)
+        store = self._store
+        names = await self._zookeeper.children(znodes.TOPICS)
+        overrides = await together([partial(self._topic_overrides, name) for name in names])
+        self.topics.clear()
+        self.topics.update(zip(names, overrides, strict=True))
+        image = replace(
+            self._metadata.current,
+            quotas=await stored.read_quotas(store),
+            broker_configs=await stored.read_broker_configs(store, [self._id]),
+            group_configs=await stored.read_group_configs(store),
+            features=await self._read_features(),
+        )
+        changed = {
+            name: replace(topic, config=self.topics[name])
+            for name, topic in image.topics.items()
+            if name in self.topics and topic.config != self.topics[name]
+        }
+        self._metadata.update(image.with_topics(changed))
+        self._last_note = _number(notes[-1]) if notes else -1
+
+    async def _read_features(self) -> Features:
+        await self._zookeeper.exists(znodes.FEATURES, self._noted)
+        return await stored.read_features(self._store) or Features()
+
+    async def _topic_overrides(self, name: str) -> Mapping[str, str]:
+        found = await self._store.find(znodes.config_path(znodes.TOPIC_CONFIGS, name))
+        return znodes.decode_config(znodes.TOPIC_CONFIGS, name, found[0] if found else b"")
+
+    async def _read_notes(self) -> None:
+        notes = await self._zookeeper.children(znodes.CONFIG_CHANGES, self._noted)
+        new = [note for note in notes if _number(note) > self._last_note]
+        if new and _number(new[0]) > self._last_note + 1:
+            before = self._metadata.current
+            await self._load()
+            self._on_change(self._metadata.current, before.topics.keys())
+            return
+        for note in new:
+            found = await self._store.find(f"{znodes.CONFIG_CHANGES}/{note}")
+            if found is not None:
+                await self._read_entity(*znodes.decode_config_change(found[0]))
+            self._last_note = _number(note)
+        features = await self._read_features()
+        if features != self.features:
+            self.features_changed(features)
+
+    async def _read_entity(self, entity_type: str, name: str) -> None:
+        """It may have changed."""
+        image = self._metadata.current
+        found = await self._store.find(znodes.config_path(entity_type, name))
+        overrides = znodes.decode_config(entity_type, name, found[0] if found else b"")
+        if entity_type == znodes.TOPIC_CONFIGS:
+            if name in self.topics and overrides != self.topics[name]:
+                self._publish_topic(name, overrides)
+        elif entity_type == znodes.GROUP_CONFIGS:
+            group = znodes.unsanitized(name)
+            if overrides != image.group_configs.get(group, {}):
+                self._announce(image.with_group_config(group, overrides))
+        elif entity_type == znodes.BROKER_CONFIGS:
+            if name not in (znodes.DEFAULT_ENTITY, str(self._id)):
+                return
+            broker = NO_BROKER if name == znodes.DEFAULT_ENTITY else self._id
+            if overrides != image.broker_configs.get(broker, {}):
+                self._announce(image.with_broker_config(broker, overrides))
+        elif quotas.bounds(overrides) != image.quotas.get(
+            znodes.quota_entity(entity_type, name), {}
+        ):
+            self._publish_quotas(entity_type, name, overrides)
+
+    def _noted(self, _event: WatchEvent) -> None:
+        self._due.set()
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.CONNECTED:
+            self._due.set()  # the watches are lost
+
+
+def _note(entity_type: str, name: str) -> Create:
+    note = znodes.encode_config_change(entity_type, name)
+    return Create(znodes.CONFIG_CHANGE_PREFIX, note, sequence=True)
+
+
+def _number(note: str) -> int:
+    return int(note.rpartition("_")[2])

@@ -1,0 +1,135 @@
+"""Znodes as the controller and the brokers read and write them.
+
+`ZnodeStore` is any broker's.  `ClaimedStore` is the controller's: it writes nothing once another
+took its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from kserver import znodes
+from kserver.errors import ErrorCode, KafkaError, StorageError
+from kserver.world.session import RECONNECT_BACKOFF_S, in_any_session
+from kserver.world.zookeeper import (
+    NO_SESSION,
+    BadVersion,
+    Check,
+    ConnectionLost,
+    Create,
+    NoNode,
+    Op,
+    SessionExpired,
+    SetData,
+    Stat,
+    ZooKeeper,
+    ZooKeeperError,
+)
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+OPS_PER_WRITE = 1000
+"""A partition takes two of up to 350 bytes; ZooKeeper refuses requests of 1 MB."""
+CALLS_AT_ONCE = 100
+
+
+class ZnodeStore:
+    """Writes outlast a lost connection, and a lost session."""
+
+    def __init__(self, zookeeper: ZooKeeper) -> None:
+        self._zookeeper = zookeeper
+
+    async def write(self, ops: Sequence[Op]) -> None:
+        """At once if they are not too many, else in order."""
+        for at in range(0, len(ops), OPS_PER_WRITE):
+            await self._write_at_once(ops[at : at + OPS_PER_WRITE])
+
+    async def _write_at_once(self, ops: Sequence[Op]) -> None:
+        while True:
+            try:
+                await self._zookeeper.multi(ops)
+                return
+            except (ConnectionLost, SessionExpired):
+                if await self._is_written_after_all(ops):
+                    return
+
+    async def _is_written_after_all(self, ops: Sequence[Op]) -> bool:
+        """Once there is a connection again.  Writing it a second time would fail."""
+        await asyncio.sleep(RECONNECT_BACKOFF_S)
+        return await in_any_session(partial(self._is_written, ops[0]))
+
+    async def _is_written(self, op: Op) -> bool:
+        found = await self.find(op.path)
+        if isinstance(op, Create | SetData):
+            return found is not None and found[0] == op.data
+        return found is None
+
+    async def find(self, path: str) -> tuple[bytes, Stat] | None:
+        try:
+            return await self._zookeeper.get(path)
+        except NoNode:
+            return None
+
+    async def children(self, path: str) -> list[str] | None:
+        try:
+            return await self._zookeeper.children(path)
+        except NoNode:
+            return None
+
+
+class ClaimedStore(ZnodeStore):
+    """Every write is conditional on the version of /controller_epoch that the claim made."""
+
+    def __init__(self, zookeeper: ZooKeeper) -> None:
+        super().__init__(zookeeper)
+        self.session = NO_SESSION
+        """The one that claimed, or last tried to."""
+        self.epoch_version = 0
+
+    async def _write_at_once(self, ops: Sequence[Op]) -> None:
+        """SessionExpired, or BadVersion when another controller was elected since."""
+        guard = Check(znodes.CONTROLLER_EPOCH, self.epoch_version)
+        while True:
+            if self._zookeeper.session_id != self.session:
+                raise SessionExpired(znodes.CONTROLLER)
+            try:
+                await self._zookeeper.multi([guard, *ops])
+                return
+            except ConnectionLost:
+                if await self._is_written_after_all(ops):
+                    return
+
+
+async def refusal(write: Awaitable[object]) -> KafkaError | None:
+    """Why a write failed, as the client is told that asked for it; None where it did not."""
+    try:
+        await write
+    except KafkaError as error:
+        return error
+    except StorageError as error:
+        return KafkaError(ErrorCode.kafka_storage_error, str(error))
+    except (BadVersion, SessionExpired):
+        return not_controller()
+    except ZooKeeperError as error:
+        log.warning("%s: written by somebody else meanwhile", error)
+        return KafkaError(ErrorCode.unknown_server_error, str(error))
+    return None
+
+
+def not_controller() -> KafkaError:
+    text = "This is not the correct controller for this cluster."
+    return KafkaError(ErrorCode.not_controller, text)
+
+
+async def together(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+    """Their results in order, CALLS_AT_ONCE of them under way at a time."""
+    results: list[T] = []
+    for at in range(0, len(calls), CALLS_AT_ONCE):
+        results += await asyncio.gather(*(call() for call in calls[at : at + CALLS_AT_ONCE]))
+    return results

@@ -1,0 +1,88 @@
+"""A broker without logs and listeners: what ZooKeeper and the controller see of it."""
+
+import asyncio
+from dataclasses import replace
+
+from kserver.controller.config_manager import ConfigManager
+from kserver.controller.controller import Controller
+from kserver.metadata import ClusterMetadata, MetadataCache
+from kserver.model import Endpoint
+from kserver.registration import Registration, cluster_id, prepare
+from kserver.wire.control import UpdateMetadataRequest
+
+ENDPOINT = Endpoint("PLAINTEXT", "PLAINTEXT", "localhost", 9092)
+
+
+class ControlledBroker:
+    def __init__(self, world, config, broker_id=1):
+        self.world = world
+        self.zookeeper = world.zookeeper
+        self.metadata = MetadataCache(ClusterMetadata(""))
+        self.told = []
+        """Images after each change of settings."""
+        self.requests = []
+        """What the controller said to this broker."""
+        self.registration = Registration(world, config, broker_id, [ENDPOINT])
+        self.configs = ConfigManager(
+            world.zookeeper,
+            self.metadata,
+            lambda: config,
+            broker_id,
+            lambda image, _topics: self.told.append(image),
+        )
+        self.controller = Controller(
+            world,
+            self.configs,
+            lambda: config,
+            broker_id,
+            self._publish,
+            self.registration.registered,
+        )
+
+    async def _publish(self, request):
+        self.requests.append(request)
+        if isinstance(request, UpdateMetadataRequest):
+            names = {topic.topic_name for topic in request.topic_states}
+            await self.configs.learn(names)
+            self.metadata.update(self.metadata.current.updated(request, self.configs.topics))
+            self.configs.forget(names - self.topics.keys())
+
+    async def __aenter__(self):
+        await self.zookeeper.start()
+        await prepare(self.zookeeper)
+        cluster = await cluster_id(self.zookeeper, self.world.random)
+        self.metadata.update(replace(self.metadata.current, cluster_id=cluster))
+        await self.registration.register()
+        await self.configs.load()
+        await self.controller.start()
+        await self.controller.tell_all()
+        self.requests.clear()
+        self.told.clear()
+        parts = (self.registration, self.configs, self.controller)
+        self._running = [asyncio.create_task(part.run()) for part in parts]
+        return self
+
+    async def __aexit__(self, *error):
+        await self._stop()
+        await self.zookeeper.close()
+
+    async def _stop(self):
+        for part in self._running:
+            part.cancel()
+        await asyncio.wait(self._running)
+
+    async def kill(self):
+        self.zookeeper.kill()
+        await self._stop()
+
+    @property
+    def said(self):
+        """Kind and topics of each request."""
+        return [
+            (type(r).__name__.removesuffix("Request"), {t.topic_name for t in r.topic_states})
+            for r in self.requests
+        ]
+
+    @property
+    def topics(self):
+        return self.metadata.current.topics
