@@ -1,8 +1,8 @@
 """The parts of a broker between its log directories and its listeners, wired to each other.
 
 made      nothing is read yet
-control   settings are read, the controller is elected
-host      logs are open: partitions are hosted, coordinators load
+configure settings are read
+join      logs are open: registered; the controller is elected and says what is hosted
 run       until the broker stops
 """
 
@@ -58,6 +58,7 @@ class Assembly:
         self._world = world
         self._loop = loop
         self._broker_id = broker_id
+        self._alive = alive
         self._config = config
         self._configure = configure
         self._rates = rates
@@ -142,19 +143,23 @@ class Assembly:
         self.quotas.update(image.quotas)
         self._rates.update(image.quotas)
 
-    async def control(self) -> None:
-        """The cluster's settings are read and in force, and the controller is elected.  Raises
-        ConfigError, StorageError."""
+    async def configure(self) -> None:
+        """The cluster's settings are read and in force.  Raises ConfigError, StorageError."""
         await self.configs.load()
-        await self.controller.start()
-        if isinstance(self._world.zookeeper, EmbeddedZooKeeper):
-            self._world.zookeeper.require_disk()
         self._configure(self.metadata.current)
         self._limit(self.metadata.current)
 
-    async def host(self) -> None:
-        """The partitions whose logs are open now are hosted, and coordinators load theirs."""
-        await self.controller.tell_all()
+    async def join(self) -> None:
+        """This broker is registered; it is the controller, and hosts what is placed on it, or the
+        one that is will tell it.  Raises ConfigError, StorageError."""
+        await self._alive.register()
+        await self.controller.start()
+        if isinstance(self._world.zookeeper, EmbeddedZooKeeper):
+            self._world.zookeeper.require_disk()
+
+    async def told(self) -> None:
+        """Returns once the controller has said what is hosted here, and that can be served."""
+        await self.publisher.has_metadata.wait()
         await self.replicas.settle()
 
     def parts(self, spawn: Spawn) -> Parts:
@@ -174,6 +179,7 @@ class Assembly:
             configs=self.configs,
             controller=self.controller,
             producer_ids=ProducerIds(self._world.zookeeper, self._broker_id),
+            publisher=self.publisher,
             groups=self.groups,
             transactions=self.transactions,
             marker_log=self.marker_log,
@@ -188,6 +194,7 @@ class Assembly:
             for part in (
                 self.configs,
                 self.controller,
+                self.controller.senders,
                 self.logs,
                 self.replicas,
                 self.moves,

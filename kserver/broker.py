@@ -1,7 +1,7 @@
 """A whole broker: builds all parts, starts and stops them in order; alone knows everyone.
 
-    start   log directory locked, addresses bound, coordination reached, registered, the
-            controller's image read, logs recovered, partitions hosted, clients let in
+    start   log directory locked, addresses bound, coordination reached, settings read, logs
+            recovered, registered, partitions hosted as the controller says, clients let in
     stop    clients kept out, what was taken answered, parked requests ended, logs flushed and
             marked clean, coordination left, the lock released
 
@@ -13,12 +13,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from kserver import registration
 from kserver.api.requests import Requests
-from kserver.api.table import SERVED, open_session
+from kserver.api.table import open_session, served_by
 from kserver.assembly import Assembly
 from kserver.config import dynamic
 from kserver.config.broker import BrokerConfig
@@ -90,7 +91,7 @@ class Broker:
             )
             rates = ConnectionRates(window)
             listeners = self._bind(rates, stack)
-            alive = await self._register(logs, stack)
+            alive = await self._connect(logs, stack)
             assembly = Assembly(
                 self._world,
                 logs,
@@ -107,11 +108,11 @@ class Broker:
                 lambda _: self._listen(listeners, alive, assembly.metadata),
                 logs.configure,
             ]
-            await assembly.control()
+            await assembly.configure()
             self.observation.state = BrokerState.RECOVERY
             await logs.open(_topic_configs(assembly.configs.topics, lambda: self.config))
             stack.push_async_callback(logs.close)
-            await assembly.host()
+            await assembly.join()
             stack.callback(assembly.purgatory.close)
             await self._serve(assembly, listeners, alive, stop, ready)
 
@@ -138,8 +139,8 @@ class Broker:
         self.endpoints = _advertised(config, self._bound.values())
         return listeners
 
-    async def _register(self, logs: LogManager, stack: contextlib.AsyncExitStack) -> Registration:
-        """The cluster is reached, and knows of this broker; the log directories are its own."""
+    async def _connect(self, logs: LogManager, stack: contextlib.AsyncExitStack) -> Registration:
+        """The cluster is reached; the log directories are this broker's own."""
         config, world = self._static, self._world
         zookeeper = world.zookeeper
         if logs.stored_cluster_id is not None and isinstance(zookeeper, EmbeddedZooKeeper):
@@ -156,9 +157,7 @@ class Broker:
         self.cluster_id = await registration.cluster_id(zookeeper, world.random)
         self.id = await registration.broker_id(zookeeper, config, logs.stored_broker_id)
         logs.identify(self.id, self.cluster_id)
-        alive = Registration(world, config, self.id, self.endpoints)
-        await alive.register()
-        return alive
+        return Registration(world, config, self.id, self.endpoints)
 
     async def _serve(
         self,
@@ -171,7 +170,7 @@ class Broker:
         """Clients are let in, until `stop`; then what was taken is answered."""
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as parts, asyncio.TaskGroup() as requests:
-            counted = Requests(self.observation.clock or loop.time, SERVED)
+            counted = Requests(self.observation.clock or loop.time, served_by(self._static))
             self._parts, self._requests = assembly.parts(requests.create_task), counted
             self._configurable.append(counted.configure)
             counted.configure(self.config)
@@ -186,12 +185,16 @@ class Broker:
                     self.observation.run(*sampled),
                 )
             ]
-            if self._sockets:
-                listeners.accept()
-            else:
-                for endpoint in self._bound:
-                    await listeners.open_stream(endpoint)
             try:
+                if assembly.controller.is_active:
+                    await assembly.told()
+                if self._sockets:
+                    listeners.accept()
+                else:
+                    for endpoint in self._bound:
+                        await listeners.open_stream(endpoint)
+                if not assembly.controller.is_active:
+                    await _unless(stop, assembly.told())
                 self.observation.state = BrokerState.RUNNING
                 ready()
                 await stop.wait()
@@ -256,6 +259,15 @@ class Broker:
 
     def _open_session(self, endpoint: Endpoint, connection: AnyConnection) -> Dispatch:
         return open_session(endpoint, connection, self._parts, self._requests, self._on_bug)
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
+    """Wait for `work`, until `stop` is set."""
+    async with asyncio.TaskGroup() as either:
+        tasks = [either.create_task(work), either.create_task(stop.wait())]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
 
 
 def _report(request: str, bug: BaseException) -> None:

@@ -56,6 +56,8 @@ class MetadataPublisher:
         self._coordinators = coordinators
         self._broker_epoch = broker_epoch
         self._turn = asyncio.Lock()
+        self.has_metadata = asyncio.Event()
+        """Set once the controller has told of the cluster."""
         self.controller_epoch = 0
         """The highest that was seen."""
 
@@ -117,6 +119,7 @@ class MetadataPublisher:
             self._metadata.update(self._metadata.current.updated(request, self._configs.topics))
             self._configs.forget(gone)
             self._coordinate()
+            self.has_metadata.set()
         return UpdateMetadataResponse(error)
 
     def _coordinate(self) -> None:

@@ -16,6 +16,7 @@ from kserver.log.manager import LogManager
 from kserver.metadata import MetadataCache
 from kserver.model import ANONYMOUS, BrokerId, Endpoint
 from kserver.network.quota import Quotas
+from kserver.publisher import MetadataPublisher
 from kserver.replica.fetch_session import FetchSessions
 from kserver.replica.manager import ReplicaManager
 from kserver.replica.move import Moves
@@ -51,6 +52,7 @@ class Parts:
     configs: ConfigManager
     controller: Controller
     producer_ids: ProducerIds
+    publisher: MetadataPublisher
     groups: CoordinatorRuntime[GroupShard]
     transactions: CoordinatorRuntime[TransactionShard]
     marker_log: MarkerLog

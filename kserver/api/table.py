@@ -23,7 +23,7 @@ Left out, each with its reason:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -56,6 +56,7 @@ from kserver.api import (
     incremental_alter_configs,
     init_producer_id,
     join_group,
+    leader_and_isr,
     leave_group,
     list_config_resources,
     list_groups,
@@ -67,14 +68,17 @@ from kserver.api import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    stop_replica,
     sync_group,
     throttling,
     txn_offset_commit,
     update_features,
+    update_metadata,
     write_txn_markers,
 )
 from kserver.api.context import Context, Parts, Session
 from kserver.api.requests import Requests
+from kserver.config.broker import BrokerConfig
 from kserver.errors import ProtocolError
 from kserver.model import Endpoint
 from kserver.network.conversation import Answer, Dispatch, Pending
@@ -87,6 +91,7 @@ from kserver.wire.codec import (
     read_request_header,
     write_response,
 )
+from kserver.wire.control import ControlMessage, write_control
 
 log = logging.getLogger(__name__)
 
@@ -136,6 +141,9 @@ MODULES: tuple[ModuleType, ...] = (
     describe_topic_partitions,
 )
 
+BETWEEN_BROKERS: tuple[ModuleType, ...] = (leader_and_isr, stop_replica, update_metadata)
+"""Served on `inter.broker.listener.name` of a broker that others may join."""
+
 HotHandler = Callable[[RequestHeader, memoryview, int, Session, Parts], Answer]
 PlainHandler = Callable[[Any, Context], Coroutine[Any, Any, Any]]
 
@@ -144,18 +152,35 @@ class ApiEntry(NamedTuple):
     versions: range
     hot: HotHandler | None
     plain: PlainHandler | None
+    message: type[ControlMessage] | None
+    """Its request, where kio has none."""
 
 
-TABLE: Mapping[int, ApiEntry] = {
-    module.KEY: ApiEntry(
-        module.VERSIONS,
-        getattr(module, "handle_frame", None),
-        getattr(module, "handle", None),
-    )
-    for module in MODULES
-}
+def _table(modules: Sequence[ModuleType]) -> Mapping[int, ApiEntry]:
+    return {
+        module.KEY: ApiEntry(
+            module.VERSIONS,
+            getattr(module, "handle_frame", None),
+            getattr(module, "handle", None),
+            getattr(module, "MESSAGE", None),
+        )
+        for module in sorted(modules, key=lambda module: module.KEY)
+    }
 
-SERVED = {key: TABLE[key].versions for key in sorted(TABLE)}
+
+def _versions(table: Mapping[int, ApiEntry]) -> Mapping[int, range]:
+    return {key: entry.versions for key, entry in table.items()}
+
+
+TABLE = _table(MODULES)
+TABLE_BETWEEN_BROKERS = _table((*MODULES, *BETWEEN_BROKERS))
+SERVED = _versions(TABLE)
+SERVED_BETWEEN_BROKERS = _versions(TABLE_BETWEEN_BROKERS)
+
+
+def served_by(config: BrokerConfig) -> Mapping[int, range]:
+    """Versions by API key that some listener of the broker serves."""
+    return SERVED if config.zookeeper_connect is None else SERVED_BETWEEN_BROKERS
 
 
 def open_session(
@@ -170,8 +195,11 @@ def open_session(
     What a handler did not foresee is a bug: it ends that connection and no other, and `on_bug` is
     told, with the request's name.
     """
-    table = TABLE
-    session = Session(endpoint, connection.address, connection.throttle, SERVED)
+    table, served, config = TABLE, SERVED, parts.config()
+    if endpoint.listener == config.inter_broker_listener:
+        served = served_by(config)
+        table = TABLE if served is SERVED else TABLE_BETWEEN_BROKERS
+    session = Session(endpoint, connection.address, connection.throttle, served)
     clock = requests.clock
     meters = requests.meters
 
@@ -188,7 +216,7 @@ def open_session(
                 return api_versions.refuse_version(header)
             # As Kafka: a client that asks what was not offered gets its connection closed.
             raise ProtocolError(f"{api_name(key)} v{version} is not served")
-        _, hot, plain = entry
+        _, hot, plain, message = entry
         if hot is not None:
             try:
                 answer = hot(header, frame, at, session, parts)
@@ -209,7 +237,11 @@ def open_session(
                 tell(header, len(frame), told, took_s, took_s)
             return answer
         assert plain is not None
-        request = read_request(header, frame, at)
+        request = (
+            read_request(header, frame, at)
+            if message is None
+            else message.decode(version, frame[at:])
+        )
         pending = Pending(exclusive=True)
         watch(pending, header, len(frame), began_s)
         context = Context(parts, session, version, client_id)
@@ -250,9 +282,8 @@ def open_session(
                 answer = await work
             else:
                 answer = await throttling.timed(work, header, session, parts)
-            frame = write_response(
-                header.api_key, header.api_version, header.correlation_id, answer
-            )
+            write = write_control if isinstance(answer, ControlMessage) else write_response
+            frame = write(header.api_key, header.api_version, header.correlation_id, answer)
         except Exception as bug:
             on_bug(_named(header, session), bug)
             connection.close("internal error")

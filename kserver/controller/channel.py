@@ -7,12 +7,17 @@ partitions the event was about.  (Kafka: ControllerBrokerRequestBatch.)
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Collection, Iterable
 from typing import TypeAlias
 
 from kserver.controller.context import ControllerContext, LiveBroker
+from kserver.errors import KafkaError, ProtocolError
 from kserver.metadata import PartitionInfo, TopicInfo
 from kserver.model import BrokerId
+from kserver.peer import Peer, PeerOptions
+from kserver.wire import codec
 from kserver.wire.control import (
     DELETED_EPOCH,
     DURING_DELETION,
@@ -31,6 +36,10 @@ from kserver.wire.control import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
+
+log = logging.getLogger(__name__)
+
+RETRY_BACKOFF_S = 0.1
 
 ControlRequest: TypeAlias = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
 
@@ -171,3 +180,50 @@ def _told(broker: LiveBroker) -> UpdateMetadataBroker:
         for e in info.endpoints.values()
     )
     return UpdateMetadataBroker(info.id, endpoints, info.rack)
+
+
+class BrokerChannel:
+    """What one registration of a broker is told, in order and one at a time, each until it has
+    answered.  (Kafka: ControllerChannelManager, RequestSendThread.)"""
+
+    def __init__(self, broker: LiveBroker, listener: str, options: PeerOptions) -> None:
+        self.broker = broker
+        self._listener = listener
+        self._options = options
+        self._queue: asyncio.Queue[ControlRequest] = asyncio.Queue()
+
+    def send(self, request: ControlRequest) -> None:
+        self._queue.put_nowait(request)
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        peer: Peer | None = None
+        try:
+            while True:
+                request = await self._queue.get()
+                is_sent = False
+                while not is_sent:
+                    try:
+                        if peer is None or not peer.is_open:
+                            peer = await self._connect()
+                        version = peer.version(request.api_key)
+                        body = request.encode(version)
+                        await peer.send(request.api_key, version, (body,))
+                        is_sent = True
+                    except (OSError, KafkaError, ProtocolError) as error:
+                        log.warning(
+                            "broker %d was not told of %s: %s",
+                            self.broker.info.id,
+                            codec.api_name(request.api_key),
+                            error,
+                        )
+                        await asyncio.sleep(RETRY_BACKOFF_S)
+        finally:
+            if peer is not None:
+                peer.close()
+
+    async def _connect(self) -> Peer:
+        endpoint = self.broker.info.endpoints.get(self._listener)
+        if endpoint is None:
+            raise ProtocolError(f"it has no listener {self._listener} (inter.broker.listener.name)")
+        return await Peer.connect(endpoint.host, endpoint.port, self._options)

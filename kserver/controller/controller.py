@@ -31,7 +31,8 @@ from kserver.config.broker import BrokerConfig
 from kserver.config.topic import TopicConfig
 from kserver.controller import features
 from kserver.controller import topics as rules
-from kserver.controller.channel import ControlRequest, RequestBatch
+from kserver.controller.channel import BrokerChannel, ControlRequest, RequestBatch
+from kserver.controller.claim import ControllerClaim
 from kserver.controller.config_manager import ConfigManager
 from kserver.controller.context import (
     ControllerContext,
@@ -40,17 +41,18 @@ from kserver.controller.context import (
     returned_since,
 )
 from kserver.controller.store import ClaimedStore, not_controller, refusal, together
+from kserver.controller.topic_znodes import TopicZnodes
 from kserver.controller.topics import CreatablePartitions, CreatableTopic
-from kserver.errors import ConfigError, ErrorCode, KafkaError
+from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import Features, PartitionInfo, TopicInfo
 from kserver.model import BrokerId, LeaderAndIsr
+from kserver.peer import PeerOptions
 from kserver.world import World
-from kserver.world.session import claim, until_connected
+from kserver.world.running import RunningParts
+from kserver.world.session import until_connected
 from kserver.world.zookeeper import (
     BadVersion,
     Create,
-    Delete,
-    NodeExists,
     NoNode,
     Op,
     SessionEvent,
@@ -97,7 +99,6 @@ class Controller:
         registered: Callable[[], Awaitable[object]],
     ) -> None:
         self._zookeeper = world.zookeeper
-        self._clock = world.clock
         self._random = world.random
         self._disk = world.disk
         self._configs = configs
@@ -107,8 +108,19 @@ class Controller:
         self._registered = registered
         self._context = ControllerContext()
         self._store = ClaimedStore(world.zookeeper)
+        self._znodes = TopicZnodes(world.zookeeper, self._store)
+        self._claim = ControllerClaim(
+            world.zookeeper,
+            world.clock,
+            broker_id,
+            self._store,
+            lambda: self._enqueue(self._elect),
+        )
+        self._channels: dict[BrokerId, BrokerChannel] = {}
+        """To the live brokers but this one."""
+        self.senders = RunningParts[BrokerChannel]()
+        """To run beside this."""
         self._claimed = False
-        self._expired = False
         self._stopped = False
         # `_in_turn` keeps it within MAX_WAITING_OPERATIONS.
         self._operations: asyncio.Queue[Operation] = asyncio.Queue()
@@ -119,13 +131,12 @@ class Controller:
         return self._claimed
 
     async def start(self) -> None:
-        """Become the controller and read the cluster; brokers are told by `tell_all`.
+        """Become the controller and tell every broker what there is, or follow the one that is.
 
-        ConfigError when another broker is the controller and stays it; StorageError for a znode
-        that makes no sense.
+        StorageError for a znode that makes no sense.
         """
         self._zookeeper.on_session(self._session_changed)
-        await self._take_over()
+        await self._elect()
 
     async def run(self) -> None:
         """Serve operations, one after the other; whoever waits when this is cancelled is too."""
@@ -216,7 +227,7 @@ class Controller:
         plans = [self._plan(refused, r.name, partial(plan, r)) for r in requests]
         if validate_only:
             return plans
-        made = await self._apply(plans, self._write_topic)
+        made = await self._apply(plans, self._znodes.create)
         batch = RequestBatch(self._context, self._id)
         for topic in made:
             if isinstance(topic, TopicInfo):
@@ -236,7 +247,7 @@ class Controller:
             return topic
 
         plans = [self._plan(refused, name, partial(plan, name)) for name in names]
-        gone = await self._apply(plans, self._write_deletion)
+        gone = await self._apply(plans, lambda topic: self._znodes.delete(topic.name))
         batch = RequestBatch(self._context, self._id)
         for topic in gone:
             if isinstance(topic, TopicInfo):
@@ -263,7 +274,7 @@ class Controller:
 
         grown = [self._plan(refused, r.name, partial(plan, r)) for r in requests]
         if not validate_only:
-            grown = await self._apply(grown, self._write_growth)
+            grown = await self._apply(grown, self._znodes.grow)
             batch = RequestBatch(self._context, self._id)
             for topic in grown:
                 if isinstance(topic, TopicInfo):
@@ -317,48 +328,6 @@ class Controller:
 
         return await together([partial(apply, plan) for plan in plans])
 
-    async def _write_topic(self, topic: TopicInfo) -> None:
-        config_path = znodes.config_path(znodes.TOPIC_CONFIGS, topic.name)
-        old_config = await until_connected(partial(self._zookeeper.exists, config_path))
-        try:
-            await self._store.write(
-                rules.writes_to_create(
-                    topic, self._context.epoch, has_config_znode=old_config is not None
-                )
-            )
-        except NodeExists as error:
-            text = f"Topic '{topic.name}' already exists."
-            raise KafkaError(ErrorCode.topic_already_exists, text) from error
-        log.info("created topic %s with %d partition(s)", topic.name, len(topic.partitions))
-
-    async def _write_growth(self, topic: TopicInfo) -> None:
-        path = znodes.topic_path(topic.name)
-        data, stat = await until_connected(partial(self._zookeeper.get, path))
-        old = znodes.decode_topic(topic.name, data)
-        await self._store.write(rules.writes_to_grow(topic, old, stat.version, self._context.epoch))
-        log.info("grew topic %s to %d partition(s)", topic.name, len(topic.partitions))
-
-    async def _write_deletion(self, topic: TopicInfo) -> None:
-        try:
-            await self._store.write([Create(znodes.delete_topic_path(topic.name))])
-        except NodeExists:
-            pass  # noted already, by an old tool
-        await until_connected(partial(self._remove, topic.name))
-
-    async def _remove(self, topic: str) -> None:
-        """Everything of a topic that is noted for deletion, the note last."""
-        level, paths = [znodes.topic_path(topic)], [znodes.delete_topic_path(topic)]
-        config_path = znodes.config_path(znodes.TOPIC_CONFIGS, topic)
-        if await self._zookeeper.exists(config_path):
-            paths.append(config_path)
-        while level:
-            names = await together([partial(self._store.children, path) for path in level])
-            below = [(p, n) for p, n in zip(level, names, strict=True) if n is not None]
-            paths += [path for path, _ in below]
-            level = [f"{path}/{name}" for path, names in below for name in names]
-        await self._store.write([Delete(path) for path in reversed(paths)])
-        log.info("deleted topic %s", topic)
-
     async def tell_all(self) -> None:
         """Every broker learns all that there is for it."""
         await self._tell(self._everything(), self._context.brokers, full=True)
@@ -376,11 +345,26 @@ class Controller:
     async def _tell(
         self, batch: RequestBatch, brokers: Collection[BrokerId], *, full: bool = False
     ) -> None:
+        listener = self._config().inter_broker_listener
+        for broker in brokers:
+            if broker != self._id:
+                channel = self._channel(broker, listener)
+                for request in batch.requests(broker, listener, full=full):
+                    channel.send(request)
         if self._id in brokers:
-            for request in batch.requests(
-                self._id, self._config().inter_broker_listener, full=full
-            ):
+            for request in batch.requests(self._id, listener, full=full):
                 await self._publish(request)
+
+    def _channel(self, broker: BrokerId, listener: str) -> BrokerChannel:
+        live = self._context.brokers[broker]
+        channel = self._channels.get(broker)
+        if channel is None or channel.broker != live:
+            if channel is not None:
+                self.senders.stop(channel)
+            options = PeerOptions(client_id=str(self._id))
+            channel = self._channels[broker] = BrokerChannel(live, listener, options)
+            self.senders.start(channel)
+        return channel
 
     # Brokers that come and go
 
@@ -405,6 +389,8 @@ class Controller:
                 id_ for id_, b in now.items() if id_ not in before or before[id_].epoch != b.epoch
             }
             gone = before.keys() - now.keys()
+            for broker in gone & self._channels.keys():
+                self.senders.stop(self._channels.pop(broker))
             log.info("brokers: %s came, %s went", sorted(came) or "none", sorted(gone) or "none")
             changed = await self._reconsider(came | gone, came)
         except (SessionExpired, BadVersion):
@@ -449,67 +435,47 @@ class Controller:
             context.topics[topic.name] = replace(topic, partitions=tuple(all_))
         return changed
 
+    # Who is the controller
+
     def _session_changed(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:
-            self._claimed = False
-            self._expired = True
-        elif event is SessionEvent.CONNECTED and self._expired:
-            self._expired = False
-            self._enqueue(self._take_over_again)
+            self._resign()
         elif event is SessionEvent.CONNECTED:
-            self._enqueue(self._take_note_of_brokers)  # the watches are lost
+            # The watches are lost.
+            self._enqueue(self._elect)
+            self._enqueue(self._take_note_of_brokers)
 
-    async def _take_over_again(self) -> None:
+    def _resign(self) -> None:
+        if self._claimed:
+            log.info("no longer the controller of the cluster")
+        self._claimed = False
+        for broker in list(self._channels):
+            self.senders.stop(self._channels.pop(broker))
+
+    async def _elect(self) -> None:
         try:
             await self._registered()
-            await self._take_over()
-        except SessionExpired:
-            return  # the next session tries again
-        await self.tell_all()
-
-    async def _take_over(self) -> None:
-        self._store.session = self._zookeeper.session_id
-        timeout_ms = self._config().zookeeper_session_timeout_ms
-        try:
-            await claim(self._zookeeper, znodes.CONTROLLER, self._try_to_claim, timeout_ms)
-        except NodeExists as error:
-            data, _ = await until_connected(partial(self._zookeeper.get, znodes.CONTROLLER))
-            raise ConfigError(
-                f"zookeeper.connect: broker {znodes.decode_controller(data)} is the controller of "
-                f"that cluster (znode {znodes.CONTROLLER}), and this broker can only serve alone: "
-                "stop that one, or name another chroot (host:port/path)"
-            ) from error
-        data, stat = await until_connected(partial(self._zookeeper.get, znodes.CONTROLLER_EPOCH))
-        self._context.epoch = znodes.decode_controller_epoch(data)
-        self._store.epoch_version = stat.version
-        await until_connected(self._load)
-        if self._zookeeper.session_id != self._store.session:
-            raise SessionExpired(znodes.CONTROLLER)
-        self._claimed = True
-        log.info("controller of the cluster in epoch %d", self._context.epoch)
-
-    async def _try_to_claim(self) -> None:
-        found = await self._store.find(znodes.CONTROLLER_EPOCH)
-        if found is None:
-            await self._zookeeper.create(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
-            epoch, version = 0, 0
-        else:
-            epoch, version = znodes.decode_controller_epoch(found[0]), found[1].version
-        controller = znodes.encode_controller(self._id, self._clock.now_ms())
-        await self._zookeeper.multi(
-            [
-                Create(znodes.CONTROLLER, controller, ephemeral=True),
-                SetData(
-                    znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch + 1), version
-                ),
-            ]
-        )
+            if self._claimed:
+                if await self._claim.is_held():
+                    return
+                self._resign()
+            if not await self._claim.attempt():
+                return
+            self._context.epoch = self._store.epoch
+            await until_connected(self._load)
+            if self._zookeeper.session_id != self._store.session:
+                return  # the new session tries again
+            self._claimed = True
+            log.info("controller of the cluster in epoch %d", self._context.epoch)
+            await self.tell_all()
+        except (SessionExpired, BadVersion):
+            pass  # the next session tries again, or the next change of /controller
 
     async def _load(self) -> None:
         """Finish what was begun before, and have whatever can be led be led."""
         await self._load_brokers()
         for name in await self._zookeeper.children(znodes.DELETE_TOPICS):
-            await self._remove(name)
+            await self._znodes.remove(name)
         names = await self._zookeeper.children(znodes.TOPICS)
         restored = await together([partial(self._restore, name) for name in names])
         changes: list[Op] = []

@@ -90,6 +90,8 @@ class ClaimedStore(ZnodeStore):
         super().__init__(zookeeper)
         self.session = NO_SESSION
         """The one that claimed, or last tried to."""
+        self.epoch = 0
+        """The controller epoch that the claim began, and the znode's version of it."""
         self.epoch_version = 0
 
     async def _write_at_once(self, ops: Sequence[Op]) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+import struct
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from uuid import UUID
 
 from kserver.errors import ErrorCode, ProtocolError
 from kserver.model import NO_EPOCH, BrokerId, LeaderEpoch
+from kserver.wire.codec import is_flexible
 from kserver.wire.schema import Schema, Values, schemas
 
 LEADER_AND_ISR = 4
@@ -163,6 +165,7 @@ ControlledShutdownResponse 0-3 flexible 3+
 """)
 
 _NO_ID = UUID(int=0)
+_RESPONSE_HEAD = struct.Struct(">ii")
 
 
 class ControlMessage:
@@ -193,6 +196,13 @@ class ControlMessage:
     def _as_of(cls, _version: int, values: Values) -> Values:
         """An older version's values from the newest one's."""
         return values
+
+
+def write_control(api_key: int, version: int, correlation_id: int, answer: ControlMessage) -> bytes:
+    """The whole frame, length prefix included."""
+    tags = b"\0" if is_flexible(api_key, version) else b""
+    body = answer.encode(version)
+    return _RESPONSE_HEAD.pack(4 + len(tags) + len(body), correlation_id) + tags + body
 
 
 @dataclass(frozen=True, slots=True)

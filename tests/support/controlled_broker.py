@@ -55,10 +55,14 @@ class ControlledBroker:
         await self.registration.register()
         await self.configs.load()
         await self.controller.start()
-        await self.controller.tell_all()
         self.requests.clear()
         self.told.clear()
-        parts = (self.registration, self.configs, self.controller)
+        parts = (
+            self.registration,
+            self.configs,
+            self.controller,
+            self.controller.senders,
+        )
         self._running = [asyncio.create_task(part.run()) for part in parts]
         return self
 

@@ -11,7 +11,7 @@ from kserver import znodes
 from kserver.config.broker import BrokerConfig
 from kserver.controller.controller import MAX_WAITING_OPERATIONS
 from kserver.controller.topics import CreatablePartitions, CreatableTopic
-from kserver.errors import ConfigError, ErrorCode, KafkaError, StorageError
+from kserver.errors import ErrorCode, KafkaError, StorageError
 from kserver.metadata import TopicInfo
 from kserver.model import LeaderAndIsr
 from kserver.wire.control import FULL
@@ -312,11 +312,35 @@ async def test_a_restart_waits_for_the_session_that_a_crash_left(ensemble):
 
 
 @scenario
-async def test_a_second_broker_is_told_who_the_controller_is(ensemble):
-    async with Broker(ensemble, broker_id=1):
-        with pytest.raises(ConfigError, match=r"broker 1 is the controller .* /controller"):
-            async with Broker(ensemble, broker_id=2):
-                pass
+async def test_a_second_broker_is_no_controller_until_the_first_is_gone(ensemble):
+    async with Broker(ensemble, broker_id=1) as first, Broker(ensemble, broker_id=2) as second:
+        await first.create(CreatableTopic("foo", assignments={0: [1]}))
+        assert codes(await second.create(CreatableTopic("bar"))) == ["not_controller"]
+        assert second.said == []
+        await first.kill()
+        began_s = ensemble.loop.time()
+        while not second.controller.is_active:
+            await asyncio.sleep(0.1)
+        assert 5 < ensemble.loop.time() - began_s < 25
+        assert codes(await second.create(CreatableTopic("bar"))) == ["ok"]
+        assert set(second.topics) == {"foo", "bar"}
+        assert second.topics["foo"].partitions[0].leader == -1
+
+
+@scenario
+async def test_who_finds_another_in_his_place_resigns_and_follows(ensemble):
+    async with Broker(ensemble) as broker:
+        other = ensemble.client()
+        await other.start()
+        await other.delete("/controller")
+        await other.create("/controller", znodes.encode_controller(2, 0), ephemeral=True)
+        while broker.controller.is_active:
+            await asyncio.sleep(0.01)
+        assert codes(await broker.create(CreatableTopic("foo"))) == ["not_controller"]
+        await other.close()
+        while not broker.controller.is_active:
+            await asyncio.sleep(0.01)
+        assert codes(await broker.create(CreatableTopic("foo"))) == ["ok"]
 
 
 @scenario

@@ -1,0 +1,19 @@
+"""StopReplica (key 5): v0-v4.
+
+Behaviour:
+- Partitions are hosted no longer, and deleted where it says so (publisher.py).
+
+Errors: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH; FENCED_LEADER_EPOCH, KAFKA_STORAGE_ERROR.
+"""
+
+from __future__ import annotations
+
+from kserver.api.context import Context
+from kserver.wire.control import ControlMessage, StopReplicaRequest
+
+KEY, VERSIONS = 5, range(5)
+MESSAGE = StopReplicaRequest
+
+
+async def handle(request: StopReplicaRequest, context: Context) -> ControlMessage:
+    return await context.parts.publisher.publish(request)

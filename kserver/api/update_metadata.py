@@ -1,0 +1,19 @@
+"""UpdateMetadata (key 6): v0-v8.
+
+Behaviour:
+- Clients are told of these brokers, leaders and topics from now on (publisher.py).
+
+Errors: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH.
+"""
+
+from __future__ import annotations
+
+from kserver.api.context import Context
+from kserver.wire.control import ControlMessage, UpdateMetadataRequest
+
+KEY, VERSIONS = 6, range(9)
+MESSAGE = UpdateMetadataRequest
+
+
+async def handle(request: UpdateMetadataRequest, context: Context) -> ControlMessage:
+    return await context.parts.publisher.publish(request)

@@ -1,0 +1,36 @@
+"""Parts that come and go while what they belong to runs: each one's `run` is a task."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Generic, Protocol, TypeVar
+
+
+class Part(Protocol):
+    async def run(self) -> None:
+        """Until it is cancelled."""
+
+
+P = TypeVar("P", bound=Part)
+
+
+class RunningParts(Generic[P]):
+    """A part that is started before `run` is called runs from then on; one that fails ends all."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[P, asyncio.Task[None] | None] = {}
+        self._group: asyncio.TaskGroup | None = None
+
+    def start(self, part: P) -> None:
+        self._tasks[part] = None if self._group is None else self._group.create_task(part.run())
+
+    def stop(self, part: P) -> None:
+        task = self._tasks.pop(part)
+        if task is not None:
+            task.cancel()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as self._group:
+            for part in self._tasks:
+                self._tasks[part] = self._group.create_task(part.run())
+            await asyncio.Event().wait()
