@@ -3,9 +3,9 @@
 The folders, in import order.  A module imports from its own folder or from the left, never from the
 right (`tests/tidy/test_layers.py` holds it):
 
-    model errors metrics config wire world zookeeper metadata znodes peer log replica coordinator
-    group txn controller publisher security network api registration rebuild observation assembly
-    broker process
+    model errors metrics config wire world zookeeper metadata znodes peer node_to_controller log
+    replica coordinator group txn controller publisher security network api registration rebuild
+    observation assembly broker process
 
 Where is ...?
 
@@ -25,6 +25,8 @@ Where is ...?
     roles, epochs, what is committed           replica/partition.py
     who is in sync                             replica/isr.py; whose log is cut, and
                                                where: replica/truncation.py
+    followers: what they fetch                 replica/fetcher.py
+    the leader's proposals of the ISR          replica/alter_partition.py
     who waits for what                         replica/purgatory.py; until an append
                                                is committed: replica/committed.py
     coordinators: loaded, led, moved           coordinator/runtime.py
@@ -38,6 +40,9 @@ Where is ...?
     what is not deterministic                  world/: clock, disk, ZooKeeper, randomness
     ZooKeeper itself, served                   zookeeper/, whose head lists its parts
     Kafka's znodes                             znodes.py
+    the controller: elected, its one queue     controller/claim.py, controller/event_queue.py
+    what it knows, and tells the brokers       controller/context.py, controller/channel.py
+    what it is asked by the other brokers      node_to_controller.py
     topics: create, grow, delete               controller/topics.py
     what is counted, and its names             metrics/; read by observation.py
     the coordination store, lost               rebuild.py

@@ -23,6 +23,7 @@ from kserver.metadata import BrokerInfo, ClusterMetadata, MetadataCache
 from kserver.metrics.meters import GroupMeters
 from kserver.model import CONSUMER_OFFSETS, TRANSACTION_STATE, BrokerId
 from kserver.network.quota import ConnectionRates, Quotas, RateWindow
+from kserver.node_to_controller import NodeToControllerChannel
 from kserver.publisher import MetadataPublisher
 from kserver.registration import Registration
 from kserver.replica.fetch_session import FetchSessions
@@ -73,8 +74,17 @@ class Assembly:
                 now.controller_quota_window_num, now.controller_quota_window_size_seconds * 1000
             ),
         )
+        self._to_controller = NodeToControllerChannel(broker_id, config, metadata)
         self.replicas = replicas = ReplicaManager(
-            broker_id, config, logs, metadata, purgatory, loop
+            broker_id,
+            config,
+            logs,
+            metadata,
+            purgatory,
+            loop,
+            clock,
+            self._to_controller,
+            lambda: alive.epoch,
         )
         self.moves = Moves(world, logs, replicas, config)
 
@@ -178,6 +188,7 @@ class Assembly:
             fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots),
             configs=self.configs,
             controller=self.controller,
+            to_controller=self._to_controller,
             producer_ids=ProducerIds(self._world.zookeeper, self._broker_id),
             publisher=self.publisher,
             groups=self.groups,

@@ -170,7 +170,7 @@ class Rebuild:
         topic_id = topic.id or UUID(int=self._world.random.getrandbits(128), version=4)
         assignment = znodes.TopicAssignment(topic_id, replicas)
         if topic.name in INTERNAL_TOPICS:
-            settings = wanted_topic(topic.name, self._config, 1).config
+            settings = wanted_topic(topic.name, self._config).config
         elif topic.is_compacted:
             settings = {"cleanup.policy": "compact"}
         else:

@@ -16,6 +16,7 @@ from kserver.log.manager import LogManager
 from kserver.metadata import MetadataCache
 from kserver.model import ANONYMOUS, BrokerId, Endpoint
 from kserver.network.quota import Quotas
+from kserver.node_to_controller import NodeToControllerChannel
 from kserver.publisher import MetadataPublisher
 from kserver.replica.fetch_session import FetchSessions
 from kserver.replica.manager import ReplicaManager
@@ -51,6 +52,7 @@ class Parts:
     fetch_sessions: FetchSessions
     configs: ConfigManager
     controller: Controller
+    to_controller: NodeToControllerChannel
     producer_ids: ProducerIds
     publisher: MetadataPublisher
     groups: CoordinatorRuntime[GroupShard]

@@ -8,9 +8,9 @@ Behaviour:
 - Starts with the batch that holds the asked offset: clients skip what lies before it.
 - Incremental sessions (KIP-227): an answer names only what changed since the last.
 - Records go from the log file to the socket by sendfile; they are not read here.
-- A replica id of 0 or above is refused as Apache's broker does where it is not a replica's: no
-  broker follows this one, and only brokers may tell the leader how far they have come
-  (CVE-2018-1288).
+- A replica id of 0 or above is another live broker's, on the listener between brokers: it tells the
+  leader how far that follower has come, and reads to the log's end.  Any other is refused as
+  Apache's broker does where it is not a replica's (CVE-2018-1288).
 - What would exceed consumer_byte_rate is not sent: the answer is empty, tells how long that is so,
   and the connection is not heard before (KIP-219).
 - read_committed ends at the last stable offset and lists aborted transactions; for
@@ -117,10 +117,14 @@ def handle_frame(
     names = parts.metadata.current.topic_names
     request = fetch_bytes.read_request(frame, at, version, names)
     wanted = request.wanted
-    if request.replica_id > NO_BROKER:
-        code = ErrorCode.not_leader_or_follower
-        refused = [Read(one, code, aborted=None) for one in wanted]
-        return fetch_bytes.write_answer(version, header.correlation_id, NO_SESSION, refused)
+    is_follower = request.replica_id > NO_BROKER
+    if is_follower:
+        if not _may_follow(request.replica_id, session, parts):
+            code = ErrorCode.not_leader_or_follower
+            refused = [Read(one, code, aborted=None) for one in wanted]
+            return fetch_bytes.write_answer(version, header.correlation_id, NO_SESSION, refused)
+        measured = False  # what is replicated counts for no client's quota
+        parts.replicas.fetched_by(request.replica_id, wanted)
     if request.session_epoch == FINAL_EPOCH:
         if request.session_id != NO_SESSION:
             parts.fetch_sessions.end(request.session_id)
@@ -144,7 +148,7 @@ def handle_frame(
     if measured:
         max_bytes = throttling.most_to_fetch(max_bytes, header.client_id or "", session, parts)
         min_bytes = min(min_bytes, max_bytes)
-    limits = FetchLimits(max_bytes, request.read_committed)
+    limits = FetchLimits(max_bytes, request.read_committed, to_log_end=is_follower)
     reads = read(parts.replicas, fetching.wanted, limits)
     if isinstance(reads, NotInMemory):
         parked = Parked(header, session, parts, fetching, limits, min_bytes, began_s)
@@ -159,6 +163,14 @@ def handle_frame(
     wait = parts.purgatory.wait(keys, parked.retry, deadline_s, parked.expired)
     parked.pending.on_abandoned = wait.end
     return parked.pending
+
+
+def _may_follow(replica_id: int, session: Session, parts: Parts) -> bool:
+    return (
+        replica_id != parts.broker_id
+        and replica_id in parts.metadata.current.brokers
+        and session.endpoint.listener == parts.config().inter_broker_listener
+    )
 
 
 def _is_enough(reads: Sequence[Read], min_bytes: int) -> bool:

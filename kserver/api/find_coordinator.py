@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from kserver.api import auto_creation
 from kserver.api.context import Context
 from kserver.controller.topics import CreatableTopic
 from kserver.coordinator.topics import partition_of, wanted_topic
@@ -82,14 +83,14 @@ async def existing(name: str, context: Context) -> TopicInfo:
     topic = parts.metadata.current.topics.get(name)
     if topic is not None:
         return topic
-    wanted = wanted_topic(name, parts.config(), len(parts.metadata.current.brokers))
+    wanted = wanted_topic(name, parts.config())
     new = CreatableTopic(name, wanted.partitions, wanted.replication_factor, config=wanted.config)
     try:
-        (made,) = await parts.controller.create_topics([new], validate_only=False)
-    except StorageError as error:
-        made = KafkaError(ErrorCode.coordinator_not_available, str(error))
-    topic = parts.metadata.current.topics.get(name)
-    if topic is None:
-        log.error("%s cannot be made: %s", name, made)
-        raise KafkaError(ErrorCode.coordinator_not_available, f"{name} does not exist yet")
-    return topic
+        return await auto_creation.create(new, parts)
+    except (KafkaError, StorageError) as error:
+        topic = parts.metadata.current.topics.get(name)
+        if topic is None:
+            log.error("%s cannot be made: %s", name, error)
+            text = f"{name} does not exist yet"
+            raise KafkaError(ErrorCode.coordinator_not_available, text) from error
+        return topic  # somebody else was quicker

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kserver.api import auto_creation
 from kserver.api.answers import (
     CLUSTER_OPERATIONS,
     NOT_ASKED,
@@ -120,16 +121,15 @@ async def _find_one(
     check_name(asked.name)
     if not may_create or asked.name in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.unknown_topic_or_partition)
-    (made,) = await context.parts.controller.create_topics(
-        [CreatableTopic(asked.name)], validate_only=False, charge=mutations.charge
-    )
-    if isinstance(made, TopicInfo):
-        return made
-    # Somebody else was quicker.
-    topic = context.parts.metadata.current.topics.get(asked.name)
-    if topic is None:
-        raise made
-    return topic
+    try:
+        return await auto_creation.create(
+            CreatableTopic(asked.name), context.parts, mutations.charge
+        )
+    except KafkaError:
+        topic = context.parts.metadata.current.topics.get(asked.name)
+        if topic is None:
+            raise
+        return topic  # somebody else was quicker
 
 
 def _topic(

@@ -284,8 +284,8 @@ def _append(
                     appends.append(Uncommitted(partition, partition.epoch, last + 1))
                 if flushes:
                     parts.replicas.flush_soon(partition)
-            else:
-                parts.purgatory.check(partition.topic_partition)
+            # A follower waits for what is appended, a consumer for what is committed.
+            parts.purgatory.check(partition.topic_partition)
     wait_ms = 0
     if parts.quotas.active:
         wait_ms = throttling.produced(size, acks, began_s, header, session, parts)

@@ -32,6 +32,7 @@ from kserver.api import (
     add_partitions_to_txn,
     alter_client_quotas,
     alter_configs,
+    alter_partition,
     alter_replica_log_dirs,
     api_versions,
     consumer_group_describe,
@@ -141,7 +142,12 @@ MODULES: tuple[ModuleType, ...] = (
     describe_topic_partitions,
 )
 
-BETWEEN_BROKERS: tuple[ModuleType, ...] = (leader_and_isr, stop_replica, update_metadata)
+BETWEEN_BROKERS: tuple[ModuleType, ...] = (
+    leader_and_isr,
+    stop_replica,
+    update_metadata,
+    alter_partition,
+)
 """Served on `inter.broker.listener.name` of a broker that others may join."""
 
 HotHandler = Callable[[RequestHeader, memoryview, int, Session, Parts], Answer]

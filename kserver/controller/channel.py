@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
 from kserver.controller.context import ControllerContext, LiveBroker
@@ -58,16 +58,14 @@ class RequestBatch:
         return bool(self._metadata)
 
     def leads(
-        self, topic: TopicInfo, partitions: Iterable[PartitionInfo], *, is_new: bool = False
+        self, topic: TopicInfo, partitions: Sequence[PartitionInfo], *, is_new: bool = False
     ) -> None:
         """These of the topic's partitions have new leaders, replicas or members in sync."""
-        epoch = self._context.epoch
         states: dict[BrokerId, list[LeaderAndIsrPartitionState]] = {}
-        told = []
         for p in partitions:
             state = LeaderAndIsrPartitionState(
                 p.partition,
-                epoch,
+                self._context.epoch,
                 p.leader,
                 p.leader_epoch,
                 p.isr,
@@ -78,23 +76,28 @@ class RequestBatch:
             for broker in p.replicas:
                 states.setdefault(broker, []).append(state)
                 self._leaders.setdefault(broker, set()).add(p.leader)
-            told.append(
-                UpdateMetadataPartitionState(
-                    p.partition,
-                    epoch,
-                    p.leader,
-                    p.leader_epoch,
-                    p.isr,
-                    p.partition_epoch,
-                    p.replicas,
-                    tuple(r for r in p.replicas if r not in self._context.brokers),
-                )
-            )
         for broker, of_broker in states.items():
             self._leaderships.setdefault(broker, []).append(
                 LeaderAndIsrTopicState(topic.name, topic.id, tuple(of_broker))
             )
-        self._metadata.append(UpdateMetadataTopicState(topic.name, topic.id, tuple(told)))
+        self.tells(topic, partitions)
+
+    def tells(self, topic: TopicInfo, partitions: Sequence[PartitionInfo]) -> None:
+        """Only what is told to clients has changed."""
+        told = tuple(
+            UpdateMetadataPartitionState(
+                p.partition,
+                self._context.epoch,
+                p.leader,
+                p.leader_epoch,
+                p.isr,
+                p.partition_epoch,
+                p.replicas,
+                tuple(r for r in p.replicas if r not in self._context.brokers),
+            )
+            for p in partitions
+        )
+        self._metadata.append(UpdateMetadataTopicState(topic.name, topic.id, told))
 
     def deletes(self, topic: TopicInfo) -> None:
         stopped: dict[BrokerId, list[StopReplicaPartitionState]] = {}

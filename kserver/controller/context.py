@@ -16,12 +16,12 @@ its log had not on disk may be gone, so it leads, or is in sync, in a new epoch 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kserver import znodes
 from kserver.controller.election import elect_offline
-from kserver.metadata import BrokerInfo, TopicInfo
+from kserver.metadata import BrokerInfo, PartitionInfo, TopicInfo
 from kserver.model import NO_BROKER, BrokerId, LeaderAndIsr
 
 
@@ -42,6 +42,12 @@ class ControllerContext:
     @property
     def racks(self) -> dict[BrokerId, str | None]:
         return {id_: broker.info.rack for id_, broker in self.brokers.items()}
+
+    def set_partitions(self, topic: str, changed: Iterable[PartitionInfo]) -> None:
+        partitions = list(self.topics[topic].partitions)
+        for partition in changed:
+            partitions[partition.partition] = partition
+        self.topics[topic] = replace(self.topics[topic], partitions=tuple(partitions))
 
 
 def live_broker(registered: znodes.BrokerRegistration, epoch: int) -> LiveBroker:

@@ -17,13 +17,12 @@ completes the rest.  A deletion is first noted under /admin/delete_topics, and a
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 from uuid import UUID
 
 from kserver import znodes
@@ -40,6 +39,8 @@ from kserver.controller.context import (
     next_state,
     returned_since,
 )
+from kserver.controller.event_queue import EventQueue
+from kserver.controller.partitions import IsrChange, judge, state_of
 from kserver.controller.store import ClaimedStore, not_controller, refusal, together
 from kserver.controller.topic_znodes import TopicZnodes
 from kserver.controller.topics import CreatablePartitions, CreatableTopic
@@ -66,7 +67,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MAX_WAITING_OPERATIONS = 1000
+FOR_ALL = frozenset({ErrorCode.not_controller, ErrorCode.stale_broker_epoch})
 NO_OVERRIDES: Mapping[str, str] = MappingProxyType({})
 
 Charge: TypeAlias = Callable[[int], None]
@@ -75,14 +76,6 @@ Charge: TypeAlias = Callable[[int], None]
 
 def _nothing(_partitions: int) -> None:
     pass
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """Something to do in its turn, and who waits for it."""
-
-    run: Callable[[], Awaitable[Any]]
-    answer: asyncio.Future[Any]
 
 
 class Controller:
@@ -114,16 +107,14 @@ class Controller:
             world.clock,
             broker_id,
             self._store,
-            lambda: self._enqueue(self._elect),
+            lambda: self._queue.put(self._elect),
         )
         self._channels: dict[BrokerId, BrokerChannel] = {}
         """To the live brokers but this one."""
         self.senders = RunningParts[BrokerChannel]()
         """To run beside this."""
         self._claimed = False
-        self._stopped = False
-        # `_in_turn` keeps it within MAX_WAITING_OPERATIONS.
-        self._operations: asyncio.Queue[Operation] = asyncio.Queue()
+        self._queue = EventQueue()
 
     @property
     def is_active(self) -> bool:
@@ -139,27 +130,21 @@ class Controller:
         await self._elect()
 
     async def run(self) -> None:
-        """Serve operations, one after the other; whoever waits when this is cancelled is too."""
-        try:
-            while True:
-                await self._serve(await self._operations.get())
-        finally:
-            self._stopped = True
-            while not self._operations.empty():
-                self._operations.get_nowait().answer.cancel()
+        """Serve what is asked and what happens, one after the other."""
+        await self._queue.run()
 
     async def create_topics(
         self, topics: Sequence[CreatableTopic], *, validate_only: bool, charge: Charge = _nothing
     ) -> list[TopicInfo | KafkaError]:
         """One result for each, in order: the topic as it is now, or would be; or why not."""
-        return await self._in_turn(
+        return await self._queue.in_turn(
             topics, partial(self._create_topics, topics, validate_only, charge)
         )
 
     async def delete_topics(
         self, names: Sequence[str], charge: Charge = _nothing
     ) -> list[KafkaError | None]:
-        return await self._in_turn(names, partial(self._delete_topics, names, charge))
+        return await self._queue.in_turn(names, partial(self._delete_topics, names, charge))
 
     async def create_partitions(
         self,
@@ -168,7 +153,7 @@ class Controller:
         validate_only: bool,
         charge: Charge = _nothing,
     ) -> list[KafkaError | None]:
-        return await self._in_turn(
+        return await self._queue.in_turn(
             requests, partial(self._create_partitions, requests, validate_only, charge)
         )
 
@@ -176,29 +161,23 @@ class Controller:
         self, updates: Sequence[features.Update], *, validate_only: bool
     ) -> list[KafkaError | None]:
         """All of them or none; what is changed is in force when this returns."""
-        return await self._in_turn(updates, partial(self._update_features, updates, validate_only))
+        return await self._queue.in_turn(
+            updates, partial(self._update_features, updates, validate_only)
+        )
 
-    async def _in_turn(
-        self, items: Sequence[object], run: Callable[[], Awaitable[list[T | KafkaError]]]
-    ) -> list[T | KafkaError]:
-        if self._stopped:
-            return [not_controller() for _ in items]
-        if self._operations.qsize() >= MAX_WAITING_OPERATIONS:
-            text = f"{MAX_WAITING_OPERATIONS} operations are waiting for the controller."
-            return [KafkaError(ErrorCode.request_timed_out, text) for _ in items]
-        answer: asyncio.Future[list[T | KafkaError]] = asyncio.get_running_loop().create_future()
-        self._operations.put_nowait(Operation(run, answer))
-        return await answer
+    async def alter_partitions(
+        self, broker: BrokerId, broker_epoch: int, changes: Sequence[IsrChange]
+    ) -> list[LeaderAndIsr | KafkaError]:
+        """Who is in sync, as the leader `broker` proposes it: each partition's state from now on,
+        or why it was refused.  NOT_CONTROLLER, STALE_BROKER_EPOCH for all of them."""
 
-    async def _serve(self, operation: Operation) -> None:
-        if operation.answer.done():
-            return  # who asked has gone
-        try:
-            result = await operation.run()
-            if not operation.answer.done():
-                operation.answer.set_result(result)
-        finally:
-            operation.answer.cancel()
+        async def run() -> list[LeaderAndIsr | KafkaError]:
+            return await self._alter_partitions(broker, broker_epoch, changes)
+
+        decided = await self._queue.in_turn(changes, run)
+        if decided and isinstance(decided[0], KafkaError) and decided[0].code in FOR_ALL:
+            raise decided[0]
+        return decided
 
     async def _create_topics(
         self, requests: Sequence[CreatableTopic], validate_only: bool, charge: Charge
@@ -306,6 +285,40 @@ class Controller:
         self._configs.features_changed(after)
         return errors
 
+    async def _alter_partitions(
+        self, broker: BrokerId, broker_epoch: int, changes: Sequence[IsrChange]
+    ) -> list[LeaderAndIsr | KafkaError]:
+        if not self._claimed:
+            return [not_controller() for _ in changes]
+        context = self._context
+        live = context.brokers.get(broker)
+        if live is None or live.epoch != broker_epoch:
+            return [KafkaError(ErrorCode.stale_broker_epoch) for _ in changes]
+        by_id = {topic.id: topic for topic in context.topics.values()}
+        batch = RequestBatch(context, self._id)
+        decided: list[LeaderAndIsr | KafkaError] = []
+        for change in changes:
+            topic = by_id.get(change.topic_id)
+            state = self._plan({}, "", partial(judge, change, broker, topic, context))
+            decided.append(state)
+            if isinstance(state, KafkaError) or topic is None:
+                continue
+            now = topic.partitions[change.partition]
+            if state.partition_epoch == now.partition_epoch:
+                continue
+            path = znodes.state_path(topic.name, change.partition)
+            write = SetData(path, znodes.encode_state(state), now.partition_epoch)
+            error = await refusal(self._store.write([write]))
+            if error is not None:
+                decided[-1] = error
+                continue
+            info = rules.info_of(change.partition, now.replicas, state)
+            self._context.set_partitions(topic.name, [info])
+            by_id[change.topic_id] = context.topics[topic.name]
+            batch.tells(context.topics[topic.name], [info])
+        await self._tell_of_topics(batch)
+        return decided
+
     def _plan(
         self, refused: Mapping[str, KafkaError], name: str, plan: Callable[[], T]
     ) -> T | KafkaError:
@@ -369,12 +382,7 @@ class Controller:
     # Brokers that come and go
 
     def _brokers_changed(self, _event: WatchEvent) -> None:
-        self._enqueue(self._take_note_of_brokers)
-
-    def _enqueue(self, run: Callable[[], Awaitable[object]]) -> None:
-        """An event that nobody waits for."""
-        answer = asyncio.get_running_loop().create_future()
-        self._operations.put_nowait(Operation(run, answer))
+        self._queue.put(self._take_note_of_brokers)
 
     async def _take_note_of_brokers(self) -> None:
         if not self._claimed:
@@ -414,9 +422,7 @@ class Controller:
             for p in topic.partitions:
                 if not any(replica in touched for replica in p.replicas):
                     continue
-                last = LeaderAndIsr(
-                    p.leader, p.leader_epoch, p.isr, context.epoch, p.partition_epoch
-                )
+                last = state_of(p, context.epoch)
                 unclean = p.leader in touched and await self._may_elect_uncleanly(topic.name)
                 state = next_state(
                     p.replicas, last, context.brokers, returned, context.epoch, unclean=unclean
@@ -429,10 +435,7 @@ class Controller:
                 changed.append((topic, partitions))
         await self._store.write(ops)
         for topic, partitions in changed:
-            all_ = list(topic.partitions)
-            for partition in partitions:
-                all_[partition.partition] = partition
-            context.topics[topic.name] = replace(topic, partitions=tuple(all_))
+            context.set_partitions(topic.name, partitions)
         return changed
 
     # Who is the controller
@@ -442,8 +445,8 @@ class Controller:
             self._resign()
         elif event is SessionEvent.CONNECTED:
             # The watches are lost.
-            self._enqueue(self._elect)
-            self._enqueue(self._take_note_of_brokers)
+            self._queue.put(self._elect)
+            self._queue.put(self._take_note_of_brokers)
 
     def _resign(self) -> None:
         if self._claimed:

@@ -18,6 +18,8 @@ LONGEST_KEY_BYTES = (1 << 15) - 1
 LONGEST_REMEMBERED = 255
 """In characters: what clients send is not to fill the memory."""
 
+ANY_NUMBER = 1 << 15
+
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorTopic:
@@ -54,23 +56,25 @@ def _computed(key: str, partitions: int) -> int:
 _remembered = functools.lru_cache(maxsize=10_000)(_computed)
 
 
-def wanted_topic(name: str, config: BrokerConfig, brokers: int) -> CoordinatorTopic:
+def wanted_topic(name: str, config: BrokerConfig) -> CoordinatorTopic:
     """What to make on first use (Kafka: AutoTopicCreationManager).
 
-    No more replicas than there are brokers: by Kafka's defaults, three, a single broker could not
-    make its topics at all.
+    A broker that nobody can join makes them with one replica: by Kafka's defaults, three, it could
+    not make them at all.  Where others can, nothing is made before there are as many brokers as
+    replicas.
     """
+    most = 1 if config.zookeeper_connect is None else ANY_NUMBER
     if name == CONSUMER_OFFSETS:
         return CoordinatorTopic(
             config.offsets_topic_num_partitions,
-            min(config.offsets_topic_replication_factor, brokers),
+            min(config.offsets_topic_replication_factor, most),
             {
                 "cleanup.policy": "compact",
                 "segment.bytes": str(config.offsets_topic_segment_bytes),
                 "compression.type": "producer",
             },
         )
-    replicas = min(config.transaction_state_log_replication_factor, brokers)
+    replicas = min(config.transaction_state_log_replication_factor, most)
     return CoordinatorTopic(
         config.transaction_state_log_num_partitions,
         replicas,

@@ -48,6 +48,8 @@ class Read(NamedTuple):
 class FetchLimits(NamedTuple):
     max_bytes: int
     read_committed: bool
+    to_log_end: bool = False
+    """A follower also reads what is not committed yet."""
 
 
 class NotInMemory(NamedTuple):
@@ -79,7 +81,10 @@ def read(
             if one.last_fetched_epoch >= 0:
                 epoch = one.last_fetched_epoch
                 diverging = divergence(log.end_offset_for_epoch(epoch), epoch, one.offset)
-            up_to = log.last_stable_offset if limits.read_committed else log.high_watermark
+            if limits.to_log_end:
+                up_to = log.log_end_offset
+            else:
+                up_to = log.last_stable_offset if limits.read_committed else log.high_watermark
             found: Slice | Cold | None = None
             if diverging is None and (left > 0 or at_least_one):
                 max_bytes = one.max_bytes if one.max_bytes < left else left

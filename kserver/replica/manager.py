@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from uuid import UUID
 
 from kserver.config.broker import BrokerConfig
@@ -18,7 +19,11 @@ from kserver.errors import ErrorCode, KafkaError, NoRoom, StorageError
 from kserver.log.manager import LogManager
 from kserver.metadata import ClusterMetadata, MetadataCache, PartitionInfo
 from kserver.metrics.meters import AllTopics
-from kserver.model import BrokerId, TopicPartition
+from kserver.model import NO_EPOCH, BrokerId, TopicPartition
+from kserver.node_to_controller import NodeToControllerChannel
+from kserver.replica.alter_partition import AlterPartitionManager
+from kserver.replica.fetch_session import FetchPartition
+from kserver.replica.fetcher import ReplicaFetcherManager
 from kserver.replica.partition import Partition, Surroundings
 from kserver.replica.purgatory import Purgatory
 from kserver.wire.control import (
@@ -30,9 +35,12 @@ from kserver.wire.control import (
     StopReplicaPartitionState,
     StopReplicaTopicState,
 )
+from kserver.world.clock import Clock
 
 log = logging.getLogger(__name__)
 
+LEAST_WATCH_S = 0.1
+"""Between two looks for followers that lag."""
 _RETRY_S = 1.0
 """After a full disk refused something."""
 
@@ -46,8 +54,15 @@ class ReplicaManager:
         metadata: MetadataCache,
         purgatory: Purgatory,
         loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        to_controller: NodeToControllerChannel,
+        broker_epoch: Callable[[], int],
     ) -> None:
         self._broker_id = broker_id
+        self._fetchers = ReplicaFetcherManager(broker_id, config, metadata, clock, loop)
+        self._alterations = AlterPartitionManager(
+            broker_id, broker_epoch, to_controller, self._isr_decided
+        )
         self._around = Surroundings(
             broker_id,
             now_ms=lambda: int(loop.time() * 1000),
@@ -158,7 +173,8 @@ class ReplicaManager:
             return ErrorCode.inconsistent_topic_id
         elif state.leader_epoch < hosted.epoch:
             return ErrorCode.stale_controller_epoch
-        hosted.lead(
+        self._lead(
+            hosted,
             PartitionInfo(
                 state.partition_index,
                 state.leader,
@@ -166,9 +182,48 @@ class ReplicaManager:
                 state.replicas,
                 state.isr,
                 state.partition_epoch,
-            )
+            ),
         )
         return ErrorCode.none
+
+    def _lead(self, hosted: Partition, info: PartitionInfo) -> None:
+        hosted.lead(info)
+        self._fetchers.assign(hosted)
+        # Whoever waits on what it no longer leads is answered with an error.
+        self._purgatory.check(hosted.topic_partition)
+
+    def fetched_by(self, replica: BrokerId, wanted: Iterable[FetchPartition]) -> None:
+        """A follower asks for these: it has what lies before them."""
+        for one in wanted:
+            partition = self.partitions.get((one.topic, one.partition))
+            if partition is None:
+                continue
+            before = partition.log.high_watermark
+            # What is refused here the read refuses as well, and answers.
+            with suppress(KafkaError):
+                proposal = partition.fetched_by(
+                    replica,
+                    max(one.current_leader_epoch, NO_EPOCH),
+                    one.offset,
+                    one.last_fetched_epoch,
+                )
+                if proposal is not None:
+                    self._alterations.propose(partition, proposal)
+            if partition.log.high_watermark != before:
+                self._purgatory.check(partition.topic_partition)
+
+    def _isr_decided(self, partition: Partition) -> None:
+        partition.reconsider()
+        self._purgatory.check(partition.topic_partition)
+
+    async def _watch_followers(self) -> None:
+        """Followers that lag leave the ISR (Kafka: ReplicaManager.maybeShrinkIsr)."""
+        while True:
+            await asyncio.sleep(max(self._config().replica_lag_time_max_ms / 2000, LEAST_WATCH_S))
+            for partition in list(self.partitions.values()):
+                proposal = partition.lagging()
+                if proposal is not None:
+                    self._alterations.propose(partition, proposal)
 
     def stop_replicas(
         self, topics: Sequence[StopReplicaTopicState]
@@ -280,6 +335,7 @@ class ReplicaManager:
             self._overrides.pop(key.topic, None)
             self.topics.forget(key.topic)
         hosted.leave()
+        self._fetchers.assign(hosted)
         self._unflushed.pop(hosted, None)
         if delete:
             self._logs.delete(key)
@@ -314,6 +370,9 @@ class ReplicaManager:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._flush_all())
             tasks.create_task(self._host_once_there_is_room())
+            tasks.create_task(self._fetchers.run())
+            tasks.create_task(self._alterations.run())
+            tasks.create_task(self._watch_followers())
 
     async def _host_once_there_is_room(self) -> None:
         while True:
@@ -331,7 +390,7 @@ class ReplicaManager:
                 continue
             hosted = self._try_to_host(key, topic_id, topic.config, is_new=True)
             if hosted is not None:
-                hosted.lead(topic.partitions[key.partition])
+                self._lead(hosted, topic.partitions[key.partition])
 
     async def _flush_all(self) -> None:
         while True:
@@ -356,5 +415,5 @@ class ReplicaManager:
             else:
                 log.error("%s cannot be flushed: %s", partition.topic_partition, error)
             return
-        partition.flushed()
+        partition.reconsider()
         self._purgatory.check(partition.topic_partition)

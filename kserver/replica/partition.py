@@ -19,6 +19,7 @@ from kserver.log.validator import Origin
 from kserver.metadata import PartitionInfo
 from kserver.metrics.meters import TopicMeters
 from kserver.model import (
+    NO_BROKER,
     NO_EPOCH,
     BrokerId,
     LeaderEpoch,
@@ -26,7 +27,8 @@ from kserver.model import (
     ProducerId,
     TopicPartition,
 )
-from kserver.replica.isr import Leader
+from kserver.replica.isr import IsrProposal, Leader
+from kserver.replica.truncation import divergence
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class Partition:
         "epoch",
         "is_hosted",
         "leader",
+        "leader_id",
         "log",
         "meters",
         "replica_count",
@@ -73,6 +76,7 @@ class Partition:
         """Until this broker drops it."""
         self.leader: Leader | None = None
         """Of this leader epoch, where this broker leads."""
+        self.leader_id: BrokerId = NO_BROKER
         self.replica_count = 0
         self.epoch: LeaderEpoch = NO_EPOCH
 
@@ -91,6 +95,7 @@ class Partition:
         self.replica_count = len(info.replicas)
         begins = info.leader_epoch > self.epoch
         self.epoch = info.leader_epoch
+        self.leader_id = info.leader
         if info.leader != around.broker_id:
             self.leader = None
             return
@@ -110,6 +115,35 @@ class Partition:
                 is_live=around.is_live,
             )
         self._commit(self.leader)
+
+    def fetched_by(
+        self, replica: BrokerId, epoch: LeaderEpoch, offset: Offset, last_epoch: LeaderEpoch
+    ) -> IsrProposal | None:
+        """A follower has what this log has, up to `offset`, where its own ends in `last_epoch`;
+        what to propose, if it is in sync now.  What does not agree with this log counts for
+        nothing, and the read that follows says so."""
+        self.check_leader(epoch)
+        leader, log = self.leader, self.log
+        assert leader is not None
+        if replica not in leader.followers:
+            raise KafkaError(ErrorCode.not_leader_or_follower)
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            return None
+        if last_epoch >= 0:
+            found = log.end_offset_for_epoch(last_epoch)
+            if divergence(found, last_epoch, offset) is not None:
+                return None
+        proposal = leader.fetched(
+            replica, offset, log.log_end_offset, log.high_watermark, self._around.now_ms()
+        )
+        self._commit(leader)
+        return proposal
+
+    def lagging(self) -> IsrProposal | None:
+        """What to propose where followers lag, if this broker leads."""
+        if self.leader is None or not self.leader.followers:
+            return None
+        return self.leader.tick(self.log.log_end_offset, self._around.now_ms())
 
     def leave(self) -> None:
         """It is not this broker's any more."""
@@ -186,8 +220,8 @@ class Partition:
         log.increment_log_start_offset(wanted)
         return log.log_start_offset
 
-    def flushed(self) -> None:
-        """What is in the log now is on disk."""
+    def reconsider(self) -> None:
+        """What is in the log now is on disk, or who is in sync was decided."""
         if self.leader is not None:
             self._commit(self.leader)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kserver import znodes
 from kserver.config.broker import BrokerConfig
-from kserver.controller.controller import MAX_WAITING_OPERATIONS
+from kserver.controller.event_queue import MAX_WAITING_OPERATIONS
 from kserver.controller.topics import CreatablePartitions, CreatableTopic
 from kserver.errors import ErrorCode, KafkaError, StorageError
 from kserver.metadata import TopicInfo

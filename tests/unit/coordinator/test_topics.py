@@ -1,6 +1,6 @@
 import pytest
 
-from kserver.config.broker import BrokerConfig, Given
+from kserver.config.broker import BrokerConfig
 from kserver.coordinator.topics import LONGEST_KEY_BYTES, partition_of, wanted_topic
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -33,12 +33,14 @@ def test_a_key_that_no_record_can_hold_belongs_nowhere():
         assert refused.value.code is ErrorCode.invalid_request
 
 
-def test_the_topics_are_compacted_and_never_have_more_replicas_than_there_are_brokers():
-    config = BrokerConfig.of(
-        [Given("offsets.topic.num.partitions", "7", "here"), Given("log.dirs", "/data", "here")]
-    )
-    offsets = wanted_topic(CONSUMER_OFFSETS, config, brokers=1)
-    assert (offsets.partitions, offsets.replication_factor) == (7, 1)
-    transactions = wanted_topic(TRANSACTION_STATE, config, brokers=1)
-    assert transactions.config["min.insync.replicas"] == "1"
+@pytest.mark.parametrize(("zookeeper", "replicas", "min_isr"), [(None, 1, "1"), ("z:2181", 3, "2")])
+def test_the_topics_are_compacted_and_have_one_replica_only_where_nobody_can_join(
+    zookeeper, replicas, min_isr
+):
+    config = BrokerConfig(offsets_topic_num_partitions=7, zookeeper_connect=zookeeper)
+    offsets = wanted_topic(CONSUMER_OFFSETS, config)
+    assert (offsets.partitions, offsets.replication_factor) == (7, replicas)
+    transactions = wanted_topic(TRANSACTION_STATE, config)
+    assert transactions.replication_factor == replicas
+    assert transactions.config["min.insync.replicas"] == min_isr
     assert offsets.config["cleanup.policy"] == transactions.config["cleanup.policy"] == "compact"

@@ -39,7 +39,7 @@ async def led_in_another_epoch(partition):
 
 async def flushed(partition):
     await partition.log.flush()
-    partition.flushed()
+    partition.reconsider()
 
 
 async def disk_failed(partition):

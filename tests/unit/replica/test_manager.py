@@ -10,6 +10,7 @@ import pytest
 from kserver.errors import ErrorCode
 from kserver.metadata import ClusterMetadata, MetadataCache
 from kserver.model import BrokerId, TopicPartition
+from kserver.node_to_controller import NodeToControllerChannel
 from kserver.replica.manager import ReplicaManager
 from kserver.replica.purgatory import Purgatory
 from kserver.wire.control import (
@@ -29,7 +30,18 @@ CONFIGS: Mapping[str, Mapping[str, str]] = {name: {} for name in "abcde"}
 async def started(host: Host) -> ReplicaManager:
     logs = await host.start()
     metadata = MetadataCache(ClusterMetadata("cluster"))
-    return ReplicaManager(ME, lambda: host.config, logs, metadata, Purgatory(host.loop), host.loop)
+    to_controller = NodeToControllerChannel(ME, lambda: host.config, metadata)
+    return ReplicaManager(
+        ME,
+        lambda: host.config,
+        logs,
+        metadata,
+        Purgatory(host.loop),
+        host.loop,
+        host.clock,
+        to_controller,
+        lambda: 0,
+    )
 
 
 def state(

@@ -1,0 +1,71 @@
+"""Who is in sync, as leaders propose it: the rules.
+
+Pure: a proposal and the controller's context go in, the partition's next state comes out.
+(Kafka: KafkaController.processAlterPartition; KIP-497, KIP-841, KIP-903.)
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import UUID
+
+from kserver.controller.context import ControllerContext
+from kserver.errors import ErrorCode, KafkaError
+from kserver.metadata import PartitionInfo, TopicInfo
+from kserver.model import BrokerId, LeaderAndIsr, LeaderEpoch
+
+NO_EPOCH_TOLD = -1
+
+
+class IsrChange(NamedTuple):
+    """What a leader proposes for one partition."""
+
+    topic_id: UUID
+    partition: int
+    leader_epoch: LeaderEpoch
+    isr: tuple[tuple[BrokerId, int], ...]
+    """Each with the epoch of its registration as the leader knows it, or NO_EPOCH_TOLD."""
+    partition_epoch: int
+
+    @property
+    def brokers(self) -> tuple[BrokerId, ...]:
+        return tuple(broker for broker, _ in self.isr)
+
+
+def judge(
+    change: IsrChange, leader: BrokerId, topic: TopicInfo | None, context: ControllerContext
+) -> LeaderAndIsr:
+    """The state that is to be; the present one, where it says so already.  KafkaError."""
+    if topic is None:
+        raise KafkaError(ErrorCode.unknown_topic_id)
+    if not 0 <= change.partition < len(topic.partitions):
+        raise KafkaError(ErrorCode.unknown_topic_or_partition)
+    now = topic.partitions[change.partition]
+    if change.leader_epoch < now.leader_epoch:
+        raise KafkaError(ErrorCode.fenced_leader_epoch)
+    if change.leader_epoch > now.leader_epoch:
+        raise KafkaError(ErrorCode.not_controller)
+    if now.leader != leader or leader not in change.brokers:
+        raise KafkaError(ErrorCode.invalid_request)
+    isr = change.brokers
+    if set(isr) == set(now.isr) and change.partition_epoch <= now.partition_epoch:
+        return state_of(now, context.epoch)
+    if change.partition_epoch != now.partition_epoch:
+        raise KafkaError(ErrorCode.invalid_update_version)
+    if not set(isr) <= set(now.replicas):
+        raise KafkaError(ErrorCode.invalid_request)
+    for broker, epoch in change.isr:
+        live = context.brokers.get(broker)
+        if live is None or epoch not in (NO_EPOCH_TOLD, live.epoch):
+            raise KafkaError(ErrorCode.ineligible_replica)
+    return LeaderAndIsr(now.leader, now.leader_epoch, isr, context.epoch, now.partition_epoch + 1)
+
+
+def state_of(partition: PartitionInfo, controller_epoch: int) -> LeaderAndIsr:
+    return LeaderAndIsr(
+        partition.leader,
+        partition.leader_epoch,
+        partition.isr,
+        controller_epoch,
+        partition.partition_epoch,
+    )

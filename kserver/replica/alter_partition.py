@@ -1,0 +1,142 @@
+"""A leader's proposals of who is in sync, brought to the controller.
+
+    accepted                           the leader goes by what the controller wrote
+    INELIGIBLE_REPLICA and its kin     nothing was written, and the proposal is off
+    anything else, or no answer        proposed again, RETRY_S later, while that leader leads
+
+Proposals that come while a request is out go together in the next one.
+(Kafka: AlterPartitionManager; KIP-497, KIP-841.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import BrokerId
+from kserver.node_to_controller import NodeToControllerChannel
+from kserver.replica.isr import IsrProposal, Leader
+from kserver.replica.partition import Partition
+from kserver.wire import versions
+
+log = logging.getLogger(__name__)
+
+ALTER_PARTITION = 56
+RETRY_S = 0.1
+REFUSED = frozenset({ErrorCode.ineligible_replica, ErrorCode.operation_not_attempted})
+
+
+class _Proposed(NamedTuple):
+    partition: Partition
+    leader: Leader
+    proposal: IsrProposal
+
+    @property
+    def is_open(self) -> bool:
+        return self.partition.leader is self.leader and self.leader.proposed is self.proposal
+
+
+class AlterPartitionManager:
+    """`on_decided` is told of each partition of which something was decided."""
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        broker_epoch: Callable[[], int],
+        to_controller: NodeToControllerChannel,
+        on_decided: Callable[[Partition], None],
+    ) -> None:
+        self._id = broker_id
+        self._broker_epoch = broker_epoch
+        self._to_controller = to_controller
+        self._on_decided = on_decided
+        self._open: list[_Proposed] = []
+        self._has_open = asyncio.Event()
+
+    def propose(self, partition: Partition, proposal: IsrProposal) -> None:
+        leader = partition.leader
+        assert leader is not None
+        log.info(
+            "%s: in sync are %s, proposed are %s",
+            partition.topic_partition,
+            sorted(leader.isr),
+            sorted(proposal.isr),
+        )
+        self._open.append(_Proposed(partition, leader, proposal))
+        self._has_open.set()
+
+    async def run(self) -> None:
+        try:
+            while True:
+                await self._has_open.wait()
+                self._has_open.clear()
+                proposed, self._open = [one for one in self._open if one.is_open], []
+                if proposed:
+                    await self._send(proposed)
+        finally:
+            self._to_controller.close()
+
+    async def _send(self, proposed: list[_Proposed]) -> None:
+        try:
+            request = partial(self._request, proposed)
+            answer = await self._to_controller.call(ALTER_PARTITION, request)
+            if answer.error_code is not ErrorCode.none:
+                raise KafkaError(answer.error_code)
+            decided = {
+                (topic.topic_id, partition.partition_index): partition
+                for topic in answer.topics
+                for partition in topic.partitions
+            }
+        except (OSError, KafkaError) as error:
+            log.warning("the controller was not told who is in sync: %s", error)
+            decided = {}
+        again = []
+        for one in proposed:
+            key = one.partition.topic_id, one.partition.topic_partition.partition
+            if one.is_open and not self._decided(one, decided.get(key)):
+                again.append(one)
+        if again:
+            await asyncio.sleep(RETRY_S)
+            self._open += again
+            self._has_open.set()
+
+    def _decided(self, one: _Proposed, answer: Any) -> bool:
+        if answer is None:
+            return False
+        code = answer.error_code
+        if code is ErrorCode.none:
+            one.leader.accepted(one.proposal, answer.isr, answer.partition_epoch)
+        elif code in REFUSED:
+            one.leader.refused(one.proposal)
+        else:
+            log.warning("%s: the controller says %s", one.partition.topic_partition, code.name)
+            return False
+        self._on_decided(one.partition)
+        return True
+
+    def _request(self, proposed: list[_Proposed], new: versions.MessageShape) -> Any:
+        topics: dict[UUID, list[Any]] = {}
+        for partition, leader, proposal in proposed:
+            isr = sorted(proposal.isr)
+            topics.setdefault(partition.topic_id, []).append(
+                new.topics.partitions(
+                    partition_index=partition.topic_partition.partition,
+                    leader_epoch=partition.epoch,
+                    new_isr=isr,
+                    new_isr_with_epochs=[
+                        new.topics.partitions.new_isr_with_epochs(broker_id=b, broker_epoch=-1)
+                        for b in isr
+                    ],
+                    partition_epoch=leader.partition_epoch,
+                )
+            )
+        return new(
+            broker_id=self._id,
+            broker_epoch=self._broker_epoch(),
+            topics=[new.topics(topic_id=i, partitions=p) for i, p in topics.items()],
+        )

@@ -1,0 +1,191 @@
+"""Three brokers in processes of their own on one ZooKeeper, and a client of somebody else's."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.process import BrokerProcess
+from tests.support.zookeeper_server import OwnZooKeeperServer
+
+PATIENCE_S = 60
+IDS = (1, 2, 3)
+SETTINGS = {
+    "zookeeper.session.timeout.ms": 2000,
+    "offsets.topic.num.partitions": 3,
+    "group.initial.rebalance.delay.ms": 0,
+}
+
+
+class Cluster:
+    def __init__(self, directory):
+        self.zookeeper = OwnZooKeeperServer(directory / "zookeeper")
+        self.brokers = {
+            id_: BrokerProcess(
+                directory / str(id_),
+                SETTINGS | {"broker.id": id_, "zookeeper.connect": self.zookeeper.address},
+            )
+            for id_ in IDS
+        }
+
+    def __enter__(self):
+        self.zookeeper.start()
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(BrokerProcess.start, self.brokers.values()))
+        self.admin = AdminClient(self.client)
+        until(lambda: len(self.admin.list_topics(timeout=PATIENCE_S).brokers) == len(IDS))
+        # Makes __consumer_offsets, for which it takes all three.
+        self.admin.describe_consumer_groups(["none"])["none"].result(PATIENCE_S)
+        return self
+
+    def __exit__(self, *_):
+        for broker in self.brokers.values():
+            broker.kill()
+        self.zookeeper.kill()
+
+    @property
+    def client(self):
+        return {"bootstrap.servers": ",".join(b.address for b in self.brokers.values())}
+
+    def create(self, topic, partitions=1):
+        (made,) = self.admin.create_topics([NewTopic(topic, partitions, 3)]).values()
+        made.result(PATIENCE_S)
+        # The controller tells the others by itself.
+        until(lambda: topic in self.admin.list_topics(timeout=PATIENCE_S).topics)
+
+    def partition(self, topic):
+        """As any broker knows it."""
+        return self.admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions[0]
+
+    def until_in_sync(self, topic):
+        until(lambda: sorted(self.partition(topic).isrs) == list(IDS))
+
+    def log_of(self, broker, topic):
+        """The bytes of its partition 0, of a broker that does not run."""
+        return b"".join(
+            path.read_bytes() for path in sorted((broker.data / f"{topic}-0").glob("*.log"))
+        )
+
+
+def until(holds):
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)  # it can only be asked
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+def produced(cluster, topic, count, meanwhile=None):
+    """Values 0 to `count`, each acknowledged by all in sync; `meanwhile` is called on the way."""
+    acknowledged = []
+
+    def told(error, message):
+        assert error is None, error
+        acknowledged.append(int(message.value()))
+
+    settings = cluster.client | {
+        "enable.idempotence": True,
+        "linger.ms": 0,
+        "batch.num.messages": 10,
+        "retry.backoff.ms": 50,
+    }
+    producer = Producer(settings)
+    for number in range(count):
+        producer.produce(topic, str(number).encode(), partition=0, on_delivery=told)
+    if meanwhile is not None:
+        while len(acknowledged) < count // 3:
+            producer.poll(0.1)
+        meanwhile()
+        assert len(acknowledged) < count
+    assert producer.flush(PATIENCE_S) == 0
+    return acknowledged
+
+
+def consumed(cluster, topic, count):
+    consumer = Consumer(cluster.client | {"group.id": "none", "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = []
+    deadline = time.monotonic() + PATIENCE_S
+    while len(found) < count and time.monotonic() < deadline:
+        message = consumer.poll(1)
+        if message is not None:
+            assert message.error() is None, message.error()
+            found.append(int(message.value()))
+    consumer.close()
+    return found
+
+
+def test_nothing_acknowledged_is_lost_doubled_or_moved_when_a_leader_is_killed(cluster):
+    cluster.create("kept")
+    leader = cluster.brokers[cluster.partition("kept").leader]
+    count = 20_000
+    assert sorted(produced(cluster, "kept", count, leader.kill)) == list(range(count))
+    assert consumed(cluster, "kept", count) == list(range(count))
+    assert cluster.partition("kept").leader not in (-1, leader.settings["broker.id"])
+    leader.start()
+    cluster.until_in_sync("kept")
+    more = produced(cluster, "kept", 10)
+    assert more == list(range(10))
+    until(lambda: len(consumed(cluster, "kept", count + 10)) == count + 10)
+
+
+def test_a_group_reads_on_when_its_coordinator_is_killed(cluster):
+    cluster.create("shared")
+    produced(cluster, "shared", 100)
+    consumer = Consumer(
+        cluster.client
+        | {
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": 6000,
+        }
+    )
+    consumer.subscribe(["shared"])
+    found = []
+
+    def read(count):
+        deadline = time.monotonic() + PATIENCE_S
+        while len(found) < count:
+            assert time.monotonic() < deadline
+            message = consumer.poll(0.2)
+            if message is not None and message.error() is None:
+                found.append(int(message.value()))
+
+    read(100)
+    consumer.commit(asynchronous=False)
+    described = cluster.admin.describe_consumer_groups(["g"])["g"].result(PATIENCE_S)
+    coordinator = cluster.brokers[described.coordinator.id]
+    coordinator.kill()
+    produced(cluster, "shared", 50)
+    read(150)
+    assert found == [*range(100), *range(50)]
+    (committed,) = consumer.committed([TopicPartition("shared", 0)], timeout=PATIENCE_S)
+    assert committed.offset == 100
+    consumer.close()
+    coordinator.start()
+    cluster.until_in_sync("shared")
+
+
+def test_replicas_are_byte_equal_at_rest(cluster):
+    cluster.create("equal")
+    produced(cluster, "equal", 500)
+    cluster.until_in_sync("equal")
+    for broker in cluster.brokers.values():
+        broker.kill()
+    first, *others = (cluster.log_of(broker, "equal") for broker in cluster.brokers.values())
+    assert first
+    assert others == [first, first]
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(BrokerProcess.start, cluster.brokers.values()))
+    until(lambda: cluster.partition("equal").leader != -1)
+    assert consumed(cluster, "equal", 500) == list(range(500))
