@@ -251,10 +251,15 @@ class Cluster:
             await self.refresh(())
         if self.controller is None:
             raise KafkaError(ErrorCode.not_controller, "the cluster has no controller now")
-        return await self.peer(self.controller)
+        try:
+            return await self.peer(self.controller)
+        except OSError:
+            # Once it is gone another one is elected, and any broker tells which.
+            self.forget_controller()
+            raise
 
     def forget_controller(self) -> None:
-        """An answer said that the one we took for the controller is not."""
+        """The one we took for the controller is not, or cannot be reached."""
         self.controller = None
 
     async def _any_peer(self) -> Peer:

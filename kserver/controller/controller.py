@@ -46,7 +46,7 @@ from kserver.controller.topic_znodes import TopicZnodes
 from kserver.controller.topics import CreatablePartitions, CreatableTopic
 from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import Features, PartitionInfo, TopicInfo
-from kserver.model import BrokerId, LeaderAndIsr
+from kserver.model import NO_BROKER, BrokerId, LeaderAndIsr
 from kserver.peer import PeerOptions
 from kserver.world import World
 from kserver.world.running import RunningParts
@@ -360,7 +360,8 @@ class Controller:
     ) -> None:
         listener = self._config().inter_broker_listener
         for broker in brokers:
-            if broker != self._id:
+            # Who has lost the claim meanwhile leaves the others to the next controller.
+            if broker != self._id and self._claimed:
                 channel = self._channel(broker, listener)
                 for request in batch.requests(broker, listener, full=full):
                     channel.send(request)
@@ -423,7 +424,8 @@ class Controller:
                 if not any(replica in touched for replica in p.replicas):
                     continue
                 last = state_of(p, context.epoch)
-                unclean = p.leader in touched and await self._may_elect_uncleanly(topic.name)
+                is_unled = p.leader == NO_BROKER or p.leader in touched
+                unclean = is_unled and await self._may_elect_uncleanly(topic.name)
                 state = next_state(
                     p.replicas, last, context.brokers, returned, context.epoch, unclean=unclean
                 )

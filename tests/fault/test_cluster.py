@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.support import tools
 from tests.support.process import BrokerProcess
 from tests.support.zookeeper_server import OwnZooKeeperServer
 
@@ -174,6 +177,21 @@ def test_a_group_reads_on_when_its_coordinator_is_killed(cluster):
     consumer.close()
     coordinator.start()
     cluster.until_in_sync("shared")
+
+
+def test_commands_find_the_next_controller(cluster):
+    cluster.create("found")
+    controller = cluster.admin.describe_cluster().result(PATIENCE_S).controller.id
+    killed = cluster.brokers[controller]
+    killed.kill()
+    (other, *_) = [broker for id_, broker in cluster.brokers.items() if id_ != controller]
+    for words in (["--create", "--topic", "after", "--replication-factor", "2"], ["--describe"]):
+        command = [*tools.K, "topics", "--bootstrap-server", other.address, *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+        assert (done.returncode, "after" in done.stdout) == (0, True), done.stderr
+    assert str(controller) not in re.findall(r"Leader: (\S+)", done.stdout)
+    killed.start()
+    cluster.until_in_sync("found")
 
 
 def test_replicas_are_byte_equal_at_rest(cluster):
