@@ -407,7 +407,10 @@ class Fetcher:
             for p in topic.partitions:
                 partition = TopicPartition(name or "", p.partition_index)
                 state = self._subscription.get(partition)
-                if state is not None and generations.get(partition) == state.generation:
+                if state is None or generations.get(partition) != state.generation:
+                    continue
+                # The leader before may have answered the same while this one was asked.
+                if wanted[partition].offset == state.fetch_offset:
                     self._take(state, p)
         throttle: datetime.timedelta = answer.throttle_time
         if throttle:

@@ -14,7 +14,7 @@ from kserver.coordinator.runtime import CoordinatorRuntime
 from kserver.group.shard import GroupShard
 from kserver.log.manager import LogManager
 from kserver.metadata import MetadataCache
-from kserver.model import ANONYMOUS, BrokerId, Endpoint
+from kserver.model import ANONYMOUS, NO_BROKER, BrokerId, Endpoint
 from kserver.network.quota import Quotas
 from kserver.node_to_controller import NodeToControllerChannel
 from kserver.publisher import MetadataPublisher
@@ -86,3 +86,13 @@ class Context:
     session: Session
     version: int
     client_id: str | None
+
+
+def is_broker(replica_id: BrokerId, session: Session, parts: Parts) -> bool:
+    """Whether whoever calls himself that may be another broker: a live one, on the listener between
+    brokers."""
+    return (
+        replica_id not in (NO_BROKER, parts.broker_id)
+        and replica_id in parts.metadata.current.brokers
+        and session.endpoint.listener == parts.config().inter_broker_listener
+    )

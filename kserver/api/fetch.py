@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kserver.api import fetch_bytes, throttling
-from kserver.api.context import Parts, Session
+from kserver.api.context import Parts, Session, is_broker
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import NO_BROKER
 from kserver.network.conversation import Answer, Pending
@@ -119,7 +119,7 @@ def handle_frame(
     wanted = request.wanted
     is_follower = request.replica_id > NO_BROKER
     if is_follower:
-        if not _may_follow(request.replica_id, session, parts):
+        if not is_broker(request.replica_id, session, parts):
             code = ErrorCode.not_leader_or_follower
             refused = [Read(one, code, aborted=None) for one in wanted]
             return fetch_bytes.write_answer(version, header.correlation_id, NO_SESSION, refused)
@@ -163,14 +163,6 @@ def handle_frame(
     wait = parts.purgatory.wait(keys, parked.retry, deadline_s, parked.expired)
     parked.pending.on_abandoned = wait.end
     return parked.pending
-
-
-def _may_follow(replica_id: int, session: Session, parts: Parts) -> bool:
-    return (
-        replica_id != parts.broker_id
-        and replica_id in parts.metadata.current.brokers
-        and session.endpoint.listener == parts.config().inter_broker_listener
-    )
 
 
 def _is_enough(reads: Sequence[Read], min_bytes: int) -> bool:

@@ -5,13 +5,16 @@ Behaviour:
   record at or after the timestamp, found inside its batch; both never beyond what is visible.
 - A time that no record has reached: offset -1, timestamp -1, no error.
 - A time look-up reads the log off the loop.
-- Replica ids of 0 and above are answered like clients' ids, as Apache does without an authorizer:
-  tools exist that leave the field 0, and would show a lag of 0.
+- Of the latest a follower is told the log's end, by its replica id.  Ids of other than live brokers
+  are answered like clients' ids: tools exist that leave the field 0, and would show a lag of 0.
+- A new leader does not tell the latest before its high watermark is where its epoch began: it may
+  be behind what was shown already (KIP-207).
 
 Errors: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH,
 UNKNOWN_LEADER_EPOCH, INVALID_REQUEST (a partition named twice), KAFKA_STORAGE_ERROR,
 UNSUPPORTED_VERSION (a negative timestamp that has no meaning, or none in that version),
-CORRUPT_MESSAGE (a batch that a time may lie in cannot be read).
+OFFSET_NOT_AVAILABLE (LEADER_NOT_AVAILABLE before v5), CORRUPT_MESSAGE (a batch that a time may
+lie in cannot be read).
 
 Versions:
 - v2 isolation level; v4 leader epochs (KIP-320); v6 flexible; v7 max timestamp (-3, KIP-734)
@@ -24,7 +27,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from kserver.api.context import Context
+from kserver.api.context import Context, is_broker
 from kserver.errors import ErrorCode, KafkaError, StorageError
 from kserver.model import NO_EPOCH, NO_TIMESTAMP, LeaderEpoch, Offset
 from kserver.wire.versions import reply_to
@@ -35,6 +38,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4,
 EARLIEST_PENDING_UPLOAD = -6
 SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 READ_COMMITTED = 1
+FIRST_WITH_OFFSET_NOT_AVAILABLE = 5
 
 Found = tuple[int, Offset, LeaderEpoch]
 UNKNOWN: Found = (NO_TIMESTAMP, -1, NO_EPOCH)
@@ -43,6 +47,7 @@ UNKNOWN: Found = (NO_TIMESTAMP, -1, NO_EPOCH)
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
+    to_log_end = is_broker(request.replica_id, context.session, context.parts)
     times = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
     topics = []
     for topic in request.topics:
@@ -52,7 +57,9 @@ async def handle(request: Any, context: Context) -> Any:
             try:
                 if times[topic.name, index] > 1:
                     raise KafkaError(ErrorCode.invalid_request)
-                timestamp, offset, epoch = await _look_up(topic.name, asked, committed, context)
+                timestamp, offset, epoch = await _look_up(
+                    topic.name, asked, committed, to_log_end, context
+                )
             except (KafkaError, StorageError) as error:
                 code = getattr(error, "code", ErrorCode.kafka_storage_error)
                 answers.append(
@@ -78,7 +85,9 @@ async def handle(request: Any, context: Context) -> Any:
     return reply(topics=topics)
 
 
-async def _look_up(topic: str, asked: Any, committed: bool, context: Context) -> Found:
+async def _look_up(
+    topic: str, asked: Any, committed: bool, to_log_end: bool, context: Context
+) -> Found:
     partition = context.parts.replicas.get(topic, asked.partition_index)
     partition.check_leader(getattr(asked, "current_leader_epoch", NO_EPOCH))
     log = partition.log
@@ -87,6 +96,10 @@ async def _look_up(topic: str, asked: Any, committed: bool, context: Context) ->
         raise KafkaError(ErrorCode.unsupported_version)
     visible = log.last_stable_offset if committed else log.high_watermark
     if wanted == LATEST:
+        if to_log_end:
+            visible = log.log_end_offset
+        elif not partition.knows_what_is_committed:
+            raise _not_available(context)
         return NO_TIMESTAMP, visible, partition.epoch
     if wanted in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
@@ -100,5 +113,15 @@ async def _look_up(topic: str, asked: Any, committed: bool, context: Context) ->
     else:
         found = await log.offset_for_timestamp(wanted)
     if found is None or found[1] >= visible:
+        if not partition.knows_what_is_committed:
+            raise _not_available(context)
         return UNKNOWN
     return found
+
+
+def _not_available(context: Context) -> KafkaError:
+    return KafkaError(
+        ErrorCode.offset_not_available
+        if context.version >= FIRST_WITH_OFFSET_NOT_AVAILABLE
+        else ErrorCode.leader_not_available
+    )

@@ -225,6 +225,12 @@ class Partition:
         if self.leader is not None:
             self._commit(self.leader)
 
+    @property
+    def knows_what_is_committed(self) -> bool:
+        """A new leader does once its high watermark has reached where its epoch began: before, it
+        may be behind what an earlier leader showed (KIP-207)."""
+        return self.leader is None or self.log.high_watermark >= self.leader.epoch_start
+
     def check_leader(self, current_leader_epoch: LeaderEpoch) -> None:
         """Raises KafkaError unless this broker leads in just that epoch (KIP-320; -1: any), from a
         disk that works: what a failed one shows may be gone at the next start."""

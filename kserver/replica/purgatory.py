@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 
 class Wait:
-    __slots__ = ("_purgatory", "_ready", "_timer", "done", "keys")
+    __slots__ = ("_is_asked", "_purgatory", "_ready", "_timer", "done", "keys")
 
     def __init__(
         self, purgatory: Purgatory, keys: Sequence[Hashable], ready: Callable[[], bool]
@@ -26,10 +26,18 @@ class Wait:
         self._timer: asyncio.TimerHandle | None = None
         self.keys = keys
         self.done = False
+        self._is_asked = False
 
     def ask(self) -> None:
-        if not self.done and self._ready():
-            self.end()
+        # An answer lets its connection's next request in, which may check the same key.
+        if self.done or self._is_asked:
+            return
+        self._is_asked = True
+        try:
+            if self._ready():
+                self.end()
+        finally:
+            self._is_asked = False
 
     def end(self) -> None:
         """Stop waiting; `expired` is not called any more."""

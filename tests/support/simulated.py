@@ -13,6 +13,7 @@ from kserver.world.embedded import COORDINATION, EmbeddedZooKeeper
 from tests.support.clock import SimClock
 from tests.support.disk import SimDisk
 from tests.support.loop import SimLoop, host
+from tests.support.zookeeper import SimEnsemble, SimZooKeeper
 
 DATA = "/data"
 PORT = 9092
@@ -22,7 +23,11 @@ class SimulatedBroker:
     """Start it, kill it, cut its power; what is left on the disk is there at the next start."""
 
     def __init__(
-        self, loop: SimLoop, settings: Mapping[str, object] | None = None, name: str = "broker"
+        self,
+        loop: SimLoop,
+        settings: Mapping[str, object] | None = None,
+        name: str = "broker",
+        ensemble: SimEnsemble | None = None,
     ) -> None:
         self.loop = loop
         self.name = name
@@ -31,6 +36,8 @@ class SimulatedBroker:
         self.disk = SimDisk(loop.random, self.clock)
         self.bugs: list[str] = []
         self.broker: Broker | None = None
+        self.ensemble = ensemble
+        self.zookeeper: SimZooKeeper | EmbeddedZooKeeper | None = None
         self._stop = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
 
@@ -42,8 +49,11 @@ class SimulatedBroker:
             "broker.id": 0,
         } | self.settings
         config = BrokerConfig.of([Given(k, str(v), "simulation") for k, v in given.items()])
-        zookeeper = EmbeddedZooKeeper(self.disk, f"{DATA}/{COORDINATION}", self.clock)
-        world = World(self.clock, self.disk, zookeeper, self.loop.random)
+        if self.ensemble is None:
+            self.zookeeper = EmbeddedZooKeeper(self.disk, f"{DATA}/{COORDINATION}", self.clock)
+        else:
+            self.zookeeper = self.ensemble.client(config.zookeeper_session_timeout_ms)
+        world = World(self.clock, self.disk, self.zookeeper, self.loop.random)
         self._stop = asyncio.Event()
         ready = asyncio.Event()
         self.broker = Broker(config, world, sockets=False, on_bug=self._noted)
@@ -81,6 +91,8 @@ class SimulatedBroker:
     async def _vanish(self, disk: SimDisk) -> None:
         assert self._running is not None
         self.loop.network.kill(self.name)
+        if isinstance(self.zookeeper, SimZooKeeper):
+            self.zookeeper.kill()
         self.disk = disk
         # It is not waited for: on a disk that is gone its last steps never end.
         self._running.cancel()

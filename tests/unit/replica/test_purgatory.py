@@ -69,3 +69,20 @@ def test_a_wait_may_begin_another_while_it_is_asked():
         assert len(purgatory) == 0
 
     in_loop(body)
+
+
+def test_a_wait_is_answered_once_though_its_answer_checks_its_key():
+    async def body(purgatory, loop):
+        answered = []
+
+        def ready():
+            answered.append(1)
+            purgatory.check("a")
+            return True
+
+        purgatory.wait(["a"], ready, loop.time() + 1, lambda: None)
+        purgatory.check("a")
+        assert answered == [1]
+        assert not len(purgatory)
+
+    in_loop(body)

@@ -1,0 +1,107 @@
+"""Unchanged brokers over one simulated ZooKeeper, in one loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from kserver.replica.partition import Partition
+from tests.support.clock import SimClock
+from tests.support.loop import SimLoop
+from tests.support.simulated import PORT, SimulatedBroker
+from tests.support.zookeeper import SimEnsemble, SimZooKeeper
+
+SETTINGS = {
+    "zookeeper.connect": "simulated",
+    "zookeeper.session.timeout.ms": 6000,
+    "replica.lag.time.max.ms": 5000,
+    "offsets.topic.num.partitions": 2,
+}
+
+
+class SimulatedCluster:
+    """Brokers 1, 2, ...; their hosts are named b1, b2, ..."""
+
+    def __init__(
+        self, loop: SimLoop, brokers: int = 3, settings: Mapping[str, object] | None = None
+    ) -> None:
+        self.loop = loop
+        self.ensemble = SimEnsemble(loop, SimClock(loop))
+        self.brokers = {
+            id_: SimulatedBroker(
+                loop,
+                SETTINGS | {"broker.id": id_} | dict(settings or {}),
+                f"b{id_}",
+                self.ensemble,
+            )
+            for id_ in range(1, brokers + 1)
+        }
+        self.up: set[int] = set()
+
+    @property
+    def bootstrap(self) -> dict[str, str]:
+        addresses = [f"{broker.name}:{PORT}" for broker in self.brokers.values()]
+        return {"bootstrap.servers": ",".join(addresses)}
+
+    async def start(self, *ids: int) -> None:
+        """These, or all."""
+        started = ids or tuple(self.brokers)
+        await asyncio.gather(*(self.brokers[id_].start() for id_ in started))
+        self.up.update(started)
+
+    async def kill(self, id_: int) -> None:
+        self.up.discard(id_)
+        await self.brokers[id_].kill()
+
+    async def stop(self, id_: int) -> None:
+        self.up.discard(id_)
+        await self.brokers[id_].stop()
+
+    def expire(self, id_: int) -> None:
+        zookeeper = self.brokers[id_].zookeeper
+        assert isinstance(zookeeper, SimZooKeeper)
+        zookeeper.expire()
+
+    def replicas(self, topic: str, partition: int) -> dict[int, Partition]:
+        """Those that are hosted now, by broker."""
+        found = {}
+        for id_ in sorted(self.up):
+            broker = self.brokers[id_].broker
+            assert broker is not None
+            hosted = broker._parts.replicas.partitions.get((topic, partition))
+            if hosted is not None:
+                found[id_] = hosted
+        return found
+
+    def leader(self, topic: str, partition: int) -> Partition | None:
+        """Of the newest leader epoch, if it is up."""
+        hosted = self.replicas(topic, partition).values()
+        newest = max(hosted, key=lambda replica: replica.epoch, default=None)
+        return next((r for r in hosted if r.is_leader and newest and r.epoch == newest.epoch), None)
+
+    async def until_in_sync(self, topic: str, partitions: int) -> None:
+        """Every replica of every partition is in sync, and has what its leader has."""
+        while not all(self._in_sync(topic, number) for number in range(partitions)):
+            await asyncio.sleep(0.1)
+
+    def _in_sync(self, topic: str, number: int) -> bool:
+        leader = self.leader(topic, number)
+        replicas = self.replicas(topic, number)
+        return (
+            leader is not None
+            and leader.leader is not None
+            and leader.leader.isr == set(replicas) == set(self.brokers)
+            and len({r.log.log_end_offset for r in replicas.values()}) == 1
+            and {r.log.high_watermark for r in replicas.values()} == {leader.log.log_end_offset}
+        )
+
+    def check(self) -> None:
+        """Of what holds at any time: no two lead in one epoch."""
+        led: dict[tuple[object, int], int] = {}
+        for id_ in self.up:
+            broker = self.brokers[id_].broker
+            assert broker is not None
+            for key, hosted in broker._parts.replicas.partitions.items():
+                if hosted.is_leader:
+                    other = led.setdefault((key, hosted.epoch), id_)
+                    assert other == id_, f"{key} is led by {other} and {id_} in one epoch"
