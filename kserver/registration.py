@@ -25,7 +25,7 @@ from kserver.config.broker import BrokerConfig
 from kserver.errors import ConfigError
 from kserver.model import BrokerId, Endpoint
 from kserver.world import World
-from kserver.world.session import claim, until_connected
+from kserver.world.session import claim, in_any_session, until_connected
 from kserver.world.zookeeper import (
     Create,
     NodeExists,
@@ -139,7 +139,7 @@ class Registration:
     async def register(self) -> None:
         """ConfigError when another broker has this id and keeps it."""
         self._zookeeper.on_session(self._session_changed)
-        await self._register()
+        await in_any_session(self._register)
 
     async def run(self) -> None:
         """Registers anew for each new session, and tells of other endpoints."""
@@ -188,11 +188,10 @@ class Registration:
                 f"at {', '.join(map(str, other.endpoints))}: stop it, or choose another broker.id"
             ) from error
         stat = await until_connected(partial(self._zookeeper.exists, path))
-        if stat is None:
+        if stat is None or stat.ephemeral_owner != self._zookeeper.session_id:
             raise SessionExpired(path)
         self.epoch = stat.czxid
-        if not self._expired:
-            self._registered.set()
+        self._registered.set()
         log.info("registered broker %d in epoch %d", self._id, self.epoch)
 
     def _session_changed(self, event: SessionEvent) -> None:

@@ -195,8 +195,8 @@ class Controller:
                 racks,
                 self._config(),
                 topic_id=self._new_topic_id(),
-                start=self._random.randrange(len(racks)),
-                shift=self._random.randrange(len(racks)),
+                start=self._random.randrange(max(len(racks), 1)),
+                shift=self._random.randrange(max(len(racks), 1)),
             )
             files.take(topic.name, topic.partitions)
             charge(len(topic.partitions))
@@ -479,6 +479,9 @@ class Controller:
     async def _load(self) -> None:
         """Finish what was begun before, and have whatever can be led be led."""
         await self._load_brokers()
+        if self._id not in self._context.brokers:
+            # The session is another one since; what it brings is waiting in the queue.
+            raise SessionExpired(znodes.broker_path(self._id))
         for name in await self._zookeeper.children(znodes.DELETE_TOPICS):
             await self._znodes.remove(name)
         names = await self._zookeeper.children(znodes.TOPICS)

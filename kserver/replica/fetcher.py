@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import zlib
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -237,6 +238,8 @@ class ReplicaFetcherManager:
         self._fetchers: dict[_Place, ReplicaFetcher] = {}
         self._places: dict[Partition, _Place] = {}
         self._running = RunningParts[ReplicaFetcher]()
+        self._number = config().num_replica_fetchers
+        """Of each leader."""
 
     def assign(self, partition: Partition) -> None:
         """Its role, leader or epoch may have changed, or it is hosted no more."""
@@ -245,8 +248,8 @@ class ReplicaFetcherManager:
             self._leave(partition, place)
         if not partition.is_hosted or partition.is_leader or partition.leader_id == NO_BROKER:
             return
-        fetchers = self._config().num_replica_fetchers
-        number = hash(partition.topic_partition.partition) % fetchers
+        topic, index = partition.topic_partition
+        number = (zlib.crc32(topic.encode()) + index) % self._number
         place = self._places[partition] = _Place(partition.leader_id, number)
         fetcher = self._fetchers.get(place)
         if fetcher is None:
@@ -261,6 +264,14 @@ class ReplicaFetcherManager:
             )
             self._running.start(fetcher)
         fetcher.add(partition)
+
+    def resize(self) -> None:
+        """As many to a leader as the settings of now say."""
+        number = self._config().num_replica_fetchers
+        if number != self._number:
+            self._number = number
+            for partition in list(self._places):
+                self.assign(partition)
 
     def _leave(self, partition: Partition, place: _Place) -> None:
         fetcher = self._fetchers[place]

@@ -259,7 +259,9 @@ class ReplicaManager:
         return ErrorCode.none
 
     def reconfigure(self, image: ClusterMetadata, changed: Collection[str]) -> None:
-        """The logs of these topics go by the overrides that `image` has."""
+        """The logs of these topics go by the overrides that `image` has, the fetchers by the
+        settings of now."""
+        self._fetchers.resize()
         for name in changed:
             hosted, topic = self._by_topic.get(name), image.topics.get(name)
             if hosted and topic is not None and self._overrides.get(name) is not topic.config:

@@ -150,7 +150,7 @@ def test_a_group_reads_on_when_its_coordinator_is_killed(cluster):
             "group.id": "g",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": 6000,
+            "session.timeout.ms": 45_000,
         }
     )
     consumer.subscribe(["shared"])

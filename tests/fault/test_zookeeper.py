@@ -89,4 +89,4 @@ async def test_closing_without_a_server_is_quick(server):
 
 
 def client(server, **options):
-    return KazooZooKeeper(f"{server.address}/kafka", session_timeout_ms=30_000, **options)
+    return KazooZooKeeper(f"{server.address}/kafka", session_timeout_ms=60_000, **options)

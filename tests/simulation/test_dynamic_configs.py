@@ -207,6 +207,7 @@ CHANGES = {
     "log.validate.records": Change("header"),
     "num.recovery.threads.per.data.dir": Change("2"),
     "log.cleaner.threads": Change("2"),
+    "num.replica.fetchers": Change("2"),
     "log.cleaner.dedupe.buffer.size": Change("50000000"),
     "log.cleaner.io.buffer.size": Change("100000"),
     "log.cleaner.io.buffer.load.factor": Change("0.5"),

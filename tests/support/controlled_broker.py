@@ -75,6 +75,11 @@ class ControlledBroker:
             part.cancel()
         await asyncio.wait(self._running)
 
+    async def until_active(self):
+        """A session that a crash left may hold /controller still."""
+        while not self.controller.is_active:
+            await asyncio.sleep(0.1)
+
     async def kill(self):
         self.zookeeper.kill()
         await self._stop()

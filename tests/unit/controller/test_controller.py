@@ -442,6 +442,7 @@ def test_what_was_answered_holds_and_topics_are_whole_or_not_there(seed, lives):
         for steps, faults in lives:
             await live(ensemble, steps, faults, possible)
         async with Broker(ensemble) as broker:
+            await broker.until_active()
             check(ensemble, broker, possible)
 
     simulate(main, seed)
@@ -467,6 +468,7 @@ def test_a_topic_of_several_writes_survives_a_crash_between_them(action):
         await broker.kill()
         assert running.cancelled()
         async with Broker(ensemble) as broker:
+            await broker.until_active()
             check(ensemble, broker, {"a": {501 if action == "create" else 0}})
 
     simulate(main, seed=1)
