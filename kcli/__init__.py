@@ -17,7 +17,10 @@ Where is ...?
     groups that balance through ZooKeeper      paper/
     perf tests: histograms, histories          perf/
     completion in a shell                      shell/
-    kafka_broker, the fixture of pytest        testing/
+    kafka_broker, kafka_cluster for pytest     testing/
+    a cluster on this machine                  local_cluster/
+    servers: forked; in the background         server_processes.py, background.py
+    Apache's ZooKeeper, started                apache_zookeeper/
     the data source of Spark                   spark/
     producer, consumer, admin                  client/
 """

@@ -1,84 +1,106 @@
-"""Starts a server in the background, and stays until it answers or has failed."""
+"""Starts a server in the background, and stays until it serves or has failed."""
 
 from __future__ import annotations
 
-import asyncio
+import fcntl
 import os
-import re
 import select
 import sys
 from collections.abc import Callable
 
+from kcli.options import Refused
 from kcli.output import complain
-from kserver.errors import ProtocolError
-from kserver.peer import Peer, PeerOptions
 
-LISTENING = re.compile(r"listening on (\w+)://\[?(\S*?)\]?:(\d+)")
-STARTED = re.compile(r"\[KafkaServer id=\d+\] started")
 LOOK_AGAIN_S = 0.05
 PATIENCE_S = 10
-ANSWER_MS = 5000
-EVERY_ADDRESS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
-
-
-def broker_is_up(said: str) -> bool:
-    """Whether a broker that said so far has started, and answers."""
-    return STARTED.search(said) is not None and _answers(said)
+MOST_CONSOLES = 100
 
 
 def start(
     console: str,
-    serve: Callable[[], int],
+    serve: Callable[[Callable[[], None]], int],
     command: str = "k server-start",
-    is_up: Callable[[str], bool] = broker_is_up,
+    is_up: Callable[[], bool] | None = None,
 ) -> int:
-    """Run `serve` in a process of its own session, its output in the file `console`.
+    """Run `serve` in a process of its own session, its output in the file `console`; it is handed
+    what to call once it serves, or becomes a program that cannot, for which `is_up` looks.
 
-    Returns twice: in the new process what `serve` returned; here 0 once the server has answered,
-    or 1 when it ended before, with its reason on standard error.
+    While another server writes to that file, it is `console` with a number, 2 or higher.
+
+    Returns twice: in the new process what `serve` returned; here 0 once the server serves, or 1
+    when it ended before, with its reason on standard error.
     """
-    os.makedirs(os.path.dirname(console), exist_ok=True)
-    # Emptied here, before the new process is there: what an earlier server said there would else
-    # be taken for its word.
-    os.close(os.open(console, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644))
+    console, file = _open(console)
     sys.stdout.flush()
     sys.stderr.flush()
-    alive, held = os.pipe()
+    heard, told = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(alive)
+        os.close(heard)
         os.setsid()
         if os.fork() != 0:
             # The session's leader goes, so that no terminal can become the server's.
             os._exit(0)
-        _redirect(console)
-        return serve()
-    os.close(held)
+        _redirect(file)
+        # The pipe closes with the server, whatever program that becomes.
+        os.set_inheritable(told, True)
+        return serve(lambda: _tell(told))
+    os.close(told)
+    os.close(file)
     os.waitpid(child, 0)
     try:
-        return _wait(console, alive, command, is_up)
+        return _wait(console, heard, command, is_up)
     finally:
-        os.close(alive)
+        os.close(heard)
 
 
-def _redirect(console: str) -> None:
+def _tell(told: int) -> None:
+    try:
+        os.write(told, b"r")
+    except BrokenPipeError:
+        pass  # whoever started the server did not wait
+
+
+def _open(console: str) -> tuple[str, int]:
+    """The first of the names that no running server writes to, and its descriptor: emptied, and
+    locked for as long as anybody has it as an output."""
+    os.makedirs(os.path.dirname(console), exist_ok=True)
+    stem, ending = os.path.splitext(console)
+    for number in range(1, MOST_CONSOLES + 1):
+        path = console if number == 1 else f"{stem}-{number}{ending}"
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            continue
+        os.ftruncate(file, 0)
+        return path, file
+    raise Refused(
+        f"{MOST_CONSOLES} servers write to files like {console} already: set LOG_DIR to another"
+        " directory"
+    )
+
+
+def _redirect(file: int) -> None:
     """Input from nowhere, output into the file."""
     nothing = os.open(os.devnull, os.O_RDONLY)
-    file = os.open(console, os.O_WRONLY | os.O_APPEND, 0o644)
     for target, source in ((0, nothing), (1, file), (2, file)):
         os.dup2(source, target)
+    os.close(file)
 
 
-def _wait(console: str, alive: int, command: str, is_up: Callable[[str], bool]) -> int:
-    """`alive` is the end of a pipe that closes with the server."""
+def _wait(console: str, heard: int, command: str, is_up: Callable[[], bool] | None) -> int:
+    """`heard` is the end of a pipe that closes with the server."""
     waited_s = 0.0
     while True:
-        ended, _, _ = select.select([alive], [], [], LOOK_AGAIN_S)
-        said = _read(console)
-        if ended:
-            complain(_why(said, command))
+        readable, _, _ = select.select([heard], [], [], LOOK_AGAIN_S)
+        if readable:
+            if os.read(heard, 1):
+                return 0
+            complain(_why(_read(console), command))
             return 1
-        if is_up(said):
+        if is_up is not None and is_up():
             return 0
         waited_s += LOOK_AGAIN_S
         if waited_s >= PATIENCE_S > waited_s - LOOK_AGAIN_S:
@@ -98,21 +120,3 @@ def _why(said: str, command: str) -> str:
     lines = said.splitlines()
     reasons = [line for line in lines if line.startswith(f"{command}:")]
     return "\n".join(reasons or lines[-1:] or [f"{command}: the server ended without a word"])
-
-
-def _answers(said: str) -> bool:
-    """Whether the first listener that speaks without TLS agrees on versions with a client."""
-    for protocol, host, port in LISTENING.findall(said):
-        if protocol == "PLAINTEXT":
-            return asyncio.run(_connects(EVERY_ADDRESS.get(host, host), int(port)))
-    return True
-
-
-async def _connects(host: str, port: int) -> bool:
-    try:
-        peer = await Peer.connect(host, port, PeerOptions(setup_timeout_ms=ANSWER_MS))
-    except (OSError, ProtocolError):
-        return False
-    peer.close()
-    await peer.closed
-    return True

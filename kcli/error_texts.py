@@ -64,6 +64,7 @@ _DEFAULTS = {
     ErrorCode.policy_violation: "Request parameters do not satisfy the configured policy.",
     ErrorCode.kafka_storage_error: "Disk error when trying to access log file on the disk.",
     ErrorCode.reassignment_in_progress: "A partition reassignment is in progress.",
+    ErrorCode.no_reassignment_in_progress: "No partition reassignment is in progress.",
     ErrorCode.topic_deletion_disabled: "Topic deletion is disabled.",
     ErrorCode.throttling_quota_exceeded: "The throttling quota has been exceeded.",
     ErrorCode.offset_metadata_too_large: "The metadata field of the offset request was too large.",
@@ -82,6 +83,9 @@ _DEFAULTS = {
     ErrorCode.unsupported_assignor: "The assignor or its version range is not supported by the "
     "consumer group.",
     ErrorCode.unknown_topic_id: "This server does not host this topic ID.",
+    ErrorCode.preferred_leader_not_available: "The preferred leader was not available.",
+    ErrorCode.eligible_leaders_not_available: "Eligible topic partition leaders are not available.",
+    ErrorCode.election_not_needed: "Leader election not needed for topic partition.",
 }
 
 # Where the exception is not named as the code.

@@ -47,13 +47,21 @@ COMMANDS = {
         "cluster": "print the cluster's id or endpoints, or unregister a broker",
         "features": "print and change the levels of the cluster's features",
         "broker-api-versions": "print which requests each broker answers",
+        "reassign-partitions": "move partitions to other brokers, and replicas to other disks",
         "log-dirs": "print the size of replicas on the disks of brokers",
+        "leader-election": "have leaders of partitions elected",
+        "preferred-election": "have preferred replicas lead, as the older tool of Kafka did",
+        "doctor": "say what is wrong with a cluster, and what to do",
+        "top": "show what brokers, topics and groups do now",
+        "replica-verification": "compare what the replicas of partitions hold",
+        "metadata-quorum": "refused: ZooKeeper keeps the metadata, not a quorum of controllers",
         "client-metrics": "refused: clients' metrics are not collected here",
     },
     "Server": {
         "server-start": "start a broker",
         "server-stop": "stop the brokers of this machine",
-        "zookeeper-server-start": "start a ZooKeeper of one machine",
+        "cluster-start": "start a cluster of several brokers on this machine",
+        "zookeeper-server-start": "start a ZooKeeper",
         "zookeeper-server-stop": "stop the ZooKeepers of this machine",
         "zookeeper-shell": "run commands of ZooKeeper's shell",
         "storage": "make a lost coordination store anew from the logs",
@@ -68,6 +76,7 @@ COMMANDS = {
     },
     "Scripts": {
         "shapes": "print what the rows of -o hold",
+        "scripts": "write scripts with the names of Kafka's that run k",
     },
 }
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 
+from kcli import replacement_texts
 from kcli.command import OLDER, Command, Duration, Option, command_named, paragraphs
 from kcli.main import COMMANDS
 from kcli.options import DEFAULT_SERVER, SERVER_VARIABLE
@@ -26,7 +27,7 @@ from kserver.metrics import catalog
 from kserver.metrics.names import JMX, METER, REPORTER, SUMMARY, Metric
 
 MAN = Path(__file__).parents[1] / "man"
-TOPICS = ("metrics", "shapes", "spark")
+TOPICS = ("metrics", "replace-brokers", "shapes", "spark")
 NAMES = [name for group in COMMANDS.values() for name in group]
 SUBMIT = "spark-submit"
 SUMMARIES = {name: text for group in COMMANDS.values() for name, text in group.items()}
@@ -209,6 +210,7 @@ def pages() -> dict[str, str]:
         **of_commands,
         **of_jobs,
         "k-metrics.7": _metrics_page(),
+        "k-replace-brokers.7": _replacement_page(),
         "k-shapes.7": _formats_page(),
         "k-spark.7": _spark_page(),
         "kserver.properties.5": settings.manual(),
@@ -407,6 +409,31 @@ def _metric(metric: Metric) -> Iterator[str]:
     yield from _entry(title, f"{metric.doc}.")
     yield ".br"
     yield f"{kind}; {_literal(metric.mbean)}." if metric.mbean else f"{kind}."
+
+
+def _replacement_page() -> str:
+    return "\n".join(
+        [
+            *_head("k-replace-brokers", 7, "a cluster of Apache Kafka moved to k, and back"),
+            ".SH DESCRIPTION",
+            *_paragraphs(replacement_texts.INTRODUCTION),
+            ".SH WHAT IT NEEDS",
+            *_bullets(replacement_texts.NEEDS),
+            ".SH STEPS",
+            *_paragraphs(replacement_texts.STEPS),
+            *(
+                line
+                for title, note in replacement_texts.NOTES.items()
+                for line in (f".SH {title.upper()}", *_paragraphs(note))
+            ),
+            ".SH SEE ALSO",
+            ",\n".join(
+                _reference(name)
+                for name in ("k-server-start", "k-topics", "k-features", "kserver.properties(5)")
+            ),
+            "",
+        ]
+    )
 
 
 def _spark_page() -> str:

@@ -99,6 +99,14 @@ dry_run = option("--dry-run", "Check, say what would be done, and change nothing
 yes = option("--yes", "Do not ask first; without a terminal nothing is asked anyway.")
 """What every command takes that may lose data: `kcli.running.confirm` asks."""
 
+
+def older_config(name: str) -> Any:
+    """--command-config as a script called it before it got its name of now."""
+    return option(
+        name, "The same as --command-config.", "FILE", instead="--command-config", section=OLDER
+    )
+
+
 broker_list = option(
     "--broker-list",
     "Ignored beside --bootstrap-server.",
@@ -126,13 +134,7 @@ def client_options(client: str, value: str = "KEY=VALUE") -> Callable[[Any], Any
             multiple=True,
             section=CONNECTION,
         ),
-        option(
-            f"--{client}.config",
-            "The same as --command-config.",
-            "FILE",
-            instead="--command-config",
-            section=OLDER,
-        ),
+        older_config(f"--{client}.config"),
     )
 
 

@@ -8,6 +8,7 @@ The status is that of the last command: 0, 1 where it failed, 127 where there is
 from __future__ import annotations
 
 import re
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -17,9 +18,11 @@ from kazoo import exceptions, security
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
+from kcli.options import Refused
 from kcli.output import answer, complain
 
 NOT_FOUND = 127
+NOBODY = "no ZooKeeper answers at {}: start it, or correct the address"
 
 _WORD = re.compile(r"\s*([^\"']\S*|\"[^\"]*\"|'[^']*')\s*")
 _QUOTED = re.compile(r"(['\"])(.*)\1")
@@ -464,3 +467,17 @@ def _reason(error: exceptions.KazooException, path: str) -> str:
 
 def _code(error: exceptions.KazooException, path: str) -> str:
     return f"KeeperErrorCode = {type(error).__name__.removesuffix('Error')} for {path}"
+
+
+def look(hosts: str) -> None:
+    """Refused where nobody listens at any of the addresses: a session would be tried for long."""
+    for address in hosts.partition("/")[0].split(","):
+        host, colon, port = address.rpartition(":")
+        if not (colon and port.isdigit()):
+            host, port = address, "2181"
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+        except (OSError, UnicodeError, OverflowError):
+            continue  # nobody there, or not even an address
+        return
+    raise Refused(NOBODY.format(hosts))

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from contextlib import closing
 from uuid import UUID
 
+from kserver import controlled_shutdown
 from kserver.api.context import Parts, Spawn
 from kserver.config.broker import BrokerConfig
 from kserver.controller.config_manager import ConfigManager
@@ -21,9 +23,10 @@ from kserver.group.shard import GroupShard
 from kserver.log.manager import LogManager
 from kserver.metadata import BrokerInfo, ClusterMetadata, MetadataCache
 from kserver.metrics.meters import GroupMeters
-from kserver.model import CONSUMER_OFFSETS, TRANSACTION_STATE, BrokerId
+from kserver.model import CONSUMER_OFFSETS, TRANSACTION_STATE, BrokerId, TopicPartition
 from kserver.network.quota import ConnectionRates, Quotas, RateWindow
 from kserver.node_to_controller import NodeToControllerChannel
+from kserver.peers import Peers
 from kserver.publisher import MetadataPublisher
 from kserver.registration import Registration
 from kserver.replica.fetch_session import FetchSessions
@@ -36,6 +39,7 @@ from kserver.txn.shard import TransactionShard
 from kserver.txn.verification import Verification
 from kserver.world import World
 from kserver.world.embedded import EmbeddedZooKeeper
+from kserver.znodes import ProducerIdBlock
 
 
 class Assembly:
@@ -74,7 +78,12 @@ class Assembly:
                 now.controller_quota_window_num, now.controller_quota_window_size_seconds * 1000
             ),
         )
-        self._to_controller = NodeToControllerChannel(broker_id, config, metadata)
+
+        def to_controller(use: str) -> NodeToControllerChannel:
+            return NodeToControllerChannel(broker_id, use, config, metadata)
+
+        altering = to_controller("alter-partition")
+        self._to_controller = to_controller("to-controller")
         self.replicas = replicas = ReplicaManager(
             broker_id,
             config,
@@ -83,13 +92,16 @@ class Assembly:
             purgatory,
             loop,
             clock,
-            self._to_controller,
+            altering,
             lambda: alive.epoch,
         )
         self.moves = Moves(world, logs, replicas, config)
 
         def new_id() -> str:
             return str(UUID(int=world.random.getrandbits(128), version=4))
+
+        def knows_roles() -> bool:
+            return alive.is_registered and self.publisher.knows_roles
 
         self.group_meters = group_meters = GroupMeters()
         self.groups = groups = CoordinatorRuntime(
@@ -100,6 +112,7 @@ class Assembly:
             metadata=metadata,
             replicas=replicas,
             purgatory=purgatory,
+            knows_roles=knows_roles,
             timeout_ms=lambda: config().offsets_commit_timeout_ms,
         )
         self.transactions = transactions = CoordinatorRuntime(
@@ -110,10 +123,16 @@ class Assembly:
             metadata=metadata,
             replicas=replicas,
             purgatory=purgatory,
+            knows_roles=knows_roles,
             timeout_ms=lambda: config().request_timeout_ms,
             perform=lambda wanted: self.marker_sender.send(wanted),
         )
-        self.verification = Verification(loop, transactions, config)
+
+        def peers(use: str) -> Peers:
+            return Peers(f"broker-{broker_id}-{use}", config, metadata)
+
+        verifying, marking = peers("verification"), peers("markers")
+        self.verification = Verification(broker_id, loop, transactions, config, metadata, verifying)
         self.marker_log = MarkerLog(
             loop=loop,
             clock=clock,
@@ -130,16 +149,37 @@ class Assembly:
             replicas=replicas,
             marker_log=self.marker_log,
             transactions=transactions,
+            peers=marking,
+            knows_topics=lambda: self.publisher.knows_topics,
         )
+        self.producer_ids = ProducerIds(self._allocate_producer_ids)
         self.configs = ConfigManager(
             world.zookeeper, metadata, config, broker_id, self._settings_changed
         )
         self.publisher = MetadataPublisher(
-            metadata, self.configs, replicas, (groups, transactions), lambda: alive.epoch
+            metadata,
+            self.configs,
+            replicas,
+            (altering, self._to_controller, verifying, marking, groups, transactions),
+            broker_id,
+            lambda: alive.epoch,
         )
         self.controller = Controller(
-            world, self.configs, config, broker_id, self.publisher.publish, alive.registered
+            world,
+            self.configs,
+            config,
+            broker_id,
+            self.publisher.publish,
+            alive.registered,
+            self.publisher.controller_is,
         )
+
+    async def _allocate_producer_ids(self) -> ProducerIdBlock:
+        """By the controller, which may be this broker."""
+        epoch = self._alive.epoch
+        if self.controller.is_active:
+            return await self.controller.allocate_producer_ids(self._broker_id, epoch)
+        return await self._to_controller.allocate_producer_ids(epoch)
 
     def _settings_changed(self, image: ClusterMetadata, topics: Collection[str]) -> None:
         """Of the broker, whom the others go by, first; `topics` are those whose own changed."""
@@ -148,6 +188,7 @@ class Assembly:
         self.groups.apply(image)
         self.transactions.apply(image)
         self._limit(image)
+        self.controller.settings_changed(topics)
 
     def _limit(self, image: ClusterMetadata) -> None:
         self.quotas.update(image.quotas)
@@ -156,8 +197,10 @@ class Assembly:
     async def configure(self) -> None:
         """The cluster's settings are read and in force.  Raises ConfigError, StorageError."""
         await self.configs.load()
-        self._configure(self.metadata.current)
-        self._limit(self.metadata.current)
+        image = self.metadata.current
+        self._configure(image)
+        self.replicas.reconfigure(image, ())
+        self._limit(image)
 
     async def join(self) -> None:
         """This broker is registered; it is the controller, and hosts what is placed on it, or the
@@ -167,14 +210,32 @@ class Assembly:
         if isinstance(self._world.zookeeper, EmbeddedZooKeeper):
             self._world.zookeeper.require_disk()
 
+    async def hand_over(self) -> None:
+        """What this broker leads is led by others, where there are any."""
+        config = self._config()
+        if not config.controlled_shutdown_enable:
+            return
+
+        async def ask() -> list[TopicPartition]:
+            epoch = self._alive.epoch
+            if self.controller.is_active:
+                return await self.controller.shut_down(self._broker_id, epoch)
+            return await self._to_controller.shut_down(epoch)
+
+        await controlled_shutdown.hand_over(ask, self.metadata, config)
+
     async def told(self) -> None:
         """Returns once the controller has said what is hosted here, and that can be served."""
         await self.publisher.has_metadata.wait()
+        # The controller knows of it, and who is in sync since then has what it needs.
+        self.logs.may_lack_records = False
         await self.replicas.settle()
 
     def parts(self, spawn: Spawn) -> Parts:
         """The parts that handlers take."""
         config = self._config()
+        sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
+        self.purgatory.dependents = sessions.noticed
         return Parts(
             broker_id=self._broker_id,
             config=self._config,
@@ -185,11 +246,11 @@ class Assembly:
             moves=self.moves,
             replicas=self.replicas,
             purgatory=self.purgatory,
-            fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots),
+            fetch_sessions=sessions,
             configs=self.configs,
             controller=self.controller,
             to_controller=self._to_controller,
-            producer_ids=ProducerIds(self._world.zookeeper, self._broker_id),
+            producer_ids=self.producer_ids,
             publisher=self.publisher,
             groups=self.groups,
             transactions=self.transactions,
@@ -201,16 +262,21 @@ class Assembly:
 
     async def run(self) -> None:
         """Until it is cancelled; a part that fails ends them all, and is raised."""
+        with closing(self._to_controller):
+            await self._run()
+
+    async def _run(self) -> None:
         async with asyncio.TaskGroup() as running:
             for part in (
                 self.configs,
                 self.controller,
-                self.controller.senders,
                 self.logs,
                 self.replicas,
                 self.moves,
                 self.groups,
                 self.transactions,
                 self.marker_sender,
+                self.verification,
+                self.producer_ids,
             ):
                 running.create_task(part.run())

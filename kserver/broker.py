@@ -2,8 +2,8 @@
 
     start   log directory locked, addresses bound, coordination reached, settings read, logs
             recovered, registered, partitions hosted as the controller says, clients let in
-    stop    clients kept out, what was taken answered, parked requests ended, logs flushed and
-            marked clean, coordination left, the lock released
+    stop    leaderships handed over, clients kept out, what was taken answered, parked requests
+            ended, logs flushed and marked clean, coordination left, the lock released
 
 Nobody is let in before everything that he may ask for is there.
 """
@@ -157,7 +157,7 @@ class Broker:
         self.cluster_id = await registration.cluster_id(zookeeper, world.random)
         self.id = await registration.broker_id(zookeeper, config, logs.stored_broker_id)
         logs.identify(self.id, self.cluster_id)
-        return Registration(world, config, self.id, self.endpoints)
+        return Registration(world, config, self.id, self.endpoints, logs)
 
     async def _serve(
         self,
@@ -171,7 +171,13 @@ class Broker:
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as parts, asyncio.TaskGroup() as requests:
             counted = Requests(self.observation.clock or loop.time, served_by(self._static))
-            self._parts, self._requests = assembly.parts(requests.create_task), counted
+            unanswered: dict[asyncio.Task[None], None] = {}
+
+            def spawn(work: Coroutine[Any, Any, None]) -> None:
+                unanswered[task := requests.create_task(work)] = None
+                task.add_done_callback(unanswered.pop)
+
+            self._parts, self._requests = assembly.parts(spawn), counted
             self._configurable.append(counted.configure)
             counted.configure(self.config)
             self.observation.observe(self._parts, counted, assembly.group_meters, listeners)
@@ -200,6 +206,7 @@ class Broker:
                 await stop.wait()
                 log.info("shutting down")
                 self.observation.state = BrokerState.STOPPING
+                await assembly.hand_over()
                 assembly.groups.close()
                 assembly.transactions.close()
                 await listeners.finish()
@@ -208,7 +215,8 @@ class Broker:
                 # A part that failed ends the tasks that serve requests: let no more in.
                 listeners.close()
                 assembly.purgatory.close()
-            for task in running:
+            # What is not answered by now has nobody to be answered to.
+            for task in (*running, *unanswered):
                 task.cancel()
 
     def _configure(self, image: ClusterMetadata) -> None:

@@ -23,6 +23,7 @@ from kserver.model import (
 )
 from kserver.wire.control import (
     DURING_DELETION,
+    FULL,
     SECURITY_PROTOCOLS,
     UpdateMetadataBroker,
     UpdateMetadataPartitionState,
@@ -45,6 +46,13 @@ class PartitionInfo:
     replicas: tuple[BrokerId, ...]
     isr: tuple[BrokerId, ...]
     partition_epoch: int = 0
+    adding: tuple[BrokerId, ...] = ()
+    """Those of the replicas that are on their way here, and those on their way out (KIP-455)."""
+    removing: tuple[BrokerId, ...] = ()
+    is_recovering: bool = False
+    """As in LeaderAndIsr; only the controller and the leader know."""
+    offline: tuple[BrokerId, ...] = ()
+    """Replicas that nobody can reach, as the controller told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +149,16 @@ class ClusterMetadata:
             if told.partition_states[0].leader == DURING_DELETION:
                 deleted.add(told.topic_name)
                 continue
-            before = self.topics.get(told.topic_name)
+            # A controller may name a topic more than once, each time with other partitions.
+            before = changed.get(told.topic_name) or self.topics.get(told.topic_name)
             if before is None or before.id != told.topic_id:
                 config = configs.get(told.topic_name, {})
                 before = TopicInfo(told.topic_name, told.topic_id, (), config)
             changed[before.name] = replace(
                 before, partitions=_updated_partitions(before.partitions, told.partition_states)
             )
+        if update.type == FULL:
+            deleted |= self.topics.keys() - changed.keys()
         brokers = {broker.id: _broker_info(broker) for broker in update.live_brokers}
         image = replace(self, controller=update.controller_id, brokers=MappingProxyType(brokers))
         if changed or deleted:
@@ -174,6 +185,7 @@ def _updated_partitions(
             state.replicas,
             state.isr,
             state.zk_version,
+            offline=state.offline_replicas,
         )
     return tuple(partitions)
 

@@ -7,6 +7,7 @@ An *offset* counts records, a *position* counts bytes into a file, a *size* coun
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -84,3 +85,11 @@ class LeaderAndIsr:
     is_recovering: bool = False
     """Its last election was unclean, and the leader has not said since that it has recovered
     (KIP-704)."""
+
+
+class ElectionType(enum.IntEnum):
+    """Whom ElectLeaders makes the leader (KIP-460): the first replica, if it is in sync; or, where
+    nobody leads, a replica that is there, in sync or not."""
+
+    PREFERRED = 0
+    UNCLEAN = 1

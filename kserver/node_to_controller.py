@@ -1,51 +1,70 @@
 """What this broker asks of the controller, wherever that is.
 
-(Kafka: NodeToControllerChannelManager, AutoTopicCreationManager.)
+    the controller              what is asked of it
+    is known and answers        its answer
+    is another since            fails, as what is out to the one before does
+    is not known, or away       fails
+
+Whoever asks tries again.  (Kafka: NodeToControllerChannelManager, AutoTopicCreationManager.)
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
 from kserver.config.broker import BrokerConfig
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
-from kserver.metadata import MetadataCache, TopicInfo
-from kserver.model import NO_BROKER, BrokerId
-from kserver.peer import Peer, PeerOptions
+from kserver.metadata import ClusterMetadata, MetadataCache, TopicInfo
+from kserver.model import NO_BROKER, BrokerId, TopicPartition
+from kserver.peers import Peers
 from kserver.wire import versions
+from kserver.wire.control import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    read_answer,
+)
+from kserver.znodes import ProducerIdBlock
 
-CREATE_TOPICS = 19
+CREATE_TOPICS, ALLOCATE_PRODUCER_IDS = 19, 67
+CREATED_WITHIN_S = 5.0
+"""After the controller made a topic this broker is told of it."""
 
 
 class NodeToControllerChannel:
-    """One connection, made when it is needed, and anew when another broker is the controller."""
+    """One connection, for one use: made when it is needed, anew when another broker is the
+    controller."""
 
     def __init__(
-        self, broker_id: BrokerId, config: Callable[[], BrokerConfig], metadata: MetadataCache
+        self,
+        broker_id: BrokerId,
+        use: str,
+        config: Callable[[], BrokerConfig],
+        metadata: MetadataCache,
     ) -> None:
         self._id = broker_id
         self._config = config
         self._metadata = metadata
-        self._turn = asyncio.Lock()
-        self._peer: Peer | None = None
+        self._peers = Peers(f"broker-{broker_id}-{use}", config, metadata)
         self._controller: BrokerId = NO_BROKER
 
     async def call(self, api_key: int, build: Callable[[versions.MessageShape], Any]) -> Any:
         """The answer to what `build` makes of the newest shape that both know.  KafkaError, OSError
         where the controller cannot be reached."""
-        peer = await self._connected()
+        controller = self._metadata.current.controller
+        if controller == NO_BROKER:
+            raise KafkaError(ErrorCode.not_controller, "nobody has told who the controller is")
         try:
+            peer = await self._peers.to(controller)
             return await peer.call(build(versions.request(api_key, peer.version(api_key))))
         except ProtocolError as error:
             raise KafkaError(ErrorCode.not_controller, str(error)) from error
 
     async def create_topic(
-        self, name: str, partitions: int, replication_factor: int, config: dict[str, str]
+        self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str]
     ) -> TopicInfo:
-        """The topic, once this broker was told of it.  KafkaError."""
+        """The topic, once this broker was told of it, whoever had it made.  KafkaError, OSError."""
         timeout_ms = self._config().request_timeout_ms
 
         def build(new: versions.MessageShape) -> Any:
@@ -57,33 +76,47 @@ class NodeToControllerChannel:
             )
             return new(topics=[topic], timeout=timedelta(milliseconds=timeout_ms))
 
-        try:
-            (answer,) = (await self.call(CREATE_TOPICS, build)).topics
-            if answer.error_code not in (ErrorCode.none, ErrorCode.topic_already_exists):
-                raise KafkaError(answer.error_code, answer.error_message or "")
-            image = await self._metadata.wait_for(
-                lambda image: name in image.topics, timeout_ms / 1000
-            )
-        except OSError as error:
-            text = f"the controller cannot be asked: {error}"
-            raise KafkaError(ErrorCode.not_controller, text) from error
+        (answer,) = (await self.call(CREATE_TOPICS, build)).topics
+        if answer.error_code not in (ErrorCode.none, ErrorCode.topic_already_exists):
+            raise KafkaError(answer.error_code, answer.error_message or "")
+        image = await self._metadata.wait_for(lambda image: name in image.topics, CREATED_WITHIN_S)
         return image.topics[name]
 
-    async def _connected(self) -> Peer:
-        async with self._turn:
-            image = self._metadata.current
-            if self._peer is None or not self._peer.is_open or self._controller != image.controller:
-                self.close()
-                broker = image.brokers.get(image.controller)
-                endpoint = broker and broker.endpoints.get(self._config().inter_broker_listener)
-                if not endpoint:
-                    text = "nobody has told where the controller is"
-                    raise KafkaError(ErrorCode.not_controller, text)
-                options = PeerOptions(client_id=f"broker-{self._id}-to-controller")
-                self._peer = await Peer.connect(endpoint.host, endpoint.port, options)
-                self._controller = image.controller
-            return self._peer
+    async def allocate_producer_ids(self, broker_epoch: int) -> ProducerIdBlock:
+        """The next block, for this broker in this registration.  KafkaError, OSError."""
+        answer = await self.call(
+            ALLOCATE_PRODUCER_IDS,
+            lambda new: new(broker_id=self._id, broker_epoch=broker_epoch),
+        )
+        if answer.error_code is not ErrorCode.none:
+            raise KafkaError(answer.error_code)
+        first = answer.producer_id_start
+        return ProducerIdBlock(self._id, first, first + answer.producer_id_len - 1)
+
+    async def shut_down(self, broker_epoch: int) -> list[TopicPartition]:
+        """This broker is about to stop; what it leads still.  KafkaError, OSError."""
+        request = ControlledShutdownRequest(self._id, broker_epoch)
+        try:
+            peer = await self._peers.to(self._metadata.current.controller)
+            version = peer.version(request.api_key)
+            frame = await peer.send(request.api_key, version, (request.encode(version),))
+            answer = read_answer(request, version, frame)
+        except ProtocolError as error:
+            raise KafkaError(ErrorCode.not_controller, str(error)) from error
+        assert isinstance(answer, ControlledShutdownResponse)
+        if answer.error_code is not ErrorCode.none:
+            raise KafkaError(answer.error_code)
+        return [
+            TopicPartition(one.topic_name, one.partition_index)
+            for one in answer.remaining_partitions
+        ]
+
+    def apply(self, image: ClusterMetadata) -> None:
+        """What is out to a controller that is none any more is not waited for."""
+        if image.controller != self._controller:
+            self._peers.leave(self._controller)
+            self._controller = image.controller
+        self._peers.apply(image)
 
     def close(self) -> None:
-        if self._peer is not None:
-            self._peer.close()
+        self._peers.close()

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from kserver import __version__
 from kserver.api.context import Parts
 from kserver.api.requests import Requests
+from kserver.controller.controller import Controller
 from kserver.errors import KafkaError
 from kserver.group.group import CLASSIC, CONSUMER
 from kserver.group.group import ClassicGroupState as GroupState
@@ -33,6 +34,7 @@ from kserver.metrics.names import Metric
 from kserver.metrics.text import CONTENT_TYPE, Metrics, Sample
 from kserver.model import NO_BROKER
 from kserver.network.http import Page
+from kserver.replica.fetcher import ReplicaFetcher, ReplicaFetcherManager
 from kserver.replica.partition import Partition
 from kserver.wire.codec import api_name
 
@@ -57,6 +59,8 @@ CLASSIC_GROUPS = {
     GroupState.DEAD: catalog.DEAD_GROUPS,
 }
 ONE_PROCESSOR = "0"
+REPLICA = "Replica"
+"""The client id of all fetchers together."""
 UNITS = ("kB", "MB", "GB", "TB", "PB")
 
 
@@ -130,7 +134,9 @@ class Observation:
         self._logs = parts.logs
         self._observe_topics(parts.replicas.topics)
         self._observe_replicas(parts)
+        self._observe_fetchers(parts.replicas.fetchers)
         self._observe_cluster(parts)
+        self._observe_controller(parts.controller)
         self._observe_logs(parts)
         self._observe_requests(parts, requests, listeners)
         self._observe_groups(parts, groups)
@@ -173,18 +179,45 @@ class Observation:
         each(catalog.CURRENT_OFFSET, lambda one: one.log.high_watermark)
         each(catalog.OLDEST_OFFSET, lambda one: one.log.log_start_offset)
 
+        meters = parts.replicas.meters
+        gauge(catalog.REASSIGNING, lambda: sum(one.is_reassigning for one in led()))
+        gauge(catalog.ISR_SHRINKS, lambda: meters.isr_shrinks)
+        gauge(catalog.ISR_EXPANDS, lambda: meters.isr_expands)
+        gauge(catalog.FAILED_ISR_UPDATES, lambda: meters.failed_isr_updates)
+        gauge(catalog.REPLICATED_IN, lambda: meters.bytes_in)
+        gauge(catalog.REPLICATED_OUT, lambda: meters.bytes_out)
+
+    def _observe_fetchers(self, fetchers: ReplicaFetcherManager) -> None:
+        def of_all(metric: Metric, value: Callable[[], float]) -> None:
+            self.metrics.add(metric, lambda: [((REPLICA,), value())])
+
+        of_all(
+            catalog.MAX_LAG,
+            lambda: max((lag for f in fetchers.running for lag in f.lags.values()), default=0),
+        )
+        of_all(catalog.MIN_FETCH_RATE, lambda: min((f.rate for f in fetchers.running), default=0.0))
+        of_all(catalog.DEAD_FETCHERS, lambda: 0)
+        of_all(catalog.FAILED_PARTITIONS, lambda: sum(f.refused for f in fetchers.running))
+
+        def each(metric: Metric, value: Callable[[ReplicaFetcher], int]) -> None:
+            self.metrics.add(
+                metric, lambda: [((f.name, *f.address), value(f)) for f in fetchers.running]
+            )
+
+        each(catalog.FETCHER_REQUESTS, lambda f: f.requests)
+        each(catalog.FETCHER_BYTES, lambda f: f.bytes)
+        self.metrics.add(
+            catalog.FETCHER_LAG,
+            lambda: [
+                ((f.name, *_labels(one)), lag)
+                for f in fetchers.running
+                for one, lag in f.lags.items()
+            ],
+        )
+
     def _observe_cluster(self, parts: Parts) -> None:
         metadata = parts.metadata
         gauge = self.metrics.gauge
-        gauge(catalog.ACTIVE_CONTROLLERS, lambda: int(parts.controller.is_active))
-        gauge(
-            catalog.OFFLINE_PARTITIONS,
-            lambda: sum(info.leader == NO_BROKER for _, info in partitions_of(parts)),
-        )
-        gauge(catalog.ACTIVE_BROKERS, lambda: len(metadata.current.brokers))
-        gauge(catalog.TOPICS, lambda: len(metadata.current.topics))
-        gauge(catalog.ALL_PARTITIONS, lambda: sum(1 for _ in partitions_of(parts)))
-        gauge(catalog.UNCLEAN_ELECTIONS, lambda: 0)
         gauge(catalog.BROKERS, lambda: len(metadata.current.brokers))
         self.metrics.add(
             catalog.TOPIC_PARTITIONS,
@@ -204,6 +237,56 @@ class Observation:
         each(catalog.PREFERRED, lambda info: int(info.leader == info.replicas[0]))
         each(catalog.REPLICAS, lambda info: len(info.replicas))
         each(catalog.IS_UNDER_REPLICATED, lambda info: int(len(info.isr) < len(info.replicas)))
+
+    def _observe_controller(self, controller: Controller) -> None:
+        """What is 0 on the other brokers, as Kafka has it."""
+        context, meters = controller.context, controller.meters
+        self.metrics.gauge(catalog.ACTIVE_CONTROLLERS, lambda: int(context.is_active))
+        self.metrics.gauge(catalog.CONTROLLER_STATE, lambda: controller.queue.state)
+
+        def gauge(metric: Metric, value: Callable[[], int]) -> None:
+            self.metrics.gauge(metric, lambda: value() if context.is_active else 0)
+
+        gauge(
+            catalog.OFFLINE_PARTITIONS,
+            lambda: sum(p.leader == NO_BROKER for p in context.partitions()),
+        )
+        gauge(
+            catalog.PREFERRED_IMBALANCE,
+            lambda: sum(p.leader != p.replicas[0] for p in context.partitions()),
+        )
+        gauge(catalog.ACTIVE_BROKERS, lambda: len(context.brokers))
+        gauge(catalog.FENCED_BROKERS, lambda: controller.fenced_brokers)
+        gauge(catalog.TOPICS, lambda: len(context.topics))
+        gauge(
+            catalog.ALL_PARTITIONS,
+            lambda: sum(len(topic.partitions) for topic in context.topics.values()),
+        )
+        gauge(catalog.TOPICS_TO_DELETE, lambda: len(context.deletions))
+        gauge(catalog.REPLICAS_TO_DELETE, lambda: sum(d.left for d in context.deletions.values()))
+        gauge(
+            catalog.TOPICS_INELIGIBLE,
+            lambda: sum(d.ineligible > 0 for d in context.deletions.values()),
+        )
+        gauge(
+            catalog.REPLICAS_INELIGIBLE,
+            lambda: sum(d.ineligible for d in context.deletions.values()),
+        )
+        channels = controller.channels
+        self.windowed += [meters.election_times_ms, meters.queue_times_ms, channels]
+        self.metrics.add(catalog.ELECTION_TIMES, lambda: [((), meters.election_times_ms)])
+        self.metrics.add(catalog.EVENT_QUEUE_TIMES, lambda: [((), meters.queue_times_ms)])
+        self.metrics.gauge(catalog.UNCLEAN_ELECTIONS, lambda: meters.unclean_elections)
+        gauge(catalog.EVENT_QUEUE, lambda: controller.queue.waiting)
+        gauge(catalog.CHANNEL_QUEUES, lambda: sum(channels.unanswered.values()))
+        self.metrics.add(
+            catalog.CHANNEL_QUEUE,
+            lambda: [((str(id_),), waiting) for id_, waiting in channels.unanswered.items()],
+        )
+        self.metrics.add(
+            catalog.CHANNEL_TIMES,
+            lambda: [((str(id_),), times) for id_, times in channels.queue_times_ms.items()],
+        )
 
     def _observe_logs(self, parts: Parts) -> None:
         logs = parts.logs

@@ -89,6 +89,12 @@ class _Call:
     answer: asyncio.Future[memoryview]
 
 
+async def addresses_of(host: str) -> list[str]:
+    """The addresses that the name stands for.  OSError."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return [str(address[0]) for _, _, _, _, address in found]
+
+
 class Peer(asyncio.BufferedProtocol):
     """One connection, open from `connect` until `closed`.
 

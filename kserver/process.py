@@ -18,21 +18,24 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from kserver import __version__
+from kserver import __version__, znodes
 from kserver.api.broker_loggers import LEVELS, ROOT
 from kserver.broker import Broker
 from kserver.config.broker import BrokerConfig, user_data_directory
+from kserver.config.jaas import parse_jaas
+from kserver.config.sections.zookeeper import DIGEST_SCHEME
 from kserver.errors import ConfigError, StorageError
 from kserver.metrics import catalog
 from kserver.metrics.meters import IdleShare
 from kserver.metrics.names import Metric
+from kserver.model import Endpoint
 from kserver.observation import Observation
 from kserver.wire import walk
 from kserver.world import World, log_lines, usage
 from kserver.world.clock import WallClock
 from kserver.world.disk import OsDisk
 from kserver.world.embedded import COORDINATION, EmbeddedZooKeeper
-from kserver.world.zookeeper import ZooKeeper, ZooKeeperError
+from kserver.world.zookeeper import Login, NoAuth, ZooKeeper, ZooKeeperError, open_to_all
 
 log = logging.getLogger("kserver")
 
@@ -60,12 +63,28 @@ def real_world(config: BrokerConfig) -> World:
             session_timeout_ms=config.zookeeper_session_timeout_ms,
             connection_timeout_ms=config.zookeeper_connection_timeout_ms
             or config.zookeeper_session_timeout_ms,
+            login=_login(config),
+            access_to=znodes.access_to if config.zookeeper_set_acl else open_to_all,
         )
-    return World(clock, disk, zookeeper, random.SystemRandom())
+    return World(clock, disk, zookeeper, random.SystemRandom(), usage.boot_id())
 
 
-def run(config: BrokerConfig) -> int:
-    """Serve until a signal; the exit status."""
+def _login(config: BrokerConfig) -> Login | None:
+    """Who this broker is to ZooKeeper."""
+    if config.zookeeper_sasl_jaas_config is not None:
+        options = parse_jaas(config.zookeeper_sasl_jaas_config).options
+        return Login(options["username"], options["password"], by_sasl=True)
+    if config.zookeeper_auth is not None:
+        user, _, password = config.zookeeper_auth.removeprefix(DIGEST_SCHEME).partition(":")
+        return Login(user, password, by_sasl=False)
+    return None
+
+
+def run(
+    config: BrokerConfig, ready: Callable[[Sequence[Endpoint]], None] = lambda endpoints: None
+) -> int:
+    """Serve until a signal; the exit status.  `ready` is told once, when clients are let in, where
+    they reach the broker."""
     # Three descriptors a partition and one a connection soon pass the usual soft limit of 1,024.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -76,9 +95,9 @@ def run(config: BrokerConfig) -> int:
         log.warning("%s", warning)
     log.info("k %s, data in %s", __version__, ", ".join(config.log_directories))
     try:
-        asyncio.run(_serve(config))
+        asyncio.run(_serve(config, ready))
     except (ConfigError, StorageError, ZooKeeperError, OSError, BaseExceptionGroup) as failed:
-        reasons = _reasons(failed)
+        reasons = _reasons(failed, config)
         if reasons is None:
             raise
         for reason in reasons:
@@ -110,7 +129,7 @@ def _levels(entries: Sequence[str]) -> dict[str, int]:
     return levels
 
 
-async def _serve(config: BrokerConfig) -> None:
+async def _serve(config: BrokerConfig, tell: Callable[[Sequence[Endpoint]], None]) -> None:
     broker = Broker(config, real_world(config))
     _observe_process(broker.observation)
     stop = asyncio.Event()
@@ -132,6 +151,7 @@ async def _serve(config: BrokerConfig) -> None:
         gc.freeze()
         for line in _summary(broker, config):
             log.info("%s", line)
+        tell(broker.endpoints)
 
     await broker.run(stop, ready)
 
@@ -177,10 +197,19 @@ def _observe_process(observation: Observation) -> None:
     gauge(catalog.HANDLER_IDLE, idle.read)
 
 
-def _reasons(failed: BaseException) -> list[str] | None:
+def _reasons(failed: BaseException, config: BrokerConfig) -> list[str] | None:
     """What to tell the user; None for a bug, which deserves its traceback."""
+    if isinstance(failed, NoAuth):
+        key = "zookeeper.sasl.jaas.config"
+        if config.zookeeper_sasl_jaas_config is None:
+            key = "zookeeper.auth"
+        where = failed.path or "/"
+        return [
+            f"ZooKeeper at {config.zookeeper_connect} lets this broker not do what it must at"
+            f" {where}: correct {key}, the users that the server knows, or the ACL there"
+        ]
     if not isinstance(failed, BaseExceptionGroup):
         expected = isinstance(failed, ConfigError | StorageError | ZooKeeperError | OSError)
         return [str(failed)] if expected else None
-    each = [_reasons(one) for one in failed.exceptions]
+    each = [_reasons(one, config) for one in failed.exceptions]
     return None if None in each else [line for lines in each for line in lines or ()]

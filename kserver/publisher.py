@@ -16,12 +16,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from typing import Any
+from dataclasses import replace
+from types import MappingProxyType
 
 from kserver.controller.config_manager import ConfigManager
-from kserver.coordinator.runtime import CoordinatorRuntime
 from kserver.errors import ErrorCode
-from kserver.metadata import MetadataCache
+from kserver.metadata import ClusterMetadata, MetadataCache
+from kserver.model import NO_BROKER, BrokerId, TopicPartition
+from kserver.peers import FollowsMetadata
 from kserver.replica.manager import ReplicaManager
 from kserver.wire.control import (
     DURING_DELETION,
@@ -40,26 +42,60 @@ log = logging.getLogger(__name__)
 
 
 class MetadataPublisher:
-    """`broker_epoch` gives that of the present registration."""
+    """`followers` act on each new image, and on each change of what is led here; `broker_epoch`
+    gives that of the present registration."""
 
     def __init__(
         self,
         metadata: MetadataCache,
         configs: ConfigManager,
         replicas: ReplicaManager,
-        coordinators: Collection[CoordinatorRuntime[Any]],
+        followers: Collection[FollowsMetadata],
+        broker_id: BrokerId,
         broker_epoch: Callable[[], int],
     ) -> None:
+        self._broker_id = broker_id
         self._metadata = metadata
         self._configs = configs
         self._replicas = replicas
-        self._coordinators = coordinators
+        self._followers = followers
         self._broker_epoch = broker_epoch
         self._turn = asyncio.Lock()
         self.has_metadata = asyncio.Event()
-        """Set once the controller has told of the cluster."""
+        """Set once the controller has told of the cluster, and of this broker's part in it."""
+        self._knows_cluster = False
         self.controller_epoch = 0
         """The highest that was seen."""
+        self._metadata_epoch = 0
+        """That of the controller who last told of topics."""
+        self._roles_epoch = NO_BROKER_EPOCH
+        """The registration for which the controller last told of roles."""
+
+    @property
+    def knows_topics(self) -> bool:
+        """Whether a topic that is not in the metadata is none: Apache's controller, when it is new,
+        says what is led here before it says what topics there are."""
+        return self._metadata_epoch == self.controller_epoch
+
+    @property
+    def knows_roles(self) -> bool:
+        """Whether the controller has told of them since this broker was registered.  Before, it may
+        have given to another what was led here."""
+        return self._roles_epoch == self._broker_epoch()
+
+    def controller_is(self, broker: BrokerId) -> None:
+        """What ZooKeeper says before the controller does.  NO_BROKER: this broker is it no longer,
+        and clients are told that there is none, for an Admin that is sent to one that refuses asks
+        it again.  They are told of the next one at once, for librdkafka asks twice, and then waits
+        until its request times out."""
+        image = self._metadata.current
+        if broker == NO_BROKER:
+            is_news = image.controller == self._broker_id
+        else:
+            is_news = image.controller == NO_BROKER and broker in image.brokers
+        if is_news:
+            self._metadata.update(replace(image, controller=broker))
+            self._tell()
 
     async def publish(
         self, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
@@ -70,7 +106,7 @@ class MetadataPublisher:
             if isinstance(request, LeaderAndIsrRequest):
                 return await self._leader_and_isr(request, error)
             if isinstance(request, StopReplicaRequest):
-                return self._stop_replica(request, error)
+                return await self._stop_replica(request, error)
             return await self._update_metadata(request, error)
 
     def _refusal(
@@ -95,18 +131,26 @@ class MetadataPublisher:
     ) -> LeaderAndIsrResponse:
         if error is not ErrorCode.none:
             return LeaderAndIsrResponse(error)
-        await self._configs.learn([topic.topic_name for topic in request.topic_states])
+        await self._configs.learn({t.topic_name: t.topic_id for t in request.topic_states})
+        await self._replicas.cuts_ended(_partitions(request))
         errors = self._replicas.become_leader_or_follower(
             request.topic_states, self._configs.topics, is_full=request.type == FULL
         )
-        self._coordinate()
+        self._roles_epoch = max(request.broker_epoch, self._broker_epoch())
+        self._note_told()
+        self._tell()
         return LeaderAndIsrResponse(ErrorCode.none, tuple(errors))
 
-    def _stop_replica(self, request: StopReplicaRequest, error: ErrorCode) -> StopReplicaResponse:
+    async def _stop_replica(
+        self, request: StopReplicaRequest, error: ErrorCode
+    ) -> StopReplicaResponse:
         if error is not ErrorCode.none:
             return StopReplicaResponse(error)
+        await self._replicas.cuts_ended(_partitions(request))
         errors = self._replicas.stop_replicas(request.topic_states)
-        self._coordinate()
+        if any(p.delete_partition for t in request.topic_states for p in t.partition_states):
+            await self._replicas.forget_deleted()
+        self._tell()
         return StopReplicaResponse(ErrorCode.none, tuple(errors))
 
     async def _update_metadata(
@@ -115,13 +159,48 @@ class MetadataPublisher:
         if error is ErrorCode.none:
             told = request.topic_states
             gone = {t.topic_name for t in told if t.partition_states[0].leader == DURING_DELETION}
-            await self._configs.learn([t.topic_name for t in told if t.topic_name not in gone])
-            self._metadata.update(self._metadata.current.updated(request, self._configs.topics))
+            await self._configs.learn(
+                {t.topic_name: t.topic_id for t in told if t.topic_name not in gone}
+            )
+            before = self._metadata.current
+            self._metadata.update(self._with_own(before.updated(request, self._configs.topics)))
+            if told or request.type == FULL:
+                self._metadata_epoch = request.controller_epoch
+            if request.type == FULL:
+                gone |= before.topics.keys() - self._metadata.current.topics.keys()
             self._configs.forget(gone)
-            self._coordinate()
-            self.has_metadata.set()
+            self._tell()
+            self._knows_cluster = True
+            self._note_told()
         return UpdateMetadataResponse(error)
 
-    def _coordinate(self) -> None:
-        for coordinator in self._coordinators:
-            coordinator.apply(self._metadata.current)
+    def _with_own(self, image: ClusterMetadata) -> ClusterMetadata:
+        """Where this broker itself is reached it knows best: what the controller tells may be older
+        than its last change."""
+        own = self._metadata.current.brokers.get(self._broker_id)
+        if own is None or self._broker_id not in image.brokers:
+            return image
+        return replace(image, brokers=MappingProxyType({**image.brokers, own.id: own}))
+
+    def _note_told(self) -> None:
+        """Of the cluster a broker is told first, so that it finds the leaders that it follows; one
+        that hosts nothing may be told of no roles."""
+        if self.has_metadata.is_set() or not self._knows_cluster:
+            return
+        topics = self._metadata.current.topics.values()
+        if self._roles_epoch != NO_BROKER_EPOCH or not any(
+            self._broker_id in p.replicas for topic in topics for p in topic.partitions
+        ):
+            self.has_metadata.set()
+
+    def _tell(self) -> None:
+        for follower in self._followers:
+            follower.apply(self._metadata.current)
+
+
+def _partitions(request: LeaderAndIsrRequest | StopReplicaRequest) -> set[TopicPartition]:
+    return {
+        TopicPartition(topic.topic_name, state.partition_index)
+        for topic in request.topic_states
+        for state in topic.partition_states
+    }

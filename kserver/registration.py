@@ -4,7 +4,9 @@
     /brokers/seqid     its version, counted on from `reserved.broker.max.id`, is a broker id that
                        nobody has
     /brokers/ids/N     this broker's endpoints, for as long as its session lives; a new session
-                       writes it anew
+                       writes it anew, and removes what a process has left that is proven gone
+    /log_dir_event_notification/log_dir_event_S
+                       one of its disks failed: the controller asks which replicas are offline
 
 A start calls `prepare`, asks for `cluster_id` and `broker_id`, and registers before the controller
 starts.  (Kafka: KafkaServer.startup, KafkaZkClient.)
@@ -22,14 +24,19 @@ from uuid import UUID
 
 from kserver import znodes
 from kserver.config.broker import BrokerConfig
+from kserver.controller.features import NEWEST
 from kserver.errors import ConfigError
+from kserver.log.manager import LogManager
 from kserver.model import BrokerId, Endpoint
 from kserver.world import World
 from kserver.world.session import claim, in_any_session, until_connected
 from kserver.world.zookeeper import (
+    BadVersion,
     Create,
+    Delete,
     NodeExists,
     NoNode,
+    Op,
     SessionEvent,
     SessionExpired,
     ZooKeeper,
@@ -122,6 +129,7 @@ class Registration:
         config: BrokerConfig,
         broker_id: BrokerId,
         endpoints: Sequence[Endpoint],
+        logs: LogManager,
     ) -> None:
         self._zookeeper = world.zookeeper
         self._clock = world.clock
@@ -129,8 +137,14 @@ class Registration:
         self._timeout_ms = config.zookeeper_session_timeout_ms
         self._id = broker_id
         self._endpoints = tuple(endpoints)
+        self._logs = logs
         self._expired = False
         self._lost = False
+        self._moved = False
+        """Its endpoints are others than the znode tells."""
+        self._disk_failed = False
+        """The controller was not told yet of a log directory that failed."""
+        logs.on_directory_failed = self._directory_failed
         self._due = asyncio.Event()
         self._registered = asyncio.Event()
         self.epoch = -1
@@ -142,15 +156,26 @@ class Registration:
         await in_any_session(self._register)
 
     async def run(self) -> None:
-        """Registers anew for each new session, and tells of other endpoints."""
+        """Registers anew for each new session, tells of other endpoints and of disks that fail."""
         while True:
             await self._due.wait()
             self._due.clear()
             lost, self._lost = self._lost, False
+            moved, self._moved = self._moved, False
             try:
-                await (self._register() if lost else self._tell())
+                if lost:
+                    await self._register()
+                elif moved:
+                    await self._tell()
+                if self._disk_failed:
+                    await self._tell_of_disk()
             except SessionExpired:
                 pass  # the next session tries again
+
+    @property
+    def is_registered(self) -> bool:
+        """In the present session, as far as this broker knows."""
+        return self._registered.is_set()
 
     async def registered(self) -> None:
         """Returns once the present session has registered this broker."""
@@ -159,7 +184,18 @@ class Registration:
     def advertise(self, endpoints: Sequence[Endpoint]) -> None:
         """Clients are told these from now on."""
         self._endpoints = tuple(endpoints)
+        self._moved = True
         self._due.set()
+
+    def _directory_failed(self) -> None:
+        self._disk_failed = True
+        self._due.set()
+
+    async def _tell_of_disk(self) -> None:
+        """(Kafka: KafkaZkClient.propagateLogDirEvent)"""
+        prefix, data = znodes.LOG_DIR_EVENT_PREFIX, znodes.encode_log_dir_event(self._id)
+        await until_connected(partial(self._zookeeper.create, prefix, data, sequence=True))
+        self._disk_failed = False
 
     async def _tell(self) -> None:
         path = znodes.broker_path(self._id)
@@ -172,10 +208,37 @@ class Registration:
 
     def _data(self) -> bytes:
         return znodes.encode_broker(
-            znodes.BrokerRegistration(self._id, self._endpoints, self._clock.now_ms(), self._rack)
+            znodes.BrokerRegistration(
+                self._id,
+                self._endpoints,
+                self._clock.now_ms(),
+                self._rack,
+                incarnation_id=self._logs.incarnation_id,
+                may_lack_records=self._logs.may_lack_records,
+                features=NEWEST,
+            )
         )
 
+    async def _bury_predecessor(self) -> None:
+        """Remove what an earlier start of this broker holds: its process is gone, for this one has
+        the lock on its log directories, and its session may live on for a while."""
+        path = znodes.broker_path(self._id)
+        try:
+            data, stat = await self._zookeeper.get(path)
+            registered = znodes.decode_broker(self._id, data)
+            if registered.incarnation_id not in self._logs.earlier_incarnations:
+                return
+            controller = await self._zookeeper.exists(znodes.CONTROLLER)
+            ops: list[Op] = [Delete(path, stat.version)]
+            if controller is not None and controller.ephemeral_owner == stat.ephemeral_owner:
+                ops.append(Delete(znodes.CONTROLLER, controller.version))
+            await self._zookeeper.multi(ops)
+        except (NoNode, BadVersion):
+            return  # its session has ended meanwhile
+        log.info("broker %d: the registration of an earlier start was removed", self._id)
+
     async def _register(self) -> None:
+        await until_connected(self._bury_predecessor)
         path = znodes.broker_path(self._id)
         create = partial(self._zookeeper.create, path, self._data(), ephemeral=True)
         try:

@@ -14,6 +14,10 @@ Pure: paths, encode and decode; no I/O.
     /config/changes/config_change_n       tells brokers which of them to read again
     /controller, /controller_epoch        who decides (ephemeral), and for the how-many-th time
     /admin/delete_topics/T                T is to be deleted
+    /admin/preferred_replica_election     partitions whose first replica is to lead
+    /admin/reassign_partitions            partitions, and the replicas that they are to have
+    /isr_change_notification/...          partitions whose ISR a broker has written by itself
+    /log_dir_event_notification/...       a broker one of whose disks has failed
     /latest_producer_id_block             the producer ids that were handed out last
     /consumers/G/ids/C                    a member of a group that balances itself, and what it
                                           reads (ephemeral); Kafka 0.8 and the first paper
@@ -30,7 +34,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -47,6 +51,7 @@ from kserver.model import (
     QuotaEntity,
     TopicPartition,
 )
+from kserver.world.zookeeper import Access
 
 BROKER_IDS = "/brokers/ids"
 BROKER_SEQUENCE = "/brokers/seqid"
@@ -58,6 +63,12 @@ CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 DELETE_TOPICS = "/admin/delete_topics"
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
+ISR_CHANGES = "/isr_change_notification"
+ISR_CHANGE_PREFIX = f"{ISR_CHANGES}/isr_change_"
+LOG_DIR_EVENTS = "/log_dir_event_notification"
+LOG_DIR_EVENT_PREFIX = f"{LOG_DIR_EVENTS}/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 FEATURES = "/finalized_features"
 """Not Kafka's /feature, though in its form: a broker of 3.x stops when that names a feature that it
@@ -78,8 +89,8 @@ PERSISTENT_PATHS = (
     CONFIG_CHANGES,
     DELETE_TOPICS,
     BROKER_SEQUENCE,
-    "/isr_change_notification",
-    "/log_dir_event_notification",
+    ISR_CHANGES,
+    LOG_DIR_EVENTS,
     "/config/topics",
     "/config/clients",
     "/config/users",
@@ -89,6 +100,17 @@ PERSISTENT_PATHS = (
 )
 """What every broker makes on its start, empty, where it is missing.  Kafka does so with
 PRODUCER_ID_BLOCK too, but without data, which is not the same: one of no bytes it cannot read."""
+
+
+SENSITIVE_PATHS = ("/config/users", "/config/brokers", "/delegation_token")
+"""Below which passwords stand, in whatever form."""
+
+
+def access_to(path: str) -> Access:
+    """Of others than brokers, with `zookeeper.set.acl` (Kafka: ZkData.defaultAcls)."""
+    if path == CONSUMERS:
+        return Access.ALL  # its groups are their own members' affair
+    return Access.NONE if path.startswith(SENSITIVE_PATHS) else Access.READ
 
 
 def broker_path(broker: BrokerId) -> str:
@@ -228,6 +250,12 @@ class BrokerRegistration:
     timestamp_ms: int
     rack: str | None = None
     jmx_port: int = -1
+    incarnation_id: str = ""
+    """Of this start of the broker (log/incarnation).  This and the next Kafka does not know."""
+    may_lack_records: bool = False
+    """The machine went down since its last clean stop, or its disk is a new one."""
+    features: Mapping[str, int] = field(default_factory=dict)
+    """The highest level that it knows of each (KIP-584); brokers of Kafka 3 know none."""
 
 
 def encode_broker(broker: BrokerRegistration) -> bytes:
@@ -236,7 +264,11 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
     plain = next((e for e in broker.endpoints if e.protocol == "PLAINTEXT"), None)
     return _to_json(
         {
-            "features": {},
+            "features": {
+                # Kafka before 3.3 refuses levels of 0, which mean that there is no such feature.
+                name: {"min_version": 1, "max_version": level}
+                for name, level in sorted(broker.features.items())
+            },
             "listener_security_protocol_map": {e.listener: e.protocol for e in broker.endpoints},
             "endpoints": [str(e) for e in broker.endpoints],
             **({} if broker.rack is None else {"rack": broker.rack}),
@@ -245,6 +277,8 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
             "host": plain.host if plain else None,
             "version": 5,
             "timestamp": str(broker.timestamp_ms),
+            **({"incarnation_id": broker.incarnation_id} if broker.incarnation_id else {}),
+            **({"may_lack_records": True} if broker.may_lack_records else {}),
         }
     )
 
@@ -262,6 +296,9 @@ def decode_broker(broker: BrokerId, data: bytes) -> BrokerRegistration:
             int(fields.get("timestamp", -1)),
             fields.get("rack"),
             fields.get("jmx_port", -1),
+            str(fields.get("incarnation_id", "")),
+            bool(fields.get("may_lack_records", False)),
+            {str(k): int(v["max_version"]) for k, v in fields.get("features", {}).items()},
         )
 
 
@@ -409,6 +446,47 @@ def encode_cluster_id(cluster_id: str) -> bytes:
 def decode_cluster_id(data: bytes) -> str:
     with _decoding(CLUSTER_ID, data) as fields:
         return str(fields["id"])
+
+
+def encode_log_dir_event(broker: BrokerId) -> bytes:
+    """Created under LOG_DIR_EVENT_PREFIX as a sequence, so that the controller asks the broker
+    which of its replicas are offline."""
+    return _to_json({"version": 1, "broker": broker, "event": 1})
+
+
+def decode_log_dir_event(data: bytes) -> BrokerId:
+    with _decoding(LOG_DIR_EVENTS, data) as fields:
+        return int(fields["broker"])
+
+
+def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
+    """As they stand in PREFERRED_ELECTION, and in a sequence under ISR_CHANGE_PREFIX."""
+    named = [{"topic": topic, "partition": partition} for topic, partition in partitions]
+    return _to_json({"version": 1, "partitions": named})
+
+
+def decode_isr_change(data: bytes) -> list[TopicPartition]:
+    return _partitions(ISR_CHANGES, data)
+
+
+def decode_preferred_election(data: bytes) -> list[TopicPartition]:
+    return _partitions(PREFERRED_ELECTION, data)
+
+
+def decode_reassignments(data: bytes) -> dict[TopicPartition, tuple[BrokerId, ...]]:
+    with _decoding(REASSIGN_PARTITIONS, data) as fields:
+        return {
+            TopicPartition(str(p["topic"]), int(p["partition"])): tuple(
+                int(b) for b in p["replicas"]
+            )
+            for p in fields["partitions"]
+        }
+
+
+def _partitions(path: str, data: bytes) -> list[TopicPartition]:
+    with _decoding(path, data) as fields:
+        named = [(p["topic"], p["partition"]) for p in fields["partitions"]]
+        return [TopicPartition(str(topic), int(number)) for topic, number in named]
 
 
 class ProducerIdBlock(NamedTuple):

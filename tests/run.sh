@@ -4,9 +4,10 @@
 #     sh tests/run.sh [--quick | --second] [PYTEST ARGUMENTS]
 #
 # --quick runs what is fast, --second what is left out otherwise: Spark, Apache's brokers and scripts
-# beside ours, and the contract of the wire protocol held to Apache's brokers.  Files that are named
-# run in any case.  What else is installed (Java, Maven, Node, Go, kcat, zsh, fish) is used; what is
-# not is named at the end with the line that installs it.  With CI set, absence fails.
+# beside ours, a thousand simulated clusters, and the contract of the wire protocol held to Apache's
+# brokers.  Files that are named run in any case.  What else is installed (Java, Maven, Node, Go,
+# kcat, zsh, fish) is used; what is not is named at the end with the line that installs it.  With CI
+# set, absence fails.
 set -eu
 cd "$(dirname "$0")/.."
 stage=first

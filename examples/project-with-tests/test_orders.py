@@ -1,4 +1,5 @@
-"""The project's tests.  `kafka_broker` comes with k: there is nothing to import or to set up.
+"""The project's tests.  `kafka_broker` and `kafka_cluster` come with k: there is nothing to import
+or to set up.
 
 pip install k-kafka pytest && pytest
 """
@@ -32,3 +33,14 @@ def test_orders_survive_a_restart_of_the_broker(kafka_broker):
 def test_an_order_that_the_broker_does_not_take_is_an_error(kafka_broker):
     with pytest.raises(KafkaError, match="exceeds"):
         announce(Order("eve", ["everything"] * 1000), kafka_broker.address)
+
+
+def test_no_order_is_lost_when_the_leader_is_killed(kafka_cluster):
+    servers = kafka_cluster.bootstrap_servers
+    announce(TEA, servers)
+    leader = kafka_cluster.leader_of("orders")
+    kafka_cluster.kill(leader)
+    announce(COFFEE, servers)
+    assert announced(servers) == [TEA, COFFEE]
+    kafka_cluster.start(leader)
+    kafka_cluster.wait_in_sync("orders")

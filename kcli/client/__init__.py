@@ -10,10 +10,13 @@
     cluster                       brokers, leaders, connections; trying again until a deadline
     admin, offsets, quotas,       topics, configurations, offsets, quotas, brokers, their disks
       configs, topics, log_dirs,
-      scram, record_times
+      scram, record_times,
+      reassignments, elections
+    replica_fetches               what one replica holds, whether it leads or not
     groups, group_descriptions    admin.groups: groups and what they committed
     transaction_admin, features   admin.transactions, admin.features
     coordinators                  who leads a group or a transactional id, asked and asked again
+    controller                    the controller, likewise
     descriptions                  what is told and asked there
 
     producer                      send, try_send, flush

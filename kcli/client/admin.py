@@ -20,9 +20,20 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 from uuid import UUID
 
-from kcli.client import configs, coordinators, log_dirs, offsets, quotas, scram, topics
+from kcli.client import (
+    configs,
+    coordinators,
+    elections,
+    log_dirs,
+    offsets,
+    quotas,
+    reassignments,
+    scram,
+    topics,
+)
 from kcli.client.cluster import METADATA, Cluster, Node, To, node_of
 from kcli.client.config import AdminConfig
+from kcli.client.controller import of_controller
 from kcli.client.descriptions import (
     ClusterDescription,
     ConfigChange,
@@ -42,13 +53,13 @@ from kcli.client.descriptions import (
     TopicListing,
 )
 from kcli.client.errors import refusal_of
-from kcli.client.offsets import ListedOffset, left_out
+from kcli.client.offsets import ListedOffset
 from kcli.client.quotas import QuotaComponent, QuotaEntity
 from kcli.client.record_times import record_times
 from kcli.client.scram import NewCredential, ScramMechanism
 from kcli.client.topics import created_topic, more_partitions, new_topic
 from kserver.errors import ErrorCode, KafkaError
-from kserver.model import BrokerId, Offset, TopicPartition
+from kserver.model import BrokerId, ElectionType, Offset, TopicPartition
 from kserver.peer import Peer
 from kserver.wire import versions
 
@@ -83,17 +94,15 @@ K = TypeVar("K")
 CREATE_TOPICS = 19
 DELETE_TOPICS = 20
 CREATE_PARTITIONS = 37
-LIST_PARTITION_REASSIGNMENTS = 46
 DESCRIBE_CLUSTER = 60
 UNREGISTER_BROKER = 64
 
 # Metadata takes topic ids from here on (KIP-516), and DeleteTopics.
 METADATA_BY_ID = 12
 DELETE_BY_ID = 6
-# DescribeCluster tells of controllers from here on (KIP-919).
+# DescribeCluster tells of controllers from here on (KIP-919), and of fenced brokers (KIP-1073).
 DESCRIBE_CONTROLLERS = 1
-
-_ASK_AGAIN = frozenset({ErrorCode.not_controller, ErrorCode.throttling_quota_exceeded})
+DESCRIBE_FENCED = 2
 
 
 class Admin:
@@ -269,26 +278,34 @@ class Admin:
 
         return await self._by_controller("createPartitions", topics, ask)
 
-    async def list_reassignments(self) -> dict[TopicPartition, Reassignment]:
-        """All partitions that are on the move; none where the broker cannot tell."""
+    async def list_reassignments(
+        self, partitions: Collection[TopicPartition] | None = None
+    ) -> dict[TopicPartition, Reassignment]:
+        """Those of `partitions`, or of all, that are on the move; none where the broker cannot
+        tell.
+        """
+        return await self._retry(
+            "listPartitionReassignments",
+            lambda: reassignments.listed(self.cluster, partitions, self._timeout),
+        )
 
-        async def attempt() -> dict[TopicPartition, Reassignment]:
-            peer = await self.cluster.peer(To.CONTROLLER)
-            if LIST_PARTITION_REASSIGNMENTS not in peer.versions:
-                return {}
-            version = peer.version(LIST_PARTITION_REASSIGNMENTS)
-            new = versions.request(LIST_PARTITION_REASSIGNMENTS, version)
-            answer = await peer.call(new(topics=None, timeout=self._timeout))
-            self._check_controller(answer.error_code, answer.error_message)
-            return {
-                TopicPartition(topic.name, p.partition_index): Reassignment(
-                    p.replicas, p.adding_replicas, p.removing_replicas
-                )
-                for topic in answer.topics
-                for p in topic.partitions
-            }
+    async def alter_reassignments(
+        self,
+        wanted: Mapping[TopicPartition, Sequence[BrokerId] | None],
+        *,
+        allow_replication_factor_change: bool = True,
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Begin to move partitions to these replicas, the preferred leader first; None ends the
+        move that a partition is in.
+        """
+        change = reassignments.Change(wanted, allow_replication_factor_change, self._timeout)
+        return await self._by_controller("alterPartitionReassignments", wanted, change.ask)
 
-        return await self._retry("listPartitionReassignments", attempt)
+    async def elect_leaders(
+        self, election: ElectionType, partitions: Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """None for all partitions: then only those that needed an election are in the result."""
+        return await elections.elect(self.cluster, election, partitions, self._deadline())
 
     async def list_offsets(
         self,
@@ -478,7 +495,8 @@ class Admin:
                 return ClusterDescription(
                     self.cluster.cluster_id, self.cluster.controller, self._known_nodes()
                 )
-            new = versions.request(DESCRIBE_CLUSTER, peer.version(DESCRIBE_CLUSTER))
+            version = peer.version(DESCRIBE_CLUSTER)
+            new = versions.request(DESCRIBE_CLUSTER, version)
             asked = new(endpoint_type=1 + controllers, include_fenced_brokers=include_fenced)
             answer = await peer.call(asked)
             if answer.error_code != ErrorCode.none:
@@ -490,7 +508,9 @@ class Admin:
                     (node_of(b.broker_id, b.host, b.port, b.rack) for b in answer.brokers),
                     key=lambda node: node.id,
                 ),
-                frozenset(b.broker_id for b in answer.brokers if getattr(b, "is_fenced", False)),
+                None
+                if version < DESCRIBE_FENCED
+                else frozenset(b.broker_id for b in answer.brokers if b.is_fenced),
             )
 
         return await self._retry("describeCluster", attempt)
@@ -565,29 +585,6 @@ class Admin:
         names: Collection[K],
         ask: Callable[[Peer, list[K]], Awaitable[dict[K, T | KafkaError]]],
     ) -> dict[K, T | KafkaError]:
-        """Ask the controller about each name or id; again about those that met a former
-        controller, or a quota (KIP-599).
-        """
-        done: dict[K, T | KafkaError] = {}
-
-        async def attempt() -> None:
-            peer = await self.cluster.peer(To.CONTROLLER)
-            answer = await ask(peer, [name for name in names if name not in done])
-            again: KafkaError | None = None
-            for name, result in answer.items():
-                if isinstance(result, KafkaError) and result.code in _ASK_AGAIN:
-                    again = result
-                else:
-                    done[name] = result
-            if again is not None:
-                self._check_controller(again.code, again.message)
-
-        if names:
-            await self._retry(call, attempt)
-        return {name: done.get(name, left_out()) for name in names}
-
-    def _check_controller(self, code: ErrorCode, message: str | None = None) -> None:
-        if code == ErrorCode.not_controller:
-            self.cluster.forget_controller()
-        if code != ErrorCode.none:
-            raise KafkaError(code, message or "")
+        return await of_controller(
+            self.cluster, call, names, self._deadline(), ask, retries=self._config.retries
+        )

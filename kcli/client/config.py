@@ -335,8 +335,7 @@ class ConsumerConfig(ClientConfig):
     client_rack: str = setting(
         "client.rack",
         "",
-        acts=Acts.REPLICATION,
-        doc="rack to fetch from; the group is told of it already",
+        doc="rack to fetch from, where the brokers choose the replica by it",
     )
     default_api_timeout_ms: int = setting(
         "default.api.timeout.ms", 60000, at_least(0), doc="how long a call may take in all"

@@ -170,8 +170,8 @@ class ClusterDescription(NamedTuple):
     cluster_id: str | None
     controller_id: BrokerId | None
     brokers: list[Node]
-    fenced: frozenset[BrokerId] = frozenset()
-    """Those that are registered and take no part now."""
+    fenced: frozenset[BrokerId] | None = None
+    """Those that are registered and take no part now; None where the brokers do not tell."""
 
 
 class Reassignment(NamedTuple):

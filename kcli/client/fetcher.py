@@ -6,6 +6,9 @@ once, as long as a partition has fewer than `FETCHES_AHEAD` of them.  One more t
 and positions: it resets those that are missing and checks those that a new leader may have
 truncated (KIP-320).
 
+A leader may send us to a replica in our rack (client.rack, KIP-392).  We fetch from there until
+metadata.max.age.ms has passed, or that replica does not serve us; then the leader is asked again.
+
 What an error of one partition does: a leader that moved or is not ready is asked again after new
 metadata; an offset out of range is reset by auto.offset.reset; anything else waits in
 `Assigned.error` until the reader comes there.
@@ -338,12 +341,15 @@ class Fetcher:
     def _start_sources(self) -> None:
         for state in self._subscription:
             known = self._cluster.partition(state.partition)
-            if known is None or known.leader is None or known.leader in self._sources:
-                continue
-            source = self._sources[known.leader] = _Source(known.leader)
+            if known is not None and known.leader is not None:
+                self._start_source(state.source(known.leader, self._loop.time()))
+        self.wake()
+
+    def _start_source(self, node: BrokerId) -> None:
+        if node not in self._sources:
+            source = self._sources[node] = _Source(node)
             assert self._tasks is not None
             source.task = self._tasks.create_task(self._keep_fetching(source))
-        self.wake()
 
     async def _keep_fetching(self, source: _Source) -> None:
         tries = 0
@@ -359,6 +365,9 @@ class Fetcher:
             except (OSError, KafkaError, ProtocolError) as error:
                 _logger.debug("fetch from broker %d: %s", source.node, error)
                 source.session.failed()
+                for partition in wanted:
+                    if (state := self._subscription.get(partition)) is not None:
+                        self._leave_near(state, source.node)
                 if _is_final(error):
                     for partition in wanted:
                         if (state := self._subscription.get(partition)) is not None:
@@ -374,7 +383,11 @@ class Fetcher:
             if not state.is_fetchable(now, FETCHES_AHEAD):
                 continue
             known = self._cluster.partition(state.partition)
-            if known is not None and known.leader == node:
+            if (
+                known is not None
+                and known.leader is not None
+                and state.source(known.leader, now) == node
+            ):
                 wanted[state.partition] = FetchPosition(
                     self._cluster.topics[state.partition.topic].id,
                     state.fetch_offset,
@@ -411,7 +424,7 @@ class Fetcher:
                     continue
                 # The leader before may have answered the same while this one was asked.
                 if wanted[partition].offset == state.fetch_offset:
-                    self._take(state, p)
+                    self._take(state, p, source.node)
         throttle: datetime.timedelta = answer.throttle_time
         if throttle:
             # No longer than its connection: what a broker asked for before it restarted is over.
@@ -451,10 +464,14 @@ class Fetcher:
             rack_id=config.client_rack,
         )
 
-    def _take(self, state: Assigned, p: Any) -> None:
+    def _take(self, state: Assigned, p: Any, node: BrokerId) -> None:
         """What a broker said of one partition."""
         code = p.error_code
         if code == ErrorCode.none:
+            near = getattr(p, "preferred_read_replica", -1)
+            if near >= 0:
+                self._go_near(state, near)
+                return
             state.high_watermark = p.high_watermark
             state.last_stable_offset = getattr(p, "last_stable_offset", -1)
             state.log_start_offset = getattr(p, "log_start_offset", -1)
@@ -480,12 +497,32 @@ class Fetcher:
             self.arrived.set()
         elif code in _ASK_AGAIN:
             _logger.debug("fetching %s: %s", state.partition, code.name)
+            self._leave_near(state, node)
             self._hold_back(state)
             self._ask_for_metadata()
         elif code == ErrorCode.offset_out_of_range:
-            self._out_of_range(state)
+            # A replica may not have it yet, or no more; what the leader says of it holds.
+            if not self._leave_near(state, node):
+                self._out_of_range(state)
         else:
             self._fail(state, KafkaError(code, f"fetching {state.partition}"))
+
+    def _go_near(self, state: Assigned, node: BrokerId) -> None:
+        _logger.debug("%s is fetched from broker %d, which is near", state.partition, node)
+        state.near = node
+        state.near_until = self._loop.time() + self._config.metadata_max_age_ms / 1000
+        self._start_source(node)
+        self.wake()
+        # Sources sleep while nothing is to be fetched from them.
+        self._loop.call_at(state.near_until + 0.001, self.wake)
+
+    def _leave_near(self, state: Assigned, node: BrokerId) -> bool:
+        """Ask the leader, if this is the replica that it was sent to; whether it was."""
+        if state.near != node:
+            return False
+        state.near = None
+        self.wake()
+        return True
 
     def _out_of_range(self, state: Assigned) -> None:
         if state.completed_fetches:

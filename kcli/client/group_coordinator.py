@@ -74,6 +74,7 @@ class GroupCoordinator:
         if self.node is None:
             if self._finding is None or self._finding.done():
                 self._finding = asyncio.create_task(self._find())
+                self._finding.add_done_callback(_take_note)
             self.node = await asyncio.shield(self._finding)
         return self.node
 
@@ -95,6 +96,12 @@ class GroupCoordinator:
         if self._finding is not None and not self._finding.done():
             self._finding.cancel()
             await asyncio.wait([self._finding])
+
+
+def _take_note(finding: asyncio.Task[Node]) -> None:
+    """Whoever asked may have gone, and then asyncio would tell the user that nobody looked."""
+    if not finding.cancelled():
+        finding.exception()
 
 
 def is_passing(error: Exception) -> bool:

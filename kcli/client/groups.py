@@ -8,9 +8,9 @@ As with the rest of Admin, a call takes at most default.api.timeout.ms, and its 
 each item either what was asked or the KafkaError that refused it.  Behind `Blocking`, go through
 `run(lambda admin: admin.groups.listings())`.
 
-    listings         ListGroups (key 16), of every broker
+    listings         ListGroups (key 16), of every broker; listings_at, of one
     describe         ConsumerGroupDescribe (69), or DescribeGroups (15) for classic groups
-    offsets, commit  OffsetFetch (9), OffsetCommit (8)
+    offsets, commit  OffsetFetch (9), OffsetCommit (8); offsets_at, of groups of one broker
     delete           DeleteGroups (42)
     delete_offsets   OffsetDelete (47)
     remove_members   LeaveGroup (13)
@@ -100,7 +100,10 @@ class Groups:
             # The coordinator of some groups may have gone since: look who is there each time.
             await self._cluster.refresh(())
             answers = await asyncio.gather(
-                *(self._list(broker, states, types) for broker in sorted(self._cluster.nodes)),
+                *(
+                    listings_at(self._cluster, broker, states, types)
+                    for broker in sorted(self._cluster.nodes)
+                ),
                 return_exceptions=True,
             )
             listed: dict[str, GroupListing] = {}
@@ -111,30 +114,6 @@ class Groups:
             return [*listed.values()]
 
         return await self._cluster.retry("listGroups", self._deadline(), attempt)
-
-    async def _list(
-        self, broker: BrokerId, states: Collection[str], types: Collection[str]
-    ) -> list[GroupListing]:
-        peer = await self._cluster.peer(broker)
-        version = peer.version(LIST_GROUPS)
-        if (states and version < BY_STATE) or (types and version < BY_TYPE):
-            choice = "state" if version < BY_STATE else "type"
-            raise KafkaError(
-                ErrorCode.unsupported_version, f"{peer} cannot choose groups by {choice}"
-            )
-        new = versions.request(LIST_GROUPS, version)
-        answer = await peer.call(new(states_filter=tuple(states), types_filter=tuple(types)))
-        if answer.error_code != ErrorCode.none:
-            raise KafkaError(answer.error_code)
-        return [
-            GroupListing(
-                group.group_id,
-                group.protocol_type,
-                getattr(group, "group_state", None) or None,
-                (getattr(group, "group_type", None) or "").capitalize() or None,
-            )
-            for group in answer.groups
-        ]
 
     async def describe(self, groups: Iterable[str]) -> dict[str, GroupDescription | KafkaError]:
         """Describes groups; of those that are not of consumers the assignments are left out, which
@@ -178,33 +157,7 @@ class Groups:
         async def ask(
             peer: Peer, coordinator: Node, names: list[str]
         ) -> dict[str, dict[TopicPartition, CommittedOffset | KafkaError] | KafkaError]:
-            version = peer.version(OFFSET_FETCH, BY_NAME)
-            new = versions.request(OFFSET_FETCH, version)
-            if version < ALL_PARTITIONS and any(wanted[name] is None for name in names):
-                raise KafkaError(
-                    ErrorCode.unsupported_version, f"{peer} tells offsets of named partitions only"
-                )
-            if version < MANY_GROUPS:
-                return {
-                    name: _committed(
-                        await peer.call(
-                            new(
-                                group_id=name,
-                                topics=_partition_indexes(new.topics, wanted[name]),
-                                require_stable=require_stable,
-                            )
-                        )
-                    )
-                    for name in names
-                }
-            asked = [
-                new.groups(
-                    group_id=name, topics=_partition_indexes(new.groups.topics, wanted[name])
-                )
-                for name in names
-            ]
-            answer = await peer.call(new(groups=asked, require_stable=require_stable))
-            return {group.group_id: _committed(group) for group in answer.groups}
+            return await _fetched(peer, {name: wanted[name] for name in names}, require_stable)
 
         return await self._of_groups("listConsumerGroupOffsets", wanted, ask)
 
@@ -337,6 +290,73 @@ class Groups:
         return await of_coordinators(
             self._cluster, call, names, CoordinatorType.GROUP, self._deadline(), ask
         )
+
+
+async def listings_at(
+    cluster: Cluster,
+    broker: BrokerId,
+    states: Collection[str] = (),
+    types: Collection[str] = (),
+) -> list[GroupListing]:
+    """The groups that one broker coordinates, asked once: KafkaError where it refuses or is too old
+    to choose, OSError where it does not answer."""
+    peer = await cluster.peer(broker)
+    version = peer.version(LIST_GROUPS)
+    if (states and version < BY_STATE) or (types and version < BY_TYPE):
+        choice = "state" if version < BY_STATE else "type"
+        raise KafkaError(ErrorCode.unsupported_version, f"{peer} cannot choose groups by {choice}")
+    new = versions.request(LIST_GROUPS, version)
+    answer = await peer.call(new(states_filter=tuple(states), types_filter=tuple(types)))
+    if answer.error_code != ErrorCode.none:
+        raise KafkaError(answer.error_code)
+    return [
+        GroupListing(
+            group.group_id,
+            group.protocol_type,
+            getattr(group, "group_state", None) or None,
+            (getattr(group, "group_type", None) or "").capitalize() or None,
+        )
+        for group in answer.groups
+    ]
+
+
+async def offsets_at(
+    cluster: Cluster, broker: BrokerId, groups: Iterable[str]
+) -> dict[str, dict[TopicPartition, CommittedOffset | KafkaError] | KafkaError]:
+    """What groups that this broker coordinates have committed, of all partitions, asked once:
+    OSError where it does not answer."""
+    return await _fetched(await cluster.peer(broker), dict.fromkeys(groups), False)
+
+
+async def _fetched(
+    peer: Peer, wanted: Mapping[str, Partitions | None], require_stable: bool
+) -> dict[str, dict[TopicPartition, CommittedOffset | KafkaError] | KafkaError]:
+    """What each group committed, as its coordinator tells it now."""
+    version = peer.version(OFFSET_FETCH, BY_NAME)
+    new = versions.request(OFFSET_FETCH, version)
+    if version < ALL_PARTITIONS and None in wanted.values():
+        raise KafkaError(
+            ErrorCode.unsupported_version, f"{peer} tells offsets of named partitions only"
+        )
+    if version < MANY_GROUPS:
+        return {
+            name: _committed(
+                await peer.call(
+                    new(
+                        group_id=name,
+                        topics=_partition_indexes(new.topics, wanted[name]),
+                        require_stable=require_stable,
+                    )
+                )
+            )
+            for name in wanted
+        }
+    asked = [
+        new.groups(group_id=name, topics=_partition_indexes(new.groups.topics, wanted[name]))
+        for name in wanted
+    ]
+    answer = await peer.call(new(groups=asked, require_stable=require_stable))
+    return {group.group_id: _committed(group) for group in answer.groups}
 
 
 def _described(group: Any, coordinator: Node) -> GroupDescription:

@@ -22,43 +22,47 @@ DESCRIBE_LOG_DIRS = 35
 async def describe(
     cluster: Cluster, brokers: Iterable[BrokerId], deadline: float
 ) -> dict[BrokerId, list[LogDirDescription] | KafkaError]:
-    async def ask(broker: BrokerId) -> list[LogDirDescription]:
-        peer = await cluster.peer(broker)
-        new = versions.request(DESCRIBE_LOG_DIRS, peer.version(DESCRIBE_LOG_DIRS))
-        answer = await peer.call(new(topics=None))
-        code = getattr(answer, "error_code", ErrorCode.none)
-        if code != ErrorCode.none:
-            raise KafkaError(code)
-        return [
-            LogDirDescription(
-                found.log_dir,
-                None if found.error_code == ErrorCode.none else KafkaError(found.error_code),
-                [
-                    ReplicaInLogDirectory(
-                        TopicPartition(topic.name, p.partition_index),
-                        p.partition_size,
-                        p.offset_lag,
-                        p.is_future_key,
-                    )
-                    for topic in found.topics
-                    for p in topic.partitions
-                ],
-                _known(getattr(found, "total_bytes", -1)),
-                _known(getattr(found, "usable_bytes", -1)),
-                getattr(found, "is_cordoned", False),
-            )
-            for found in answer.results
-        ]
-
     async def ask_again(broker: BrokerId) -> list[LogDirDescription] | KafkaError:
         try:
-            return await cluster.retry("describeLogDirs", deadline, lambda: ask(broker))
+            return await cluster.retry(
+                "describeLogDirs", deadline, lambda: describe_at(cluster, broker)
+            )
         except KafkaError as error:
             return error
 
     wanted = list(dict.fromkeys(brokers))
     answers = await asyncio.gather(*map(ask_again, wanted))
     return dict(zip(wanted, answers, strict=True))
+
+
+async def describe_at(cluster: Cluster, broker: BrokerId) -> list[LogDirDescription]:
+    """Of one broker, asked once: KafkaError where it refuses, OSError where it does not answer."""
+    peer = await cluster.peer(broker)
+    new = versions.request(DESCRIBE_LOG_DIRS, peer.version(DESCRIBE_LOG_DIRS))
+    answer = await peer.call(new(topics=None))
+    code = getattr(answer, "error_code", ErrorCode.none)
+    if code != ErrorCode.none:
+        raise KafkaError(code)
+    return [
+        LogDirDescription(
+            found.log_dir,
+            None if found.error_code == ErrorCode.none else KafkaError(found.error_code),
+            [
+                ReplicaInLogDirectory(
+                    TopicPartition(topic.name, p.partition_index),
+                    p.partition_size,
+                    p.offset_lag,
+                    p.is_future_key,
+                )
+                for topic in found.topics
+                for p in topic.partitions
+            ],
+            _known(getattr(found, "total_bytes", -1)),
+            _known(getattr(found, "usable_bytes", -1)),
+            getattr(found, "is_cordoned", False),
+        )
+        for found in answer.results
+    ]
 
 
 async def alter(

@@ -1,6 +1,7 @@
 """Offsets by time, and where logs are made to begin: each partition is asked at its leader.
 
 list_offsets     ListOffsets (key 2), shared by the admin client and the consumer
+list_at          the same at one leader, once
 delete_records   DeleteRecords (key 21)
 """
 
@@ -65,7 +66,7 @@ async def list_offsets(
         "listOffsets",
         specs,
         deadline,
-        lambda leader, of: _list(cluster, leader, of, isolation),
+        lambda leader, of: list_at(cluster, leader, of, isolation=isolation),
     )
 
 
@@ -150,9 +151,14 @@ def _settles(error: KafkaError) -> bool:
     return not error.code.retriable or error.code == ErrorCode.unknown_topic_or_partition
 
 
-async def _list(
-    cluster: Cluster, leader: BrokerId, specs: Mapping[TopicPartition, int], isolation: int
+async def list_at(
+    cluster: Cluster,
+    leader: BrokerId,
+    specs: Mapping[TopicPartition, int],
+    *,
+    isolation: int = READ_UNCOMMITTED,
 ) -> dict[TopicPartition, ListedOffset | KafkaError]:
+    """The same of the partitions of one leader, asked once: OSError where it does not answer."""
     peer = await cluster.peer(leader)
     version = peer.version(LIST_OFFSETS)
     new = versions.request(LIST_OFFSETS, version)

@@ -7,6 +7,8 @@ Pure: no I/O, no clock, no await.
     reset          a ListOffsets spec that shall give the position (a seek to an end, or by
                    auto.offset.reset); until then there is none
     recall         whether the position shall be what the group has committed, if it has
+    near           the replica that the leader sent us to (KIP-392), until `near_until`, by the
+                   loop's time, or until it does not serve us
     generation     rises when the position is set from outside, so that answers to fetches of
                    before are known and dropped
 """
@@ -18,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from kcli.client.completed_fetch import CompletedFetch
-from kserver.model import LeaderEpoch, Offset, TopicPartition
+from kserver.model import BrokerId, LeaderEpoch, Offset, TopicPartition
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +47,14 @@ class Assigned:
     high_watermark: Offset = -1
     last_stable_offset: Offset = -1
     log_start_offset: Offset = -1
+    near: BrokerId | None = None
+    near_until: float = 0.0
+
+    def source(self, leader: BrokerId, now: float) -> BrokerId:
+        """Where it is fetched from."""
+        if self.near is not None and self.near_until <= now:
+            self.near = None
+        return leader if self.near is None else self.near
 
     def seek(self, offset: Offset, epoch: LeaderEpoch = -1) -> None:
         self._drop()
@@ -85,6 +95,7 @@ class Assigned:
         """A leader of another epoch may have a shorter log: the position is to be checked."""
         if leader_epoch <= self.checked_epoch:
             return
+        self.near = None
         if self.epoch >= 0 and self.checked_epoch >= 0 and self.position is not None:
             self._drop()
             self.fetch_offset = self.position

@@ -1,4 +1,5 @@
-"""`k cluster`: the cluster's id, where its brokers are reached, and taking a broker out of it."""
+"""`k cluster`: the cluster's id, where its brokers are reached, taking a broker out of it, and
+restarting them one by one."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kcli.command import OLDER, Manual, command
+from kcli.command import Duration, Manual, command
 from kcli.options import (
     CONNECTION,
     INT,
@@ -16,6 +17,7 @@ from kcli.options import (
     dry_run,
     exclude,
     is_given,
+    older_config,
     option,
     refuse,
     require,
@@ -42,12 +44,19 @@ MANUAL = Manual(
             "What a client's bootstrap.servers may hold.",
         ),
         ("k cluster unregister --id 3 --dry-run", "Whether a broker could be taken out."),
+        (
+            "k cluster roll --restart 'ssh {host} systemctl restart k-broker'",
+            "Restart all brokers, one after the other, under load.",
+        ),
     ),
     differences=(
         "Without --bootstrap-server and --bootstrap-controller the usual default is asked.",
         "unregister, where the cluster has no such request, is told on standard error, and makes "
         "the exit status 1.",
+        "--include-fenced-brokers, where brokers know of no fenced ones, is refused on standard "
+        "error, with exit status 1.",
         "Endpoints are listed in the order of their ids.",
+        "roll is ours.",
         "Names of options are not abbreviated.",
     ),
     see_also=("k-broker-api-versions", "k-topics"),
@@ -73,8 +82,24 @@ ENDPOINTS = RowShape(
     ),
 )
 
-ACTIONS = ("cluster-id", "list-endpoints", "unregister")
+RESTARTED = RowShape(
+    "k.cluster.roll",
+    1,
+    "A broker that was restarted.",
+    (
+        RowField("broker", "integer", "Its id."),
+        RowField("away_s", "number", "Seconds from the command until it answered again."),
+        RowField("in_sync_s", "number", "And until every partition was in sync."),
+    ),
+)
+
+WAIT_S = 300.0
+ACTIONS = ("cluster-id", "list-endpoints", "unregister", "roll")
 TOO_OLD = "No cluster ID found. The Kafka version is probably too old."
+NO_FENCED = (
+    "These brokers, older than Kafka 4.0, tell nothing of fenced ones: leave out "
+    "--include-fenced-brokers"
+)
 NO_UNREGISTRATION = "The target cluster does not support the broker unregistration API."
 
 
@@ -83,8 +108,22 @@ NO_UNREGISTRATION = "The target cluster does not support the broker unregistrati
 @together(
     option("--id", "The broker to unregister.", "ID", type=INT, short="-i"),
     option("--include-fenced-brokers", "List also the brokers that take no part now."),
+    option(
+        "--restart",
+        "With roll: the shell command that restarts a broker, with {broker}, {host} and {port} "
+        "where the broker's id and address go.",
+        "COMMAND",
+    ),
+    option("--broker-list", "With roll: only these brokers.", "ID,..."),
+    option(
+        "--wait",
+        "With roll: how long a broker may take to stop, to come back, and to be in sync: seconds, "
+        f"or as 500ms, 2s, 5m.  Default: {WAIT_S:g}s.",
+        "TIME",
+        type=Duration(),
+    ),
     dry_run,
-    formatted(ID, ENDPOINTS),
+    formatted(ID, ENDPOINTS, RESTARTED),
     bootstrap_server,
     option(
         "--bootstrap-controller",
@@ -108,26 +147,26 @@ NO_UNREGISTRATION = "The target cluster does not support the broker unregistrati
         instead="--bootstrap-server",
         section=CONNECTION,
     ),
-    option(
-        "--config",
-        "The same as --command-config.",
-        "FILE",
-        instead="--command-config",
-        section=OLDER,
-    ),
+    older_config("--config"),
 )
 def cluster(given: SimpleNamespace) -> int:
-    """Prints the id of a cluster or the endpoints of its brokers, or unregisters a broker.
+    """Prints the id of a cluster or the endpoints of its brokers, unregisters a broker, or restarts
+    the brokers.
 
     cluster-id prints what all brokers of one cluster share.  list-endpoints prints where each
     broker is reached.  unregister takes a broker that has left for good out of the metadata of a
-    KRaft cluster.
+    KRaft cluster.  roll runs a command for one broker after the other, the controller last, each
+    time waiting until the broker has ended, answers again, and every partition is in sync; the
+    first that fails in that ends it, with exit status 1 and the others untouched.
     """
     action = _action(given)
     if given.bootstrap_controller is not None:
         given.bootstrap_server = given.bootstrap_controller
     if action == "unregister":
         return run(_unregister(given), given.timeout, CLUSTER)
+    if action == "roll":
+        with rows_if_asked(given, RESTARTED) as out:
+            return run(_roll(given, out), given.timeout, CLUSTER)
     shape, show = (ID, _show_id) if action == "cluster-id" else (ENDPOINTS, _show_endpoints)
     with rows_if_asked(given, shape) as out:
         return run(show(given, out), given.timeout, CLUSTER)
@@ -140,16 +179,60 @@ def _action(given: SimpleNamespace) -> str:
     exclude(given, "bootstrap-controller", ("bootstrap-server",))
     if action == "unregister":
         require(given, "id")
+    if action == "roll":
+        require(given, "restart")
+        exclude(given, "bootstrap-controller", ("restart",))
+        _check_command(given.restart)
     for name, of in (
-        ("id", "unregister"),
-        ("dry-run", "unregister"),
-        ("include-fenced-brokers", "list-endpoints"),
+        ("id", ("unregister",)),
+        ("dry-run", ("unregister", "roll")),
+        ("include-fenced-brokers", ("list-endpoints",)),
+        ("restart", ("roll",)),
+        ("broker-list", ("roll",)),
+        ("wait", ("roll",)),
+        ("output", ("cluster-id", "list-endpoints", "roll")),
     ):
-        if is_given(given, name) and action != of:
-            refuse(f"--{name} goes with {of}")
-    if action == "unregister" and given.output is not None:
-        refuse("--output goes with cluster-id and list-endpoints")
+        if is_given(given, name) and action not in of:
+            refuse(f"--{name} goes with {' and '.join(of)}")
     return action
+
+
+def _check_command(template: str) -> None:
+    try:
+        template.format(broker=0, host="", port=0)
+    except (KeyError, IndexError, ValueError, AttributeError) as error:
+        refuse(
+            f"--restart {template!r}: {error}; in it {{broker}}, {{host}} and {{port}} stand for "
+            "the broker's, and other braces are doubled: {{ }}"
+        )
+
+
+def _ids(text: str | None) -> list[int]:
+    words = [] if text is None else text.split(",")
+    for word in words:
+        if not word.strip().isdecimal():
+            refuse(f"--broker-list {text}: {word!r} is no id of a broker")
+    return [int(word) for word in words]
+
+
+async def _roll(given: SimpleNamespace, out: Rows | None) -> int:
+    from kcli import rolling
+
+    wait_s = WAIT_S if given.wait is None else given.wait
+    async with _admin(given) as admin:
+        nodes = await rolling.order(admin, _ids(given.broker_list))
+        if given.dry_run:
+            would(*(f"run {rolling.command_for(given.restart, node)}" for node in nodes))
+            return DONE
+        async for one in rolling.restart(admin, nodes, given.restart, wait_s):
+            if out is None:
+                answer(
+                    f"broker {one.broker}: answered again after {one.away_s:.1f} s, "
+                    f"everything in sync after {one.in_sync_s:.1f} s"
+                )
+            else:
+                out.row(**one._asdict())
+    return DONE
 
 
 async def _show_id(given: SimpleNamespace, out: Rows | None) -> int:
@@ -171,7 +254,8 @@ async def _show_endpoints(given: SimpleNamespace, out: Rows | None) -> int:
         )
     described = await _described(given)
     kind = "controller" if controllers else "broker"
-    states = {n.id: "fenced" if n.id in described.fenced else "unfenced" for n in described.brokers}
+    fenced = described.fenced or ()
+    states = {n.id: "fenced" if n.id in fenced else "unfenced" for n in described.brokers}
     if out is None:
         answer("\n".join(_columns(described.brokers, None if controllers else states, kind)))
         return DONE
@@ -199,10 +283,13 @@ def _columns(nodes: list[Node], states: dict[int, str] | None, kind: str) -> lis
 
 async def _described(given: SimpleNamespace) -> ClusterDescription:
     async with _admin(given) as admin:
-        return await admin.describe_cluster(
+        described = await admin.describe_cluster(
             controllers=given.bootstrap_controller is not None,
             include_fenced=given.include_fenced_brokers,
         )
+    if given.include_fenced_brokers and described.fenced is None:
+        raise Refused(NO_FENCED)
+    return described
 
 
 async def _unregister(given: SimpleNamespace) -> int:

@@ -22,11 +22,18 @@ MANUAL = Manual(
             "k server-start -daemon server.properties --override log.dirs=/data/k",
             "In the background, with a key of its own.",
         ),
+        (
+            "for n in 1 2 3; do k server-start -daemon server-$n.properties; done",
+            "Three brokers of this machine, each with an id, listeners and log.dirs of its own "
+            "and all with one zookeeper.connect.",
+        ),
     ),
     environment=(
         (
             "LOG_DIR",
-            "Directory of -daemon's console file.  Default: logs, beside the default data.",
+            "Directory of -daemon's console file, kafkaServer.out; a second broker of the same "
+            "directory writes kafkaServer-2.out, and so on.  Default: logs, beside the default "
+            "data.",
         ),
         ("XDG_DATA_HOME", "Where the data lies without a file: its directory k."),
     ),
@@ -53,7 +60,14 @@ MANUAL = Manual(
         "opened (three files each; POLICY_VIOLATION).",
         "-name and -loggc of Kafka's launcher are not taken.",
     ),
-    see_also=("k-server-stop", "k-storage", "k-metrics(7)", "kserver.properties(5)"),
+    see_also=(
+        "k-server-stop",
+        "k-cluster-start",
+        "k-storage",
+        "k-metrics(7)",
+        "k-replace-brokers(7)",
+        "kserver.properties(5)",
+    ),
 )
 
 
@@ -92,4 +106,7 @@ def server_start(given: SimpleNamespace) -> int:
     from kserver.config.broker import user_data_directory
 
     logs = os.environ.get("LOG_DIR") or f"{user_data_directory(os.environ)}/logs"
-    return background.start(f"{os.path.abspath(logs)}/{CONSOLE}", lambda: process.run(config))
+    return background.start(
+        f"{os.path.abspath(logs)}/{CONSOLE}",
+        lambda ready: process.run(config, lambda endpoints: ready()),
+    )

@@ -18,16 +18,17 @@ MANUAL = Manual(
     kafka="kafka-server-stop.sh",
     examples=(
         ("k server-stop", "Stop all brokers that this user runs here."),
-        ("k server-stop --node-id=2", "Stop one of them."),
+        ("k server-stop --node-id=2", "Stop the one whose broker.id or node.id is 2."),
     ),
     environment=(("SIGNAL", "Name of the signal to send.  Default: TERM."),),
     differences=(
         "Only brokers of k are found (k server-start and python -m kserver), and only those of "
         "the same user.",
         "--node-id also matches broker.id, and --override on a broker's command line counts.",
+        "Brokers of k cluster-start are not found: they are stopped with their cluster.",
         "A broker's file is found from the broker's own working directory.",
     ),
-    see_also=("k-server-start",),
+    see_also=("k-server-start", "k-cluster-start"),
 )
 
 

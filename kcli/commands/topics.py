@@ -84,7 +84,8 @@ MANUAL = Manual(
     ),
     statuses=((FOUND, "With --check: a partition is not as it should be."),),
     differences=(
-        "--describe shows topics in the order of their names.",
+        "--describe shows topics in the order of their names, and their settings in the order in "
+        "which the broker sends them.",
         "A topic's configuration is checked by the broker alone, so keys that only the broker "
         "knows can be set.",
         "The value of an option that makes no sense, such as --partitions x, is a usage error.",

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from kcli.client.errors import ClientError
 from kcli.client.listener import RebalanceListener
-from kcli.command import OLDER, Manual, Milliseconds, command
+from kcli.command import Manual, Milliseconds, command
 from kcli.options import (
     CONNECTION,
     INT,
     bootstrap_server,
     broker_list,
     client_properties,
+    older_config,
     option,
     refuse,
     timeout,
@@ -112,13 +113,7 @@ MANUAL = Manual(
     ),
     timeout,
     broker_list,
-    option(
-        "--consumer.config",
-        "The same as --command-config.",
-        "FILE",
-        instead="--command-config",
-        section=OLDER,
-    ),
+    older_config("--consumer.config"),
 )
 def verifiable_consumer(given: SimpleNamespace) -> int:
     """Reads a topic as a member of a group, and prints a line of JSON for each thing that happens.

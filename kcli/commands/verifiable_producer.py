@@ -11,7 +11,7 @@ import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from kcli.command import OLDER, Manual, command
+from kcli.command import Manual, command
 from kcli.error_texts import exception
 from kcli.options import (
     CONNECTION,
@@ -20,6 +20,7 @@ from kcli.options import (
     bootstrap_server,
     broker_list,
     client_properties,
+    older_config,
     option,
     refuse,
     timeout,
@@ -87,13 +88,7 @@ AT_ONCE = 100
     ),
     timeout,
     broker_list,
-    option(
-        "--producer.config",
-        "The same as --command-config.",
-        "FILE",
-        instead="--command-config",
-        section=OLDER,
-    ),
+    older_config("--producer.config"),
 )
 def verifiable_producer(given: SimpleNamespace) -> int:
     """Sends increasing numbers to a topic, and prints a line of JSON for each that is delivered or

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import click
 
+from kcli.apache_zookeeper import plan
 from kcli.command import Manual, command
 from kcli.options import option, refuse, together
 from kcli.output import discard_unwritable
 
 CONSOLE = "zookeeper.out"
-SERVES = "ZooKeeper serves on "
 
 MANUAL = Manual(
     kafka="zookeeper-server-start.sh",
@@ -22,14 +24,26 @@ MANUAL = Manual(
             "k zookeeper-server-start -daemon zookeeper.properties",
             "In the background.",
         ),
+        (
+            "k zookeeper-server-start --apache zookeeper.properties",
+            "Apache's server, of PySpark's jars or of ZOOKEEPER_HOME.",
+        ),
     ),
     environment=(
         (
             "LOG_DIR",
-            "Directory of -daemon's console file.  Default: logs, beside the default data of "
-            "k server-start.",
+            "Directory of -daemon's console file, zookeeper.out; a second server of the same "
+            "directory writes zookeeper-2.out, and so on.  Default: logs, beside the default data "
+            "of k server-start.",
         ),
         ("XDG_DATA_HOME", "Where that default data lies: its directory k."),
+        (
+            "ZOOKEEPER_HOME",
+            "An unpacked release of Apache's ZooKeeper.  Default: the one in PySpark's jars.",
+        ),
+        ("JAVA_HOME", "The Java that Apache's ZooKeeper runs on.  Default: the one on PATH."),
+        ("KAFKA_HEAP_OPTS", "Memory of that Java.  Default: -Xmx512M -Xms512M."),
+        ("KAFKA_OPTS", "Further options of that Java."),
     ),
     statuses=(
         (
@@ -38,13 +52,14 @@ MANUAL = Manual(
             "answers.",
         ),
         (1, "It could not start, or its disk failed; standard error says why."),
+        (143, "Apache's server was stopped by SIGTERM; 130 by Ctrl-C. Other ends are Java's too."),
     ),
     differences=(
+        "A file with server.N lines, an ensemble's, starts Apache's ZooKeeper, as does --apache. "
+        "What follows is of the other one, for which there is one server.",
         "The server is not Java's: it speaks ZooKeeper's protocol and keeps its own file, "
         "znodes.msgpack in dataDir, of which Apache's ZooKeeper reads nothing, nor does this "
         "server read Apache's snapshots and logs.",
-        "It is one server. A file with server.N lines, an ensemble's, is refused: that needs "
-        "Apache's ZooKeeper.",
         "Keys that count: dataDir, clientPort, clientPortAddress, tickTime, maxClientCnxns, "
         "minSessionTimeout, maxSessionTimeout, 4lw.commands.whitelist. What else an ordinary file "
         "has (admin.enableServer, initLimit, autopurge.snapRetainCount and so on) needs nothing "
@@ -68,33 +83,63 @@ MANUAL = Manual(
 @together(
     click.argument("properties", nargs=-1, metavar="zookeeper.properties"),
     option("-daemon", "Run in the background; return when the server answers."),
+    option("--apache", "Apache's ZooKeeper, on Java, also for one server by itself."),
 )
 def zookeeper_server_start(given: SimpleNamespace) -> int:
-    """Starts a ZooKeeper for this machine, and runs until it is told to stop.
+    """Starts a ZooKeeper on this machine, and runs until it is told to stop.
 
     It needs no Java. The file is Kafka's zookeeper.properties. kazoo, Apache's zookeeper-shell and
     Apache's brokers are served as by ZooKeeper. Every change is on disk before it is answered, and
     clients keep their sessions when the server is started anew.
 
+    A file that names the servers of an ensemble (server.1=host:2888:3888 and so on) starts Apache's
+    ZooKeeper, of which this machine is one server: the one whose number is in the file myid of
+    dataDir. It is found in PySpark's jars, or in ZOOKEEPER_HOME, and needs Java.
+
     What the server does is logged on standard output; with -daemon in the file zookeeper.out in
     $LOG_DIR.
     """
+    from kserver.config import properties
     from kserver.zookeeper import process
 
     if len(given.properties) != 1:
         refuse("one zookeeper.properties is needed: it says where the data is, and the port")
-    settings = process.load(given.properties[0])
+    (path,) = given.properties
+    with open(path, "rb") as file:
+        text = properties.decode(file.read())
+    server = plan.read(text, path)
+    if given.apache or server.members:
+        return _apache(given, server, path)
+    settings = process.load(path)
     if not given.daemon:
         discard_unwritable()
         return process.run(settings)
+    return _in_background(lambda ready: process.run(settings, lambda host, port: ready()))
 
+
+def _apache(given: SimpleNamespace, server: plan.ApacheServer, path: str) -> int:
+    from kcli.apache_zookeeper import launch
+
+    launched = launch.prepare(server, path, os.environ)
+
+    def serve(_ready: object) -> int:
+        os.execv(launched.command[0], launched.command)
+
+    if not given.daemon:
+        discard_unwritable()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return serve(None)
+    listens = launched.listens
+    return _in_background(serve, lambda: listens is None or launch.accepts(*listens))
+
+
+def _in_background(
+    serve: Callable[[Callable[[], None]], int], is_up: Callable[[], bool] | None = None
+) -> int:
     from kcli import background
     from kserver.config.broker import user_data_directory
 
     logs = os.environ.get("LOG_DIR") or f"{user_data_directory(os.environ)}/logs"
-    return background.start(
-        f"{os.path.abspath(logs)}/{CONSOLE}",
-        lambda: process.run(settings),
-        "k zookeeper-server-start",
-        lambda said: SERVES in said,
-    )
+    console = f"{os.path.abspath(logs)}/{CONSOLE}"
+    return background.start(console, serve, "k zookeeper-server-start", is_up)

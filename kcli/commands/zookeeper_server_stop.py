@@ -12,13 +12,17 @@ from kcli.commands.server_stop import running, signal_named
 from kcli.output import answer
 
 START = "zookeeper-server-start"
+MAIN = "quorumpeermain"
+"""The end of the name of Apache's class, in lower case."""
 
 MANUAL = Manual(
     kafka="zookeeper-server-stop.sh",
     examples=(("k zookeeper-server-stop", "Stop all ZooKeepers that this user runs here."),),
     environment=(("SIGNAL", "Name of the signal to send.  Default: TERM."),),
     differences=(
-        "Only servers of k are found (k zookeeper-server-start), and only those of the same user.",
+        "Only servers of the same user are found: those of k zookeeper-server-start, and Apache's "
+        "(QuorumPeerMain), whoever started them. That of k cluster-start is stopped with its "
+        "cluster.",
     ),
     see_also=("k-zookeeper-server-start",),
 )
@@ -42,8 +46,13 @@ def zookeeper_server_stop(_given: SimpleNamespace) -> int:
 
 
 def after_start(words: list[str]) -> list[str] | None:
-    """What follows `k zookeeper-server-start` in a command line, if it is one."""
+    """What follows `k zookeeper-server-start`, or the class of Apache's server, in a command line,
+    if it is one."""
     for at, (word, following) in enumerate(pairwise(words)):
         if os.path.basename(word) == "k" and following == START:
             return words[at + 2 :]
+    if words and os.path.basename(words[0]) == "java":
+        for at, word in enumerate(words):
+            if word.lower().endswith(MAIN):
+                return words[at + 1 :]
     return None

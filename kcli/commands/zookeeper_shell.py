@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-import socket
 import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -82,7 +81,7 @@ def zookeeper_shell(given: SimpleNamespace) -> int:
     """
     from kazoo.handlers.threading import KazooTimeoutError
 
-    from kcli.zookeeper_shell import Ended, ZooKeeperShell
+    from kcli.zookeeper_shell import NOBODY, Ended, ZooKeeperShell, look
 
     if given.zk_tls_config_file is not None:
         raise Refused("-zk-tls-config-file: there is no TLS towards ZooKeeper yet")
@@ -96,7 +95,7 @@ def zookeeper_shell(given: SimpleNamespace) -> int:
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     answer(f"Connecting to {hosts}")
     sys.stdout.flush()
-    _look(hosts)
+    look(hosts)
     shell = ZooKeeperShell(hosts, int(timeout) / 1000, read_only=given.r)
     try:
         shell.connect()
@@ -108,27 +107,10 @@ def zookeeper_shell(given: SimpleNamespace) -> int:
     except Ended:
         pass
     except KazooTimeoutError as error:
-        raise Refused(_NOBODY.format(hosts)) from error
+        raise Refused(NOBODY.format(hosts)) from error
     finally:
         shell.leave()
     return shell.status
-
-
-_NOBODY = "no ZooKeeper answers at {}: start it, or correct the address"
-
-
-def _look(hosts: str) -> None:
-    """Refused where nobody listens at any of the addresses: a session would be tried for long."""
-    for address in hosts.partition("/")[0].split(","):
-        host, colon, port = address.rpartition(":")
-        if not (colon and port.isdigit()):
-            host, port = address, "2181"
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
-        except (OSError, UnicodeError, OverflowError):
-            continue  # nobody there, or not even an address
-        return
-    raise Refused(_NOBODY.format(hosts))
 
 
 def _converse(shell: ZooKeeperShell) -> None:

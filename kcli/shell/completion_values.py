@@ -45,7 +45,7 @@ class CompletionQuery(NamedTuple):
 
 Source = Callable[[CompletionQuery], Iterable[Candidate]]
 
-FILES_OF = ("FILE", "DIRECTORY", "[server.properties]")
+FILES_OF = ("FILE", "DIRECTORY", "[server.properties]", "zookeeper.properties")
 
 SWITCH = ("true", "false")
 READER_KEYS: Mapping[str, Sequence[str]] = {
@@ -270,6 +270,7 @@ SOURCES: Mapping[str, Source] = {
     "config": topic_settings,
     "consumer-property": client_settings,
     "delete-config": deleted_settings,
+    "election-type": of_words("preferred", "unclean"),
     "entity-name": entity_names,
     "entity-type": of_words(*TYPES),
     "formatter-property": formatter_properties,
@@ -292,6 +293,7 @@ SOURCES: Mapping[str, Source] = {
     "partition": partitions,
     "get-offsets partitions": partitions,
     "log-dirs broker-list": broker_ids,
+    "reassign-partitions broker-list": broker_ids,
     "metadata": of_words(*RELEASES),
     "node-id": broker_ids,
     "producer-acks": of_words("all", "1"),
@@ -301,6 +303,7 @@ SOURCES: Mapping[str, Source] = {
     "reader-property": reader_properties,
     "release-version": of_words(*RELEASES),
     "replica-assignment": broker_ids,
+    "replica-verification time": of_words("-1", "-2"),
     "reset-policy": of_words("earliest", "latest", "none"),
     "request-required-acks": of_words("all", "0", "1"),
     "protocol": of_words("consumer", "connect", "share", "streams"),
@@ -309,6 +312,7 @@ SOURCES: Mapping[str, Source] = {
     "topic": topics,
     "topic-list": topic_list,
     "topics": topics,
+    "topics-include": topics,
     "dlq": topics,
     "topic-partitions": topic_partitions,
     "transactions state": transaction_states,

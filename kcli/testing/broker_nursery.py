@@ -7,8 +7,9 @@
 Python and its imports are nine tenths of a broker's start.  The nursery is a process that has them
 behind it and waits; asked for a broker it forks, and the broker answers some 30 ms later.
 
-    tests          {settings}, the end of a pipe   >   nursery
-                   <   pid                             fork: the broker, its output into the pipe
+    tests          [kind, settings], the end of a pipe   >   nursery
+                   <   pid                                   fork: the broker, its output into the
+                                                             pipe
 
 It lives in a session of its own, so that Ctrl-C ends the tests first.  When the tests are gone,
 however they ended, so is its connection to them, and it takes its brokers along.
@@ -20,22 +21,100 @@ import gc
 import importlib
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-LISTENING = re.compile(r"listening on PLAINTEXT://([^\s\"]+)")
-STARTED = re.compile(r"\[KafkaServer id=\d+\] started")
+from kcli.server_processes import READY, fork, load_servers, serve_broker, serve_zookeeper
+
 ANY_PORT = "PLAINTEXT://127.0.0.1:0"
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 30
+STOP_SIGNAL = signal.SIGTERM
 MAX_REQUEST_BYTES = 1 << 16
+
+
+class NurseryProcess:
+    """A server of a `Nursery`, one start after the other: what it says, and how it ends."""
+
+    def __init__(self, nursery: Nursery, kind: str) -> None:
+        self.kind = kind
+        """"broker" or "zookeeper"."""
+        self.address = ""
+        """HOST:PORT, from the first start on."""
+        self.pid: int | None = None
+        """While it runs."""
+        self._nursery = nursery
+        self._lines: list[str] = []
+        self._serves = False
+        self._told = threading.Event()
+        """Set once it serves, or has ended."""
+        self._reader: threading.Thread | None = None
+
+    @property
+    def log(self) -> str:
+        """What it has logged, over all its starts."""
+        return "".join(self._lines)
+
+    @property
+    def runs(self) -> bool:
+        return self._reader is not None and self._reader.is_alive()
+
+    def begin(self, configuration: str | Sequence[str]) -> None:
+        """Start it; `wait` returns once it serves."""
+        if self.runs:
+            raise RuntimeError(f"the {self.kind} runs already, at {self.address}")
+        self._serves = False
+        self._told.clear()
+        output, end = os.pipe()
+        try:
+            self.pid = self._nursery.fork(self.kind, configuration, end)
+        except BaseException:
+            os.close(output)
+            raise
+        finally:
+            os.close(end)
+        self._reader = threading.Thread(target=self._read, args=(output,), daemon=True)
+        self._reader.start()
+
+    def wait(self) -> None:
+        """Returns once it serves; RuntimeError with its log where it does not."""
+        self._told.wait(START_TIMEOUT_S)
+        if not self._serves:
+            self.end(signal.SIGKILL)
+            raise RuntimeError(f"the {self.kind} did not start:\n{self.log}")
+
+    def end(self, number: int) -> None:
+        """Send the signal, and return when it has ended: the pipe of its output closes with it."""
+        if self.pid is None or self._reader is None:
+            return
+        if self.runs:
+            os.kill(self.pid, number)
+            self._reader.join(STOP_TIMEOUT_S)
+        if self.runs:
+            os.kill(self.pid, signal.SIGKILL)
+            self._reader.join()
+            raise RuntimeError(
+                f"the {self.kind} did not stop within {STOP_TIMEOUT_S} s:\n{self.log}"
+            )
+        self.pid = self._reader = None
+
+    def _read(self, output: int) -> None:
+        with open(output, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                if line.startswith(READY):
+                    self.address = line.removeprefix(READY).rstrip()
+                    self._serves = True
+                    self._told.set()
+                else:
+                    self._lines.append(line)
+        self._told.set()
 
 
 class KafkaBroker:
@@ -43,26 +122,22 @@ class KafkaBroker:
 
     def __init__(self, nursery: Nursery, directory: Path, settings: Mapping[str, Any]) -> None:
         self.directory = directory
-        self.address = ""
-        """HOST:PORT, for a client's bootstrap.servers."""
-        self.pid: int | None = None
-        """The id of its process, while it runs."""
-        self._nursery = nursery
+        self._process = NurseryProcess(nursery, "broker")
         self._settings = {
             "log.dirs": str(directory),
             "listeners": ANY_PORT,
         } | {key: _text(value) for key, value in settings.items()}
-        self._lines: list[str] = []
-        self._serves = False
-        self._told = threading.Event()
-        """Set once it serves, or has ended."""
-        self._reader: threading.Thread | None = None
 
     def __str__(self) -> str:
         return self.address
 
     def __repr__(self) -> str:
         return f"<KafkaBroker {self.address or 'not started'}>"
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, for a client's bootstrap.servers."""
+        return self._process.address
 
     @property
     def bootstrap_servers(self) -> str:
@@ -74,72 +149,46 @@ class KafkaBroker:
         return int(self.address.rpartition(":")[2])
 
     @property
+    def pid(self) -> int | None:
+        """The id of its process, while it runs."""
+        return self._process.pid
+
+    @property
+    def runs(self) -> bool:
+        return self._process.runs
+
+    @property
     def log(self) -> str:
         """What it has logged, over all its starts."""
-        return "".join(self._lines)
+        return self._process.log
 
     def start(self) -> None:
         """Returns once it serves; RuntimeError with its log where it does not."""
-        if self._runs():
-            raise RuntimeError(f"the broker runs already, at {self.address}")
-        self._serves = False
-        self._told.clear()
-        output, end = os.pipe()
-        try:
-            self.pid = self._nursery.fork(self._settings, end)
-        except BaseException:
-            os.close(output)
-            raise
-        finally:
-            os.close(end)
-        self._reader = threading.Thread(target=self._read, args=(output,), daemon=True)
-        self._reader.start()
-        self._told.wait(START_TIMEOUT_S)
-        if not self._serves:
-            self.kill()
-            raise RuntimeError(f"the broker did not start:\n{self.log}")
+        self.begin()
+        self.wait()
+
+    def begin(self) -> None:
+        """Start it, and do not wait."""
+        self._process.begin([f"{key}={value}" for key, value in self._settings.items()])
+
+    def wait(self) -> None:
+        """Returns once it serves; RuntimeError with its log where it does not."""
+        self._process.wait()
         if self._settings["listeners"] == ANY_PORT:
             self._settings["listeners"] = f"PLAINTEXT://{self.address}"
 
     def stop(self) -> None:
         """Stop it as an operator does: what is under way is answered, everything flushed."""
-        self._end(signal.SIGTERM)
+        self._process.end(STOP_SIGNAL)
 
     def kill(self) -> None:
         """kill -9: nothing is flushed, nothing marked clean."""
-        self._end(signal.SIGKILL)
+        self._process.end(signal.SIGKILL)
 
     def restart(self) -> None:
         """Stop, and start on the same data and port."""
         self.stop()
         self.start()
-
-    def _runs(self) -> bool:
-        return self._reader is not None and self._reader.is_alive()
-
-    def _end(self, number: int) -> None:
-        """The pipe of its output closes with it."""
-        if self.pid is None or self._reader is None:
-            return
-        if self._runs():
-            os.kill(self.pid, number)
-            self._reader.join(STOP_TIMEOUT_S)
-        if self._runs():
-            os.kill(self.pid, signal.SIGKILL)
-            self._reader.join()
-            raise RuntimeError(f"the broker did not stop within {STOP_TIMEOUT_S} s:\n{self.log}")
-        self.pid = self._reader = None
-
-    def _read(self, output: int) -> None:
-        with open(output, encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                self._lines.append(line)
-                if match := LISTENING.search(line):
-                    self.address = match[1]
-                elif STARTED.search(line):
-                    self._serves = True
-                    self._told.set()
-        self._told.set()
 
 
 class Nursery:
@@ -169,11 +218,11 @@ class Nursery:
         broker.start()
         return broker
 
-    def fork(self, settings: Mapping[str, str], output: int) -> int:
-        """The pid of a new broker that writes its log to the descriptor `output`."""
-        words = [word for pair in settings.items() for word in ("--override", "=".join(pair))]
+    def fork(self, kind: str, configuration: str | Sequence[str], output: int) -> int:
+        """The pid of a new server that writes its log to the descriptor `output`."""
         try:
-            socket.send_fds(self._control, [json.dumps(words).encode()], [output])
+            asked = json.dumps([kind, configuration]).encode()
+            socket.send_fds(self._control, [asked], [output])
             answer = self._control.recv(MAX_REQUEST_BYTES)
         except ConnectionError:
             answer = b""
@@ -193,33 +242,30 @@ class Nursery:
 
 def main(descriptor: int) -> None:
     """The nursery itself, at its end of the connection."""
-    from kserver.__main__ import main as serve
-
-    # What `serve` would import in each broker.
     importlib.import_module("kserver.process")
     gc.collect()
     gc.freeze()
-    brokers: set[int] = set()
+    serve = {"broker": serve_broker, "zookeeper": serve_zookeeper}
+    servers: dict[int, str] = {}
     with socket.socket(fileno=descriptor) as control:
         while True:
-            words, outputs, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, 1)
-            if not words:
+            asked, outputs, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, 1)
+            if not asked:
                 break
-            brokers -= {pid for pid in brokers if os.waitpid(pid, os.WNOHANG)[0]}
-            pid = os.fork()
-            if pid == 0:
-                control.close()
-                for stream in (1, 2):
-                    os.dup2(outputs[0], stream)
-                os.close(outputs[0])
-                sys.exit(serve(json.loads(words)))
+            kind, configuration = json.loads(asked)
+            if kind == "zookeeper":
+                load_servers()  # what only a cluster needs
+            servers = {pid: k for pid, k in servers.items() if not os.waitpid(pid, os.WNOHANG)[0]}
+            pid = fork(f"k {kind}", partial(serve[kind], configuration), outputs[0])
             os.close(outputs[0])
-            brokers.add(pid)
+            servers[pid] = kind
             control.send(str(pid).encode())
-    for pid in brokers:
-        os.kill(pid, signal.SIGTERM)
-    for pid in brokers:
-        os.waitpid(pid, 0)
+    for kind in serve:  # brokers leave their ZooKeeper before it goes
+        stopped = [pid for pid, one in servers.items() if one == kind]
+        for pid in stopped:
+            os.kill(pid, signal.SIGTERM)
+        for pid in stopped:
+            os.waitpid(pid, 0)
 
 
 def _text(value: Any) -> str:

@@ -1,12 +1,20 @@
-"""A plugin for pytest: Kafka for the tests of a project, by the fixture `kafka_broker`.
+"""A plugin for pytest: Kafka for the tests of a project, by `kafka_broker` and `kafka_cluster`.
 
     def test_an_order_is_announced(kafka_broker):
         announce(Order(7), bootstrap_servers=kafka_broker.address)
 
+    def test_an_order_is_announced_although_a_broker_dies(kafka_cluster):
+        service = Service(bootstrap_servers=kafka_cluster.bootstrap_servers)
+        kafka_cluster.kill(kafka_cluster.leader_of("orders", 0))
+        service.announce(Order(7))
+
     kafka_broker            a broker of the test's own, its data in tmp_path; see KafkaBroker
     kafka_broker_factory    starts brokers that last for the session
+    kafka_cluster           three brokers of the test's own, and their ZooKeeper; see KafkaCluster
+    kafka_cluster_factory   starts clusters that last for the session
     kafka_broker_settings   keys of server.properties for all of them; a project overrides it
-    @pytest.mark.kafka_broker(settings={...})    keys for one test, class or module
+    @pytest.mark.kafka_broker(settings={...})                 keys for one test, class or module
+    @pytest.mark.kafka_cluster(brokers=5, settings={...})     the same for a cluster, and its size
 
 It is loaded with every run of pytest where k is installed, so it imports nothing before a test asks
 for a broker.
@@ -24,19 +32,26 @@ if TYPE_CHECKING:
     import pluggy
 
     from kcli.testing.broker_nursery import KafkaBroker, Nursery
+    from kcli.testing.kafka_cluster import KafkaCluster
 
-FIXTURES = {"kafka_broker", "kafka_broker_factory"}
-MARKER = (
+FIXTURES = {"kafka_broker", "kafka_broker_factory", "kafka_cluster", "kafka_cluster_factory"}
+MARKERS = (
     "kafka_broker(settings): keys of server.properties, over those of kafka_broker_settings, for "
-    "the brokers of kafka_broker"
+    "the broker of kafka_broker",
+    "kafka_cluster(brokers, settings): how many brokers kafka_cluster has, and keys of "
+    "server.properties for all of them, over those of kafka_broker_settings",
 )
+BROKERS = 3
+"""Of a cluster, where nobody says how many."""
 
 _nursery: pytest.StashKey[Nursery] = pytest.StashKey()
 _broker: pytest.StashKey[KafkaBroker] = pytest.StashKey()
+_cluster: pytest.StashKey[KafkaCluster] = pytest.StashKey()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", MARKER)
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -56,11 +71,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pluggy.Result[pytest.TestReport], None]:
-    """A test that fails shows what its broker has logged."""
+    """A test that fails shows what its brokers have logged."""
     made = yield
     report = made.get_result()
     if report.failed and _broker in item.stash:
         report.sections.append(("Kafka broker log", item.stash[_broker].log))
+    if report.failed and _cluster in item.stash:
+        for name, log in item.stash[_cluster].logs.items():
+            report.sections.append((f"Kafka cluster log, {name}", log))
 
 
 @pytest.fixture(scope="session")
@@ -89,15 +107,35 @@ def kafka_broker_factory(
         broker.stop()
 
 
+@pytest.fixture(scope="session")
+def kafka_cluster_factory(
+    pytestconfig: pytest.Config,
+    tmp_path_factory: pytest.TempPathFactory,
+    kafka_broker_settings: Mapping[str, Any],
+) -> Iterator[Callable[..., KafkaCluster]]:
+    """`kafka_cluster_factory(brokers=3, settings={...})` starts a cluster that runs until the
+    session ends."""
+    started: list[KafkaCluster] = []
+
+    def start(brokers: int = BROKERS, settings: Mapping[str, Any] | None = None) -> KafkaCluster:
+        together = {**kafka_broker_settings, **(settings or {})}
+        directory = tmp_path_factory.mktemp("kafka-cluster")
+        started.append(_new_cluster(pytestconfig, directory, brokers, together))
+        started[-1].open()
+        return started[-1]
+
+    yield start
+    for cluster in started:
+        cluster.close()
+
+
 @pytest.fixture
 def kafka_broker(
     request: pytest.FixtureRequest, tmp_path: Path, kafka_broker_settings: Mapping[str, Any]
 ) -> Iterator[KafkaBroker]:
     """A Kafka broker for this test alone: `kafka_broker.address` is for bootstrap.servers."""
-    settings = dict(kafka_broker_settings)
-    # The nearest marker comes first, and has the last word.
-    for marker in reversed([*request.node.iter_markers("kafka_broker")]):
-        settings |= _marked(*marker.args, **marker.kwargs)
+    marked = _marked(request, "kafka_broker", "settings")
+    settings = {**kafka_broker_settings, **marked["settings"]}
     try:
         broker = _nursery_of(request.config).start(tmp_path / "kafka", settings)
     except RuntimeError as error:
@@ -107,9 +145,46 @@ def kafka_broker(
     broker.stop()
 
 
-def _marked(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of the marker."""
-    return dict(settings)
+@pytest.fixture
+def kafka_cluster(
+    request: pytest.FixtureRequest, tmp_path: Path, kafka_broker_settings: Mapping[str, Any]
+) -> Iterator[KafkaCluster]:
+    """A Kafka cluster for this test alone: `kafka_cluster.bootstrap_servers` is for clients."""
+    marked = _marked(request, "kafka_cluster", "brokers", "settings")
+    settings = {**kafka_broker_settings, **marked["settings"]}
+    cluster = _new_cluster(
+        request.config, tmp_path / "kafka-cluster", marked.get("brokers", BROKERS), settings
+    )
+    try:
+        try:
+            cluster.open()
+        except RuntimeError as error:
+            pytest.fail(str(error), pytrace=False)
+        request.node.stash[_cluster] = cluster
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def _marked(request: pytest.FixtureRequest, name: str, *parameters: str) -> dict[str, Any]:
+    """The arguments of the markers: the nearest comes first and has the last word, key by key in
+    the settings."""
+    found: dict[str, Any] = {"settings": {}}
+    for marker in reversed([*request.node.iter_markers(name)]):
+        if strangers := marker.kwargs.keys() - {*parameters}:
+            raise TypeError(f"{name} takes {' and '.join(parameters)}, not {strangers.pop()}")
+        given = dict(zip(parameters, marker.args, strict=False)) | marker.kwargs
+        given["settings"] = found["settings"] | dict(given.get("settings", {}))
+        found |= given
+    return found
+
+
+def _new_cluster(
+    config: pytest.Config, directory: Path, brokers: int, settings: Mapping[str, Any]
+) -> KafkaCluster:
+    from kcli.testing.kafka_cluster import KafkaCluster
+
+    return KafkaCluster(_nursery_of(config), directory, brokers, settings)
 
 
 def _nursery_of(config: pytest.Config) -> Nursery:

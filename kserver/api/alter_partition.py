@@ -24,6 +24,9 @@ from kserver.wire.versions import reply_to
 
 KEY, VERSIONS = 56, range(2, 4)
 
+RECOVERING = 1
+"""A leader of an unclean election, until it says that it has recovered (KIP-704)."""
+
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
@@ -36,6 +39,7 @@ async def handle(request: Any, context: Context) -> Any:
             if request.__version__ >= 3
             else tuple((broker, -1) for broker in p.new_isr),
             p.partition_epoch,
+            p.leader_recovery_state == RECOVERING,
         )
         for topic in request.topics
         for p in topic.partitions
@@ -63,4 +67,5 @@ def _fields(result: LeaderAndIsr | KafkaError) -> dict[str, Any]:
         "leader_epoch": result.leader_epoch,
         "isr": result.isr,
         "partition_epoch": result.partition_epoch,
+        "leader_recovery_state": RECOVERING if result.is_recovering else 0,
     }

@@ -8,8 +8,8 @@ Behaviour:
 - A partition that is not here yet is refused, and not remembered for when it comes.
 
 Errors: LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR (the directory, the partition or any directory is
-offline, or is full), UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (it is elsewhere),
-INVALID_TOPIC_EXCEPTION (the name is too long).
+offline, or is full), UNKNOWN_TOPIC_OR_PARTITION, REPLICA_NOT_AVAILABLE (it is elsewhere, or
+not here yet), INVALID_TOPIC_EXCEPTION (the name is too long).
 
 Versions:
 - v2 flexible
@@ -38,6 +38,9 @@ async def handle(request: Any, context: Context) -> Any:
                     context.parts.moves.begin(topic.name, number, directory.path)
                 except KafkaError as error:
                     code = error.code
+                    if code == ErrorCode.not_leader_or_follower:
+                        # What clients wait for while a replica is on its way to this broker.
+                        code = ErrorCode.replica_not_available
                 results[topic.name].append(
                     reply.results.partitions(partition_index=number, error_code=code)
                 )

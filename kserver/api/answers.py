@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from kserver.api.context import Context
 from kserver.errors import ErrorCode
 from kserver.metadata import ClusterMetadata, PartitionInfo
-from kserver.model import NO_BROKER, TopicPartition
+from kserver.model import NO_BROKER, BrokerId, TopicPartition
 
 NOT_ASKED = -(2**31)
 """Authorized operations that were not asked for."""
@@ -31,26 +31,43 @@ GROUP_OPERATIONS = _bits((READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIG
 
 
 def state_of(
-    topic: str, partition: PartitionInfo, image: ClusterMetadata, context: Context
+    topic: str,
+    partition: PartitionInfo,
+    image: ClusterMetadata,
+    context: Context,
+    lost: Collection[BrokerId] = (),
 ) -> dict[str, Any]:
     """The fields that tell where a partition is, and who leads it.
 
     A replica is offline where its broker is not there, or where it is this one and its disk failed:
-    then it does not lead either, as Apache's controller has it.
+    then it does not lead either, as Apache's controller has it.  Nobody leads for a moment either
+    where the leader's process seems to be gone (`lost`): librdkafka, told of the dead one, asks
+    again a second later only, and told of none a tenth of that.
     """
-    offline = [replica for replica in partition.replicas if replica not in image.brokers]
-    own, leader = context.parts.broker_id, partition.leader
+    offline = [
+        replica
+        for replica in partition.replicas
+        if replica not in image.brokers or replica in partition.offline
+    ]
+    own, leader, leader_epoch = context.parts.broker_id, partition.leader, partition.leader_epoch
+    hosted = context.parts.replicas.partitions.get((topic, partition.partition))
+    if hosted is not None and hosted.epoch > leader_epoch:
+        # Of what it hosts a broker is told first, and of the cluster next.
+        leader, leader_epoch = hosted.leader_id, hosted.epoch
     if own in partition.replicas and context.parts.replicas.is_offline(
         TopicPartition(topic, partition.partition)
     ):
-        offline.append(own)
+        if own not in offline:
+            offline.append(own)
         leader = NO_BROKER if leader == own else leader
+    if leader in lost:
+        leader = NO_BROKER
     is_led = leader != NO_BROKER
     return {
         "error_code": ErrorCode.none if is_led else ErrorCode.leader_not_available,
         "partition_index": partition.partition,
         "leader_id": leader,
-        "leader_epoch": partition.leader_epoch,
+        "leader_epoch": leader_epoch,
         "replica_nodes": partition.replicas,
         "isr_nodes": partition.isr,
         "offline_replicas": offline,

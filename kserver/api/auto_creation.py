@@ -1,13 +1,29 @@
-"""Topics that are made because a client asked for them (Kafka: AutoTopicCreationManager)."""
+"""Topics that are made because a client asked for them.
+
+The controller makes them, which may be another broker, or none for a moment:
+
+    the topic is there already, made for another client or by another broker    it is what is wanted
+    there is no controller, or it cannot be reached                             tried again
+    that is so for PATIENCE_S, or it does not answer                            not there yet
+    anything else                                                               that
+
+(Kafka: AutoTopicCreationManager.)
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from kserver.api.context import Parts
 from kserver.controller.topics import CreatableTopic
-from kserver.errors import KafkaError
+from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import TopicInfo
+
+PATIENCE_S = 3.0
+"""How long a controller is waited for: clients, whose connection waits with them, ask again."""
+RETRY_S = 0.1
+AWAY = frozenset({ErrorCode.not_controller, ErrorCode.broker_not_available})
 
 
 def _nothing(_partitions: int) -> None:
@@ -17,8 +33,30 @@ def _nothing(_partitions: int) -> None:
 async def create(
     new: CreatableTopic, parts: Parts, charge: Callable[[int], None] = _nothing
 ) -> TopicInfo:
-    """By the controller, which may be another broker; `charge` as for Controller.create_topics.
-    KafkaError."""
+    """The topic, as this broker knows it then; `charge` as for Controller.create_topics.
+    KafkaError, UNKNOWN_TOPIC_OR_PARTITION where it is not there yet; StorageError."""
+    deadline_s = parts.loop.time() + PATIENCE_S
+    while True:
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                return await _create(new, parts, charge)
+        except OSError as error:
+            text = f"the controller cannot be asked: {str(error) or 'it does not answer'}"
+            failure = KafkaError(ErrorCode.not_controller, text)
+        except KafkaError as error:
+            failure = error
+        known = parts.metadata.current.topics.get(new.name)
+        if known is not None:
+            return known
+        if failure.code not in AWAY:
+            raise failure
+        if parts.loop.time() >= deadline_s:
+            raise KafkaError(ErrorCode.unknown_topic_or_partition, str(failure)) from failure
+        charge = _nothing  # it has been
+        await asyncio.sleep(RETRY_S)
+
+
+async def _create(new: CreatableTopic, parts: Parts, charge: Callable[[int], None]) -> TopicInfo:
     if parts.controller.is_active or parts.config().zookeeper_connect is None:
         (made,) = await parts.controller.create_topics([new], validate_only=False, charge=charge)
         if isinstance(made, KafkaError):

@@ -2,7 +2,8 @@
 
 Behaviour:
 - Moves the log start offset of partitions forward, never back; -1 stands for the high watermark.
-  The answer's low watermark is where the log starts now.
+  The answer comes once the replicas of all live brokers start there as well, so that no next
+  leader has those records back; its low watermark is where the first of them starts.
 - The new starts are in log-start-offset-checkpoint before the answer, where Apache's broker writes
   it once a minute: what was said to be deleted does not come back with a crash.  On a full disk
   they follow once there is room, since deleting is how one makes room.
@@ -11,7 +12,7 @@ Behaviour:
 
 Errors: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE (below -1, or above
 the high watermark), POLICY_VIOLATION (cleanup.policy without delete), INVALID_TOPIC_EXCEPTION (an
-internal topic), KAFKA_STORAGE_ERROR.
+internal topic), KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT (a follower has not deleted them yet).
 
 Versions:
 - v2 flexible
@@ -19,42 +20,104 @@ Versions:
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Container, Sequence
+from typing import Any, NamedTuple
 
-from kserver.api.context import Context
+from kserver.api.context import Context, Parts
 from kserver.errors import ErrorCode, KafkaError
-from kserver.model import INTERNAL_TOPICS, NO_EPOCH, Offset
+from kserver.model import INTERNAL_TOPICS, NO_EPOCH, BrokerId, LeaderEpoch, Offset
+from kserver.replica.partition import Partition
 from kserver.wire.versions import reply_to
 
 KEY, VERSIONS = 21, range(0, 3)
 
 
+class Deletion(NamedTuple):
+    partition: Partition
+    led_since: LeaderEpoch
+    before: Offset
+
+    def is_over(self, live: Container[BrokerId]) -> bool:
+        return not self.is_led or self.partition.low_watermark(live) >= self.before
+
+    @property
+    def is_led(self) -> bool:
+        return self.partition.led_since == self.led_since
+
+    def outcome(self, live: Container[BrokerId]) -> tuple[ErrorCode, Offset]:
+        if not self.is_led:
+            return ErrorCode.not_leader_or_follower, -1
+        is_over = self.is_over(live)
+        code = ErrorCode.none if is_over else ErrorCode.request_timed_out
+        return code, self.partition.low_watermark(live)
+
+
 async def handle(request: Any, context: Context) -> Any:
-    reply = reply_to(request)
-    topics = []
+    reply, parts = reply_to(request), context.parts
+    outcomes: dict[tuple[str, int], Deletion | ErrorCode] = {}
     for topic in request.topics:
-        answers = []
         for asked in topic.partitions:
-            code, low_watermark = ErrorCode.none, -1
+            key = (topic.name, asked.partition_index)
             try:
-                low_watermark = _delete(topic.name, asked.partition_index, asked.offset, context)
+                outcomes[key] = _delete(*key, asked.offset, context)
             except KafkaError as error:
-                code = error.code
-            answers.append(
-                reply.topics.partitions(
-                    partition_index=asked.partition_index,
-                    low_watermark=low_watermark,
-                    error_code=code,
-                )
+                outcomes[key] = error.code
+    await parts.logs.write_log_starts()
+    deletions = [one for one in outcomes.values() if isinstance(one, Deletion)]
+    await _until_over(deletions, parts, request.timeout.total_seconds())
+    live = parts.metadata.current.brokers
+
+    def answer(topic: str, partition: int) -> Any:
+        outcome = outcomes[topic, partition]
+        if isinstance(outcome, Deletion):
+            code, low_watermark = outcome.outcome(live)
+        else:
+            code, low_watermark = outcome, -1
+        return reply.topics.partitions(
+            partition_index=partition, low_watermark=low_watermark, error_code=code
+        )
+
+    return reply(
+        topics=[
+            reply.topics(
+                name=topic.name,
+                partitions=[
+                    answer(topic.name, asked.partition_index) for asked in topic.partitions
+                ],
             )
-        topics.append(reply.topics(name=topic.name, partitions=answers))
-    await context.parts.logs.write_log_starts()
-    return reply(topics=topics)
+            for topic in request.topics
+        ]
+    )
 
 
-def _delete(topic: str, index: int, offset: Offset, context: Context) -> Offset:
+def _delete(topic: str, index: int, offset: Offset, context: Context) -> Deletion:
     if topic in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.invalid_topic_exception)
     partition = context.parts.replicas.get(topic, index)
     partition.check_leader(NO_EPOCH)
-    return partition.delete_records(offset)
+    return Deletion(partition, partition.led_since, partition.delete_records(offset))
+
+
+async def _until_over(deletions: Sequence[Deletion], parts: Parts, timeout_s: float) -> None:
+    """Every follower that lives has deleted what the leader has, or the time is up."""
+    over = parts.loop.create_future()
+
+    def end() -> None:
+        if not over.done():
+            over.set_result(None)
+
+    def ready() -> bool:
+        live = parts.metadata.current.brokers
+        if not all(one.is_over(live) for one in deletions):
+            return False
+        end()
+        return True
+
+    if ready():
+        return
+    keys = [one.partition.topic_partition for one in deletions]
+    wait = parts.purgatory.wait(keys, ready, parts.loop.time() + max(timeout_s, 0), end)
+    try:
+        await over
+    finally:
+        wait.end()

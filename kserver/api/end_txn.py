@@ -22,12 +22,11 @@ from typing import Any
 
 from kserver.api.answers import fenced_as
 from kserver.api.context import Context
-from kserver.errors import ErrorCode, KafkaError, StorageError
+from kserver.errors import ErrorCode, KafkaError
 from kserver.txn.producer_ids import ask_with_id
 from kserver.txn.requests import EndTransaction
 from kserver.txn.transaction import EPOCH_BUMPS, ProducerIdAndEpoch
 from kserver.wire.versions import reply_to
-from kserver.world.zookeeper import ZooKeeperError
 
 KEY, VERSIONS = 26, range(0, 6)
 
@@ -51,6 +50,4 @@ async def handle(request: Any, context: Context) -> Any:
         return reply(producer_id=given.producer_id, producer_epoch=given.epoch)
     except KafkaError as error:
         code = fenced_as(error.code, version >= FIRST_WITH_FENCED)
-    except (ZooKeeperError, StorageError):
-        code = ErrorCode.coordinator_not_available  # as for InitProducerId
     return reply(error_code=code, producer_id=-1, producer_epoch=-1)

@@ -9,8 +9,11 @@ Behaviour:
 - Incremental sessions (KIP-227): an answer names only what changed since the last.
 - Records go from the log file to the socket by sendfile; they are not read here.
 - A replica id of 0 or above is another live broker's, on the listener between brokers: it tells the
-  leader how far that follower has come, and reads to the log's end.  Any other is refused as
-  Apache's broker does where it is not a replica's (CVE-2018-1288).
+  leader how far that follower has come, in which registration, and reads to the log's end.  Any
+  other is refused as Apache's broker does where it is not a replica's (CVE-2018-1288).
+- With `replica.selector.class`, a consumer that says in which rack it is (client.rack) is sent to
+  the replica there, and any replica serves it, up to the high watermark that it knows (KIP-392).
+- A throttled follower that is not in sync is sent nothing while the rate is above its bound.
 - What would exceed consumer_byte_rate is not sent: the answer is empty, tells how long that is so,
   and the connection is not heard before (KIP-219).
 - read_committed ends at the last stable offset and lists aborted transactions; for
@@ -30,7 +33,7 @@ Request and answer are read and written by hand: api/fetch_bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from kserver.api import fetch_bytes, throttling
 from kserver.api.context import Parts, Session, is_broker
@@ -39,7 +42,7 @@ from kserver.model import NO_BROKER
 from kserver.network.conversation import Answer, Pending
 from kserver.network.conversation import Parts as Response
 from kserver.replica.fetch import FetchLimits, NotInMemory, Read, read, warmed
-from kserver.replica.fetch_session import FINAL_EPOCH, NO_SESSION, Fetching
+from kserver.replica.fetch_session import FINAL_EPOCH, NO_SESSION, Fetching, FetchPartition
 from kserver.wire.codec import RequestHeader
 
 KEY, VERSIONS = 1, range(4, 19)
@@ -78,19 +81,30 @@ class Parked:
         self.spent_s = parts.loop.time() - began_s if parts.quotas.active else 0.0
         self.pending = Pending(exclusive=True)
 
+    @property
+    def wanted(self) -> Sequence[FetchPartition]:
+        """What is to be looked at now."""
+        session = self.fetching.session
+        if self.limits.is_follower and self.fetching.incremental and session is not None:
+            return session.active_wanted()
+        return self.fetching.wanted
+
     def retry(self) -> bool:
         """Asked by the purgatory when a partition has changed."""
-        reads = read(self.parts.replicas, self.fetching.wanted, self.limits)
+        reads = read(self.parts.replicas, self.wanted, self.limits)
         if isinstance(reads, NotInMemory):
             self.parts.spawn(self.finish_cold(reads))
             return True
-        if not _is_enough(reads, self.min_bytes):
+        if not _is_enough(reads, self.min_bytes) and not _has_news(
+            self.parts, self.fetching, self.limits, reads
+        ):
+            _set_idle(self.fetching, self.limits, reads)
             return False
         self._complete(reads)
         return True
 
     def expired(self) -> None:
-        reads = read(self.parts.replicas, self.fetching.wanted, self.limits)
+        reads = read(self.parts.replicas, self.wanted, self.limits)
         if isinstance(reads, NotInMemory):
             self.parts.spawn(self.finish_cold(reads))
         else:
@@ -98,12 +112,18 @@ class Parked:
 
     async def finish_cold(self, cold: NotInMemory) -> None:
         """What must wait for the disk is answered with what is there by then."""
-        self._complete(await warmed(self.parts.replicas, self.fetching.wanted, self.limits, cold))
+        self._complete(await warmed(self.parts.replicas, self.wanted, self.limits, cold))
 
     def _complete(self, reads: Sequence[Read]) -> None:
         self.pending.complete(
             _within_quotas(
-                self.header, self.session, self.parts, self.fetching, reads, self.spent_s
+                self.header,
+                self.session,
+                self.parts,
+                self.fetching,
+                self.limits,
+                reads,
+                self.spent_s,
             )
         )
 
@@ -124,7 +144,6 @@ def handle_frame(
             refused = [Read(one, code, aborted=None) for one in wanted]
             return fetch_bytes.write_answer(version, header.correlation_id, NO_SESSION, refused)
         measured = False  # what is replicated counts for no client's quota
-        parts.replicas.fetched_by(request.replica_id, wanted)
     if request.session_epoch == FINAL_EPOCH:
         if request.session_id != NO_SESSION:
             parts.fetch_sessions.end(request.session_id)
@@ -138,27 +157,59 @@ def handle_frame(
                 request.forgotten,
                 now_ms=parts.world.clock.now_ms(),
                 new_id=parts.world.random.randint(1, 2**31 - 1),
+                is_follower=is_follower,
             )
         except KafkaError as error:
             return fetch_bytes.write_answer(
                 version, header.correlation_id, NO_SESSION, [], error.code
             )
+    if is_follower:
+        # A session's fetch is one of all its partitions: those that it need not name have not
+        # moved, and are caught up still.
+        parts.replicas.forgotten_by(request.replica_id, fetching.forgotten)
+        kept = fetching.session
+        parts.replicas.fetched_by(
+            request.replica_id,
+            request.broker_epoch,
+            fetching.wanted,
+            None if kept is None else kept.clock,
+        )
     max_bytes = min(request.max_bytes, parts.config().fetch_max_bytes)
     min_bytes = request.min_bytes
     if measured:
         max_bytes = throttling.most_to_fetch(max_bytes, header.client_id or "", session, parts)
         min_bytes = min(min_bytes, max_bytes)
-    limits = FetchLimits(max_bytes, request.read_committed, to_log_end=is_follower)
+    limits = FetchLimits(
+        max_bytes,
+        request.read_committed,
+        request.replica_id if is_follower else NO_BROKER,
+        version < fetch_bytes.FIRST_WITH_RACK,
+        request.rack,
+        session.endpoint.listener,
+    )
+    if is_follower and fetching.incremental and fetching.session is not None:
+        # What it had fetched may have let the high watermark of others rise.
+        fetching = fetching._replace(wanted=fetching.session.active_wanted())
     reads = read(parts.replicas, fetching.wanted, limits)
     if isinstance(reads, NotInMemory):
         parked = Parked(header, session, parts, fetching, limits, min_bytes, began_s)
         parts.spawn(parked.finish_cold(reads))
         return parked.pending
-    if request.max_wait_ms <= 0 or not reads or _is_enough(reads, min_bytes):
+    if (
+        request.max_wait_ms <= 0
+        or not (reads or fetching.incremental)
+        or _is_enough(reads, min_bytes)
+        or _has_news(parts, fetching, limits, reads)
+    ):
         spent_s = parts.loop.time() - began_s if measured else 0.0
-        return _within_quotas(header, session, parts, fetching, reads, spent_s)
+        return _within_quotas(header, session, parts, fetching, limits, reads, spent_s)
+    _set_idle(fetching, limits, reads)
     parked = Parked(header, session, parts, fetching, limits, min_bytes, began_s)
-    keys = [(one.topic, one.partition) for one in fetching.wanted]
+    keys: list[Hashable]
+    if is_follower and fetching.incremental:
+        keys = [fetching.session]
+    else:
+        keys = [(one.topic, one.partition) for one in fetching.wanted]
     deadline_s = parts.loop.time() + request.max_wait_ms / 1000
     wait = parts.purgatory.wait(keys, parked.retry, deadline_s, parked.expired)
     parked.pending.on_abandoned = wait.end
@@ -169,9 +220,42 @@ def _is_enough(reads: Sequence[Read], min_bytes: int) -> bool:
     size = 0
     for one in reads:
         size += one.size
-        if one.error is not ErrorCode.none or one.diverging is not None:
+        if (
+            one.error is not ErrorCode.none
+            or one.diverging is not None
+            or one.preferred != NO_BROKER
+        ):
             return True
     return size >= min_bytes
+
+
+def _has_news(parts: Parts, fetching: Fetching, limits: FetchLimits, reads: Sequence[Read]) -> bool:
+    """Whether a follower that consumers read from is to learn of a high watermark now: one by one
+    that costs a fetch more for each produce, so others learn of it with the next records, as with
+    3.9."""
+    session = fetching.session
+    if not limits.is_follower or session is None or not parts.replicas.selects_replicas:
+        return False
+    for one in reads:
+        known = session.partitions.get(one.wanted.key)
+        if known is not None and known.high_watermark < one.high_watermark:
+            return True
+    return False
+
+
+def _set_idle(fetching: Fetching, limits: FetchLimits, reads: Sequence[Read]) -> None:
+    """A follower's session need not look again at what has no more to read or to tell."""
+    session = fetching.session
+    if session is None or not limits.is_follower:
+        return
+    for one in reads:
+        key = one.wanted.key
+        if (
+            one.is_at_end
+            and one.error is ErrorCode.none
+            and session.is_known(key, one.high_watermark, one.log_start_offset)
+        ):
+            session.active.pop(key, None)
 
 
 def _within_quotas(
@@ -179,23 +263,33 @@ def _within_quotas(
     session: Session,
     parts: Parts,
     fetching: Fetching,
+    limits: FetchLimits,
     reads: Sequence[Read],
     spent_s: float,
 ) -> Response:
-    if parts.quotas.active:
+    if limits.is_follower:
+        for one in reads:
+            if one.size:
+                parts.replicas.sent((one.wanted.topic, one.wanted.partition), one.size)
+    elif parts.quotas.active:
         size = sum([one.size for one in reads])
         wait_ms = throttling.fetched(size, spent_s, header.client_id or "", session, parts)
         if wait_ms:
             return _throttled(header, parts, fetching, wait_ms)
-    return _answer(header, fetching, reads)
+    answer = _answer(header, fetching, reads, is_follower=limits.is_follower)
+    _set_idle(fetching, limits, reads)
+    return answer
 
 
-def _answer(header: RequestHeader, fetching: Fetching, reads: Sequence[Read]) -> Response:
+def _answer(
+    header: RequestHeader, fetching: Fetching, reads: Sequence[Read], *, is_follower: bool = False
+) -> Response:
     for one in reads:
         meters = one.meters
         if meters is not None:
             meters.total_fetch_requests += 1
-            meters.bytes_out += one.size
+            if not is_follower:
+                meters.bytes_out += one.size
             if one.error is ErrorCode.kafka_storage_error:
                 meters.failed_fetch_requests += 1
     if fetching.session is None:
@@ -234,6 +328,7 @@ def _changed(fetching: Fetching, reads: Sequence[Read]) -> list[Read]:
             or one.size > 0
             or one.error is not ErrorCode.none
             or one.diverging is not None
+            or one.preferred != NO_BROKER
             or known.high_watermark != one.high_watermark
             or known.log_start_offset != one.log_start_offset
         )

@@ -21,6 +21,7 @@ from kserver.network.conversation import Part, Parts
 from kserver.replica.fetch import Read
 from kserver.replica.fetch_session import FINAL_EPOCH, NO_SESSION, FetchPartition
 from kserver.wire import varint
+from kserver.wire.control import NO_BROKER_EPOCH
 
 FIRST_WITH_SESSIONS = 7
 FIRST_WITH_RACK = 11
@@ -47,12 +48,13 @@ _WANTED_V5 = struct.Struct(">iqqi")
 _WANTED_V9 = struct.Struct(">iiqqi")
 _WANTED_V12 = struct.Struct(">iiqiqi")
 _REPLICA_STATE_TAG = 1
+_REPLICA_STATE = struct.Struct(">iq")
 
 _HEAD_V4 = struct.Struct(">iii")
 _HEAD_V7 = struct.Struct(">iiihi")
 _HEAD_V12 = struct.Struct(">iibihi")
 # One partition's answer up to its records: index, error code, high watermark, last stable offset,
-# [log start offset,] no aborted transactions, [no preferred replica,] size of the records
+# [log start offset,] no aborted transactions, [preferred replica,] size of the records
 _READ_V4 = struct.Struct(">ihqqii")
 _READ_V5 = struct.Struct(">ihqqqii")
 _READ_V11 = struct.Struct(">ihqqqiii")
@@ -65,6 +67,8 @@ _DIVERGING = struct.Struct(">iqb")
 
 class Request(NamedTuple):
     replica_id: int
+    broker_epoch: int
+    """Of the follower's registration; -1 where it is not told, and of clients (KIP-903)."""
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
@@ -73,6 +77,8 @@ class Request(NamedTuple):
     session_epoch: int
     wanted: list[FetchPartition]
     forgotten: list[tuple[UUID | str | None, int]]
+    rack: str
+    """Of a consumer that would read from a replica near to it; empty where it does not say."""
 
 
 def read_request(
@@ -89,7 +95,7 @@ def _read_request(
     frame: memoryview, at: int, version: int, topic_names: Mapping[UUID, str]
 ) -> Request:
     flexible = version >= FIRST_FLEXIBLE
-    replica_id = NO_BROKER
+    replica_id, broker_epoch = NO_BROKER, NO_BROKER_EPOCH
     if version < FIRST_WITH_REPLICA_STATE:
         (replica_id,) = _REPLICA.unpack_from(frame, at)
         at += 4
@@ -141,10 +147,14 @@ def _read_request(
                 at += 4
             if flexible:
                 at = _skip_tags(frame, at)
-    if version >= FIRST_WITH_REPLICA_STATE and frame[_skip_string(frame, at)]:
-        replica_id = _read_replica_state(frame, _skip_string(frame, at))
+    rack = ""
+    if version >= FIRST_WITH_RACK:
+        rack, at = _read_rack(frame, at, flexible)
+    if version >= FIRST_WITH_REPLICA_STATE and frame[at]:
+        replica_id, broker_epoch = _read_replica_state(frame, at)
     return Request(
         replica_id,
+        broker_epoch,
         max_wait_ms,
         min_bytes,
         max_bytes,
@@ -153,6 +163,7 @@ def _read_request(
         session_epoch,
         wanted,
         forgotten,
+        rack,
     )
 
 
@@ -204,13 +215,18 @@ def _skip_tags(frame: memoryview, at: int) -> int:
     return at
 
 
-def _skip_string(frame: memoryview, at: int) -> int:
-    """Behind the rack, the last field before the tagged ones."""
-    size, at = _read_count(frame, at, True)
-    return at + max(size, 0)
+def _read_rack(frame: memoryview, at: int, flexible: bool) -> tuple[str, int]:
+    if flexible:
+        size, at = _read_count(frame, at, True)
+    else:
+        (size,) = _I16.unpack_from(frame, at)
+        at += 2
+    if size <= 0:
+        return "", at
+    return str(frame[at : at + size], "utf-8"), at + size
 
 
-def _read_replica_state(frame: memoryview, at: int) -> int:
+def _read_replica_state(frame: memoryview, at: int) -> tuple[int, int]:
     count, at = varint.decode_unsigned(frame, at)
     if count > MAX_TAGS:
         raise ProtocolError(f"{count} tagged fields")
@@ -218,9 +234,9 @@ def _read_replica_state(frame: memoryview, at: int) -> int:
         tag, at = varint.decode_unsigned(frame, at)
         size, at = varint.decode_unsigned(frame, at)
         if tag == _REPLICA_STATE_TAG:
-            return int(_REPLICA.unpack_from(frame, at)[0])
+            return _REPLICA_STATE.unpack_from(frame, at)
         at += size
-    return NO_BROKER
+    return NO_BROKER, NO_BROKER_EPOCH
 
 
 def write_answer(
@@ -297,17 +313,19 @@ def _topic(wanted: FetchPartition, version: int) -> bytes:
 
 def _partition(one: Read, version: int, flexible: bool) -> bytes:
     """All of a partition's answer up to its records, whose size is the last thing written."""
-    wanted, error, high_watermark, stable, start, _, size, aborted, _, _ = one
+    wanted, error, high_watermark, stable, start, _, size, aborted, _, _, _, preferred = one
     index, code = wanted.partition, error.value
     if not aborted:
         # Null is a count of -1.
         count = 0 if aborted is not None else -1
         if flexible:
             return _READ_V12.pack(
-                index, code, high_watermark, stable, start, count + 1, -1
+                index, code, high_watermark, stable, start, count + 1, preferred
             ) + varint.encode_unsigned(size + 1)
         if version >= FIRST_WITH_RACK:
-            return _READ_V11.pack(index, code, high_watermark, stable, start, count, -1, size)
+            return _READ_V11.pack(
+                index, code, high_watermark, stable, start, count, preferred, size
+            )
         if version >= 5:
             return _READ_V5.pack(index, code, high_watermark, stable, start, count, size)
         return _READ_V4.pack(index, code, high_watermark, stable, count, size)
@@ -321,7 +339,7 @@ def _partition(one: Read, version: int, flexible: bool) -> bytes:
         if flexible:
             data += b"\0"
     if version >= FIRST_WITH_RACK:
-        data += b"\xff\xff\xff\xff"  # no preferred read replica
+        data += _REPLICA.pack(preferred)
     return data + _count(size, flexible)
 
 

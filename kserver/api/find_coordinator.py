@@ -2,7 +2,8 @@
 
 Behaviour:
 - The leader of the partition that a group or transactional id belongs to, in __consumer_offsets or
-  __transaction_state; the topic is made when it is first asked for.
+  __transaction_state; the topic is made when it is first asked for, and there are as many brokers
+  as it is to have replicas.
 
 Errors: COORDINATOR_NOT_AVAILABLE (no leader, or the topic cannot be made), INVALID_REQUEST (an
 unknown key type, a key that no record can hold).
@@ -88,9 +89,6 @@ async def existing(name: str, context: Context) -> TopicInfo:
     try:
         return await auto_creation.create(new, parts)
     except (KafkaError, StorageError) as error:
-        topic = parts.metadata.current.topics.get(name)
-        if topic is None:
-            log.error("%s cannot be made: %s", name, error)
-            text = f"{name} does not exist yet"
-            raise KafkaError(ErrorCode.coordinator_not_available, text) from error
-        return topic  # somebody else was quicker
+        log.error("%s cannot be made: %s", name, error)
+        text = f"{name} does not exist yet"
+        raise KafkaError(ErrorCode.coordinator_not_available, text) from error

@@ -10,9 +10,9 @@ Behaviour:
   has taken over.
 
 Errors: INVALID_REQUEST (a transactional id that is empty or that no record can hold, an id without
-epoch), NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE,
-CONCURRENT_TRANSACTIONS, PRODUCER_FENCED, INVALID_PRODUCER_EPOCH (the same, before v4),
-INVALID_TRANSACTION_TIMEOUT.
+epoch), NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS (also while the controller gives no ids),
+COORDINATOR_NOT_AVAILABLE, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED, INVALID_PRODUCER_EPOCH (the
+same, before v4), INVALID_TRANSACTION_TIMEOUT.
 
 Versions:
 - v2 flexible; v3 producer id and epoch; v4 PRODUCER_FENCED; v5 KIP-890
@@ -25,13 +25,12 @@ from typing import Any
 
 from kserver.api.answers import fenced_as
 from kserver.api.context import Context, Parts
-from kserver.errors import ErrorCode, KafkaError, StorageError
+from kserver.errors import ErrorCode, KafkaError
 from kserver.model import NO_PRODUCER_ID
 from kserver.txn.producer_ids import ask_with_id
 from kserver.txn.requests import InitProducerId
 from kserver.txn.transaction import NO_EPOCH, ProducerIdAndEpoch
 from kserver.wire.versions import reply_to
-from kserver.world.zookeeper import ZooKeeperError
 
 KEY, VERSIONS = 22, range(0, 6)
 
@@ -45,9 +44,6 @@ async def handle(request: Any, context: Context) -> Any:
         return reply(producer_id=given.producer_id, producer_epoch=given.epoch)
     except KafkaError as error:
         code = fenced_as(error.code, context.version >= FIRST_WITH_FENCED)
-    except (ZooKeeperError, StorageError):
-        # Retried by the client; until then there is nowhere to take ids from.
-        code = ErrorCode.coordinator_not_available
     return reply(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
 
 

@@ -7,6 +7,8 @@ Behaviour:
 - A missing topic is created when `auto.create.topics.enable` is on and the client allows it (v4);
   it is answered at once with its leader, where Apache's brokers answer LEADER_NOT_AVAILABLE first.
   Who creates more than his controller_mutation_rate is slowed (KIP-599).
+- Nobody leads for a moment what was led by a broker whose connection broke: clients that are told
+  of a dead leader may ask again a second later only.
 - A name that is not legal is refused with INVALID_TOPIC_EXCEPTION and never created.
 
 Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION, LEADER_NOT_AVAILABLE,
@@ -121,20 +123,13 @@ async def _find_one(
     check_name(asked.name)
     if not may_create or asked.name in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.unknown_topic_or_partition)
-    try:
-        return await auto_creation.create(
-            CreatableTopic(asked.name), context.parts, mutations.charge
-        )
-    except KafkaError:
-        topic = context.parts.metadata.current.topics.get(asked.name)
-        if topic is None:
-            raise
-        return topic  # somebody else was quicker
+    return await auto_creation.create(CreatableTopic(asked.name), context.parts, mutations.charge)
 
 
 def _topic(
     shape: Any, topic: TopicInfo, image: ClusterMetadata, wants_operations: bool, context: Context
 ) -> Any:
+    lost = context.parts.replicas.lost_leaders
     return shape(
         error_code=ErrorCode.none,
         name=topic.name,
@@ -142,6 +137,7 @@ def _topic(
         is_internal=topic.is_internal,
         topic_authorized_operations=TOPIC_OPERATIONS if wants_operations else NOT_ASKED,
         partitions=[
-            shape.partitions(**state_of(topic.name, p, image, context)) for p in topic.partitions
+            shape.partitions(**state_of(topic.name, p, image, context, lost))
+            for p in topic.partitions
         ],
     )

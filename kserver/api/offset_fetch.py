@@ -92,7 +92,11 @@ def handle_frame(
     pending = Pending(exclusive=True)
 
     async def later() -> None:
-        await asyncio.wait(waits)
+        try:
+            await asyncio.wait(waits)
+        finally:  # where the broker stops, nobody waits for the rest
+            for ticket in waits:
+                ticket.cancel()
         pending.complete(write())
 
     parts.spawn(later())

@@ -45,7 +45,14 @@ from kserver.api.context import Parts, Session
 from kserver.errors import ErrorCode, KafkaError, NoRoom, ProtocolError, StorageError
 from kserver.log.validator import InvalidRecords, RecordError
 from kserver.metrics.meters import TopicMeters
-from kserver.model import INTERNAL_TOPICS, NO_TIMESTAMP, Offset, TopicPartition
+from kserver.model import (
+    INTERNAL_TOPICS,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    Offset,
+    ProducerId,
+    TopicPartition,
+)
 from kserver.network.conversation import Answer, Pending
 from kserver.replica.committed import Uncommitted, when_committed
 from kserver.replica.partition import Partition
@@ -151,10 +158,11 @@ def _in_transaction(
     parts: Parts,
 ) -> Answer:
     begun = _begun(wanted, header.api_version, parts)
-    if begun is None:
-        return _append(header, wanted, len(frame), {}, session, parts)
-    producer_id = begun.producer.producer_id
+    producer_id = _producer_id(wanted) if begun is None else begun.producer.producer_id
+    # What waited for a begin that is over now may still wait for its turn.
     if not parts.verification.is_awaited(producer_id):
+        if begun is None:
+            return _append(header, wanted, len(frame), {}, session, parts)
         refused = parts.verification.refused_now(*_asked(header, wanted, begun))
         if refused is not None:
             return _append(header, wanted, len(frame), {**refused, **begun.others}, session, parts)
@@ -198,6 +206,17 @@ def _asked(
         version >= FIRST_TO_ADD,
         version >= FIRST_WITH_ABORTABLE,
     )
+
+
+def _producer_id(wanted: Wanted) -> ProducerId:
+    """Of the first batch; NO_PRODUCER_ID where there is none."""
+    for _, _, batches in wanted[3]:
+        for _, records in batches:
+            if len(records) >= _PRODUCER_AT + _PRODUCER.size:
+                producer_id: ProducerId
+                producer_id, _ = _PRODUCER.unpack_from(records, _PRODUCER_AT)
+                return producer_id
+    return NO_PRODUCER_ID
 
 
 def _begun(wanted: Wanted, version: int, parts: Parts) -> Begun | None:
@@ -281,7 +300,7 @@ def _append(
                 flushes = partition.log.config.flush_before_ack
                 if acks == ALL_IN_SYNC or flushes:
                     waiting.append(Unanswered(results, len(results) - 1, index))
-                    appends.append(Uncommitted(partition, partition.epoch, last + 1))
+                    appends.append(Uncommitted(partition, partition.led_since, last + 1))
                 if flushes:
                     parts.replicas.flush_soon(partition)
             # A follower waits for what is appended, a consumer for what is committed.

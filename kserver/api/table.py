@@ -11,10 +11,9 @@ Left out, each with its reason:
 
     SASL, ACLs, SCRAM (17, 29-31, 36, 50, 51)
                                            to come with security
-    reassignment, elections (43, 45, 46)   to come with the cluster
     delegation tokens (38-41)              a cluster of this size authenticates its clients itself
     client telemetry (71, 72)              clients' metrics are their own affair here
-    KRaft (52-56, 58, 59, 62-64, 67, 70, 73, 80-82)
+    KRaft (52-55, 58, 59, 62-64, 70, 73, 80-82)
                                            coordination is ZooKeeper's protocol here
     share and streams groups (76-79, 83-92)
                                            not planned
@@ -30,13 +29,16 @@ from typing import Any, NamedTuple
 from kserver.api import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    allocate_producer_ids,
     alter_client_quotas,
     alter_configs,
     alter_partition,
+    alter_partition_reassignments,
     alter_replica_log_dirs,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
+    controlled_shutdown,
     create_partitions,
     create_topics,
     delete_groups,
@@ -50,6 +52,7 @@ from kserver.api import (
     describe_producers,
     describe_topic_partitions,
     describe_transactions,
+    elect_leaders,
     end_txn,
     fetch,
     find_coordinator,
@@ -62,6 +65,7 @@ from kserver.api import (
     list_config_resources,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     list_transactions,
     metadata,
     offset_commit,
@@ -127,7 +131,10 @@ MODULES: tuple[ModuleType, ...] = (
     describe_log_dirs,
     create_partitions,
     delete_groups,
+    elect_leaders,
     incremental_alter_configs,
+    alter_partition_reassignments,
+    list_partition_reassignments,
     offset_delete,
     describe_client_quotas,
     alter_client_quotas,
@@ -147,6 +154,8 @@ BETWEEN_BROKERS: tuple[ModuleType, ...] = (
     stop_replica,
     update_metadata,
     alter_partition,
+    allocate_producer_ids,
+    controlled_shutdown,
 )
 """Served on `inter.broker.listener.name` of a broker that others may join."""
 

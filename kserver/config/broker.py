@@ -204,12 +204,28 @@ class BrokerConfig(
             yield "node.id", "You must set `node.id` to the same value as `broker.id`."
         if self.zookeeper_connect is not None:
             yield from self._id_conflicts()
+        yield from self._login_conflicts()
         if self.log_cleaner_min_compaction_lag_ms > self.log_cleaner_max_compaction_lag_ms:
             yield (
                 "log.cleaner.min.compaction.lag.ms",
                 "log.cleaner.min.compaction.lag.ms "
                 f"({self.log_cleaner_min_compaction_lag_ms}) > log.cleaner.max.compaction.lag.ms "
                 f"({self.log_cleaner_max_compaction_lag_ms})",
+            )
+
+    def _login_conflicts(self) -> Iterator[tuple[str, str]]:
+        sasl, digest = self.zookeeper_sasl_jaas_config, self.zookeeper_auth
+        if sasl is not None and digest is not None:
+            yield (
+                "zookeeper.auth",
+                "zookeeper.auth and zookeeper.sasl.jaas.config are given, and a broker is one user"
+                " to ZooKeeper: leave one of them out",
+            )
+        if self.zookeeper_set_acl and sasl is None and digest is None:
+            yield (
+                "zookeeper.set.acl",
+                "zookeeper.set.acl=true makes znodes that only their maker may change, and the"
+                " broker is nobody to ZooKeeper: set zookeeper.sasl.jaas.config or zookeeper.auth",
             )
 
     def _kraft_conflicts(self) -> Iterator[tuple[str, str]]:

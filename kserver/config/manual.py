@@ -101,6 +101,10 @@ are not known to Kafka.
 .B http.listener, metrics.naming, request.log.slow.ms, log.format, log.level
 are not known to Kafka, which has them as plug-ins and in the files of its logging library.
 .TP
+.B zookeeper.sasl.jaas.config, zookeeper.auth
+are not known to Kafka, which takes its login to ZooKeeper from the section Client of a file that
+Java is told of on its command line; Kerberos, and TLS to ZooKeeper, are not spoken yet.
+.TP
 .B message.downconversion.enable, message.format.version, message.timestamp.difference.max.ms
 are taken of a topic, as by Kafka 3; Kafka 4 refuses them.
 .TP

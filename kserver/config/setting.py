@@ -82,7 +82,6 @@ class Acts(Enum):
     """Whether a setting does something, else why it is only accepted."""
 
     NOW = "acts"
-    REPLICATION = "will act with replication between brokers"
     SHARE_GROUPS = "will act with share groups"
     TRANSACTIONS = "will act with transactions"
     SECURITY = "will act with TLS, SASL and authorization"

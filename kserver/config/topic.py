@@ -188,7 +188,6 @@ class TopicConfig:
     unclean_leader_election_enable: bool = topic_setting(
         "unclean.leader.election.enable",
         False,
-        acts=Acts.REPLICATION,
         broker_key="unclean.leader.election.enable",
         doc="let a replica lead that is not in sync: records are lost, the topic is available",
     )
@@ -267,14 +266,12 @@ class TopicConfig:
         "leader.replication.throttled.replicas",
         (),
         THROTTLED_REPLICAS,
-        acts=Acts.REPLICATION,
         doc="replicas whose leaders throttle, partition:broker pairs, or * for all",
     )
     follower_replication_throttled_replicas: tuple[str, ...] = topic_setting(
         "follower.replication.throttled.replicas",
         (),
         THROTTLED_REPLICAS,
-        acts=Acts.REPLICATION,
         doc="replicas that throttle as followers, partition:broker pairs, or * for all",
     )
     remote_storage_enable: bool = topic_setting(

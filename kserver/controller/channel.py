@@ -1,209 +1,172 @@
-"""What one event of the controller says to the brokers, and how it reaches them.
+"""How what the controller says reaches the brokers: in order, one channel for each that is live.
 
-Each broker is told, in this order, what it leads and follows (LeaderAndIsr), what to tell its
-clients (UpdateMetadata), what it no longer hosts (StopReplica); one message of each, however many
-partitions the event was about.  (Kafka: ControllerBrokerRequestBatch.)
+(Kafka: ControllerChannelManager.)
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
-from typing import TypeAlias
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection
+from typing import NamedTuple, TypeAlias
 
+from kserver.config.broker import BrokerConfig
 from kserver.controller.context import ControllerContext, LiveBroker
+from kserver.controller.request_batch import ControlRequest, RequestBatch
 from kserver.errors import KafkaError, ProtocolError
-from kserver.metadata import PartitionInfo, TopicInfo
+from kserver.metrics.meters import Histogram
 from kserver.model import BrokerId
 from kserver.peer import Peer, PeerOptions
 from kserver.wire import codec
-from kserver.wire.control import (
-    DELETED_EPOCH,
-    DURING_DELETION,
-    FULL,
-    SECURITY_PROTOCOLS,
-    LeaderAndIsrLiveLeader,
-    LeaderAndIsrPartitionState,
-    LeaderAndIsrRequest,
-    LeaderAndIsrTopicState,
-    StopReplicaPartitionState,
-    StopReplicaRequest,
-    StopReplicaTopicState,
-    UpdateMetadataBroker,
-    UpdateMetadataEndpoint,
-    UpdateMetadataPartitionState,
-    UpdateMetadataRequest,
-    UpdateMetadataTopicState,
-)
+from kserver.wire.control import ControlMessage, read_answer
+from kserver.world.running import RunningParts
 
 log = logging.getLogger(__name__)
 
 RETRY_BACKOFF_S = 0.1
 
-ControlRequest: TypeAlias = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
+OnAnswer: TypeAlias = Callable[[LiveBroker, ControlRequest, ControlMessage], None]
+"""Told what a broker's registration has answered to a request."""
 
 
-class RequestBatch:
-    def __init__(self, context: ControllerContext, controller: BrokerId) -> None:
+class ChannelManager:
+    """`publish` brings a message to this broker's own parts, without a channel."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        broker_id: BrokerId,
+        config: Callable[[], BrokerConfig],
+        publish: Callable[[ControlRequest], Awaitable[ControlMessage]],
+        on_answer: OnAnswer,
+    ) -> None:
         self._context = context
-        self._controller = controller
-        self._leaderships: dict[BrokerId, list[LeaderAndIsrTopicState]] = {}
-        self._leaders: dict[BrokerId, set[BrokerId]] = {}
-        self._metadata: list[UpdateMetadataTopicState] = []
-        self._stopped: dict[BrokerId, list[StopReplicaTopicState]] = {}
+        self._on_answer = on_answer
+        self._id = broker_id
+        self._config = config
+        self._publish = publish
+        self._channels: dict[BrokerId, BrokerChannel] = {}
+        """To the live brokers but this one."""
+        self.senders = RunningParts[BrokerChannel]()
+        """To run beside the controller."""
+
+    def new_batch(self) -> RequestBatch:
+        return RequestBatch(self._context, self._id)
+
+    async def tell_of_topics(self, batch: RequestBatch) -> None:
+        """Every broker, if there is anything to tell."""
+        if batch.has_topics:
+            await self.tell(batch, self._context.brokers)
+
+    async def tell_all(self, brokers: Collection[BrokerId]) -> None:
+        """These brokers learn all that there is for each."""
+        batch = self.new_batch()
+        for topic in self._context.topics.values():
+            if topic.name in self._context.deletions:
+                batch.deletes(topic, ())
+            else:
+                batch.leads(topic, topic.partitions)
+        await self.tell(batch, brokers, full=True)
+
+    async def tell(
+        self, batch: RequestBatch, brokers: Collection[BrokerId], *, full: bool = False
+    ) -> None:
+        listener = self._config().inter_broker_listener
+        for broker in brokers:
+            # Who has lost the claim meanwhile leaves the others to the next controller.
+            if broker != self._id and self._context.is_active:
+                channel = self._channel(broker, listener)
+                for request in batch.requests(broker, listener, full=full):
+                    channel.send(request)
+        if self._id in brokers:
+            own = self._context.brokers[self._id]
+            for request in batch.requests(self._id, listener, full=full):
+                self._on_answer(own, request, await self._publish(request))
+
+    def close(self, brokers: Collection[BrokerId]) -> None:
+        """These have gone."""
+        for broker in brokers & self._channels.keys():
+            self.senders.stop(self._channels.pop(broker))
+
+    def rotate(self, windows: int) -> None:
+        """Of the windows that `queue_times_ms` tells of."""
+        for times in self.queue_times_ms.values():
+            times.rotate(windows)
 
     @property
-    def has_topics(self) -> bool:
-        return bool(self._metadata)
+    def queue_times_ms(self) -> dict[BrokerId, Histogram]:
+        """How long requests to each waited for those before them."""
+        return {id_: channel.queue_times_ms for id_, channel in self._channels.items()}
 
-    def leads(
-        self, topic: TopicInfo, partitions: Sequence[PartitionInfo], *, is_new: bool = False
-    ) -> None:
-        """These of the topic's partitions have new leaders, replicas or members in sync."""
-        states: dict[BrokerId, list[LeaderAndIsrPartitionState]] = {}
-        for p in partitions:
-            state = LeaderAndIsrPartitionState(
-                p.partition,
-                self._context.epoch,
-                p.leader,
-                p.leader_epoch,
-                p.isr,
-                p.partition_epoch,
-                p.replicas,
-                is_new=is_new,
-            )
-            for broker in p.replicas:
-                states.setdefault(broker, []).append(state)
-                self._leaders.setdefault(broker, set()).add(p.leader)
-        for broker, of_broker in states.items():
-            self._leaderships.setdefault(broker, []).append(
-                LeaderAndIsrTopicState(topic.name, topic.id, tuple(of_broker))
-            )
-        self.tells(topic, partitions)
+    @property
+    def unanswered(self) -> dict[BrokerId, int]:
+        """How many requests each has not answered yet."""
+        return {id_: len(channel.unanswered) for id_, channel in self._channels.items()}
 
-    def tells(self, topic: TopicInfo, partitions: Sequence[PartitionInfo]) -> None:
-        """Only what is told to clients has changed."""
-        told = tuple(
-            UpdateMetadataPartitionState(
-                p.partition,
-                self._context.epoch,
-                p.leader,
-                p.leader_epoch,
-                p.isr,
-                p.partition_epoch,
-                p.replicas,
-                tuple(r for r in p.replicas if r not in self._context.brokers),
-            )
-            for p in partitions
-        )
-        self._metadata.append(UpdateMetadataTopicState(topic.name, topic.id, told))
+    def close_all(self) -> None:
+        """This broker is the controller no longer."""
+        self.close(set(self._channels))
 
-    def deletes(self, topic: TopicInfo) -> None:
-        stopped: dict[BrokerId, list[StopReplicaPartitionState]] = {}
-        for p in topic.partitions:
-            state = StopReplicaPartitionState(p.partition, DELETED_EPOCH, True)
-            for broker in p.replicas:
-                stopped.setdefault(broker, []).append(state)
-        for broker, of_broker in stopped.items():
-            self._stopped.setdefault(broker, []).append(
-                StopReplicaTopicState(topic.name, tuple(of_broker))
+    def _channel(self, broker: BrokerId, listener: str) -> BrokerChannel:
+        live = self._context.brokers[broker]
+        channel = self._channels.get(broker)
+        if channel is None or channel.broker != live:
+            if channel is not None:
+                self.senders.stop(channel)
+            config = self._config()
+            options = PeerOptions(
+                client_id=str(self._id),
+                setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+                request_timeout_ms=config.controller_socket_timeout_ms,
             )
-        told = tuple(
-            UpdateMetadataPartitionState(
-                p.partition,
-                self._context.epoch,
-                DURING_DELETION,
-                p.leader_epoch,
-                p.isr,
-                p.partition_epoch,
-                p.replicas,
+            before = channel
+            channel = self._channels[broker] = BrokerChannel(
+                live, listener, options, self._on_answer
             )
-            for p in topic.partitions
-        )
-        self._metadata.append(UpdateMetadataTopicState(topic.name, topic.id, told))
-
-    def requests(
-        self, broker: BrokerId, listener: str, *, full: bool = False
-    ) -> list[ControlRequest]:
-        """For one that is live, in order; `listener` is where brokers reach each other.  `full`:
-        all that it hosts was named."""
-        brokers, epoch = self._context.brokers, self._context.epoch
-        broker_epoch = brokers[broker].epoch
-        requests: list[ControlRequest] = []
-        led = self._leaderships.get(broker, [])
-        if led or full:
-            requests.append(
-                LeaderAndIsrRequest(
-                    self._controller,
-                    epoch,
-                    tuple(led),
-                    _addresses(self._leaders.get(broker, ()), brokers, listener),
-                    broker_epoch,
-                    FULL if full else 0,
-                )
-            )
-        requests.append(
-            UpdateMetadataRequest(
-                self._controller,
-                epoch,
-                tuple(self._metadata),
-                tuple(map(_told, brokers.values())),
-                broker_epoch,
-            )
-        )
-        if broker in self._stopped:
-            requests.append(
-                StopReplicaRequest(
-                    self._controller, epoch, tuple(self._stopped[broker]), broker_epoch
-                )
-            )
-        return requests
+            if before is not None and before.broker.epoch == live.epoch:
+                # It is to be found elsewhere, and has still to hear what it was not told there.
+                for waiting in before.unanswered:
+                    channel.send(waiting.request)
+            self.senders.start(channel)
+        return channel
 
 
-def _addresses(
-    leaders: Collection[BrokerId], brokers: dict[BrokerId, LiveBroker], listener: str
-) -> tuple[LeaderAndIsrLiveLeader, ...]:
-    endpoints = {
-        leader: brokers[leader].info.endpoints.get(listener)
-        for leader in sorted(leaders)
-        if leader in brokers
-    }
-    return tuple(
-        LeaderAndIsrLiveLeader(leader, endpoint.host, endpoint.port)
-        for leader, endpoint in endpoints.items()
-        if endpoint is not None
-    )
-
-
-def _told(broker: LiveBroker) -> UpdateMetadataBroker:
-    info = broker.info
-    endpoints = tuple(
-        UpdateMetadataEndpoint(e.port, e.host, e.listener, SECURITY_PROTOCOLS.index(e.protocol))
-        for e in info.endpoints.values()
-    )
-    return UpdateMetadataBroker(info.id, endpoints, info.rack)
+class Waiting(NamedTuple):
+    request: ControlRequest
+    since_s: float
 
 
 class BrokerChannel:
     """What one registration of a broker is told, in order and one at a time, each until it has
-    answered.  (Kafka: ControllerChannelManager, RequestSendThread.)"""
+    answered.  (Kafka: RequestSendThread.)"""
 
-    def __init__(self, broker: LiveBroker, listener: str, options: PeerOptions) -> None:
+    def __init__(
+        self, broker: LiveBroker, listener: str, options: PeerOptions, on_answer: OnAnswer
+    ) -> None:
         self.broker = broker
+        self._on_answer = on_answer
         self._listener = listener
         self._options = options
-        self._queue: asyncio.Queue[ControlRequest] = asyncio.Queue()
+        self.unanswered: deque[Waiting] = deque()
+        """In order; the first of them may have reached the broker."""
+        self.queue_times_ms = Histogram()
+        self._has_requests = asyncio.Event()
 
     def send(self, request: ControlRequest) -> None:
-        self._queue.put_nowait(request)
+        self.unanswered.append(Waiting(request, asyncio.get_running_loop().time()))
+        self._has_requests.set()
 
     async def run(self) -> None:
         """Until it is cancelled."""
         peer: Peer | None = None
         try:
             while True:
-                request = await self._queue.get()
+                while not self.unanswered:
+                    self._has_requests.clear()
+                    await self._has_requests.wait()
+                request, since_s = self.unanswered[0]
+                self.queue_times_ms.add(1000 * (asyncio.get_running_loop().time() - since_s))
                 is_sent = False
                 while not is_sent:
                     try:
@@ -211,7 +174,8 @@ class BrokerChannel:
                             peer = await self._connect()
                         version = peer.version(request.api_key)
                         body = request.encode(version)
-                        await peer.send(request.api_key, version, (body,))
+                        frame = await peer.send(request.api_key, version, (body,))
+                        answer = read_answer(request, version, frame)
                         is_sent = True
                     except (OSError, KafkaError, ProtocolError) as error:
                         log.warning(
@@ -221,6 +185,8 @@ class BrokerChannel:
                             error,
                         )
                         await asyncio.sleep(RETRY_BACKOFF_S)
+                self.unanswered.popleft()
+                self._on_answer(self.broker, request, answer)
         finally:
             if peer is not None:
                 peer.close()

@@ -1,7 +1,8 @@
 """Who is the controller: the broker whose session holds /controller.
 
     vacant    claimed, and /controller_epoch raised with it, in one write
-    held      watched: once the znode changes or is gone, `on_change` is called
+    held      watched: once the znode changes or is gone, `on_change` is called; `depose` deletes
+              it, when its holder is proven gone
 
 (Kafka: KafkaController.elect, KafkaZkClient.registerControllerAndIncrementControllerEpoch.)
 """
@@ -9,7 +10,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from typing import NamedTuple
 
 from kserver import znodes
 from kserver.controller.store import ClaimedStore
@@ -18,12 +21,23 @@ from kserver.world.clock import Clock
 from kserver.world.session import until_connected
 from kserver.world.zookeeper import (
     BadVersion,
+    Check,
     Create,
+    Delete,
     NodeExists,
+    NoNode,
+    Op,
+    SessionExpired,
     SetData,
     WatchEvent,
     ZooKeeper,
 )
+
+
+class Holder(NamedTuple):
+    broker: BrokerId
+    claim: int
+    """The version of /controller_epoch that its claim made."""
 
 
 class ControllerClaim:
@@ -65,6 +79,22 @@ class ControllerClaim:
         exists = partial(self._zookeeper.exists, znodes.CONTROLLER, self._changed)
         stat = await until_connected(exists)
         return None if stat is None else stat.ephemeral_owner
+
+    async def holder(self) -> Holder | None:
+        """Whoever holds it now; None where nobody does, or it changes hands meanwhile, of which
+        `on_change` tells."""
+        before = await until_connected(partial(self._store.find, znodes.CONTROLLER_EPOCH))
+        controller = await until_connected(partial(self._store.find, znodes.CONTROLLER))
+        after = await until_connected(partial(self._store.find, znodes.CONTROLLER_EPOCH))
+        if before is None or controller is None or after is None or before[1] != after[1]:
+            return None
+        return Holder(znodes.decode_controller(controller[0]), after[1].version)
+
+    async def depose(self, claim: int) -> None:
+        """Delete /controller, unless it was claimed since."""
+        ops: list[Op] = [Check(znodes.CONTROLLER_EPOCH, claim), Delete(znodes.CONTROLLER)]
+        with suppress(BadVersion, NoNode, SessionExpired):
+            await until_connected(partial(self._zookeeper.multi, ops))
 
     def _changed(self, _event: WatchEvent) -> None:
         self._on_change()

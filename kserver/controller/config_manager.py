@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from uuid import UUID
 
 from kserver import znodes
 from kserver.config.broker import BrokerConfig
@@ -26,7 +27,7 @@ from kserver.controller import configs, quotas, stored
 from kserver.controller.configs import ResourceType
 from kserver.controller.store import ZnodeStore, refusal, together
 from kserver.errors import ErrorCode, KafkaError, StorageError
-from kserver.metadata import ClusterMetadata, Features, MetadataCache
+from kserver.metadata import ClusterMetadata, Features, MetadataCache, TopicInfo
 from kserver.model import NO_BROKER, BrokerId
 from kserver.world.session import in_any_session, until_connected
 from kserver.world.zookeeper import (
@@ -77,6 +78,9 @@ class ConfigManager:
         self._last_note = -1
         self.topics: dict[str, Mapping[str, str]] = {}
         """The overrides of each topic that there was when it was read, by name."""
+        self._topic_ids: dict[str, UUID] = {}
+        """Whose they are: one of that name may have been deleted and made anew while this broker
+        was away.  Of what was read before any controller told of topics, it is not known."""
 
     @property
     def features(self) -> Features:
@@ -101,21 +105,29 @@ class ConfigManager:
                 except StorageError as error:
                     log.error("a change of settings is passed over: %s", error)
 
-    async def learn(self, names: Collection[str]) -> None:
-        """Read the overrides of these topics, unless they are known."""
-        unknown = [name for name in names if name not in self.topics]
+    async def learn(self, topics: Mapping[str, UUID]) -> None:
+        """Read the overrides of these topics, unless they are known.  An old controller tells no
+        ids: a zero stands for any."""
+        unknown = [
+            name
+            for name, id in topics.items()
+            if name not in self.topics or (id.int and self._topic_ids.get(name, id) != id)
+        ]
         reads = [partial(in_any_session, partial(self._topic_overrides, n)) for n in unknown]
         found = await together(reads)
         self.topics.update(zip(unknown, found, strict=True))
+        self._topic_ids |= {name: id for name, id in topics.items() if id.int}
 
-    def created(self, topic: str, overrides: Mapping[str, str]) -> None:
-        """This broker has written them."""
-        self.topics[topic] = overrides
+    def created(self, topic: TopicInfo) -> None:
+        """This broker has written its overrides."""
+        self.topics[topic.name] = topic.config
+        self._topic_ids[topic.name] = topic.id
 
     def forget(self, names: Collection[str]) -> None:
         """These topics are deleted."""
         for name in names:
             self.topics.pop(name, None)
+            self._topic_ids.pop(name, None)
 
     async def alter_configs(
         self, changes: Sequence[configs.Change], *, validate_only: bool

@@ -5,7 +5,10 @@
     transaction.version   0 - 2    1: tagged fields in __transaction_state
                                    2: every end of a transaction raises the epoch (KIP-890)
 
-A new cluster finalizes the highest of each.  Level 0 is that of a feature that is not finalized.
+A new cluster finalizes the highest of each that all its brokers know.  When one comes that does not
+know a level, such as Apache Kafka 3's, that is lowered to what it knows, and is raised again by
+order only: clients take a level for what whichever broker they reach can do.  Level 0 is that of a
+feature that is not finalized.
 
 Pure: a request, and what is there; out comes what is to be.  Rules and texts are those of Kafka 4's
 FeatureControlManager, and levels lose nothing when they are lowered here: both downgrades do.
@@ -13,7 +16,7 @@ FeatureControlManager, and levels lose nothing when they are lowered here: both 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -24,6 +27,14 @@ SUPPORTED: Mapping[str, range] = {GROUP_VERSION: range(2), TRANSACTION_VERSION: 
 """The levels of each that this broker knows."""
 
 NEWEST = {name: levels.stop - 1 for name, levels in SUPPORTED.items()}
+
+
+def known_to_all(
+    levels: Mapping[str, int], brokers: Collection[Mapping[str, int]]
+) -> dict[str, int]:
+    """The levels, no higher than any of the brokers knows them."""
+    least = {n: min([level, *(b.get(n, 0) for b in brokers)]) for n, level in levels.items()}
+    return {name: level for name, level in least.items() if level > 0}
 
 
 class UpgradeType(IntEnum):
@@ -41,13 +52,17 @@ class Update(NamedTuple):
 
 
 def plan(
-    updates: Sequence[Update], levels: Mapping[str, int], broker: int
+    updates: Sequence[Update],
+    levels: Mapping[str, int],
+    broker: int,
+    brokers: Mapping[int, Mapping[str, int]],
 ) -> tuple[dict[str, int], list[KafkaError | None]]:
     """What the levels are to be, and why an update is refused, in order: INVALID_UPDATE_VERSION.
+    `brokers` are the live ones, with what each knows.
 
     One that is refused leaves all as they are.
     """
-    errors = [_refusal(update, updates, levels, broker) for update in updates]
+    errors = [_refusal(update, updates, levels, broker, brokers) for update in updates]
     if any(errors):
         return dict(levels), errors
     changed = dict(levels) | {update.name: update.level for update in updates}
@@ -55,9 +70,15 @@ def plan(
 
 
 def _refusal(
-    update: Update, updates: Sequence[Update], levels: Mapping[str, int], broker: int
+    update: Update,
+    updates: Sequence[Update],
+    levels: Mapping[str, int],
+    broker: int,
+    brokers: Mapping[int, Mapping[str, int]],
 ) -> KafkaError | None:
     reason = _reason(update, updates, levels.get(update.name, 0), broker)
+    if reason is None:
+        reason = _ignorance(update, brokers)
     if reason is None:
         return None
     text = f"Invalid update version {update.level} for feature {update.name}. {reason}"
@@ -84,4 +105,13 @@ def _reason(update: Update, updates: Sequence[Update], now: int, broker: int) ->
         )
     if update.level > now and update.how != UpgradeType.UPGRADE:
         return "Can't downgrade to a newer version."
+    return None
+
+
+def _ignorance(update: Update, brokers: Mapping[int, Mapping[str, int]]) -> str | None:
+    for id_, known in sorted(brokers.items()):
+        if update.level > 0 and update.name not in known:
+            return f"Broker {id_} does not support this feature."
+        if update.level > known.get(update.name, 0):
+            return f"Broker {id_} only supports versions 0-{known[update.name]}"
     return None

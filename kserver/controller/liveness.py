@@ -4,16 +4,18 @@ A process that was killed costs a session's length, unless what is certain is be
 connection was closed, and whoever connects anew is refused, twice.  Then nobody listens at that
 address: the process is gone, or its listener is.  A connection that is not answered proves nothing.
 
-    state       what came                            next        to do
-    connected   closed                               doubted     connect
-    doubted     refused                              refused     connect again, RETRY_S later
-    refused     refused                              gone        (proven)
-    doubted     answered                             connected   the network blinked
+    state       what came                            next
+    connected   closed, or there was none yet        doubted
+    doubted     refused                              refused
+    refused     refused, RETRY_S later               gone        (proven)
+    doubted     answered: the network blinked        connected
     refused     answered, not answered               connected
-    doubted     not answered                         connected   nothing is proven
+    doubted     not answered: nothing is proven      connected
+    gone        answered: it was only the listener   connected
 
-The controller follows each broker (`BrokerLiveness`), and each broker the controller
-(`ControllerWatch`).
+The controller follows each registration of a broker (`Proof`), and each broker the controller
+(`ControllerWatch`); failure_detector.py makes the connections.  A registration whose process is
+gone is fenced: its partitions are failed over, and its znode's end changes nothing more.
 
 Why a failover before the session's end is safe: a new leader comes from the in-sync replicas, so it
 has all that is committed.  The old one, should it live, commits nothing more: its followers fetch
@@ -43,18 +45,6 @@ class Doubt(enum.Enum):
     GONE = enum.auto()
 
 
-class Action(enum.Enum):
-    CONNECT = enum.auto()
-    CONNECT_AGAIN = enum.auto()
-    """RETRY_S later."""
-    FAIL_OVER = enum.auto()
-    """The broker's partitions are led by others from now on."""
-    START = enum.auto()
-    """The broker is one that starts: all that it hosts is sent to it."""
-    DEPOSE = enum.auto()
-    """/controller is deleted, if it is still what was last read."""
-
-
 class Proof:
     """The table above, for one process at one address."""
 
@@ -67,19 +57,15 @@ class Proof:
     def is_gone(self) -> bool:
         return self.doubt is Doubt.GONE
 
-    def closed(self) -> Action | None:
-        if self.doubt is not Doubt.CONNECTED:
-            return None
-        self.doubt = Doubt.DOUBTED
-        return Action.CONNECT
+    def closed(self) -> None:
+        if self.doubt is Doubt.CONNECTED:
+            self.doubt = Doubt.DOUBTED
 
-    def refused(self) -> Action | None:
+    def refused(self) -> None:
         if self.doubt is Doubt.DOUBTED:
             self.doubt = Doubt.REFUSED
-            return Action.CONNECT_AGAIN
-        if self.doubt is Doubt.REFUSED:
+        elif self.doubt is Doubt.REFUSED:
             self.doubt = Doubt.GONE
-        return None
 
     def answered(self) -> None:
         self.doubt = Doubt.CONNECTED
@@ -90,69 +76,7 @@ class Proof:
             self.doubt = Doubt.CONNECTED
 
 
-class BrokerLiveness:
-    """One broker id, as the controller knows it, from registration to registration.
-
-    A registration whose process is proven gone is fenced: its partitions were failed over, and its
-    znode's end changes nothing more.  If it answers after all, it was only the listener.
-    """
-
-    __slots__ = ("_proof", "epoch")
-
-    def __init__(self) -> None:
-        self.epoch: int | None = None
-        """That of the registration, the transaction that made its znode; None without one."""
-        self._proof = Proof()
-
-    @property
-    def is_fenced(self) -> bool:
-        return self.epoch is not None and self._proof.is_gone
-
-    @property
-    def is_live(self) -> bool:
-        """Whether it may lead."""
-        return self.epoch is not None and not self._proof.is_gone
-
-    def registered(self, epoch: int) -> list[Action]:
-        """The znode is there, of this transaction."""
-        if epoch == self.epoch:
-            return []
-        gone = self.unregistered()
-        self.epoch, self._proof = epoch, Proof()
-        return [*gone, Action.START]
-
-    def unregistered(self) -> list[Action]:
-        """The znode is gone."""
-        was_live, self.epoch = self.is_live, None
-        return [Action.FAIL_OVER] if was_live else []
-
-    def closed(self, epoch: int) -> list[Action]:
-        """The connection that was opened to this registration; as in the three that follow, what
-        comes of an earlier one is no news."""
-        action = self._proof.closed() if epoch == self.epoch else None
-        return [action] if action else []
-
-    def refused(self, epoch: int) -> list[Action]:
-        if epoch != self.epoch or self.is_fenced:
-            return []
-        action = self._proof.refused()
-        if self.is_fenced:
-            return [Action.FAIL_OVER]
-        return [action] if action else []
-
-    def answered(self, epoch: int) -> list[Action]:
-        if epoch != self.epoch:
-            return []
-        was_fenced = self.is_fenced
-        self._proof.answered()
-        return [Action.START] if was_fenced else []
-
-    def not_answered(self, epoch: int) -> None:
-        if epoch == self.epoch:
-            self._proof.not_answered()
-
-
-class ControllerWatch:
+class ControllerWatch(Proof):
     """The controller, as one broker knows it.
 
     A broker that is refused alone, by a firewall say, must not make the cluster change controllers
@@ -160,11 +84,11 @@ class ControllerWatch:
     it still only after a wait that doubles each time.
     """
 
-    __slots__ = ("_deposed", "_not_before_s", "_proof", "_session_timeout_s", "_wait_s", "broker")
+    __slots__ = ("_deposed", "_not_before_s", "_session_timeout_s", "_wait_s", "broker")
 
     def __init__(self, session_timeout_s: float) -> None:
+        super().__init__()
         self._session_timeout_s = session_timeout_s
-        self._proof = Proof()
         self.broker: BrokerId = NO_BROKER
         self._deposed: BrokerId = NO_BROKER
         self._not_before_s = 0.0
@@ -172,32 +96,23 @@ class ControllerWatch:
 
     def elected(self, broker: BrokerId) -> None:
         """In a new controller epoch."""
-        self.broker, self._proof = broker, Proof()
+        self.broker, self.doubt = broker, Doubt.CONNECTED
 
-    def closed(self) -> Action | None:
-        return self._proof.closed()
-
-    def refused(self, now_s: float) -> Action | None:
-        was_gone = self._proof.is_gone
-        action = self._proof.refused()
-        if was_gone or not self._proof.is_gone:
-            return action
+    def may_depose(self, now_s: float) -> bool:
+        """Whether /controller may be deleted, now that its holder is gone.  Asked once for each
+        proof; when it may not yet, the controller stays in doubt, and is looked for again."""
         if self.broker == self._deposed:
             if now_s < self._not_before_s:
-                # It stays in doubt, and is looked for again.
-                self._proof.doubt = Doubt.REFUSED
-                return Action.CONNECT_AGAIN
+                self.doubt = Doubt.REFUSED
+                return False
             self._wait_s *= 2
         else:
             self._deposed = self.broker
             self._wait_s = SESSIONS_TO_WAIT * self._session_timeout_s
         self._not_before_s = now_s + self._wait_s
-        return Action.DEPOSE
+        return True
 
     def answered(self) -> None:
-        self._proof.answered()
+        super().answered()
         if self.broker == self._deposed:
             self._deposed = NO_BROKER
-
-    def not_answered(self) -> None:
-        self._proof.not_answered()

@@ -6,10 +6,13 @@ Pure: a proposal and the controller's context go in, the partition's next state 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from typing import NamedTuple
 from uuid import UUID
 
 from kserver.controller.context import ControllerContext
+from kserver.controller.election import elect_for_shutdown
 from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import PartitionInfo, TopicInfo
 from kserver.model import BrokerId, LeaderAndIsr, LeaderEpoch
@@ -26,6 +29,8 @@ class IsrChange(NamedTuple):
     isr: tuple[tuple[BrokerId, int], ...]
     """Each with the epoch of its registration as the leader knows it, or NO_EPOCH_TOLD."""
     partition_epoch: int
+    is_recovering: bool = False
+    """The leader, who was elected uncleanly, has not recovered yet (KIP-704)."""
 
     @property
     def brokers(self) -> tuple[BrokerId, ...]:
@@ -48,17 +53,29 @@ def judge(
     if now.leader != leader or leader not in change.brokers:
         raise KafkaError(ErrorCode.invalid_request)
     isr = change.brokers
-    if set(isr) == set(now.isr) and change.partition_epoch <= now.partition_epoch:
+    is_so = set(isr) == set(now.isr) and change.is_recovering == now.is_recovering
+    if is_so and change.partition_epoch <= now.partition_epoch:
         return state_of(now, context.epoch)
     if change.partition_epoch != now.partition_epoch:
         raise KafkaError(ErrorCode.invalid_update_version)
     if not set(isr) <= set(now.replicas):
         raise KafkaError(ErrorCode.invalid_request)
+    if change.is_recovering and (not now.is_recovering or len(isr) > 1):
+        text = "Only the leader of an unclean election recovers, and by itself."
+        raise KafkaError(ErrorCode.invalid_request, text)
     for broker, epoch in change.isr:
         live = context.brokers.get(broker)
-        if live is None or epoch not in (NO_EPOCH_TOLD, live.epoch):
+        joins_to_leave = broker in context.shutting_down and broker not in now.isr
+        if live is None or joins_to_leave or epoch not in (NO_EPOCH_TOLD, live.epoch):
             raise KafkaError(ErrorCode.ineligible_replica)
-    return LeaderAndIsr(now.leader, now.leader_epoch, isr, context.epoch, now.partition_epoch + 1)
+    return LeaderAndIsr(
+        now.leader,
+        now.leader_epoch,
+        isr,
+        context.epoch,
+        now.partition_epoch + 1,
+        change.is_recovering,
+    )
 
 
 def state_of(partition: PartitionInfo, controller_epoch: int) -> LeaderAndIsr:
@@ -68,4 +85,39 @@ def state_of(partition: PartitionInfo, controller_epoch: int) -> LeaderAndIsr:
         partition.isr,
         controller_epoch,
         partition.partition_epoch,
+        partition.is_recovering,
+    )
+
+
+def without(
+    broker: BrokerId,
+    partition: PartitionInfo,
+    staying: Collection[BrokerId],
+    shutting_down: Collection[BrokerId],
+    controller_epoch: int,
+) -> LeaderAndIsr | None:
+    """The state once `broker`, which is in sync, has left; None where nobody else can lead.
+    `staying` are the replicas that live and go on."""
+    last = state_of(partition, controller_epoch)
+    if partition.leader == broker:
+        return elect_for_shutdown(
+            partition.replicas, last, staying, shutting_down, controller_epoch
+        )
+    return replace(
+        last,
+        leader_epoch=last.leader_epoch + 1,
+        isr=tuple(b for b in last.isr if b != broker),
+        partition_epoch=last.partition_epoch + 1,
+    )
+
+
+def with_state(partition: PartitionInfo, state: LeaderAndIsr) -> PartitionInfo:
+    """The partition, placed as before."""
+    return replace(
+        partition,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=state.isr,
+        partition_epoch=state.partition_epoch,
+        is_recovering=state.is_recovering,
     )

@@ -108,10 +108,10 @@ class ClaimedStore(ZnodeStore):
                     return
 
 
-async def refusal(write: Awaitable[object]) -> KafkaError | None:
-    """Why a write failed, as the client is told that asked for it; None where it did not."""
+async def outcome(call: Awaitable[T]) -> T | KafkaError:
+    """What it returns, or why it failed, as the client is told that asked for it."""
     try:
-        await write
+        return await call
     except KafkaError as error:
         return error
     except StorageError as error:
@@ -121,7 +121,12 @@ async def refusal(write: Awaitable[object]) -> KafkaError | None:
     except ZooKeeperError as error:
         log.warning("%s: written by somebody else meanwhile", error)
         return KafkaError(ErrorCode.unknown_server_error, str(error))
-    return None
+
+
+async def refusal(write: Awaitable[object]) -> KafkaError | None:
+    """Why a write failed, as `outcome` says; None where it did not."""
+    error = await outcome(write)
+    return error if isinstance(error, KafkaError) else None
 
 
 def not_controller() -> KafkaError:

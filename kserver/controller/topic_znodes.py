@@ -45,19 +45,19 @@ class TopicZnodes:
         await self._store.write(rules.writes_to_grow(topic, old, stat.version, self._store.epoch))
         log.info("grew topic %s to %d partition(s)", topic.name, len(topic.partitions))
 
-    async def delete(self, topic: str) -> None:
+    async def note_deletion(self, topic: str) -> None:
         try:
             await self._store.write([Create(znodes.delete_topic_path(topic))])
         except NodeExists:
             pass  # noted already, by an old tool
-        await until_connected(partial(self.remove, topic))
 
     async def remove(self, topic: str) -> None:
         """Everything of a topic that is noted for deletion, the note last.  ConnectionLost."""
-        level, paths = [znodes.topic_path(topic)], [znodes.delete_topic_path(topic)]
+        level, paths = [znodes.topic_path(topic)], []
         config_path = znodes.config_path(znodes.TOPIC_CONFIGS, topic)
-        if await self._zookeeper.exists(config_path):
-            paths.append(config_path)
+        for path in (znodes.delete_topic_path(topic), config_path):
+            if await self._zookeeper.exists(path):
+                paths.append(path)
         while level:
             names = await together([partial(self._store.children, path) for path in level])
             below = [(p, n) for p, n in zip(level, names, strict=True) if n is not None]

@@ -313,14 +313,20 @@ def restore(
             ops.append(SetData(path, data, last.partition_epoch) if last else Create(path, data))
         else:
             state = last or LeaderAndIsr(NO_BROKER, 0, ())
-        partitions.append(info_of(partition, replicas, state))
+        partitions.append(
+            PartitionInfo(
+                partition,
+                state.leader,
+                state.leader_epoch,
+                replicas,
+                state.isr,
+                state.partition_epoch,
+                assignment.adding.get(partition, ()),
+                assignment.removing.get(partition, ()),
+                state.is_recovering,
+            )
+        )
     return TopicInfo(name, assignment.topic_id, tuple(partitions)), ops
-
-
-def info_of(partition: int, replicas: tuple[BrokerId, ...], state: LeaderAndIsr) -> PartitionInfo:
-    return PartitionInfo(
-        partition, state.leader, state.leader_epoch, replicas, state.isr, state.partition_epoch
-    )
 
 
 def writes_to_create(

@@ -2,6 +2,9 @@
 
     partition         what becomes of its shard
     led from now on   its log is replayed, then it answers; until then COORDINATOR_LOAD_IN_PROGRESS
+    led on            in another leader epoch, since a follower died: stays as it is
+    maybe led         this broker's session ended, and the controller, who may have chosen another,
+                      has not said what is led here since: NOT_COORDINATOR
     led no more       dropped; whoever waits gets NOT_COORDINATOR
     a write failed    dropped and loaded again: what the shard believes is no longer what is kept
 
@@ -70,11 +73,19 @@ S = TypeVar("S", bound=Shard)
 class Loaded(Generic[S]):
     """One partition that this broker coordinates."""
 
-    __slots__ = ("epoch", "is_ready", "may_load_again_s", "partition", "shard", "timer", "waiting")
+    __slots__ = (
+        "is_ready",
+        "led_since",
+        "may_load_again_s",
+        "partition",
+        "shard",
+        "timer",
+        "waiting",
+    )
 
     def __init__(self, partition: Partition, shard: S) -> None:
         self.partition = partition
-        self.epoch = partition.epoch
+        self.led_since = partition.led_since
         self.shard = shard
         self.is_ready = False
         self.may_load_again_s = 0.0
@@ -96,6 +107,7 @@ class CoordinatorRuntime(Generic[S]):
         replicas: ReplicaManager,
         purgatory: Purgatory,
         timeout_ms: Callable[[], int],
+        knows_roles: Callable[[], bool],
         perform: Callable[[Any], None] | None = None,
     ) -> None:
         self.topic = topic
@@ -107,6 +119,8 @@ class CoordinatorRuntime(Generic[S]):
         self._purgatory = purgatory
         self._timeout_ms = timeout_ms
         """How long a write may take until it is committed."""
+        self._knows_roles = knows_roles
+        """Whether the controller has said what is led here since this broker registered."""
         self._perform = perform
         self._by_partition: dict[int, Loaded[S]] = {}
         self._unloaded: dict[int, Loaded[S]] = {}
@@ -150,7 +164,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def _ready(self, index: int) -> Loaded[S]:
         loaded = self._by_partition.get(index)
-        if self._is_closed or loaded is None:
+        if self._is_closed or loaded is None or not self._knows_roles():
             raise KafkaError(ErrorCode.not_coordinator)
         if loaded.partition.log.failure is not None:
             raise KafkaError(ErrorCode.not_coordinator)
@@ -253,7 +267,7 @@ class CoordinatorRuntime(Generic[S]):
                 if outcome.effects:
                     self._tell_once_committed(loaded, Outcome(effects=outcome.effects), end)
 
-        appended = Uncommitted(loaded.partition, loaded.epoch, end)
+        appended = Uncommitted(loaded.partition, loaded.led_since, end)
         deadline_s = self._loop.time() + self._timeout_ms() / 1000
         when_committed([appended], self._purgatory, deadline_s, told)
 
@@ -300,7 +314,7 @@ class CoordinatorRuntime(Generic[S]):
         led = self._led(image)
         for index in list(self._by_partition):
             loaded, partition = self._by_partition[index], led.get(index)
-            if loaded.partition is not partition or loaded.epoch != partition.epoch:
+            if loaded.partition is not partition or loaded.led_since != partition.led_since:
                 self._drop(index, ErrorCode.not_coordinator)
         for index, partition in led.items():
             if index not in self._by_partition:

@@ -3,6 +3,7 @@
     .lock                               held while a broker uses the directory
     meta.properties                     whose it is
     .kafka_cleanshutdown                the last stop was clean: there from `mark_clean` to `begin`
+    incarnation.msgpack                 the last starts; see log/incarnation
     recovery-point-offset-checkpoint    of each log; see log/checkpoint
     log-start-offset-checkpoint
     replication-offset-checkpoint
@@ -27,7 +28,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kserver.errors import StorageError
-from kserver.log import checkpoint
+from kserver.log import checkpoint, incarnation
 from kserver.log.checkpoint import (
     CLEANED,
     HIGH_WATERMARKS,
@@ -68,6 +69,8 @@ class LogDirectory:
         self._disk = disk
         self._lock: Lock | None = None
         self._clean = False
+        self.last = incarnation.NONE
+        """What the starts before this one noted, once `begin_incarnation` has read it."""
         self._stored: dict[str, dict[TopicPartition, Offset]] = {}
         self._written: dict[str, Mapping[TopicPartition, Offset]] = {}
         self._writing: dict[str, asyncio.Future[None]] = {}
@@ -152,6 +155,9 @@ class LogDirectory:
             self._disk.sync_directory(self.path)
         for name in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANED):
             self._stored[name] = checkpoint.read_offsets(self._disk, self._file(name))
+        path = self._file(incarnation.FILE)
+        if self._disk.exists(path):
+            self.last = incarnation.decode(self._disk.read_file(path))
         names = []
         for name in self._disk.list(self.path):
             if self._disk.is_directory(self._file(name)):
@@ -162,6 +168,16 @@ class LogDirectory:
                 elif not (_DELETED.fullmatch(name) or _FUTURE.fullmatch(name)):
                     log.warning("%s is no log, it is left alone", self._file(name))
         return names
+
+    def begin_incarnation(self, boot_id: str, incarnation_id: str) -> None:
+        """After `begin`: note this start.  Raises OSError."""
+        path = self._file(incarnation.FILE)
+        now = self.last.next(boot_id, incarnation_id)
+        self._disk.replace_file(path, incarnation.encode(now))
+
+    def may_lack_records(self, boot_id: str) -> bool:
+        """Whether records that were acknowledged may not be here, as far as is known."""
+        return not self._clean and self.last.boot_id != boot_id
 
     def found(self) -> list[TopicPartition]:
         """The partitions whose logs are here."""
@@ -182,7 +198,7 @@ class LogDirectory:
             if match is not None and _PARTITION.fullmatch(match[1])
         ]
 
-    def stored_offsets(self, topic_partition: TopicPartition) -> Stored:
+    def stored_offsets(self, topic_partition: TopicPartition, boot_id: str) -> Stored:
         def of(name: str) -> Offset | None:
             return self._stored[name].get(topic_partition)
 
@@ -192,6 +208,7 @@ class LogDirectory:
             of(LOG_STARTS) or 0,
             of(HIGH_WATERMARKS) or 0,
             of(CLEANED),
+            boot_id != "" and self.last.boot_id == boot_id,
         )
 
     def knows(self, topic_partition: TopicPartition) -> bool:
@@ -211,7 +228,10 @@ class LogDirectory:
         if self._written.get(name, self._stored.get(name)) == offsets:
             return
         self._writing[name] = asyncio.get_running_loop().create_future()
-        await asyncio.shield(self._write(name, offsets))
+        writing = asyncio.ensure_future(self._write(name, offsets))
+        # Whoever is cancelled meanwhile does not learn how it ended.
+        writing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        await asyncio.shield(writing)
 
     async def _write(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
         try:

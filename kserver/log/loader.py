@@ -48,6 +48,7 @@ class LogLoader:
         """`threads` at a time in each directory; `fail` takes one offline."""
         self._clock = world.clock
         self._disk = world.disk
+        self._boot_id = world.boot_id
         self._home = home
         self._directories = directories
         self._topic_config = topic_config
@@ -103,7 +104,7 @@ class LogLoader:
             topic_partition,
             self._topic_config(topic_partition.topic),
             self._clock.now_ms(),
-            directory.stored_offsets(topic_partition),
+            directory.stored_offsets(topic_partition, self._boot_id),
         )
         try:
             opened = await self._disk.offload(load)

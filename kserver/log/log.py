@@ -83,7 +83,8 @@ class Log:
         self._flusher.epochs_changed = recovered.epochs_changed
         self._refusal: Exception | None = None
         """What appends raise: the failure, or that the log is closed or being truncated."""
-        self._truncations = 0
+        self.truncations = 0
+        """How often it was cut, or begun to be: what was read before may be no more."""
         self.reconfigure(config)
 
     @classmethod
@@ -158,8 +159,7 @@ class Log:
         self.producers.replicated_to(self.high_watermark)
 
     def commit_all(self) -> None:
-        """Does what `update_high_watermark` to the end does, in a third of its time without
-        transactions."""
+        """What `update_high_watermark` to the end does, in a third of its time."""
         self.high_watermark = self.log_end_offset
         if self.producers.first_unstable_offset is not None:
             self.producers.replicated_to(self.high_watermark)
@@ -182,6 +182,10 @@ class Log:
         return True
 
     # Append
+
+    @property
+    def is_being_cut(self) -> bool:
+        return self._refusal is not None and self.failure is None
 
     def append_as_leader(
         self,
@@ -365,10 +369,10 @@ class Log:
     ) -> None:
         """Wait for what `read` with these arguments needs; read again afterwards."""
         wanted = [o for o in (offset, up_to) if o < self.log_end_offset]
-        truncations = self._truncations
+        truncations = self.truncations
         segments = self._segments.snapshot()
         places = await self._offload(lambda: segments.warm(wanted))
-        if truncations == self._truncations:
+        if truncations == self.truncations:
             for place in places:
                 self._segments.remember(*place)
 
@@ -392,10 +396,8 @@ class Log:
     # Flush
 
     async def flush(self) -> Offset:
-        """What was appended before the call is on disk; the recovery point.
-
-        Whoever calls while a flush runs shares the next one.
-        """
+        """What was appended before the call is on disk; the recovery point.  Whoever calls while a
+        flush runs shares the next one."""
         end = self.log_end_offset
         while self.failure is None and (self.recovery_point < end or self._flusher.is_behind):
             await self._flusher.idle()
@@ -407,12 +409,12 @@ class Log:
         return self.recovery_point
 
     async def _flush_round(self) -> None:
-        end, truncations = self.log_end_offset, self._truncations
+        end, truncations = self.log_end_offset, self.truncations
         active = self._segments.active
         segments = self._segments.starting_at(self.recovery_point)
 
         def synced() -> None:
-            if truncations == self._truncations:
+            if truncations == self.truncations:
                 # Sealed meanwhile, its indexes are on disk only after the next round.
                 is_sealed = active is not self._segments.active
                 reached = min(end, active.base_offset) if is_sealed else end
@@ -566,10 +568,9 @@ class Log:
         self._disk.sync_directory(self.directory)
 
     async def _begin_truncation(self) -> None:
-        self._refusal = KafkaError(
-            ErrorCode.not_leader_or_follower, f"{self.topic_partition} is being truncated"
-        )
-        self._truncations += 1
+        text = f"{self.topic_partition} is being truncated"
+        self._refusal = KafkaError(ErrorCode.not_leader_or_follower, text)
+        self.truncations += 1
         await self._housekeeping.stop_cleaning(self)
 
     async def _lower_recovery_point(self, offset: Offset) -> None:

@@ -64,6 +64,13 @@ class LogManager:
         self.stored_broker_id: BrokerId | None = None
         """What meta.properties says; None in new directories."""
         self.stored_cluster_id: str | None = None
+        self.incarnation_id = f"{world.random.getrandbits(128):032x}"
+        """This start's, once `open` has noted it."""
+        self.earlier_incarnations: frozenset[str] = frozenset()
+        """Starts that have ended, for this one has their directories."""
+        self.may_lack_records = False
+        """The machine went down with what was not on disk, or a directory is new (log/incarnation);
+        known once `open` has returned, until the controller knows it too."""
         self._world = world
         self._disk = world.disk
         self.config = config
@@ -77,6 +84,8 @@ class LogManager:
         self._all_failed: asyncio.Future[None] | None = None
         self.on_offline: Callable[[Sequence[TopicPartition]], None] = lambda _: None
         """Told of the logs of a directory that failed, once they refuse everything."""
+        self.on_directory_failed: Callable[[], None] = lambda: None
+        """Told of each directory that failed."""
         self.flush_times_ms = Histogram()
         self.cleaner = Cleaner(world, self.logs, lambda: self.config, self._write_of)
 
@@ -126,7 +135,19 @@ class LogManager:
         await loader.run()
         for path in loader.left_over:
             self._removals.add(0, path)
+        await self._begin_incarnation()
         self._online()
+
+    async def _begin_incarnation(self) -> None:
+        boot_id = self._world.boot_id
+        for directory in self._online():
+            begin = partial(directory.begin_incarnation, boot_id, self.incarnation_id)
+            try:
+                await self._disk.offload(begin)
+            except OSError as error:
+                self._not_written(directory, error)
+            self.may_lack_records |= directory.may_lack_records(boot_id)
+            self.earlier_incarnations |= frozenset(directory.last.ids)
 
     # One log
 
@@ -204,12 +225,17 @@ class LogManager:
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Forget the log; its directory is renamed, and removed after `file.delete.delay.ms`."""
-        gone = self.logs.pop(topic_partition, None)
-        if gone is None:
+        if (gone := self.logs.pop(topic_partition, None)) is None:
             self._delete_damaged(topic_partition)
             return
         self.drop_future(topic_partition)
         self._give_up(gone)
+
+    async def forget_deleted(self) -> None:
+        """What is on disk of logs that are gone is not taken for that of the next ones of their
+        names, after a crash.  (Kafka: LogManager.asyncDelete)"""
+        for name in _CHECKPOINTS:
+            await self._write(name)
 
     def _delete_damaged(self, topic_partition: TopicPartition) -> None:
         for directory in self._directories:
@@ -266,8 +292,7 @@ class LogManager:
 
     def drop_future(self, topic_partition: TopicPartition) -> None:
         """The move is given up, if there is one; durably, so that no start finishes it."""
-        gone = self.futures.pop(topic_partition, None)
-        if gone is not None:
+        if (gone := self.futures.pop(topic_partition, None)) is not None:
             self._give_up(gone, durably=True)
 
     async def write_checkpoints(self, one: Log) -> None:
@@ -345,8 +370,7 @@ class LogManager:
             directory.refused(error)
 
     def disk_failed(self, failed: Log, error: StorageError) -> None:
-        directory = self._directory_of.get(failed.directory)
-        if directory is not None:
+        if (directory := self._directory_of.get(failed.directory)) is not None:
             self._fail(directory, error)
 
     # While it runs
@@ -569,6 +593,7 @@ class LogManager:
                 del of[one.topic_partition]
                 self._flush_due.pop(one, None)
             self.on_offline([one.topic_partition for one in gone])
+            self.on_directory_failed()
             failed = all(other.failure is not None for other in self._directories)
             if failed and self._all_failed is not None and not self._all_failed.done():
                 self._all_failed.set_exception(self._no_directory_left())

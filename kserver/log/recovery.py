@@ -106,7 +106,7 @@ class Recovered:
     """Small files that the first flush must sync."""
     cleaned_to: Offset | None
     """What was stored; or the log's start, where a gap was taken for compaction's since nothing was
-    known of the log: the next start, which knows of its recovery point, must take it so again."""
+    known of the log, or nothing is lost: the next start must take it so again."""
 
 
 class Stored(NamedTuple):
@@ -119,6 +119,8 @@ class Stored(NamedTuple):
     high_watermark: Offset = 0
     cleaned_to: Offset | None = None
     """None: it was never compacted."""
+    is_same_boot: bool = False
+    """The machine has stayed up: all that was written is there, synced or not."""
 
 
 NOTHING_STORED = Stored()
@@ -150,6 +152,7 @@ class Recovery:
             or "compact" in config.cleanup_policy
         )
         self._gaps_below = stored.recovery_point
+        self._is_same_boot = stored.is_same_boot
         self._cleaned_to = stored.cleaned_to
         self._log_start_offset = stored.log_start_offset
         self._now_ms = now_ms
@@ -329,15 +332,18 @@ class Recovery:
 
         The file before it may have lost its last batches, and whole ones just so.  Below the
         recovery point a gap may also be compaction's: where nothing is known of the log it is taken
-        for that.
+        for that.  So it is above where the machine has stayed up, for then nothing is lost: a
+        follower has the gaps of its leader, and rolls segments after them.
         """
         if segment.base_offset == end:
             return True
         if segment.base_offset > end and self._may_have_gaps:
             limit = self._gaps_below
-            if limit is None and self._cleaned_to is None:
-                self._cleaned_to = self._segments[0].base_offset
-            if limit is None or segment.base_offset <= limit:
+            if self._is_same_boot or limit is None:
+                if self._cleaned_to is None:
+                    self._cleaned_to = self._segments[0].base_offset
+                return True
+            if segment.base_offset <= limit:
                 return True
         if end < self._recovery_point:
             raise self._damage(segment, 0, end)

@@ -54,7 +54,32 @@ FAILED_FETCH_REQUESTS = _topic(
     "FailedFetchRequests", "Fetch requests, counted for each partition, that the disk failed"
 )
 
+REPLICATED_IN = Metric(
+    "kafka.server",
+    "BrokerTopicMetrics",
+    "ReplicationBytesInPerSec",
+    METER,
+    (),
+    "Bytes that followers here took from their leaders",
+)
+REPLICATED_OUT = Metric(
+    "kafka.server",
+    "BrokerTopicMetrics",
+    "ReplicationBytesOutPerSec",
+    METER,
+    (),
+    "Bytes that leaders here sent to their followers",
+)
+
 _replicas = _Type("kafka.server", "ReplicaManager")
+REASSIGNING = _replicas("ReassigningPartitions", "Led partitions that replicas are added to")
+ISR_SHRINKS = _replicas("IsrShrinksPerSec", "Followers that left the in-sync replicas", METER)
+ISR_EXPANDS = _replicas("IsrExpandsPerSec", "Followers that joined the in-sync replicas", METER)
+FAILED_ISR_UPDATES = _replicas(
+    "FailedIsrUpdatesPerSec",
+    "Changes of the in-sync replicas that the controller did not take",
+    METER,
+)
 LEADERS = _replicas("LeaderCount", "Partitions that this broker leads")
 PARTITIONS = _replicas("PartitionCount", "Partitions that this broker hosts")
 OFFLINE_REPLICAS = _replicas("OfflineReplicaCount", "Replicas here whose disk failed")
@@ -82,19 +107,94 @@ PARTITION_AT_MIN_ISR = _partition(
     "AtMinIsr", "1 where just min.insync.replicas are in sync", labels=PARTITION
 )
 
+REPLICA = ("clientId",)
+_fetchers = _Type("kafka.server", "ReplicaFetcherManager")
+MAX_LAG = _fetchers(
+    "MaxLag", "The most committed records that a follower here lacks", labels=REPLICA
+)
+MIN_FETCH_RATE = _fetchers(
+    "MinFetchRate",
+    "Fetches a second of the slowest fetcher, since it began",
+    labels=REPLICA,
+)
+DEAD_FETCHERS = _fetchers(
+    "DeadThreadCount", "Fetchers that died: none, for a broker stops with them", labels=REPLICA
+)
+FAILED_PARTITIONS = _fetchers(
+    "FailedPartitionsCount",
+    "Followers that were refused and wait for their next try",
+    labels=REPLICA,
+)
+_FETCHER = ("clientId", "brokerHost", "brokerPort")
+FETCHER_REQUESTS = Metric(
+    "kafka.server",
+    "FetcherStats",
+    "RequestsPerSec",
+    METER,
+    _FETCHER,
+    "Fetches that a fetcher was answered",
+)
+FETCHER_BYTES = Metric(
+    "kafka.server", "FetcherStats", "BytesPerSec", METER, _FETCHER, "Bytes of these answers"
+)
+FETCHER_LAG = Metric(
+    "kafka.server",
+    "FetcherLagMetrics",
+    "ConsumerLag",
+    GAUGE,
+    ("clientId", "topic", "partition"),
+    "Committed records that a follower lacks",
+)
+
 _controller = _Type("kafka.controller", "KafkaController")
 ACTIVE_CONTROLLERS = _controller("ActiveControllerCount", "1 on the broker that is the controller")
+CONTROLLER_STATE = _controller(
+    "ControllerState",
+    "What the broker does as controller: 0 nothing; 1 finds out who is it; 2 brokers came or went; "
+    "3 topics are made or grow; 4 topics are deleted; 5 partitions move; 6 and 7 leaderships are "
+    "given back, by itself and as asked; 8 a broker is about to stop; 9 in-sync replicas change; "
+    "10 a broker has answered which replicas it cannot serve; 11 a disk failed; 13 and 14 unclean "
+    "elections are allowed, by a broker's and a topic's settings; 17 features change",
+)
 OFFLINE_PARTITIONS = _controller("OfflinePartitionsCount", "Partitions without a leader")
-ACTIVE_BROKERS = _controller("ActiveBrokerCount", "Brokers of the cluster")
+PREFERRED_IMBALANCE = _controller(
+    "PreferredReplicaImbalanceCount", "Partitions that their first replica does not lead"
+)
+ACTIVE_BROKERS = _controller("ActiveBrokerCount", "Brokers of the cluster that live")
+FENCED_BROKERS = _controller(
+    "FencedBrokerCount", "Brokers whose process is proven gone, and whose session has not ended yet"
+)
 TOPICS = _controller("GlobalTopicCount", "Topics of the cluster")
 ALL_PARTITIONS = _controller("GlobalPartitionCount", "Partitions of the cluster")
-UNCLEAN_ELECTIONS = Metric(
-    "kafka.controller",
-    "ControllerStats",
-    "UncleanLeaderElectionsPerSec",
-    METER,
-    (),
-    "Leaders elected that were not in sync: never, as long as a partition has one replica",
+TOPICS_TO_DELETE = _controller("TopicsToDeleteCount", "Topics that are being deleted")
+REPLICAS_TO_DELETE = _controller("ReplicasToDeleteCount", "Replicas of theirs that are left")
+TOPICS_INELIGIBLE = _controller(
+    "TopicsIneligibleToDeleteCount",
+    "Topics whose deletion waits for a broker that is away, or whose disk failed",
+)
+REPLICAS_INELIGIBLE = _controller(
+    "ReplicasIneligibleToDeleteCount", "Replicas that their deletion waits for"
+)
+_elections = _Type("kafka.controller", "ControllerStats")
+ELECTION_TIMES = _elections(
+    "LeaderElectionRateAndTimeMs", "Time in ms to elect and note leaders, for each event", SUMMARY
+)
+UNCLEAN_ELECTIONS = _elections(
+    "UncleanLeaderElectionsPerSec", "Leaders elected that were not in sync", METER
+)
+_events = _Type("kafka.controller", "ControllerEventManager")
+EVENT_QUEUE_TIMES = _events(
+    "EventQueueTimeMs", "Time in ms that an event waited for those before it", SUMMARY
+)
+EVENT_QUEUE = _events("EventQueueSize", "Events that wait")
+_channels = _Type("kafka.controller", "ControllerChannelManager")
+CHANNEL_QUEUES = _channels("TotalQueueSize", "Requests to other brokers that wait or are under way")
+CHANNEL_QUEUE = _channels("QueueSize", "Those to one broker", labels=("broker_id",))
+CHANNEL_TIMES = _channels(
+    "RequestRateAndQueueTimeMs",
+    "Time in ms that a request to one broker waited for those before it",
+    SUMMARY,
+    ("broker_id",),
 )
 
 _log = _Type("kafka.log", "Log")
@@ -291,14 +391,42 @@ SECTIONS: Mapping[str, Sequence[Metric]] = {
         PARTITION_UNDER_REPLICATED,
         PARTITION_UNDER_MIN_ISR,
         PARTITION_AT_MIN_ISR,
+        REASSIGNING,
+        ISR_SHRINKS,
+        ISR_EXPANDS,
+        FAILED_ISR_UPDATES,
+        REPLICATED_IN,
+        REPLICATED_OUT,
+    ),
+    "Followers": (
+        MAX_LAG,
+        MIN_FETCH_RATE,
+        DEAD_FETCHERS,
+        FAILED_PARTITIONS,
+        FETCHER_LAG,
+        FETCHER_REQUESTS,
+        FETCHER_BYTES,
     ),
     "Controller": (
         ACTIVE_CONTROLLERS,
+        CONTROLLER_STATE,
         OFFLINE_PARTITIONS,
+        PREFERRED_IMBALANCE,
         ACTIVE_BROKERS,
+        FENCED_BROKERS,
         TOPICS,
         ALL_PARTITIONS,
+        TOPICS_TO_DELETE,
+        REPLICAS_TO_DELETE,
+        TOPICS_INELIGIBLE,
+        REPLICAS_INELIGIBLE,
+        ELECTION_TIMES,
         UNCLEAN_ELECTIONS,
+        EVENT_QUEUE_TIMES,
+        EVENT_QUEUE,
+        CHANNEL_QUEUES,
+        CHANNEL_QUEUE,
+        CHANNEL_TIMES,
     ),
     "Logs": (
         LOG_SIZE,

@@ -7,6 +7,7 @@ all else (sums over topics, rates, quantiles) is made of them when somebody asks
 constant: a meter a topic, a meter an API.
 
     TopicMeters      what one topic takes and gives     held by its partitions
+    ReplicationMeters  what all replicas have done      held by those that send, take and propose
     GroupMeters      what all groups have done          held by each shard of the coordinator
     RequestMeter     one API's requests and times       held by the dispatch of each connection
     Histogram        how values spread                  quantiles are of the last windows
@@ -87,6 +88,17 @@ class AllTopics:
 
 
 @dataclass(slots=True)
+class ReplicationMeters:
+    """What all replicas of a broker have done; counts that never fall."""
+
+    bytes_in: int = 0
+    bytes_out: int = 0
+    isr_shrinks: int = 0
+    isr_expands: int = 0
+    failed_isr_updates: int = 0
+
+
+@dataclass(slots=True)
 class GroupMeters:
     """What all groups that this broker ever coordinated have done here."""
 
@@ -96,6 +108,19 @@ class GroupMeters:
     """On demand."""
     rebalances: int = 0
     """Rebalances of classic groups that came to their end."""
+
+
+class ControllerMeters:
+    """What this broker has done whenever it was the controller."""
+
+    __slots__ = ("election_times_ms", "queue_times_ms", "unclean_elections")
+
+    def __init__(self) -> None:
+        self.election_times_ms = Histogram()
+        """For each event of which some partition has another leader."""
+        self.queue_times_ms = Histogram()
+        """How long events wait for those before them."""
+        self.unclean_elections = 0
 
 
 class Windowed(Protocol):

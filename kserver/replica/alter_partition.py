@@ -5,7 +5,7 @@
     anything else, or no answer        proposed again, RETRY_S later, while that leader leads
 
 Proposals that come while a request is out go together in the next one.
-(Kafka: AlterPartitionManager; KIP-497, KIP-841.)
+(Kafka: AlterPartitionManager; KIP-497, KIP-841, KIP-903.)
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from kserver.errors import ErrorCode, KafkaError
+from kserver.metrics.meters import ReplicationMeters
 from kserver.model import BrokerId
 from kserver.node_to_controller import NodeToControllerChannel
-from kserver.replica.isr import IsrProposal, Leader
+from kserver.replica.isr import UNKNOWN_EPOCH, IsrProposal, Leader
 from kserver.replica.partition import Partition
 from kserver.wire import versions
 
@@ -50,11 +51,13 @@ class AlterPartitionManager:
         broker_epoch: Callable[[], int],
         to_controller: NodeToControllerChannel,
         on_decided: Callable[[Partition], None],
+        meters: ReplicationMeters,
     ) -> None:
         self._id = broker_id
         self._broker_epoch = broker_epoch
         self._to_controller = to_controller
         self._on_decided = on_decided
+        self._meters = meters
         self._open: list[_Proposed] = []
         self._has_open = asyncio.Event()
 
@@ -107,13 +110,19 @@ class AlterPartitionManager:
 
     def _decided(self, one: _Proposed, answer: Any) -> bool:
         if answer is None:
+            self._meters.failed_isr_updates += 1
             return False
         code = answer.error_code
         if code is ErrorCode.none:
+            difference = len(answer.isr) - len(one.leader.isr)
+            self._meters.isr_expands += difference > 0
+            self._meters.isr_shrinks += difference < 0
             one.leader.accepted(one.proposal, answer.isr, answer.partition_epoch)
         elif code in REFUSED:
+            self._meters.failed_isr_updates += 1
             one.leader.refused(one.proposal)
         else:
+            self._meters.failed_isr_updates += 1
             log.warning("%s: the controller says %s", one.partition.topic_partition, code.name)
             return False
         self._on_decided(one.partition)
@@ -123,13 +132,16 @@ class AlterPartitionManager:
         topics: dict[UUID, list[Any]] = {}
         for partition, leader, proposal in proposed:
             isr = sorted(proposal.isr)
+            epochs = {**proposal.broker_epochs, self._id: self._broker_epoch()}
             topics.setdefault(partition.topic_id, []).append(
                 new.topics.partitions(
                     partition_index=partition.topic_partition.partition,
                     leader_epoch=partition.epoch,
                     new_isr=isr,
                     new_isr_with_epochs=[
-                        new.topics.partitions.new_isr_with_epochs(broker_id=b, broker_epoch=-1)
+                        new.topics.partitions.new_isr_with_epochs(
+                            broker_id=b, broker_epoch=epochs.get(b, UNKNOWN_EPOCH)
+                        )
                         for b in isr
                     ],
                     partition_epoch=leader.partition_epoch,

@@ -2,12 +2,15 @@
 and the markers.
 
     the partition is hosted no more           UNKNOWN_TOPIC_OR_PARTITION
-    the leader epoch of the append has ended  NOT_LEADER_OR_FOLLOWER: another leader may cut it off
+    this broker leads it no more              NOT_LEADER_OR_FOLLOWER: another leader may cut it off
     the high watermark has reached its end    NONE
     its disk failed                           KAFKA_STORAGE_ERROR
     the deadline passed                       REQUEST_TIMED_OUT; it stays in the log
 
-The first line that holds is the outcome, and stands whatever comes after.  (Kafka: DelayedProduce.)
+The first line that holds is the outcome, and stands whatever comes after.  A broker that leads on
+in the next leader epoch, since a follower died, has what it appended in the one before, and waits
+on: to say otherwise would have a client without idempotence send it twice.
+(Kafka: DelayedProduce.)
 """
 
 from __future__ import annotations
@@ -22,18 +25,18 @@ from kserver.replica.purgatory import Purgatory, Wait
 
 
 class Uncommitted(NamedTuple):
-    """An append in `leader_epoch`, of records below `end`."""
+    """An append of records below `end`, by whoever has led since that epoch."""
 
     partition: Partition
-    leader_epoch: LeaderEpoch
+    led_since: LeaderEpoch
     end: Offset
 
     def outcome(self) -> ErrorCode | None:
         """None while it is open."""
-        partition, leader_epoch, end = self
+        partition, led_since, end = self
         if not partition.is_hosted:
             return ErrorCode.unknown_topic_or_partition
-        if partition.epoch != leader_epoch or not partition.is_leader:
+        if partition.led_since != led_since:
             return ErrorCode.not_leader_or_follower
         if partition.log.high_watermark >= end:
             return ErrorCode.none

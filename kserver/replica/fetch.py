@@ -4,6 +4,10 @@
     a partition's max_bytes  holds, but for the first batch of the whole answer (KIP-74)
     the answer's max_bytes   the same; partitions beyond it are answered empty
     isolation                up to the high watermark, or to the last stable offset
+    a throttled follower     is sent nothing while too much was (throttle.py), unless it is in sync
+
+A consumer that says in which rack it is may be sent to a replica there instead (selector.py), which
+serves it as the leader does, from what it knows to be committed.
 
 Reads give file ranges, not bytes.  Where finding the range would wait for the disk, `read` stops
 and names the log; `warmed` has a thread bring those pages into memory and reads again.
@@ -19,7 +23,7 @@ from kserver.errors import ErrorCode, KafkaError, StorageError
 from kserver.log.log import COLD, Cold, Log, Slice
 from kserver.log.transaction_index import AbortedTransaction
 from kserver.metrics.meters import TopicMeters
-from kserver.model import NO_EPOCH, Offset
+from kserver.model import NO_BROKER, NO_EPOCH, BrokerId, Offset
 from kserver.replica.fetch_session import FetchPartition
 from kserver.replica.manager import ReplicaManager
 from kserver.replica.partition import Partition
@@ -43,13 +47,26 @@ class Read(NamedTuple):
     """The client's log leaves this one there (KIP-595)."""
     meters: TopicMeters | None = None
     """Its topic's meters, where the partition is hosted here."""
+    is_at_end: bool = False
+    """There is no more to read."""
+    preferred: BrokerId = NO_BROKER
+    """The replica that the client is to read from instead (KIP-392)."""
 
 
 class FetchLimits(NamedTuple):
     max_bytes: int
     read_committed: bool
-    to_log_end: bool = False
-    """A follower also reads what is not committed yet."""
+    follower: BrokerId = NO_BROKER
+    """The replica that asks, which also reads what is not committed yet."""
+    leader_only: bool = False
+    """A client that does not know of other replicas (KIP-392) reads from leaders."""
+    rack: str = ""
+    listener: str = ""
+    """Through which a consumer came: where it is sent has to have it."""
+
+    @property
+    def is_follower(self) -> bool:
+        return self.follower != NO_BROKER
 
 
 class NotInMemory(NamedTuple):
@@ -66,6 +83,9 @@ def read(
 ) -> list[Read] | NotInMemory:
     """Read all that is wanted, in order, never waiting for the disk."""
     partitions = replicas.partitions
+    is_follower = limits.is_follower
+    leader_only = is_follower or limits.leader_only
+    selects = limits.rack != "" and not is_follower and replicas.selects_replicas
     left = limits.max_bytes
     at_least_one = True
     reads = []
@@ -75,18 +95,28 @@ def read(
             if partition is None:
                 partition = _missing(replicas, one)
             # Any negative epoch is none, as in Kafka (FetchRequest.optionalEpoch).
-            partition.check_leader(max(one.current_leader_epoch, NO_EPOCH))
+            epoch = max(one.current_leader_epoch, NO_EPOCH)
+            if leader_only:
+                partition.check_leader(epoch)
+            else:
+                partition.check_replica(epoch)
             log = partition.log
+            if selects:
+                preferred = replicas.preferred(partition, one.offset, limits.rack, limits.listener)
+                if preferred != NO_BROKER:
+                    reads.append(_elsewhere(one, partition, preferred, limits))
+                    continue
             diverging = None
             if one.last_fetched_epoch >= 0:
                 epoch = one.last_fetched_epoch
                 diverging = divergence(log.end_offset_for_epoch(epoch), epoch, one.offset)
-            if limits.to_log_end:
+            if is_follower:
                 up_to = log.log_end_offset
             else:
                 up_to = log.last_stable_offset if limits.read_committed else log.high_watermark
             found: Slice | Cold | None = None
-            if diverging is None and (left > 0 or at_least_one):
+            held_back = is_follower and replicas.holds_back(partition, limits.follower)
+            if diverging is None and not held_back and (left > 0 or at_least_one):
                 max_bytes = one.max_bytes if one.max_bytes < left else left
                 found = log.read(one.offset, max_bytes, up_to=up_to, at_least_one=at_least_one)
                 if found is COLD:
@@ -111,6 +141,7 @@ def read(
                     aborted,
                     diverging,
                     partition.meters,
+                    one.offset >= up_to and diverging is None,
                 )
             )
         except KafkaError as error:
@@ -137,6 +168,22 @@ async def warmed(
         if not isinstance(found, NotInMemory):
             return found
         cold = found
+
+
+def _elsewhere(
+    one: FetchPartition, partition: Partition, preferred: BrokerId, limits: FetchLimits
+) -> Read:
+    log = partition.log
+    return Read(
+        one,
+        ErrorCode.none,
+        log.high_watermark,
+        log.last_stable_offset,
+        log.log_start_offset,
+        aborted=() if limits.read_committed else None,
+        meters=partition.meters,
+        preferred=preferred,
+    )
 
 
 def _missing(replicas: ReplicaManager, one: FetchPartition) -> Partition:

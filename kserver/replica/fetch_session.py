@@ -12,6 +12,11 @@ A session's epoch is the one that the next request must carry.  It wraps from 2^
 Errors: FETCH_SESSION_ID_NOT_FOUND (evicted, or never was), INVALID_FETCH_SESSION_EPOCH (a request
 lost or repeated); the client begins anew with a full fetch.
 
+A follower's session may have a thousand partitions of which one is written to.  So its fetch looks
+only at those that are *active*: it named them, something about them has changed since they were
+looked at (`noticed`), or they were not idle then: there was an error, or more to read.  All are
+looked at once in LOOK_ALL_MS, for what nobody tells of, such as where retention has come to.
+
 Eviction (Kafka: server/FetchSession.scala): a full cache makes room for a new session by dropping
 the least recently used one if it is stale for two minutes, or if it is smaller than the newcomer
 and has lived that long; else the newcomer stays sessionless.
@@ -20,19 +25,25 @@ and has lived that long; else the newcomer stays sessionless.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import LeaderEpoch, Offset
+from kserver.replica.isr import SessionClock
 
 EVICTION_MS = 120_000
+LOOK_ALL_MS = 1000
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 NO_SESSION = 0
 MAX_EPOCH = 2**31 - 1
+
+
+SessionKey: TypeAlias = tuple[UUID | str | None, int]
+"""A topic's id, or its name where a client does not know ids, and a partition's number."""
 
 
 class FetchPartition(NamedTuple):
@@ -48,7 +59,7 @@ class FetchPartition(NamedTuple):
     max_bytes: int
 
     @property
-    def key(self) -> tuple[UUID | str | None, int]:
+    def key(self) -> SessionKey:
         return (self.topic_id or self.topic, self.partition)
 
 
@@ -61,32 +72,67 @@ class Known:
     log_start_offset: Offset = -1
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class FetchSession:
     id: int
     created_ms: int
     used_ms: int
     epoch: int = 1
-    partitions: dict[tuple[UUID | str | None, int], Known] = field(default_factory=dict)
+    partitions: dict[SessionKey, Known] = field(default_factory=dict)
+    active: dict[SessionKey, None] = field(default_factory=dict)
+    clock: SessionClock = field(default_factory=SessionClock)
+    _looked_ms: int = 0
 
     def update(
-        self, named: Iterable[FetchPartition], forgotten: Iterable[tuple[UUID | str | None, int]]
-    ) -> None:
+        self, named: Iterable[FetchPartition], forgotten: Iterable[SessionKey]
+    ) -> list[FetchPartition]:
+        """Those that are forgotten now."""
+        gone = []
         for key in forgotten:
-            self.partitions.pop(key, None)
+            known = self.partitions.pop(key, None)
+            if known is not None:
+                self.active.pop(key, None)
+                gone.append(known.wanted)
         for wanted in named:
             known = self.partitions.get(wanted.key)
             if known is None:
                 self.partitions[wanted.key] = Known(wanted)
             else:
+                if wanted.current_leader_epoch != known.wanted.current_leader_epoch:
+                    # A follower drops what comes for an epoch that has ended: it is told again.
+                    known.high_watermark = known.log_start_offset = -1
                 known.wanted = wanted
+            self.active[wanted.key] = None
+        return gone
 
-    def rotate(self, answered: Sequence[tuple[UUID | str | None, int]]) -> None:
+    def wanted(self) -> list[FetchPartition]:
+        """All that it is about."""
+        return [known.wanted for known in self.partitions.values()]
+
+    def active_wanted(self) -> list[FetchPartition]:
+        return [self.partitions[key].wanted for key in self.active]
+
+    def look_at_all(self, now_ms: int) -> None:
+        if now_ms - self._looked_ms >= LOOK_ALL_MS:
+            self._looked_ms = now_ms
+            self.active.update(dict.fromkeys(self.partitions))
+
+    def is_known(self, key: SessionKey, high_watermark: Offset, log_start_offset: Offset) -> bool:
+        """Whether the client was told these."""
+        known = self.partitions.get(key)
+        return known is not None and (
+            known.high_watermark == high_watermark and known.log_start_offset == log_start_offset
+        )
+
+    def rotate(self, answered: Sequence[SessionKey]) -> None:
         """Those that got bytes go to the end of the line, so that a small limit starves nobody."""
         for key in answered:
             known = self.partitions.pop(key, None)
             if known is not None:
                 self.partitions[key] = known
+                if key in self.active:
+                    del self.active[key]
+                    self.active[key] = None
 
 
 class Fetching(NamedTuple):
@@ -95,6 +141,7 @@ class Fetching(NamedTuple):
     wanted: list[FetchPartition]
     session: FetchSession | None
     incremental: bool
+    forgotten: Sequence[FetchPartition] = ()
 
     @property
     def session_id(self) -> int:
@@ -105,6 +152,8 @@ class FetchSessions:
     def __init__(self, slots: int) -> None:
         self._slots = slots
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self._followers: dict[tuple[str | None, int], dict[int, SessionKey]] = {}
+        """The sessions of followers that each partition is in, by their ids."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -114,12 +163,14 @@ class FetchSessions:
         session_id: int,
         epoch: int,
         named: list[FetchPartition],
-        forgotten: Sequence[tuple[UUID | str | None, int]],
+        forgotten: Sequence[SessionKey],
         *,
         now_ms: int,
         new_id: int,
+        is_follower: bool = False,
     ) -> Fetching:
         """Resolve a request.  `new_id` is a random positive id for a session that may be made.
+        A follower's incremental one is about the active partitions.
 
         Raises KafkaError with a session error; it is the whole response's error.
         """
@@ -128,7 +179,10 @@ class FetchSessions:
                 self.end(session_id)
             if not named:
                 return Fetching(named, None, False)
-            return Fetching(named, self._create(named, now_ms, new_id), False)
+            made = self._create(named, now_ms, new_id)
+            if made is not None and is_follower:
+                self._watch(made, named)
+            return Fetching(named, made, False)
         session = self._sessions.get(session_id)
         if session is None:
             raise KafkaError(ErrorCode.fetch_session_id_not_found)
@@ -137,15 +191,47 @@ class FetchSessions:
         session.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
         session.used_ms = now_ms
         self._sessions.move_to_end(session_id)
-        session.update(named, forgotten)
+        gone = session.update(named, forgotten)
+        if is_follower:
+            self._unwatch(session, gone)
+            self._watch(session, named)
+            session.look_at_all(now_ms)
         if not session.partitions:
-            del self._sessions[session_id]
-            return Fetching([], None, False)
-        return Fetching([k.wanted for k in session.partitions.values()], session, True)
+            self.end(session_id)
+            return Fetching([], None, False, gone)
+        wanted = session.active_wanted() if is_follower else session.wanted()
+        return Fetching(wanted, session, True, gone)
 
     def end(self, session_id: int) -> None:
         """The client asked for a last full fetch outside of its session."""
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._unwatch(session, session.wanted())
+
+    def noticed(self, topic_partition: Hashable) -> list[FetchSession]:
+        """Something about a partition has changed: the followers' sessions that it is in."""
+        ids = self._followers.get(topic_partition)  # type: ignore[call-overload]
+        if not ids:
+            return []
+        found = []
+        for session_id, key in ids.items():
+            session = self._sessions.get(session_id)
+            if session is not None and key in session.partitions:
+                session.active[key] = None
+                found.append(session)
+        return found
+
+    def _watch(self, session: FetchSession, named: Iterable[FetchPartition]) -> None:
+        for one in named:
+            self._followers.setdefault((one.topic, one.partition), {})[session.id] = one.key
+
+    def _unwatch(self, session: FetchSession, gone: Iterable[FetchPartition]) -> None:
+        for one in gone:
+            ids = self._followers.get((one.topic, one.partition))
+            if ids is not None and ids.get(session.id) == one.key:
+                del ids[session.id]
+                if not ids:
+                    del self._followers[one.topic, one.partition]
 
     def _create(self, named: list[FetchPartition], now_ms: int, new_id: int) -> FetchSession | None:
         if new_id in self._sessions or not self._make_room(len(named), now_ms):
@@ -162,7 +248,7 @@ class FetchSessions:
             return False
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.used_ms > EVICTION_MS:
-            del self._sessions[oldest.id]
+            self.end(oldest.id)
             return True
         smaller = (
             s
@@ -172,5 +258,5 @@ class FetchSessions:
         smallest = min(smaller, key=lambda s: len(s.partitions), default=None)
         if smallest is None:
             return False
-        del self._sessions[smallest.id]
+        self.end(smallest.id)
         return True

@@ -1,13 +1,20 @@
 """Followers: what this broker's replicas lack is fetched from those who lead them.
 
-    fetch      from the end of each log, with the epoch that it ends in
-    records    appended as they are; the high watermark follows the leader's
+    fetch      from the end of each log, with the epoch that it ends in; only what has changed
+               since the last fetch is named (follower_session.py)
+    records    appended as they are, from the answer; the high watermark follows the leader's
     diverging  the log is cut where the two part (truncation.py), and fetched again
     behind     the leader's log begins after the end of ours: ours begins anew where its does
-    refused    tried again after `replica.fetch.backoff.ms`, or in the next leader epoch
+    throttled  not fetched while too much was taken (throttle.py), unless it has what is committed
+    refused    tried again after a pause, which grows up to `replica.fetch.backoff.ms`, or in the
+               next leader epoch
 
 A fetcher follows one leader; a leader's partitions are spread over `num.replica.fetchers` of them.
-What comes for a partition whose leader epoch has ended meanwhile is dropped.
+What comes for a partition whose leader epoch has ended meanwhile is dropped.  A cut that has begun
+is brought to its end, whoever leads by then: until it is, the log takes nothing, and its end is not
+known.  `cuts_ended` waits for that before a role is given.
+
+The next fetch leaves when all of the last was appended: its offsets are not known before.
 (Kafka: AbstractFetcherThread, ReplicaFetcherManager.)
 """
 
@@ -15,19 +22,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import zlib
-from collections.abc import Callable, Mapping
-from datetime import timedelta
+from collections.abc import Callable, Collection, Coroutine
+from contextlib import suppress
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from kserver.config.broker import BrokerConfig
 from kserver.errors import ErrorCode, KafkaError, ProtocolError, StorageError
 from kserver.metadata import MetadataCache
-from kserver.model import NO_BROKER, BrokerId, LeaderEpoch
+from kserver.metrics.meters import ReplicationMeters
+from kserver.model import NO_BROKER, BrokerId, LeaderEpoch, TopicPartition
 from kserver.peer import Peer, PeerOptions
+from kserver.replica import fetch_bytes
+from kserver.replica.fetch_bytes import Fetched, FetchLimits
+from kserver.replica.follower_session import FollowerSession, PartitionKey, Position
 from kserver.replica.partition import Partition
-from kserver.replica.truncation import Diverging, truncation_offset
+from kserver.replica.throttle import ReplicationQuota, is_listed
+from kserver.replica.truncation import truncation_offset
 from kserver.wire import versions
 from kserver.world.clock import Clock
 from kserver.world.running import RunningParts
@@ -35,168 +47,368 @@ from kserver.world.running import RunningParts
 log = logging.getLogger(__name__)
 
 FETCH, LIST_OFFSETS = 1, 2
-FETCH_WITH_TOPIC_IDS = 13
+LOST_S = 1.0
+"""A failover takes less.  Later the leader may as well live, and be cut off from here alone."""
 EARLIEST, LATEST = -2, -1
 ADDRESS_TIMEOUT_S = 1.0
-NO_SESSION, FINAL_EPOCH = 0, -1
+_LOOK_ALL_S = 1.0
+"""How often a log is looked at that nothing was fetched for: retention may have moved its start."""
+THROTTLED_PAUSE_S = 0.1
+"""Until a fetcher of throttled replicas alone looks again."""
+FIRST_BACKOFF_S = 0.02
+"""After a refusal: a leader may be told of its role milliseconds after its followers.  Each further
+one waits twice as long."""
+PASSING = frozenset(
+    {
+        ErrorCode.fenced_leader_epoch,
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.unknown_leader_epoch,
+        ErrorCode.unknown_topic_id,
+        ErrorCode.unknown_topic_or_partition,
+    }
+)
+"""What a leader says that was told of its role, or of the end of it, sooner or later than we."""
+
+
+class Following(NamedTuple):
+    """What the fetchers of one broker share."""
+
+    broker_id: BrokerId
+    broker_epoch: Callable[[], int]
+    config: Callable[[], BrokerConfig]
+    metadata: MetadataCache
+    clock: Clock
+    loop: asyncio.AbstractEventLoop
+    quota: ReplicationQuota
+    meters: ReplicationMeters
+    advanced: Callable[[TopicPartition], None]
+    """Told of each partition whose high watermark rose: consumers may wait on it."""
 
 
 class ReplicaFetcher:
-    """Follows the broker `leader`, whose addresses `metadata` has."""
+    """Follows the broker `leader`, whose addresses the metadata has."""
 
-    def __init__(
-        self,
-        broker_id: BrokerId,
-        leader: BrokerId,
-        name: str,
-        config: Callable[[], BrokerConfig],
-        metadata: MetadataCache,
-        clock: Clock,
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        self._id = broker_id
-        self._leader = leader
-        self._name = name
-        self._config = config
-        self._metadata = metadata
-        self._clock = clock
-        self._loop = loop
-        self._partitions: dict[Partition, float] = {}
-        """When each may be fetched next, by the loop's time."""
-        self._has_partitions = asyncio.Event()
+    def __init__(self, leader: BrokerId, name: str, following: Following) -> None:
+        self.leader = leader
+        self.name = name
+        self._began_s = following.loop.time()
+        self.requests = 0
+        self.bytes = 0
+        """Of answers so far."""
+        self.lags: dict[Partition, int] = {}
+        """Committed records that each lacks, as far as the leader has told."""
+        self._around = following
+        self._loop = following.loop
+        self._config = following.config
+        self._partitions: dict[PartitionKey, Partition] = {}
+        self._changed: dict[Partition, None] = {}
+        """Those whose position may be another than was asked for last."""
+        self._refused: dict[Partition, int] = {}
+        """How often in a row each was."""
+        self._failures = 0
+        """How many fetches in a row failed as a whole."""
+        self._resumed_s: dict[Partition, float] = {}
+        """When those that were refused may be fetched again, by the loop's time."""
+        self._held_back: dict[Partition, None] = {}
+        """Those that are not fetched while too much was taken."""
+        self._session = FollowerSession()
+        self._looked_s = 0.0
+        self._wakes = asyncio.Event()
         self._peer: Peer | None = None
+        self._has_ended = False
+        self._lost_s: float | None = None
+        """When the leader's connection broke, by the loop's time; None once it answers again."""
+        self.cutting: dict[TopicPartition, asyncio.Future[None]] = {}
+        """The logs that are being cut, and when that is done."""
+
+    @property
+    def refused(self) -> int:
+        """How many wait for their next try."""
+        return len(self._resumed_s)
+
+    @property
+    def rate(self) -> float:
+        """Fetches a second since it began."""
+        return self.requests / max(self._loop.time() - self._began_s, 1.0)
+
+    @property
+    def address(self) -> tuple[str, str]:
+        """Host and port that it is connected to; empty while it is not."""
+        return ("", "") if self._peer is None else (self._peer.host, str(self._peer.port))
 
     @property
     def is_idle(self) -> bool:
         return not self._partitions
 
     def add(self, partition: Partition) -> None:
-        self._partitions[partition] = 0.0
-        self._has_partitions.set()
+        """Fetch it, or fetch it in its new leader epoch."""
+        self._partitions[_key(partition)] = partition
+        self._changed[partition] = None
+        self._refused.pop(partition, None)
+        self._resumed_s.pop(partition, None)
+        self._wakes.set()
 
     def remove(self, partition: Partition) -> None:
-        self._partitions.pop(partition, None)
+        key = _key(partition)
+        if self._partitions.get(key) is partition:
+            del self._partitions[key]
+            self._session.forget(key)
+        self._changed.pop(partition, None)
+        self._refused.pop(partition, None)
+        self._resumed_s.pop(partition, None)
+        self._held_back.pop(partition, None)
+        self.lags.pop(partition, None)
+
+    @property
+    def has_lost_leader(self) -> bool:
+        """Whether the connection broke less than LOST_S ago, and was not made anew."""
+        if self._lost_s is not None:
+            return self._loop.time() - self._lost_s < LOST_S
+        return self._peer is not None and not self._peer.is_open
+
+    def end(self) -> None:
+        """Return from `run` as soon as no log is being cut."""
+        self._has_ended = True
+        self._wakes.set()
+        if self._peer is not None:
+            self._peer.close()
 
     async def run(self) -> None:
         try:
-            while True:
-                if not self._partitions:
-                    self._has_partitions.clear()
-                    await self._has_partitions.wait()
-                await self._fetch()
+            while not self._has_ended:
+                if self._partitions:
+                    await self._fetch()
+                else:
+                    await self._pause(math.inf)
         finally:
             if self._peer is not None:
                 self._peer.close()
 
+    async def _pause(self, pause_s: float) -> None:
+        """At most as long, or until a partition comes."""
+        self._wakes.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if pause_s == math.inf else pause_s):
+                await self._wakes.wait()
+
     async def _fetch(self) -> None:
-        now_s = self._loop.time()
-        due = {p: p.epoch for p, at_s in self._partitions.items() if at_s <= now_s}
-        backoff_s = self._config().replica_fetch_backoff_ms / 1000
-        if not due:
-            await asyncio.sleep(backoff_s)
+        self._position()
+        session = self._session
+        if not session.wanted:
+            soonest_s = min(self._resumed_s.values(), default=math.inf)
+            if self._held_back:
+                soonest_s = min(soonest_s, self._loop.time() + THROTTLED_PAUSE_S)
+            await self._pause(max(0.0, soonest_s - self._loop.time()))
             return
+        config = self._config()
+        limits = FetchLimits(
+            config.replica_fetch_wait_max_ms,
+            config.replica_fetch_min_bytes,
+            config.replica_fetch_response_max_bytes,
+            config.replica_fetch_max_bytes,
+        )
         try:
             peer = await self._connected()
-            answer = await peer.call(self._request(due))
-            if answer.error_code is not ErrorCode.none:
-                raise KafkaError(answer.error_code)
+            version = peer.version(FETCH, fetch_bytes.LAST_VERSION)
+            if version < fetch_bytes.FIRST_VERSION:
+                raise ProtocolError("it knows no topic ids in Fetch")
+            # Connecting took time.
+            self._position()
+            around = self._around
+            body = fetch_bytes.write_request(
+                version, around.broker_id, around.broker_epoch(), limits, session.request()
+            )
+            frame = await peer.send(FETCH, version, (body,))
+            answer = fetch_bytes.read_answer(frame)
+            self._lost_s = None
+            self.requests += 1
+            self.bytes += len(frame)
         except (OSError, KafkaError, ProtocolError) as error:
-            log.warning("%s: broker %d was not fetched from: %s", self._name, self._leader, error)
-            await asyncio.sleep(backoff_s)
+            session.failed()
+            if self._lost_s is None and isinstance(error, ConnectionError):
+                self._lost_s = self._loop.time()
+            if not self._has_ended:
+                log.warning("%s: broker %d was not fetched from: %s", self.name, self.leader, error)
+                await self._pause(self._backoff_s(self._failures))
+                self._failures += 1
             return
-        by_id = {(p.topic_id, p.topic_partition.partition): p for p in due}
-        for topic in answer.responses:
-            for data in topic.partitions:
-                partition = by_id.get((topic.topic_id, data.partition_index))
-                if partition is not None:
-                    await self._take(partition, due[partition], data, peer)
+        if answer.error_code:
+            code = ErrorCode(answer.error_code)
+            log.info("%s: broker %d says %s", self.name, self.leader, code.name)
+            session.lost()
+            await self._pause(self._backoff_s(self._failures) if self._failures else 0)
+            self._failures += 1
+            return
+        self._failures = 0
+        session.answered(answer.session_id)
+        for fetched in answer.partitions:
+            await self._take(fetched, peer)
+
+    def _position(self) -> None:
+        """The session is told where each log is that may have moved."""
+        now_s = self._loop.time()
+        if self._resumed_s:
+            for partition, at_s in list(self._resumed_s.items()):
+                if at_s <= now_s:
+                    del self._resumed_s[partition]
+                    self._changed[partition] = None
+        if now_s >= self._looked_s + _LOOK_ALL_S:
+            self._looked_s = now_s
+            self._changed.update(
+                (p, None) for p in self._partitions.values() if p not in self._resumed_s
+            )
+        too_much = self._around.quota.is_exceeded(int(now_s * 1000))
+        if self._held_back and not too_much:
+            self._changed.update(self._held_back)
+            self._held_back.clear()
+        for partition in self._changed:
+            own = partition.log
+            if too_much and self.lags.get(partition) != 0 and self._is_throttled(partition):
+                self._held_back[partition] = None
+                self._session.forget(_key(partition))
+                continue
+            self._session.want(
+                _key(partition),
+                Position(
+                    partition.epoch,
+                    own.log_end_offset,
+                    own.epochs.latest_epoch,
+                    own.log_start_offset,
+                ),
+            )
+        self._changed.clear()
+
+    def _is_throttled(self, partition: Partition) -> bool:
+        return is_listed(
+            partition.log.config.follower_replication_throttled_replicas,
+            partition.topic_partition.partition,
+            self._around.broker_id,
+        )
 
     async def _connected(self) -> Peer:
         if self._peer is None or not self._peer.is_open:
             # LeaderAndIsr names a leader, and only then UpdateMetadata tells where it is.
-            image = await self._metadata.wait_for(
-                lambda image: self._leader in image.brokers, ADDRESS_TIMEOUT_S
+            image = await self._around.metadata.wait_for(
+                lambda image: self.leader in image.brokers, ADDRESS_TIMEOUT_S
             )
-            broker = image.brokers[self._leader]
+            broker = image.brokers[self.leader]
             listener = self._config().inter_broker_listener
             endpoint = broker.endpoints.get(listener)
             if endpoint is None:
                 raise ProtocolError(f"it has no listener {listener} (inter.broker.listener.name)")
-            options = PeerOptions(client_id=self._name)
+            config = self._config()
+            options = PeerOptions(
+                client_id=self.name,
+                setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+                request_timeout_ms=config.replica_socket_timeout_ms,
+                receive_buffer_bytes=config.replica_socket_receive_buffer_bytes,
+            )
             self._peer = await Peer.connect(endpoint.host, endpoint.port, options)
         return self._peer
 
-    def _request(self, due: Mapping[Partition, LeaderEpoch]) -> Any:
-        config = self._config()
-        new = versions.request(FETCH, FETCH_WITH_TOPIC_IDS)
-        topics: dict[UUID, list[Any]] = {}
-        for partition, epoch in due.items():
-            own = partition.log
-            topics.setdefault(partition.topic_id, []).append(
-                new.topics.partitions(
-                    partition=partition.topic_partition.partition,
-                    current_leader_epoch=epoch,
-                    fetch_offset=own.log_end_offset,
-                    last_fetched_epoch=own.epochs.latest_epoch,
-                    log_start_offset=own.log_start_offset,
-                    partition_max_bytes=config.replica_fetch_max_bytes,
-                )
-            )
-        return new(
-            replica_id=self._id,
-            max_wait=timedelta(milliseconds=config.replica_fetch_wait_max_ms),
-            min_bytes=config.replica_fetch_min_bytes,
-            max_bytes=config.replica_fetch_response_max_bytes,
-            session_id=NO_SESSION,
-            session_epoch=FINAL_EPOCH,
-            topics=[
-                new.topics(topic_id=topic_id, partitions=partitions)
-                for topic_id, partitions in topics.items()
-            ],
-        )
+    def _is_current(self, partition: Partition, epoch: LeaderEpoch) -> bool:
+        """Whether it is still followed in the epoch that it was fetched in."""
+        return self._partitions.get(_key(partition)) is partition and partition.epoch == epoch
 
-    async def _take(self, partition: Partition, epoch: LeaderEpoch, data: Any, peer: Peer) -> None:
-        if partition not in self._partitions or partition.epoch != epoch:
+    async def _take(self, fetched: Fetched, peer: Peer) -> None:
+        key, code, high_watermark, log_start_offset, records, diverging = fetched
+        partition, asked = self._partitions.get(key), self._session.wanted.get(key)
+        if partition is None or asked is None or partition.epoch != asked.leader_epoch:
             return
         own = partition.log
+        if own.log_end_offset != asked.offset:
+            return
         try:
-            if data.error_code is ErrorCode.offset_out_of_range:
-                await self._begin_anew(partition, epoch, peer)
-                return
-            if data.error_code is not ErrorCode.none:
-                raise KafkaError(data.error_code)
-            diverging = Diverging(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
-            if diverging.epoch >= 0:
+            if code:
+                if code == ErrorCode.offset_out_of_range:
+                    await self._begin_anew(partition, asked.leader_epoch, peer)
+                    return
+                raise KafkaError(ErrorCode(code))
+            self._refused.pop(partition, None)
+            if diverging is not None:
                 end = truncation_offset(own.epochs, own.log_end_offset, diverging)
-                log.info("%s is cut at %d, where it leaves its leader's", own.topic_partition, end)
-                await own.truncate_to(end)
+                await self._cut(partition, end)
                 return
-            if data.records:
-                own.append_as_follower(memoryview(bytearray(data.records)), self._clock.now_ms())
-            if data.high_watermark > own.high_watermark:
-                own.update_high_watermark(data.high_watermark)
-            start = min(data.log_start_offset, own.high_watermark)
+            if records:
+                own.append_as_follower(records, self._around.clock.now_ms())
+                self._changed[partition] = None
+                self._around.meters.bytes_in += len(records)
+                if self._is_throttled(partition):
+                    self._around.quota.record(len(records), int(self._loop.time() * 1000))
+            self.lags[partition] = max(0, high_watermark - own.log_end_offset)
+            known = own.high_watermark
+            if high_watermark > known:
+                own.update_high_watermark(high_watermark)
+                if own.high_watermark > known:
+                    self._around.advanced(own.topic_partition)
+            start = min(log_start_offset, own.high_watermark)
             if start > own.log_start_offset:
                 own.increment_log_start_offset(start)
+                self._changed[partition] = None
         except (KafkaError, StorageError, OSError, ProtocolError) as error:
-            log.warning("%s cannot follow broker %d: %s", own.topic_partition, self._leader, error)
-            if partition in self._partitions:
-                backoff_s = self._config().replica_fetch_backoff_ms / 1000
-                self._partitions[partition] = self._loop.time() + backoff_s
+            told = log.info if code in PASSING else log.warning
+            told("%s cannot follow broker %d: %s", own.topic_partition, self.leader, error)
+            self._hold_back(partition, asked.leader_epoch)
+
+    def _hold_back(self, partition: Partition, epoch: LeaderEpoch) -> None:
+        if self._is_current(partition, epoch):
+            self._changed.pop(partition, None)
+            self._session.forget(_key(partition))
+            times = self._refused.get(partition, 0)
+            self._refused[partition] = times + 1
+            self._resumed_s[partition] = self._loop.time() + self._backoff_s(times)
+
+    def _backoff_s(self, times: int) -> float:
+        longest_s: float = self._config().replica_fetch_backoff_ms / 1000
+        return min(FIRST_BACKOFF_S * (1 << min(times, 10)), longest_s)
+
+    async def _cut(self, partition: Partition, end: int) -> None:
+        own = partition.log
+        if end < own.high_watermark:
+            log.warning(
+                "%s is cut at %d, below what was committed here, %d: its leader has no more"
+                " (unclean.leader.election.enable)",
+                own.topic_partition,
+                end,
+                own.high_watermark,
+            )
+        else:
+            log.info("%s is cut at %d, where it leaves its leader's", own.topic_partition, end)
+        await self._whole(partition, own.truncate_to(end))
+
+    async def _whole(self, partition: Partition, cut: Coroutine[Any, Any, None]) -> None:
+        key = partition.topic_partition
+        done = self.cutting[key] = self._loop.create_future()
+        cutting = self._loop.create_task(cut)
+        try:
+            await asyncio.shield(cutting)
+        except asyncio.CancelledError:
+            # A stop waits for it, too: a log that is half cut cannot be closed cleanly.
+            await asyncio.wait((cutting,))
+            cutting.exception()  # its disk failed, which the log says of itself
+            raise
+        finally:
+            del self.cutting[key]
+            done.set_result(None)
+            if self._partitions.get(_key(partition)) is partition:
+                self._changed[partition] = None
 
     async def _begin_anew(self, partition: Partition, epoch: LeaderEpoch, peer: Peer) -> None:
         """The leader's log does not reach to where ours ends, or begins after it."""
         own = partition.log
         latest = await self._offset(partition, epoch, LATEST, peer)
-        if partition.epoch != epoch:
+        if not self._is_current(partition, epoch):
             return
         if latest < own.log_end_offset:
-            await own.truncate_to(latest)
+            await self._cut(partition, latest)
             return
         earliest = await self._offset(partition, epoch, EARLIEST, peer)
-        if partition.epoch == epoch and earliest > own.log_end_offset:
-            log.info("%s begins anew at %d, as its leader's", own.topic_partition, earliest)
-            await own.truncate_fully_and_start_at(earliest)
+        if not self._is_current(partition, epoch):
+            return
+        if earliest <= own.log_end_offset:
+            raise KafkaError(ErrorCode.offset_out_of_range)
+        log.info("%s begins anew at %d, as its leader's", own.topic_partition, earliest)
+        await self._whole(partition, own.truncate_fully_and_start_at(earliest))
 
     async def _offset(
         self, partition: Partition, epoch: LeaderEpoch, timestamp: int, peer: Peer
@@ -207,11 +419,15 @@ class ReplicaFetcher:
             partition_index=key.partition, current_leader_epoch=epoch, timestamp=timestamp
         )
         topic = new.topics(name=key.topic, partitions=[wanted])
-        answer = await peer.call(new(replica_id=self._id, topics=[topic]))
+        answer = await peer.call(new(replica_id=self._around.broker_id, topics=[topic]))
         found = answer.topics[0].partitions[0]
         if found.error_code is not ErrorCode.none:
             raise KafkaError(found.error_code)
         return int(found.offset)
+
+
+def _key(partition: Partition) -> PartitionKey:
+    return partition.topic_id.bytes, partition.topic_partition.partition
 
 
 class _Place(NamedTuple):
@@ -222,63 +438,78 @@ class _Place(NamedTuple):
 class ReplicaFetcherManager:
     """The fetchers of one broker; each begins with its first partition and ends with its last."""
 
-    def __init__(
-        self,
-        broker_id: BrokerId,
-        config: Callable[[], BrokerConfig],
-        metadata: MetadataCache,
-        clock: Clock,
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        self._id = broker_id
-        self._config = config
-        self._metadata = metadata
-        self._clock = clock
-        self._loop = loop
+    def __init__(self, following: Following) -> None:
+        self._around = following
         self._fetchers: dict[_Place, ReplicaFetcher] = {}
         self._places: dict[Partition, _Place] = {}
+        self._ending: list[ReplicaFetcher] = []
+        """Those without partitions that were cutting a log when they lost the last."""
         self._running = RunningParts[ReplicaFetcher]()
-        self._number = config().num_replica_fetchers
+        self._number = following.config().num_replica_fetchers
         """Of each leader."""
+
+    @property
+    def running(self) -> Collection[ReplicaFetcher]:
+        return self._fetchers.values()
 
     def assign(self, partition: Partition) -> None:
         """Its role, leader or epoch may have changed, or it is hosted no more."""
-        place = self._places.pop(partition, None)
-        if place is not None:
-            self._leave(partition, place)
-        if not partition.is_hosted or partition.is_leader or partition.leader_id == NO_BROKER:
+        before, place = self._places.pop(partition, None), self._place(partition)
+        if before is not None and before != place:
+            self._leave(partition, before)
+        if place is None:
             return
-        topic, index = partition.topic_partition
-        number = (zlib.crc32(topic.encode()) + index) % self._number
-        place = self._places[partition] = _Place(partition.leader_id, number)
+        self._places[partition] = place
         fetcher = self._fetchers.get(place)
         if fetcher is None:
-            fetcher = self._fetchers[place] = ReplicaFetcher(
-                self._id,
-                place.leader,
-                f"broker-{self._id}-fetcher-{number}",
-                self._config,
-                self._metadata,
-                self._clock,
-                self._loop,
-            )
+            name = f"broker-{self._around.broker_id}-fetcher-{place.number}"
+            fetcher = ReplicaFetcher(place.leader, name, self._around)
+            self._fetchers[place] = fetcher
             self._running.start(fetcher)
         fetcher.add(partition)
 
+    def _place(self, partition: Partition) -> _Place | None:
+        leader = partition.leader_id
+        if not partition.is_hosted or partition.is_leader or leader == NO_BROKER:
+            return None
+        if partition.log.failure is not None:
+            return None
+        topic, index = partition.topic_partition
+        return _Place(leader, (zlib.crc32(topic.encode()) + index) % self._number)
+
     def resize(self) -> None:
         """As many to a leader as the settings of now say."""
-        number = self._config().num_replica_fetchers
+        number = self._around.config().num_replica_fetchers
         if number != self._number:
             self._number = number
             for partition in list(self._places):
                 self.assign(partition)
+
+    @property
+    def lost_leaders(self) -> frozenset[BrokerId]:
+        """Those that most likely are gone, so that somebody else is about to lead."""
+        fetchers = self._fetchers.items()
+        return frozenset(place.leader for place, one in fetchers if one.has_lost_leader)
+
+    async def cuts_ended(self, keys: Collection[TopicPartition]) -> None:
+        """Returns once none of these logs is being cut."""
+        while True:
+            fetchers = [*self._fetchers.values(), *self._ending]
+            self._ending = [one for one in self._ending if one.cutting]
+            cuts = [done for f in fetchers for key, done in f.cutting.items() if key in keys]
+            if not cuts:
+                return
+            await asyncio.wait(cuts)
 
     def _leave(self, partition: Partition, place: _Place) -> None:
         fetcher = self._fetchers[place]
         fetcher.remove(partition)
         if fetcher.is_idle:
             del self._fetchers[place]
-            self._running.stop(fetcher)
+            self._running.let_end(fetcher)
+            fetcher.end()
+            if fetcher.cutting:
+                self._ending.append(fetcher)
 
     async def run(self) -> None:
         await self._running.run()

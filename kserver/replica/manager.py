@@ -18,14 +18,17 @@ from kserver.config.topic import TopicConfig
 from kserver.errors import ErrorCode, KafkaError, NoRoom, StorageError
 from kserver.log.manager import LogManager
 from kserver.metadata import ClusterMetadata, MetadataCache, PartitionInfo
-from kserver.metrics.meters import AllTopics
-from kserver.model import NO_EPOCH, BrokerId, TopicPartition
+from kserver.metrics.meters import AllTopics, ReplicationMeters
+from kserver.model import NO_BROKER, NO_EPOCH, BrokerId, Offset, TopicPartition
 from kserver.node_to_controller import NodeToControllerChannel
 from kserver.replica.alter_partition import AlterPartitionManager
 from kserver.replica.fetch_session import FetchPartition
-from kserver.replica.fetcher import ReplicaFetcherManager
+from kserver.replica.fetcher import Following, ReplicaFetcherManager
+from kserver.replica.isr import SessionClock
 from kserver.replica.partition import Partition, Surroundings
 from kserver.replica.purgatory import Purgatory
+from kserver.replica.selector import ReplicaView, nearest
+from kserver.replica.throttle import ReplicationQuota, is_listed
 from kserver.wire.control import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
@@ -59,15 +62,33 @@ class ReplicaManager:
         broker_epoch: Callable[[], int],
     ) -> None:
         self._broker_id = broker_id
-        self._fetchers = ReplicaFetcherManager(broker_id, config, metadata, clock, loop)
+        self.meters = ReplicationMeters()
+        now = config()
+        windows = now.replication_quota_window_num, now.replication_quota_window_size_seconds * 1000
+        self._leader_quota = ReplicationQuota(now.leader_replication_throttled_rate, *windows)
+        self._follower_quota = ReplicationQuota(now.follower_replication_throttled_rate, *windows)
+        self.fetchers = ReplicaFetcherManager(
+            Following(
+                broker_id,
+                broker_epoch,
+                config,
+                metadata,
+                clock,
+                loop,
+                self._follower_quota,
+                self.meters,
+                purgatory.check,
+            )
+        )
         self._alterations = AlterPartitionManager(
-            broker_id, broker_epoch, to_controller, self._isr_decided
+            broker_id, broker_epoch, to_controller, self._isr_decided, self.meters
         )
         self._around = Surroundings(
             broker_id,
             now_ms=lambda: int(loop.time() * 1000),
             is_live=lambda broker: broker in metadata.current.brokers,
             lag_max_ms=config().replica_lag_time_max_ms,
+            lag_max_messages=config().replica_lag_max_messages,
         )
         self._config = config
         self._logs = logs
@@ -97,11 +118,16 @@ class ReplicaManager:
             return hosted
         known = self._metadata.current.topics.get(topic)
         if known is not None and 0 <= partition < len(known.partitions):
-            info = known.partitions[partition]
-            if self._broker_id in info.replicas:
+            key = TopicPartition(topic, partition)
+            if key in self._offline or key in self._waiting:
                 raise KafkaError(ErrorCode.kafka_storage_error, f"{topic}-{partition} is offline")
             raise KafkaError(ErrorCode.not_leader_or_follower)
         raise KafkaError(ErrorCode.unknown_topic_or_partition)
+
+    @property
+    def lost_leaders(self) -> frozenset[BrokerId]:
+        """Brokers that were followed until a moment ago, and seem to be gone."""
+        return self.fetchers.lost_leaders
 
     def is_offline(self, key: TopicPartition) -> bool:
         """A partition of this broker that it cannot serve: its disk failed, or has no room."""
@@ -109,10 +135,22 @@ class ReplicaManager:
         return hosted is None or hosted.log.failure is not None
 
     def _went_offline(self, keys: Sequence[TopicPartition]) -> None:
-        """Whoever waits on them is answered with an error."""
+        """They are not followed any more, and whoever waits on them is answered with an error."""
         loop = asyncio.get_running_loop()
         for key in keys:
-            loop.call_soon(self._purgatory.check, key)
+            loop.call_soon(self._leave_failed, key)
+
+    def _leave_failed(self, key: TopicPartition) -> None:
+        hosted = self.partitions.get(key)
+        # A log that was to take its place may have failed instead.
+        if hosted is not None and hosted.log.failure is not None:
+            self.fetchers.assign(hosted)
+        self._purgatory.check(key)
+
+    async def cuts_ended(self, keys: Collection[TopicPartition]) -> None:
+        """Returns once no log of these is being cut: a role or a deletion waits for that, which
+        takes milliseconds."""
+        await self.fetchers.cuts_ended(keys)
 
     def become_leader_or_follower(
         self,
@@ -173,6 +211,9 @@ class ReplicaManager:
             return ErrorCode.inconsistent_topic_id
         elif state.leader_epoch < hosted.epoch:
             return ErrorCode.stale_controller_epoch
+        elif hosted.log.failure is not None:
+            return ErrorCode.kafka_storage_error
+        hosted.is_reassigning = bool(state.adding_replicas or state.removing_replicas)
         self._lead(
             hosted,
             PartitionInfo(
@@ -188,29 +229,93 @@ class ReplicaManager:
 
     def _lead(self, hosted: Partition, info: PartitionInfo) -> None:
         hosted.lead(info)
-        self._fetchers.assign(hosted)
+        self.fetchers.assign(hosted)
         # Whoever waits on what it no longer leads is answered with an error.
         self._purgatory.check(hosted.topic_partition)
 
-    def fetched_by(self, replica: BrokerId, wanted: Iterable[FetchPartition]) -> None:
-        """A follower asks for these: it has what lies before them."""
+    def fetched_by(
+        self,
+        replica: BrokerId,
+        broker_epoch: int,
+        wanted: Iterable[FetchPartition],
+        session: SessionClock | None = None,
+    ) -> None:
+        """A follower asks for these: it has what lies before them.  `session` is the clock of its
+        session, if it has one: those count too that are not among them for they have not moved."""
         for one in wanted:
             partition = self.partitions.get((one.topic, one.partition))
             if partition is None:
                 continue
-            before = partition.log.high_watermark
+            before = partition.log.high_watermark, partition.begins_at(replica)
             # What is refused here the read refuses as well, and answers.
             with suppress(KafkaError):
                 proposal = partition.fetched_by(
                     replica,
+                    broker_epoch,
                     max(one.current_leader_epoch, NO_EPOCH),
                     one.offset,
                     one.last_fetched_epoch,
+                    one.log_start_offset,
+                    session,
                 )
                 if proposal is not None:
                     self._alterations.propose(partition, proposal)
-            if partition.log.high_watermark != before:
+            if (partition.log.high_watermark, partition.begins_at(replica)) != before:
                 self._purgatory.check(partition.topic_partition)
+        if session is not None:
+            session.ms = self._around.now_ms()
+
+    def forgotten_by(self, replica: BrokerId, forgotten: Iterable[FetchPartition]) -> None:
+        """A follower's session is not about these any more."""
+        for one in forgotten:
+            partition = self.partitions.get((one.topic, one.partition))
+            leader = None if partition is None else partition.leader
+            if leader is not None and replica in leader.followers:
+                leader.followers[replica].left_session()
+
+    def holds_back(self, partition: Partition, replica: BrokerId) -> bool:
+        """Whether a follower that is not in sync has to wait for what it asks for."""
+        leader = partition.leader
+        return (
+            self._is_throttled(partition)
+            and (leader is None or replica not in leader.isr)
+            and self._leader_quota.is_exceeded(self._around.now_ms())
+        )
+
+    def _is_throttled(self, partition: Partition) -> bool:
+        return is_listed(
+            partition.log.config.leader_replication_throttled_replicas,
+            partition.topic_partition.partition,
+            self._broker_id,
+        )
+
+    def sent(self, key: tuple[str | None, int], size: int) -> None:
+        """A follower is sent as many bytes of a partition."""
+        self.meters.bytes_out += size
+        partition = self.partitions.get(key)
+        if partition is not None and self._is_throttled(partition):
+            self._leader_quota.record(size, self._around.now_ms())
+
+    @property
+    def selects_replicas(self) -> bool:
+        return self._config().replica_selector_class is not None
+
+    def preferred(self, partition: Partition, offset: Offset, rack: str, listener: str) -> BrokerId:
+        """Where a consumer in `rack` is to read from; NO_BROKER: here, at the leader."""
+        leader, brokers = partition.leader, self._metadata.current.brokers
+        if leader is None:
+            return NO_BROKER
+        candidates = [
+            ReplicaView(id_, brokers[id_].rack, follower.end, follower.caught_up_ms)
+            for id_, follower in leader.followers.items()
+            if id_ in leader.isr
+            and id_ in brokers
+            and listener in brokers[id_].endpoints
+            and follower.log_start_offset <= offset <= follower.end
+        ]
+        own = brokers.get(self._broker_id)
+        chosen = nearest(rack, self._broker_id, None if own is None else own.rack, candidates)
+        return NO_BROKER if chosen == self._broker_id else chosen
 
     def _isr_decided(self, partition: Partition) -> None:
         partition.reconsider()
@@ -224,6 +329,11 @@ class ReplicaManager:
                 proposal = partition.lagging()
                 if proposal is not None:
                     self._alterations.propose(partition, proposal)
+                # One that was waited for is waited for no longer.
+                before = partition.log.high_watermark
+                partition.reconsider()
+                if partition.log.high_watermark != before:
+                    self._purgatory.check(partition.topic_partition)
 
     def stop_replicas(
         self, topics: Sequence[StopReplicaTopicState]
@@ -240,6 +350,10 @@ class ReplicaManager:
             for topic in topics
             for state in topic.partition_states
         ]
+
+    async def forget_deleted(self) -> None:
+        """Other logs of the names of those that were deleted can be made once this returns."""
+        await self._logs.forget_deleted()
 
     def _stop(self, topic: str, state: StopReplicaPartitionState) -> ErrorCode:
         key = TopicPartition(topic, state.partition_index)
@@ -261,7 +375,9 @@ class ReplicaManager:
     def reconfigure(self, image: ClusterMetadata, changed: Collection[str]) -> None:
         """The logs of these topics go by the overrides that `image` has, the fetchers by the
         settings of now."""
-        self._fetchers.resize()
+        self.fetchers.resize()
+        self._leader_quota.bound = self._config().leader_replication_throttled_rate
+        self._follower_quota.bound = self._config().follower_replication_throttled_rate
         for name in changed:
             hosted, topic = self._by_topic.get(name), image.topics.get(name)
             if hosted and topic is not None and self._overrides.get(name) is not topic.config:
@@ -337,7 +453,7 @@ class ReplicaManager:
             self._overrides.pop(key.topic, None)
             self.topics.forget(key.topic)
         hosted.leave()
-        self._fetchers.assign(hosted)
+        self.fetchers.assign(hosted)
         self._unflushed.pop(hosted, None)
         if delete:
             self._logs.delete(key)
@@ -372,7 +488,7 @@ class ReplicaManager:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._flush_all())
             tasks.create_task(self._host_once_there_is_room())
-            tasks.create_task(self._fetchers.run())
+            tasks.create_task(self.fetchers.run())
             tasks.create_task(self._alterations.run())
             tasks.create_task(self._watch_followers())
 

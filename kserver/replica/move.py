@@ -13,8 +13,10 @@
     swapping              the future one, which has    gives it its name
                           all
 
-Where the old log begins anew, as after a truncation or a deletion of all that was copied, so does
-the copy.  Several replicas are copied at once (num.replica.alter.log.dirs.threads).  Kafka:
+Where the old log begins anew, as after a deletion of all that was copied, so does the copy.  The
+replica may lead or follow, and its role may change: where a follower's log is cut, the copy is cut
+where the two part, as a follower is (truncation.py), and neither copied nor swapped meanwhile.
+Several replicas are copied at once (num.replica.alter.log.dirs.threads).  Kafka:
 ReplicaAlterLogDirsThread, Partition.maybeReplaceCurrentWithFutureReplica.
 """
 
@@ -32,6 +34,7 @@ from kserver.log.manager import LogManager
 from kserver.model import Offset, TopicPartition
 from kserver.replica.manager import ReplicaManager
 from kserver.replica.partition import Partition
+from kserver.replica.truncation import divergence, truncation_offset
 from kserver.world import World
 
 log = logging.getLogger(__name__)
@@ -40,6 +43,11 @@ _CHUNK_BYTES = 1 << 20
 _LAST_BYTES = 8 << 20
 """What may be left to copy when the logs are swapped: the event loop waits for it, some 20 ms."""
 _RETRY_S = 1.0
+_CUT_S = 0.01
+"""Until it is looked whether a cut is done."""
+_NEW_RATE_S = 1.0
+"""Until another rate is in force, as in Kafka."""
+_LEAST_WAIT_S = 0.001
 _LONGEST_NAME = 255
 
 
@@ -59,9 +67,12 @@ class Moves:
         self._config = config
         self._asked: dict[TopicPartition, Log] = {}
         """The future logs that wait for their turn."""
+        self._agreed: dict[TopicPartition, int] = {}
+        """How often the log had been cut when its copy was last known to agree with it."""
         self._has_asked = asyncio.Event()
-        self._due_s = 0.0
-        """When, by the loop's time, all that was copied so far may have been."""
+        self._owed_bytes = 0.0
+        """What was copied ahead of the rate, when it was last looked at."""
+        self._looked_s = 0.0
 
     def begin(self, topic: str, number: int, path: str) -> None:
         """Raises KafkaError, as Kafka's ReplicaManager.alterReplicaLogDirs."""
@@ -93,6 +104,7 @@ class Moves:
                 future = self._logs.create_future(current, directory)
                 # What is cleaned later was maybe copied before.
                 future.cleaned_to = current.cleaned_to
+                self._agreed[key] = current.truncations
                 self._asked[key] = future
                 self._has_asked.set()
                 log.info("%s moves from %s to %s", key, current.directory, path)
@@ -125,6 +137,8 @@ class Moves:
                     if self._keep_or_drop(key, future) and await self._swap(partition, future):
                         log.info("%s has moved to %s", key, future.directory)
                         return
+                    if partition.log.is_being_cut:
+                        await asyncio.sleep(_CUT_S)
                 except NoRoom as error:
                     self._logs.no_room(future, error)
                     await asyncio.sleep(_RETRY_S)
@@ -134,6 +148,8 @@ class Moves:
                 self._drop(key)
             elif future is not self._logs.get(key):
                 log.info("%s is not moved: %s", key, error)
+        finally:
+            self._agreed.pop(key, None)
 
     def _drop(self, key: TopicPartition) -> None:
         # Where the disk fails, it is told as the directory's failure.
@@ -155,6 +171,14 @@ class Moves:
         key = partition.topic_partition
         while self._keep_or_drop(key, future):
             source = partition.log
+            if source.is_being_cut:
+                await asyncio.sleep(_CUT_S)
+                continue
+            if self._agreed.get(key) != source.truncations:
+                truncations = source.truncations
+                await self._agree(source, future)
+                self._agreed[key] = truncations
+                continue
             start, end = source.log_start_offset, source.log_end_offset
             if future.log_end_offset > end:
                 await self._begin_at(source.segments[0].base_offset, source, future)
@@ -170,12 +194,15 @@ class Moves:
                 elif future.log_end_offset < end:
                     future.roll(self._now_ms(), end)  # compaction left nothing at the end
                 return
+            truncations = source.truncations
             try:
                 chunk = await self._world.disk.offload(found.data.read)
             except OSError as error:
                 raise source.failed(error) from error
             if not self._keep_or_drop(key, future):
                 return
+            if source.truncations != truncations:
+                continue
             base_offset = int.from_bytes(chunk[:8])
             if offset == start and base_offset > future.log_end_offset:
                 # Deletion was faster, or was before: only compaction leaves gaps in a log.
@@ -183,7 +210,25 @@ class Moves:
             self._append(chunk, future)
             if future.log_end_offset >= end:
                 return
-            await self._pace(len(chunk))
+            self._owed_bytes = self._owed() + len(chunk)
+            while (owed := self._owed()) and self._keep_or_drop(key, future):
+                wait_s = owed / self._bytes_per_second()
+                await asyncio.sleep(min(max(wait_s, _LEAST_WAIT_S), _NEW_RATE_S))
+
+    async def _agree(self, source: Log, future: Log) -> None:
+        """The source was cut: what the copy has beyond is cut as well."""
+        while future.log_end_offset > future.log_start_offset:
+            epoch = future.epochs.latest_epoch
+            try:
+                found = source.end_offset_for_epoch(epoch)
+                diverging = divergence(found, epoch, future.log_end_offset)
+            except KafkaError:
+                await self._begin_at(source.segments[0].base_offset, source, future)
+                return
+            if diverging is None:
+                return
+            end = truncation_offset(future.epochs, future.log_end_offset, diverging)
+            await future.truncate_to(end)
 
     async def _begin_at(self, offset: Offset, source: Log, future: Log) -> None:
         await future.truncate_fully_and_start_at(offset)
@@ -195,15 +240,18 @@ class Moves:
             raise KafkaError(ErrorCode.corrupt_message, "no whole batch can be read")
 
     def _chunk_bytes(self) -> int:
-        return max(1, min(_CHUNK_BYTES, self._bytes_per_second()))
+        return min(_CHUNK_BYTES, self._bytes_per_second())
 
     def _bytes_per_second(self) -> int:
-        return self._config().replica_alter_log_dirs_io_max_bytes_per_second
+        return max(1, self._config().replica_alter_log_dirs_io_max_bytes_per_second)
 
-    async def _pace(self, size: int) -> None:
+    def _owed(self) -> float:
+        """Bytes for which all copying waits, at the rate of now: a greater one ends the wait."""
         now_s = asyncio.get_running_loop().time()
-        self._due_s = max(self._due_s, now_s) + size / max(1, self._bytes_per_second())
-        await asyncio.sleep(self._due_s - now_s)
+        paid = (now_s - self._looked_s) * self._bytes_per_second()
+        self._looked_s = now_s
+        self._owed_bytes = max(0.0, self._owed_bytes - paid)
+        return self._owed_bytes
 
     def _now_ms(self) -> int:
         return self._world.clock.now_ms()
@@ -215,7 +263,10 @@ class Moves:
         await self._logs.write_checkpoints(future)
         await self._logs.stop_cleaning(source)
         # From here on nothing is awaited.
-        if not self._keep_or_drop(partition.topic_partition, future) or partition.log is not source:
+        key = partition.topic_partition
+        if not self._keep_or_drop(key, future) or partition.log is not source:
+            return False
+        if source.is_being_cut or self._agreed.get(key) != source.truncations:
             return False
         if not self._copy_rest(source, future):
             return False

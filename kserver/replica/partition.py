@@ -9,7 +9,7 @@ and calls `flushed`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -27,7 +27,7 @@ from kserver.model import (
     ProducerId,
     TopicPartition,
 )
-from kserver.replica.isr import IsrProposal, Leader
+from kserver.replica.isr import UNKNOWN_OFFSET, IsrProposal, Leader, SessionClock
 from kserver.replica.truncation import divergence
 
 
@@ -42,6 +42,8 @@ class Surroundings:
     """Whether a broker is registered."""
     lag_max_ms: int
     """Followers that were caught up longer ago are not in sync (`replica.lag.time.max.ms`)."""
+    lag_max_messages: int | None = None
+    """Nor those that are more records behind, where it is set (`replica.lag.max.messages`)."""
 
 
 class Partition:
@@ -49,8 +51,10 @@ class Partition:
         "_around",
         "epoch",
         "is_hosted",
+        "is_reassigning",
         "leader",
         "leader_id",
+        "led_since",
         "log",
         "meters",
         "replica_count",
@@ -77,7 +81,12 @@ class Partition:
         self.leader: Leader | None = None
         """Of this leader epoch, where this broker leads."""
         self.leader_id: BrokerId = NO_BROKER
+        self.led_since: LeaderEpoch = NO_EPOCH
+        """The epoch from which on this broker has led without following in between, so that all
+        that it appended since is in its log; NO_EPOCH where it does not lead."""
         self.replica_count = 0
+        self.is_reassigning = False
+        """Whether replicas are being added or removed."""
         self.epoch: LeaderEpoch = NO_EPOCH
 
     @property
@@ -97,8 +106,10 @@ class Partition:
         self.epoch = info.leader_epoch
         self.leader_id = info.leader
         if info.leader != around.broker_id:
-            self.leader = None
+            self.leader, self.led_since = None, NO_EPOCH
             return
+        if self.leader is None:
+            self.led_since = info.leader_epoch
         if self.leader is not None and not begins:
             self.leader.told(info.isr, info.partition_epoch)
         else:
@@ -113,42 +124,57 @@ class Partition:
                 lag_max_ms=around.lag_max_ms,
                 now_ms=around.now_ms(),
                 is_live=around.is_live,
+                lag_max_messages=around.lag_max_messages,
             )
         self._commit(self.leader)
 
     def fetched_by(
-        self, replica: BrokerId, epoch: LeaderEpoch, offset: Offset, last_epoch: LeaderEpoch
+        self,
+        replica: BrokerId,
+        broker_epoch: int,
+        epoch: LeaderEpoch,
+        offset: Offset,
+        last_epoch: LeaderEpoch,
+        log_start_offset: Offset,
+        session: SessionClock | None = None,
     ) -> IsrProposal | None:
         """A follower has what this log has, up to `offset`, where its own ends in `last_epoch`;
-        what to propose, if it is in sync now.  What does not agree with this log counts for
-        nothing, and the read that follows says so."""
+        what to propose, if it is in sync now, or is not any more.  What does not agree with this
+        log counts for nothing, and the read that follows says so."""
         self.check_leader(epoch)
         leader, log = self.leader, self.log
         assert leader is not None
         if replica not in leader.followers:
             raise KafkaError(ErrorCode.not_leader_or_follower)
-        if not log.log_start_offset <= offset <= log.log_end_offset:
+        if offset > log.log_end_offset:
             return None
-        if last_epoch >= 0:
+        if last_epoch >= 0 and offset >= log.log_start_offset:
             found = log.end_offset_for_epoch(last_epoch)
             if divergence(found, last_epoch, offset) is not None:
                 return None
         proposal = leader.fetched(
-            replica, offset, log.log_end_offset, log.high_watermark, self._around.now_ms()
+            replica,
+            offset,
+            log.log_end_offset,
+            log.high_watermark,
+            self._around.now_ms(),
+            broker_epoch,
+            session,
         )
+        leader.followers[replica].log_start_offset = log_start_offset
         self._commit(leader)
         return proposal
 
     def lagging(self) -> IsrProposal | None:
         """What to propose where followers lag, if this broker leads."""
-        if self.leader is None or not self.leader.followers:
+        if self.leader is None or not self.leader.followers or self.log.failure is not None:
             return None
         return self.leader.tick(self.log.log_end_offset, self._around.now_ms())
 
     def leave(self) -> None:
         """It is not this broker's any more."""
         self.is_hosted = False
-        self.leader = None
+        self.leader, self.led_since = None, NO_EPOCH
 
     def _commit(self, leader: Leader) -> None:
         """The high watermark rises to what every in-sync replica has; while those are fewer than
@@ -220,6 +246,18 @@ class Partition:
         log.increment_log_start_offset(wanted)
         return log.log_start_offset
 
+    def begins_at(self, replica: BrokerId) -> Offset:
+        """Where a follower's log begins, as far as it has told."""
+        follower = None if self.leader is None else self.leader.followers.get(replica)
+        return UNKNOWN_OFFSET if follower is None else follower.log_start_offset
+
+    def low_watermark(self, live: Container[BrokerId]) -> Offset:
+        """Where the log begins on all replicas of live brokers: what lies below is back with none
+        of them, whoever leads next."""
+        followers = {} if self.leader is None else self.leader.followers
+        starts = [one.log_start_offset for id_, one in followers.items() if id_ in live]
+        return min(self.log.log_start_offset, *starts) if starts else self.log.log_start_offset
+
     def reconsider(self) -> None:
         """What is in the log now is on disk, or who is in sync was decided."""
         if self.leader is not None:
@@ -236,6 +274,10 @@ class Partition:
         disk that works: what a failed one shows may be gone at the next start."""
         if self.leader is None:
             raise KafkaError(ErrorCode.not_leader_or_follower)
+        self.check_replica(current_leader_epoch)
+
+    def check_replica(self, current_leader_epoch: LeaderEpoch) -> None:
+        """The same, whoever leads: a consumer may read from any replica (KIP-392)."""
         if self.log.failure is not None:
             raise KafkaError(ErrorCode.kafka_storage_error)
         if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.epoch:

@@ -1,7 +1,7 @@
 """The purgatory: requests that cannot be answered yet, and the keys whose change may end that.
 
     wait(keys, ready, deadline)   `ready` is asked again whenever one of the keys is checked
-    check(key)                    something about the key changed
+    check(key)                    something about the key changed, and about its dependents
     the deadline passes           `expired` is called instead
 
 `ready` answers by itself and returns True, or returns False to go on waiting.  It is asked
@@ -12,7 +12,7 @@ its timing wheel: the loop's timers serve.)
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 
 class Wait:
@@ -63,6 +63,9 @@ class Purgatory:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiting: dict[Hashable, dict[Wait, None]] = {}
+        self.dependents: Callable[[Hashable], Iterable[Hashable]] = lambda key: ()
+        """Keys that are checked with one, before it: whoever waits for any of many keys again and
+        again waits for one instead."""
 
     def __len__(self) -> int:
         return len({wait for waits in self._waiting.values() for wait in waits})
@@ -82,6 +85,11 @@ class Purgatory:
         return wait
 
     def check(self, key: Hashable) -> None:
+        for one in self.dependents(key):
+            self._ask(one)
+        self._ask(key)
+
+    def _ask(self, key: Hashable) -> None:
         waits = self._waiting.get(key)
         if waits:
             for wait in list(waits):

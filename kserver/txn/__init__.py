@@ -7,5 +7,5 @@ requests      what the coordinator is asked, and what it answers
 shard         the transactional ids of one partition of __transaction_state
 markers       the ends of transactions, written into every partition that took part
 verification  whether a partition is part of a transaction, before it is written to
-producer_ids  unique in the cluster, from a znode
+producer_ids  unique in the cluster, from blocks that the controller gives
 """

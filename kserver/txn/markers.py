@@ -9,8 +9,12 @@
     NONE, UNSUPPORTED_FOR_MESSAGE_FORMAT                   done
     INVALID_PRODUCER_EPOCH: it knows a later epoch         done: nothing of this one is open there
     TRANSACTION_COORDINATOR_FENCED: another coordinates    given up, all of the transaction
-    anything else                                          tried again
+    anything else, or its broker cannot be reached         tried again
     (its topic was deleted)                                done
+    (nobody leads it, or nobody has told of it)            tried again
+
+That a topic was deleted is believed once the controller that made this broker the coordinator has
+told of its topics: before, one that is new would look like none.
 
 A transactional id has one errand at a time, the last that was given: an earlier one of a
 coordinator that was loaded anew must not report for it.  (Kafka: TransactionMarkerChannelManager.)
@@ -20,7 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -37,7 +41,7 @@ from kserver.model import (
     LeaderEpoch,
     TopicPartition,
 )
-from kserver.peer import Peer, PeerOptions
+from kserver.peers import NotTriedAgain, Outbox, Peers
 from kserver.replica.committed import Uncommitted, when_committed
 from kserver.replica.manager import ReplicaManager
 from kserver.replica.partition import Partition
@@ -56,6 +60,8 @@ WRITE_TXN_MARKERS = 27
 ALL_IN_SYNC = -1
 RETRY_S = 0.1
 """Before a partition that could not take its marker is asked again."""
+MOST_AT_ONCE = 1000
+"""Markers in one request."""
 DONE = frozenset(
     {
         ErrorCode.none,
@@ -116,7 +122,7 @@ class MarkerLog:
         if partition.log.config.flush_before_ack:
             self._replicas.flush_soon(partition)
         self._purgatory.check(key)
-        appended = Uncommitted(partition, partition.epoch, partition.log.log_end_offset)
+        appended = Uncommitted(partition, partition.led_since, partition.log.log_end_offset)
         deadline_s = self._loop.time() + self._timeout_ms() / 1000
         when_committed([appended], self._purgatory, deadline_s, lambda codes: told(codes[0]))
 
@@ -142,13 +148,17 @@ class MarkerLog:
 class Errand:
     """The markers of one transaction, on their way."""
 
-    __slots__ = ("coordinator", "coordinator_epoch", "left", "wanted")
+    __slots__ = ("coordinator", "led_since", "left", "wanted")
 
     def __init__(self, wanted: WriteMarkers, coordinator: Partition) -> None:
         self.wanted = wanted
         self.coordinator = coordinator
-        self.coordinator_epoch = coordinator.epoch
+        self.led_since = coordinator.led_since
         self.left = set(wanted.partitions)
+
+    @property
+    def coordinator_epoch(self) -> LeaderEpoch:
+        return self.coordinator.epoch
 
     @property
     def marker(self) -> Marker:
@@ -156,10 +166,13 @@ class Errand:
         return Marker(wanted.producer, wanted.commit, self.coordinator_epoch, wanted.version)
 
 
-Outgoing: TypeAlias = dict[tuple[Errand, TopicPartition], None]
+Outgoing: TypeAlias = tuple[Errand, TopicPartition]
 
 
 class MarkerSender:
+    """`knows_topics` says whether the metadata is that of the controller by whose word this broker
+    coordinates."""
+
     def __init__(
         self,
         broker_id: BrokerId,
@@ -169,6 +182,8 @@ class MarkerSender:
         replicas: ReplicaManager,
         marker_log: MarkerLog,
         transactions: CoordinatorRuntime[Any],
+        peers: Peers,
+        knows_topics: Callable[[], bool],
     ) -> None:
         self._broker_id = broker_id
         self._loop = loop
@@ -176,17 +191,17 @@ class MarkerSender:
         self._replicas = replicas
         self._log = marker_log
         self._transactions = transactions
+        self._peers = peers
+        self._knows_topics = knows_topics
         self._errands: dict[str, Errand] = {}
-        self._outgoing: dict[BrokerId, Outgoing] = {}
-        self._has_outgoing = asyncio.Event()
+        self._outbox = Outbox[Outgoing](self._send_to, MOST_AT_ONCE)
 
     def send(self, wanted: WriteMarkers) -> None:
         """Returns at once; what this broker leads itself is then written."""
         index = self._transactions.partition_of(wanted.transactional_id)
         coordinator = self._replicas.partitions[TRANSACTION_STATE, index]
         errand = self._errands[wanted.transactional_id] = Errand(wanted, coordinator)
-        for key in sorted(wanted.partitions):
-            self._send(errand, key)
+        self._send([(errand, key) for key in sorted(wanted.partitions)])
         if not wanted.partitions:
             self._finish(errand)
 
@@ -196,37 +211,54 @@ class MarkerSender:
             self._errands.get(errand.wanted.transactional_id) is errand
             and self._replicas.partitions.get(coordinator.topic_partition) is coordinator
             and coordinator.is_leader
-            and coordinator.epoch == errand.coordinator_epoch
+            and coordinator.led_since == errand.led_since
         )
 
-    def _send(self, errand: Errand, key: TopicPartition) -> None:
-        if not self._is_current(errand):
-            self._give_up(errand)
-            return
+    def _send(self, markers: Collection[Outgoing]) -> None:
+        again = []
+        for errand, key in markers:
+            if not self._is_current(errand):
+                self._give_up(errand)
+                continue
+            leader = self._leader(key)
+            if leader is None:
+                self._answered(errand, key, ErrorCode.none)
+            elif leader == self._broker_id:
+                self._log.write(errand.marker, key, partial(self._answered, errand, key))
+            elif leader == NO_BROKER:
+                again.append((errand, key))
+            else:
+                self._outbox.put(leader, (errand, key))
+        self._send_later(again)
+
+    def _leader(self, key: TopicPartition) -> BrokerId | None:
+        """None where the partition was deleted."""
         topic = self._metadata.current.topics.get(key.topic)
-        if topic is None or key.partition >= len(topic.partitions):
-            self._answered(errand, key, ErrorCode.none)
-            return
-        leader = topic.partitions[key.partition].leader
-        if leader == self._broker_id:
-            self._log.write(errand.marker, key, partial(self._answered, errand, key))
-        elif leader == NO_BROKER:
-            self._answered(errand, key, ErrorCode.leader_not_available)
-        else:
-            self._outgoing.setdefault(leader, {})[errand, key] = None
-            self._has_outgoing.set()
+        if topic is not None and key.partition < len(topic.partitions):
+            return topic.partitions[key.partition].leader
+        return None if self._knows_topics() else NO_BROKER
+
+    def _send_later(self, markers: Collection[Outgoing]) -> None:
+        if markers:
+            self._loop.call_later(RETRY_S, self._send, markers)
 
     def _answered(self, errand: Errand, key: TopicPartition, code: ErrorCode) -> None:
+        if not self._is_settled(errand, key, code):
+            self._send_later([(errand, key)])
+
+    def _is_settled(self, errand: Errand, key: TopicPartition, code: ErrorCode) -> bool:
+        """False where the partition is to be asked again."""
         if code in DONE:
             errand.left.discard(key)
             if not errand.left:
                 end = self._finish if self._is_current(errand) else self._give_up
                 end(errand)
-        elif code is ErrorCode.transaction_coordinator_fenced:
+            return True
+        if code is ErrorCode.transaction_coordinator_fenced:
             log.warning("%s is coordinated elsewhere: %s", errand.wanted.transactional_id, key)
             self._give_up(errand)
-        else:
-            self._loop.call_later(RETRY_S, self._send, errand, key)
+            return True
+        return False
 
     def _give_up(self, errand: Errand) -> None:
         """Whoever coordinates it from now on sends them again."""
@@ -248,58 +280,45 @@ class MarkerSender:
     # To other brokers
 
     async def run(self) -> None:
-        serving: set[BrokerId] = set()
-
-        async def serve(broker: BrokerId) -> None:
-            while outgoing := self._outgoing.pop(broker, None):
-                for (errand, key), code in (await self._ask(broker, outgoing)).items():
-                    self._answered(errand, key, code)
-            serving.discard(broker)
-
-        async with asyncio.TaskGroup() as group:
-            while True:
-                await self._has_outgoing.wait()
-                self._has_outgoing.clear()
-                for broker in self._outgoing.keys() - serving:
-                    serving.add(broker)
-                    group.create_task(serve(broker))
-
-    async def _ask(
-        self, broker: BrokerId, outgoing: Outgoing
-    ) -> dict[tuple[Errand, TopicPartition], ErrorCode]:
-        """All that go to one broker, in one request."""
-        failed = dict.fromkeys(outgoing, ErrorCode.network_exception)
-        known = self._metadata.current.brokers.get(broker)
-        if known is None or not known.endpoints:
-            return failed
-        endpoint = next(iter(known.endpoints.values()))
+        """Until it is cancelled."""
         try:
-            peer = await Peer.connect(endpoint.host, endpoint.port, PeerOptions("transactions"))
-            try:
-                answer = await peer.call(_request(peer.version(WRITE_TXN_MARKERS), outgoing))
-            finally:
-                peer.close()
+            await self._outbox.run()
+        finally:
+            self._peers.close()
+
+    async def _send_to(self, broker: BrokerId, markers: Sequence[Outgoing]) -> None:
+        wanted = [(errand, key) for errand, key in markers if self._is_current(errand)]
+        if not wanted:
+            return
+        try:
+            peer = await self._peers.to(broker)
+            answer = await peer.call(_request(peer.version(WRITE_TXN_MARKERS), wanted))
+        except NotTriedAgain:
+            self._send_later(wanted)
+            return
         except (OSError, ProtocolError, KafkaError) as error:
             log.info("markers to broker %d are sent again: %s", broker, error)
-            return failed
+            self._send_later(wanted)
+            return
         codes = {
             (marker.producer_id, TopicPartition(topic.name, one.partition_index)): one.error_code
             for marker in answer.markers
             for topic in marker.topics
             for one in topic.partitions
         }
-        return {
-            (errand, key): codes.get(
-                (errand.wanted.producer.producer_id, key), ErrorCode.unknown_server_error
-            )
-            for errand, key in outgoing
-        }
+        again = []
+        for errand, key in wanted:
+            named = errand.wanted.producer.producer_id, key
+            code = codes.get(named, ErrorCode.unknown_server_error)
+            if not self._is_settled(errand, key, code):
+                again.append((errand, key))
+        self._send_later(again)
 
 
-def _request(version: int, outgoing: Collection[tuple[Errand, TopicPartition]]) -> Any:
+def _request(version: int, markers: Collection[Outgoing]) -> Any:
     new = request(WRITE_TXN_MARKERS, version)
     by_errand: dict[Errand, dict[str, list[int]]] = {}
-    for errand, key in outgoing:
+    for errand, key in markers:
         by_errand.setdefault(errand, {}).setdefault(key.topic, []).append(key.partition)
     return new(
         markers=[

@@ -1,82 +1,85 @@
-"""Producer ids, unique in the cluster: taken from a znode in blocks of a thousand.
+"""Producer ids, unique in the cluster: blocks of them that the controller gives.
 
-A block is written with the version that was read, so no two brokers get the same one.  What is
-left of a block when the broker stops is never used.  (Kafka: ZkProducerIdManager.)
+    left of the block    an id that is asked for
+    more than a tenth    given at once
+    a tenth or less      given at once, and the next block is asked for, if it is not there yet
+    nothing              given from the next block; where that does not come within MOST_WAIT_S,
+                         COORDINATOR_LOAD_IN_PROGRESS, with which producers ask again
+
+The controller is asked again until it gives one.  (Kafka: RPCProducerIdManager.)
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from kserver import znodes
 from kserver.coordinator.runtime import CoordinatorRuntime
 from kserver.errors import ErrorCode, KafkaError
-from kserver.model import BrokerId, ProducerId
+from kserver.model import ProducerId
 from kserver.txn.requests import WANTS_ID, EndTransaction, InitProducerId
-from kserver.world.session import until_connected
-from kserver.world.zookeeper import BadVersion, NodeExists, NoNode, ZooKeeper
+from kserver.znodes import ProducerIdBlock
 
-BLOCK_SIZE = 1000
-LAST_PRODUCER_ID: ProducerId = (1 << 63) - 1
+log = logging.getLogger(__name__)
+
+PREFETCH_SHARE = 10
+"""The next block is asked for when less than one in so many ids is left."""
+MOST_WAIT_S = 1.0
+RETRY_S = 0.05
+
+NO_IDS = range(0)
 
 
 class ProducerIds:
-    def __init__(self, zookeeper: ZooKeeper, broker_id: BrokerId) -> None:
-        self._zookeeper = zookeeper
-        self._broker_id = broker_id
-        self._next: ProducerId = 0
-        self._end: ProducerId = 0
-        self._taking: asyncio.Future[None] | None = None
+    """`allocate` asks the controller for a block: KafkaError and OSError when it gives none."""
+
+    def __init__(self, allocate: Callable[[], Awaitable[ProducerIdBlock]]) -> None:
+        self._allocate = allocate
+        self._left = NO_IDS
+        self._least = 0
+        """With so many left the next block is wanted."""
+        self._next = NO_IDS
+        self._is_wanted = asyncio.Event()
+        self._waiting: dict[asyncio.Future[None], None] = {}
 
     async def next(self) -> ProducerId:
-        """An id that nobody had before; waits for ZooKeeper once in a thousand times.
+        """An id that nobody had before.  KafkaError: COORDINATOR_LOAD_IN_PROGRESS."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + MOST_WAIT_S
+        while not self._left and not self._next:
+            self._is_wanted.set()
+            if loop.time() >= deadline_s:
+                text = "the controller has given no producer ids yet"
+                raise KafkaError(ErrorCode.coordinator_load_in_progress, text)
+            self._waiting[given := loop.create_future()] = None
+            await asyncio.wait((given,), timeout=deadline_s - loop.time())
+            self._waiting.pop(given, None)
+        if not self._left:
+            self._left, self._next = self._next, NO_IDS
+            self._least = len(self._left) // PREFETCH_SHARE
+        taken, self._left = self._left[0], self._left[1:]
+        if len(self._left) <= self._least and not self._next:
+            self._is_wanted.set()
+        return taken
 
-        SessionExpired while a new session is coming; KafkaError when no ids are left.
-        """
-        while self._next == self._end:
-            if self._taking is None:
-                await self._take_block()
-            else:
-                await asyncio.wait((self._taking,))
-        self._next += 1
-        return self._next - 1
-
-    async def _take_block(self) -> None:
-        """One at a time; when it fails, the next who waits tries."""
-        self._taking = asyncio.get_running_loop().create_future()
-        try:
-            block = await until_connected(self._write_block)
-            self._next, self._end = block.first, block.last + 1
-        finally:
-            self._taking.set_result(None)
-            self._taking = None
-
-    async def _write_block(self) -> znodes.ProducerIdBlock:
-        path = znodes.PRODUCER_ID_BLOCK
+    async def run(self) -> None:
+        """Ask for blocks when they are wanted, until it is cancelled."""
         while True:
+            await self._is_wanted.wait()
             try:
-                last, stat = await self._zookeeper.get(path)
-            except NoNode:
-                last, stat = b"", None
-            block = self._block_after(last)
-            data = znodes.encode_producer_id_block(block)
-            try:
-                if stat is None:
-                    await self._zookeeper.create(path, data)
-                else:
-                    await self._zookeeper.set(path, data, stat.version)
-                return block
-            except (NodeExists, BadVersion):
-                pass  # another broker was quicker
-
-    def _block_after(self, last: bytes) -> znodes.ProducerIdBlock:
-        """The next one; `last` is empty where Kafka made the znode and nobody asked yet."""
-        first = znodes.decode_producer_id_block(last).last + 1 if last else 0
-        if first > LAST_PRODUCER_ID - BLOCK_SIZE:
-            raise KafkaError(ErrorCode.unknown_server_error, "Have exhausted all producerIds.")
-        return znodes.ProducerIdBlock(self._broker_id, first, first + BLOCK_SIZE - 1)
+                block = await self._allocate()
+            except (KafkaError, OSError) as error:
+                log.info("the controller gave no producer ids: %s", error)
+                await asyncio.sleep(RETRY_S)
+                continue
+            self._is_wanted.clear()
+            self._next = range(block.first, block.last + 1)
+            for given in self._waiting:
+                if not given.done():
+                    given.set_result(None)
 
 
 async def ask_with_id(

@@ -8,7 +8,7 @@
     MarkersWritten    None
 
 WANTS_ID: a new producer id is needed, and there is none in the request; ask again with one
-(`new_id`).  They come from a znode, which a shard does not reach.
+(`new_id`).  They come from the controller, whom a shard does not reach.
 
 Errors, as KafkaError: INVALID_PRODUCER_ID_MAPPING (the transactional id, or this producer id of it,
 is not known), PRODUCER_FENCED (another epoch), CONCURRENT_TRANSACTIONS (markers are being written:

@@ -205,6 +205,12 @@ def write_control(api_key: int, version: int, correlation_id: int, answer: Contr
     return _RESPONSE_HEAD.pack(4 + len(tags) + len(body), correlation_id) + tags + body
 
 
+def read_answer(request: ControlMessage, version: int, frame: memoryview) -> ControlMessage:
+    """What was answered to `request` of this version, in a frame from its correlation id on."""
+    head = 5 if is_flexible(request.api_key, version) else 4
+    return ANSWERS[type(request)].decode(version, frame[head:])
+
+
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrPartitionState:
     partition_index: int
@@ -473,6 +479,14 @@ class ControlledShutdownResponse(ControlMessage):
     error_code: ErrorCode
     remaining_partitions: tuple[RemainingPartition, ...] = ()
     """Those that the broker leads still, for nobody else can."""
+
+
+ANSWERS: Mapping[type[ControlMessage], type[ControlMessage]] = {
+    LeaderAndIsrRequest: LeaderAndIsrResponse,
+    StopReplicaRequest: StopReplicaResponse,
+    UpdateMetadataRequest: UpdateMetadataResponse,
+    ControlledShutdownRequest: ControlledShutdownResponse,
+}
 
 
 def _grouped(partitions: Iterable[Values], name: str = "partitionStates") -> list[Values]:

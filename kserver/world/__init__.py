@@ -1,7 +1,7 @@
-"""All that is not deterministic, handed in: wall clock, disk, coordination, randomness.
+"""All that is not deterministic, handed in: wall clock, disk, coordination, randomness, boots.
 
 The broker above takes a `World`; nothing else touches `time`, `random`, `os`, `uuid` or threads, so
-that a simulation which hands in its own four runs the broker unchanged.
+that a simulation which hands in its own runs the broker unchanged.
 """
 
 from __future__ import annotations
@@ -22,3 +22,5 @@ class World:
     disk: Disk
     zookeeper: ZooKeeper
     random: random.Random
+    boot_id: str
+    """That of the machine: another one after each boot."""

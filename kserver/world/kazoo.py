@@ -6,24 +6,34 @@ client is started, not before.
 
 kazoo reconnects by itself and for ever.  While it is not connected, every call raises
 ConnectionLost at once.
+
+Whoever logs in does so by SASL with DIGEST-MD5, as Kafka's brokers do, or with credentials of
+ZooKeeper's own scheme `digest`; to a server that refuses, or that dies during the login, which
+looks the same, a new client is tried again.  There is no Kerberos, and no TLS.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from kserver.world.session import until_connected
 from kserver.world.zookeeper import (
     ANY_VERSION,
     NO_SESSION,
+    Access,
     BadVersion,
     Check,
     ConnectionLost,
     Create,
     Delete,
+    Login,
+    NoAuth,
     NoChildrenForEphemerals,
     NodeExists,
     NoNode,
@@ -39,22 +49,31 @@ from kserver.world.zookeeper import (
     WatchEvent,
     WatchType,
     ZooKeeperError,
+    open_to_all,
 )
+
+log = logging.getLogger(__name__)
 
 _RECONNECT_DELAY_S = 0.1
 _MAX_RECONNECT_DELAY_S = 2.0
+_LOGIN_DELAY_S = 1.0
+"""Before a login that was refused is tried again."""
 
+_GIVEN_UP = ("AUTH_FAILED", "CLOSED")
+"""kazoo's states after a login that was refused, one soon after the other."""
 _ROLLED_BACK, _RUNTIME_INCONSISTENCY = 0, -2
 """How the operations of a failed multi are marked that did not themselves fail."""
 
 _ERRORS: dict[int, type[ZooKeeperError]] = {
     -4: ConnectionLost,
     -101: NoNode,
+    -102: NoAuth,
     -103: BadVersion,
     -108: NoChildrenForEphemerals,
     -110: NodeExists,
     -111: NotEmpty,
     -112: SessionExpired,
+    -115: ConnectionLost,  # the login was refused: another one is tried
 }
 _EVENTS = {
     "CREATED": WatchType.CREATED,
@@ -70,7 +89,8 @@ _STATES = {
 
 
 class KazooZooKeeper:
-    """`connect` is Kafka's `zookeeper.connect`: host:port,host:port/chroot."""
+    """`connect` is Kafka's `zookeeper.connect`: host:port,host:port/chroot.  `access_to` says who
+    may do what with a znode that this client makes, by its path below the chroot."""
 
     def __init__(
         self,
@@ -78,12 +98,17 @@ class KazooZooKeeper:
         *,
         session_timeout_ms: int = 18_000,
         connection_timeout_ms: int = 18_000,
+        login: Login | None = None,
+        access_to: Callable[[str], Access] = open_to_all,
     ) -> None:
         self._hosts, _, chroot = connect.partition("/")
         self._chroot = f"/{chroot}".rstrip("/")
         self._session_timeout_ms = session_timeout_ms
         self._connection_timeout_ms = connection_timeout_ms
+        self._login = login
+        self._access_to = access_to
         self._client: Any = None
+        self._was_refused = False
         self._session = NO_SESSION
         self._listeners: list[SessionListener] = []
         self._calls: dict[asyncio.Future[Any], str] = {}
@@ -95,33 +120,58 @@ class KazooZooKeeper:
         return self._session
 
     async def start(self) -> None:
-        """Makes the chroot where there is none, as Kafka does."""
+        """Makes the chroot where there is none, as Kafka does.  NoAuth where the login is refused
+        for as long as a connection may take."""
+        self._loop = asyncio.get_running_loop()
+        self._connect()
+        try:
+            async with asyncio.timeout(self._connection_timeout_ms / 1000):
+                await until_connected(self._enter)
+        except (TimeoutError, ZooKeeperError) as error:
+            await self.close()
+            if self._was_refused or isinstance(error, NoAuth):
+                raise NoAuth from error
+            raise ConnectionLost from error
+
+    async def _enter(self) -> None:
+        await self._connected.wait()
+        acl = self._acl("/")
+        if self._chroot:
+            await self._call("/", lambda kazoo: kazoo.ensure_path_async(self._chroot, acl))
+        else:
+            # kazoo says that it is connected before it logs in.
+            await self.exists("/")
+
+    def _connect(self) -> None:
         from kazoo.client import KazooClient
         from kazoo.retry import KazooRetry
 
-        self._loop = asyncio.get_running_loop()
+        login = self._login
         self._client = KazooClient(
             self._hosts,
             timeout=self._session_timeout_ms / 1000,
             connection_retry=KazooRetry(
                 max_tries=-1, delay=_RECONNECT_DELAY_S, max_delay=_MAX_RECONNECT_DELAY_S
             ),
+            auth_data=[("digest", f"{login.user}:{login.password}")]
+            if login and not login.by_sasl
+            else None,
+            sasl_options={
+                "mechanism": "DIGEST-MD5",
+                "username": login.user,
+                "password": login.password,
+            }
+            if login and login.by_sasl
+            else None,
         )
-        self._client.add_listener(self._state_changed)
+        self._client.add_listener(partial(self._state_changed, self._client))
         self._client.start_async()
-        try:
-            async with asyncio.timeout(self._connection_timeout_ms / 1000):
-                await self._connected.wait()
-                if self._chroot:
-                    await self._call("/", lambda kazoo: kazoo.ensure_path_async(self._chroot))
-        except (TimeoutError, ZooKeeperError) as error:
-            await self.close()
-            raise ConnectionLost from error
+        self._watch_login(self._client)
 
     async def close(self) -> None:
         self._closing = True
         self._disconnected()
-        await self._loop.run_in_executor(None, self._stop)
+        await self._loop.run_in_executor(None, _stop, self._client)
 
     def on_session(self, listener: SessionListener) -> None:
         self._listeners.append(listener)
@@ -154,6 +204,7 @@ class KazooZooKeeper:
             lambda kazoo: kazoo.create_async(
                 self._full(path),
                 data,
+                self._acl(path),
                 ephemeral=ephemeral,
                 sequence=sequence,
                 makepath=make_parents,
@@ -187,7 +238,8 @@ class KazooZooKeeper:
             full = self._full(op.path)
             match op:
                 case Create():
-                    transaction.create(full, op.data, None, op.ephemeral, op.sequence)
+                    acl = self._acl(op.path)
+                    transaction.create(full, op.data, acl, op.ephemeral, op.sequence)
                 case SetData():
                     transaction.set_data(full, op.data, op.version)
                 case Delete():
@@ -214,19 +266,47 @@ class KazooZooKeeper:
         submit(self._client).rawlink(lambda result: self._post(_settle, answer, result, path))
         return await answer
 
-    def _state_changed(self, state: str) -> None:
-        """In a thread of kazoo's."""
-        client_id = self._client.client_id
-        self._post(self._session_changed, _STATES[state], client_id[0] if client_id else NO_SESSION)
+    def _acl(self, path: str) -> Any:
+        """None leaves it to kazoo, for which everybody may do anything."""
+        from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
 
-    def _session_changed(self, event: SessionEvent, session: int) -> None:
-        if self._closing:
+        match self._access_to(path):
+            case Access.ALL:
+                return None
+            case Access.READ:
+                return [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
+        return CREATOR_ALL_ACL
+
+    def _state_changed(self, client: Any, state: str) -> None:
+        """In a thread of kazoo's."""
+        client_id = client.client_id
+        session = client_id[0] if client_id else NO_SESSION
+        self._post(self._session_changed, client, _STATES[state], session)
+
+    def _watch_login(self, client: Any) -> None:
+        self._loop.call_later(_LOGIN_DELAY_S, self._log_in_again, client)
+
+    def _log_in_again(self, client: Any) -> None:
+        """Where the login was refused: there kazoo gives up for good, and need not say so."""
+        if self._closing or client is not self._client or self._connected.is_set():
+            return
+        if client.client_state not in _GIVEN_UP:
+            self._watch_login(client)
+            return
+        log.warning("ZooKeeper at %s refused the login, or died of something else", self._hosts)
+        self._was_refused = True
+        self._loop.run_in_executor(None, _stop, client)
+        self._connect()
+
+    def _session_changed(self, client: Any, event: SessionEvent, session: int) -> None:
+        if self._closing or client is not self._client:
             return
         if event is SessionEvent.CONNECTED:
             self._session = session
             self._connected.set()
         else:
             self._disconnected()
+            self._watch_login(client)
         for listener in self._listeners:
             listener(event)
 
@@ -246,20 +326,21 @@ class KazooZooKeeper:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *arguments)
 
-    def _stop(self) -> None:
-        from kazoo.exceptions import WriterNotClosedException
-
-        # A server that does not answer keeps kazoo's threads, which end with the process, and the
-        # session, which times out.
-        with contextlib.suppress(WriterNotClosedException):
-            self._client.stop()
-            self._client.close()
-
     def _full(self, path: str) -> str:
         return self._chroot + path if path != "/" else self._chroot or "/"
 
     def _own(self, full: str) -> str:
         return full[len(self._chroot) :] or "/"
+
+
+def _stop(client: Any) -> None:
+    from kazoo.exceptions import WriterNotClosedException
+
+    # A server that does not answer keeps kazoo's threads, which end with the process, and the
+    # session, which times out.
+    with contextlib.suppress(WriterNotClosedException):
+        client.stop()
+        client.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,10 @@ class RunningParts(Generic[P]):
         self._tasks: dict[P, asyncio.Task[None] | None] = {}
         self._group: asyncio.TaskGroup | None = None
 
+    @property
+    def is_running(self) -> bool:
+        return self._group is not None
+
     def start(self, part: P) -> None:
         self._tasks[part] = None if self._group is None else self._group.create_task(part.run())
 
@@ -28,6 +32,10 @@ class RunningParts(Generic[P]):
         task = self._tasks.pop(part)
         if task is not None:
             task.cancel()
+
+    def let_end(self, part: P) -> None:
+        """It was told to end and does so by itself, after what it must not leave half done."""
+        self._tasks.pop(part)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as self._group:

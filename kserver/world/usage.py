@@ -10,6 +10,7 @@ import errno
 import os
 import resource
 import time
+from uuid import uuid4
 
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -103,3 +104,13 @@ def can_open(files: int) -> bool:
         for one in tried:
             os.close(one)
     return True
+
+
+def boot_id() -> str:
+    """The kernel's id of this boot of the machine; one that no other call gives where the kernel
+    tells none, so that no two starts are taken for the same boot."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return uuid4().hex

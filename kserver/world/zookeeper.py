@@ -73,6 +73,30 @@ class SessionExpired(ZooKeeperError):
     pass
 
 
+class Access(enum.Enum):
+    """Who may do what with a znode."""
+
+    ALL = enum.auto()
+    """Everybody anything."""
+    READ = enum.auto()
+    """Everybody may read it, and only who made it change it."""
+    NONE = enum.auto()
+    """Only who made it may read or change it."""
+
+
+def open_to_all(_path: str) -> Access:
+    return Access.ALL
+
+
+class Login(NamedTuple):
+    """Who a client is to ZooKeeper."""
+
+    user: str
+    password: str
+    by_sasl: bool
+    """By DIGEST-MD5; else in the scheme `digest`, which takes the password in the clear."""
+
+
 class Stat(NamedTuple):
     """What ZooKeeper knows of a node.  A zxid numbers the transaction that made the change."""
 

@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import random
 import signal
 import sys
+from collections.abc import Callable
 
 from kserver.config import properties
 from kserver.errors import ConfigError, StorageError
@@ -34,14 +36,15 @@ def load(path: str) -> Settings:
     return parse(properties.decode(data), path)
 
 
-def run(settings: Settings) -> int:
-    """Serve until a signal; the exit status."""
+def run(settings: Settings, ready: Callable[[str, int], None] = lambda host, port: None) -> int:
+    """Serve until a signal; the exit status.  `ready` is told once, when clients are let in, the
+    address and the port."""
     log_lines.set_up("text", {})
     for warning in settings.warnings:
         log.warning("%s", warning)
     failed = False
     try:
-        asyncio.run(_serve(settings))
+        asyncio.run(_serve(settings, ready))
     except* (StorageError, OSError) as group:
         for error in group.exceptions:
             print(f"k zookeeper-server-start: {_reason(error, settings)}", file=sys.stderr)
@@ -52,7 +55,7 @@ def run(settings: Settings) -> int:
     return 0
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: Settings, tell: Callable[[str, int], None]) -> None:
     environment = {
         "zookeeper.version": VERSION,
         "host.name": os.uname().nodename,
@@ -74,6 +77,7 @@ async def _serve(settings: Settings) -> None:
         after = "" if age_s is None else f" in {age_s * 1000:.0f} ms"
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         log.info("ZooKeeper serves on %s%s, data in %s", where, after, settings.data_dir)
+        tell(host, port)
 
     await server.run(stop, ready)
 
@@ -81,4 +85,13 @@ async def _serve(settings: Settings) -> None:
 def _reason(error: BaseException, settings: Settings) -> str:
     if isinstance(error, BlockingIOError):
         return f"{settings.data_dir} is used by another server"
+    remedy = {
+        errno.EADDRINUSE: "stop what listens there, or set another clientPort",
+        errno.EADDRNOTAVAIL: "set clientPortAddress to an address of this machine",
+        errno.EACCES: "set a clientPort that this user may open",
+    }.get(getattr(error, "errno", None) or 0)
+    if remedy is not None and isinstance(error, OSError) and error.filename is None:
+        where = f"{settings.address or '*'}:{settings.port}"
+        # asyncio's own text of it has no end of a sentence, and the address twice.
+        return f"it cannot listen at {where}: {os.strerror(error.errno or 0)}; {remedy}"
     return str(error)

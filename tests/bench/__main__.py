@@ -11,8 +11,9 @@ import json
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from tests.bench import report
 from tests.bench.figures import Line, lines
@@ -29,10 +30,13 @@ from tests.bench.machine import (
 from tests.bench.rounds import Samples, brokers, measure, say
 from tests.bench.row import Row, Work
 from tests.bench.rows import ROWS
-from tests.bench.servers import APACHE, COMPILED, OURS
+from tests.bench.servers import APACHE, COMPILED, ELDER, OURS
 
 README = Path(__file__).with_name("README.md")
 ROUNDS, SECONDS = 5, 3.0
+
+Run = dict[str, Any]
+"""As --json keeps it: command, date, machine, warnings; rows, the samples of each; failed."""
 
 
 def main(words: list[str]) -> int:
@@ -42,44 +46,37 @@ def main(words: list[str]) -> int:
         for row in ROWS:
             print(f"{row.name:22} {row.about}")
         return 0
-    earlier = [json.loads(file.read_text()) for file in given.add]
-    samples: dict[str, Samples] = {
-        name: found for run in earlier for name, found in run["rows"].items()
-    }
+    runs = [json.loads(file.read_text()) for file in given.add]
+    there = {name for run in runs for name in run["rows"]}
     rows = [known[name] for name in dict.fromkeys(given.rows)]
-    rows = rows or [row for row in ROWS if row.name not in samples]
-    date = datetime.datetime.now(datetime.UTC).date().isoformat()
-    runs = [(run["command"], run["date"]) for run in earlier]
-    if rows:
-        runs.append((command_line(given), date))
-    warnings = [warning for run in earlier for warning in run["warnings"]]
-    facts = {"command": command_line(given), "date": date, "machine": describe()}
-    for warning in (found := disturbances()):
+    rows = rows or [row for row in ROWS if row.name not in there]
+    found = disturbances()
+    for warning in found:
         say(f"warning: {warning}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # brokers and data go, as with Ctrl-C
     failed: dict[str, str] = {}
     if rows:
         measured: dict[str, Samples] = {}
+        this = {
+            "command": command_line(given),
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "machine": describe(),
+            "warnings": found,
+            "rows": measured,
+            "failed": failed,
+        }
+        runs.append(this)
 
         def keep() -> None:
             """After each row, so that a run that is cut short keeps what it has."""
             if given.json:
-                text = json.dumps(facts | {"warnings": found, "rows": measured, "failed": failed})
-                given.json.write_text(text)
+                given.json.write_text(json.dumps(this))
 
         with tempfile.TemporaryDirectory(prefix="bench-", dir=given.dir) as directory:
             work = Work(Load.build(Path(directory)), Path(directory), given.seconds)
             run(rows, work, given.rounds, found, measured, failed, keep)
-        samples |= measured
-    warnings += found
-    of_all = [row for row in ROWS if row.name in samples]
-    results = [line for row in of_all for line in of(row, samples[row.name])]
-    table = report.table(results, OURS.name, COMPILED.name, APACHE.name)
-    print(table)
-    if given.write:
-        about = {row.name: row.about for row in of_all}
-        section = report.section(runs, describe(), warnings, table, about)
-        README.write_text(report.between_markers(README.read_text(), section))
+    for begin, of_cluster in ((report.LONE, False), (report.CLUSTERS, True)):
+        tell(begin, runs, {r.name: r for r in ROWS if r.of_cluster is of_cluster}, given.write)
     for name, reason in failed.items():
         say(f"{name}: {reason}")
     return 1 if failed else 0
@@ -117,9 +114,35 @@ def run(
     keep()
 
 
+def tell(begin: str, runs: list[Run], known: Mapping[str, Row], write: bool) -> None:
+    """Print the table of one kind of rows, and put it into README.md, if any was measured."""
+    runs = [run for run in runs if known.keys() & run["rows"].keys()]
+    samples: dict[str, Samples] = {name: s for run in runs for name, s in run["rows"].items()}
+    rows = [row for row in known.values() if row.name in samples]
+    if not rows:
+        return
+    lines = [line for row in rows for line in of(row, samples[row.name])]
+    if rows[0].of_cluster:
+        table = report.cluster_table(lines, OURS.name, APACHE.name, ELDER.name)
+    else:
+        table = report.table(lines, OURS.name, COMPILED.name, APACHE.name)
+    print(table)
+    if write:
+        section = report.section(
+            [(run["command"], run["date"]) for run in runs],
+            describe(),
+            [warning for run in runs for warning in run["warnings"]],
+            table,
+            {row.name: row.about for row in rows},
+        )
+        README.write_text(report.between_markers(README.read_text(), begin, section))
+
+
 def of(row: Row, samples: Samples) -> list[Line]:
-    ours, compiled, rival = (samples.get(kind.name, []) for kind in (OURS, COMPILED, APACHE))
-    return lines(row.name, row.aims, ours, rival, compiled)
+    ours, compiled, rival, elder = (
+        samples.get(kind.name, []) for kind in (OURS, COMPILED, APACHE, ELDER)
+    )
+    return lines(row.name, row.aims, ours, rival, compiled, elder)
 
 
 def command_line(given: argparse.Namespace) -> str:

@@ -28,6 +28,8 @@ JAVA_WARM_UP = 500_000
 JAVA_MESSAGES_S = 500_000
 """About what a producer sends; how many it is given for a second's run."""
 TIMEOUT_S = 300
+SOME = 20
+"""Records, before it is said that a producer's are acknowledged."""
 RATE = re.compile(r"steady state records sent, ([\d.]+) records/sec")
 
 
@@ -60,17 +62,23 @@ def python_consume(client: Client, server: Server, topic: str, shape: str, messa
 def java_produce(server: Server, topic: str, seconds: float) -> float:
     """Apache's kafka-producer-perf-test.sh: as fast as it can, with its defaults."""
     messages = JAVA_WARM_UP + int(JAVA_MESSAGES_S * seconds)
+    rate = perf_test(server.kind.name, server.address, topic, messages, JAVA_WARM_UP)
+    _check_arrived(server, topic, messages)
+    return rate
+
+
+def perf_test(of: str, addresses: str, topic: str, messages: int, warm_up: int) -> float:
+    """Messages a second, after the first `warm_up`."""
     output = _run(
-        server,
+        of,
         [
             *(sys.executable, apache_kafka.__file__, "tool", APACHE_VERSION),
             *("kafka-producer-perf-test.sh", "--topic", topic, "--throughput", "-1"),
             *("--num-records", str(messages)),
-            *("--warmup-records", str(JAVA_WARM_UP), "--record-size", str(MESSAGE_BYTES)),
-            *("--bootstrap-server", server.address),
+            *("--warmup-records", str(warm_up), "--record-size", str(MESSAGE_BYTES)),
+            *("--bootstrap-server", addresses),
         ],
     )
-    _check_arrived(server, topic, messages)
     return perf_test_rate(output)
 
 
@@ -78,7 +86,7 @@ def java_consume(server: Server, topic: str, messages: int) -> float:
     words = [server.address, topic, str(messages)]
     return float(
         _run(
-            server,
+            server.kind.name,
             apache_kafka.java(APACHE_VERSION, "kafka-consumer-perf-test", str(CONSUME), words),
         )
     )
@@ -115,18 +123,61 @@ def python_module(
     """What it prints, which is JSON."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (*paths, ROOT)))}
     # Without -P the working directory would come before all paths.
-    return json.loads(_run(server, [sys.executable, "-P", "-m", module, *words], environment))
+    return json.loads(
+        _run(server.kind.name, [sys.executable, "-P", "-m", module, *words], environment)
+    )
 
 
-def _run(server: Server, command: list[str], environment: dict[str, str] | None = None) -> str:
+def _run(of: str, command: list[str], environment: dict[str, str] | None = None) -> str:
+    """`of`: the name of the broker's kind."""
     try:
         ran = subprocess.run(
             command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment
         )
     except OSError as error:
-        raise BenchError(f"a client of {server.kind.name}: {error}") from error
+        raise BenchError(f"a client of {of}: {error}") from error
     except subprocess.TimeoutExpired as error:
-        raise BenchError(f"a client of {server.kind.name} did not end in {TIMEOUT_S} s") from error
+        raise BenchError(f"a client of {of} did not end in {TIMEOUT_S} s") from error
     if ran.returncode:
-        raise BenchError(f"a client of {server.kind.name}: {ran.stderr[-2000:] or ran.stdout}")
+        raise BenchError(f"a client of {of}: {ran.stderr[-2000:] or ran.stdout}")
     return ran.stdout
+
+
+class Acknowledged:
+    """`with Acknowledged(kind's name, addresses, topic) as acknowledged:` while our client
+    sends records; it has sent some when the block begins."""
+
+    def __init__(self, of: str, addresses: str, topic: str) -> None:
+        self.of = of
+        self.words = [addresses, topic]
+
+    def __enter__(self) -> Acknowledged:
+        command = [sys.executable, "-P", "-m", "tests.bench.python.failover", *self.words]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
+        for _ in range(SOME):
+            self._line()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def next_after(self, began: float) -> float:
+        """Seconds from `began`, of the monotonic clock, until a record that was sent later was
+        acknowledged."""
+        while True:
+            sent, acknowledged = self._line()
+            if sent > began:
+                return acknowledged - began
+
+    def _line(self) -> tuple[float, float]:
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise BenchError(f"a producer of {self.of} ended: {self._process.stderr.read()}")
+        sent, acknowledged = line.split()
+        return float(sent), float(acknowledged)

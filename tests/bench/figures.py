@@ -62,10 +62,16 @@ class Line(NamedTuple):
     is_short: bool
     compiled: float | None = None
     is_short_compiled: bool = False
+    elder: float | None = None
+    """Of the second rival, where there are two."""
 
     @property
     def ratio(self) -> float | None:
         return self.ours / self.rival if self.rival else None
+
+    @property
+    def ratio_elder(self) -> float | None:
+        return self.ours / self.elder if self.elder else None
 
     @property
     def ratio_compiled(self) -> float | None:
@@ -78,18 +84,25 @@ def lines(
     ours: Sequence[Sample],
     rival: Sequence[Sample] = (),
     compiled: Sequence[Sample] = (),
+    elder: Sequence[Sample] = (),
 ) -> list[Line]:
-    """One for each figure of the row, each the median over its rounds; rivals may lack some."""
+    """One for each figure of the row, each the median over its rounds; rivals may lack some.
 
-    def is_short(samples: Sequence[Sample], aim: Aim | None, theirs: float | None) -> bool:
+    Where there are two rivals, an aim that names them is met when it is met beside both.
+    """
+
+    def is_short(samples: Sequence[Sample], aim: Aim | None, *theirs: float | None) -> bool:
         if aim is None or not samples:
             return False
-        held_to = median(samples, aim.of) if aim.of else theirs
-        return aim.met(median(samples, figure), held_to) is False
+        held_to = (median(samples, aim.of),) if aim.of else theirs
+        return any(aim.met(median(samples, figure), each) is False for each in held_to)
+
+    def of_rival(samples: Sequence[Sample], figure: str) -> float | None:
+        return median(samples, figure) if samples and figure in samples[0] else None
 
     found = []
     for figure, aim in aims.items():
-        theirs = median(rival, figure) if rival and figure in rival[0] else None
+        theirs, elders = of_rival(rival, figure), of_rival(elder, figure)
         found.append(
             Line(
                 row,
@@ -97,9 +110,10 @@ def lines(
                 median(ours, figure),
                 theirs,
                 aim,
-                is_short(ours, aim, theirs),
+                is_short(ours, aim, theirs, elders),
                 median(compiled, figure) if compiled else None,
                 is_short(compiled, aim, theirs),
+                elders,
             )
         )
     return found

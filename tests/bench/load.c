@@ -1,10 +1,10 @@
 /* A load generator for Kafka brokers: one thread, epoll, nothing between it and the socket.
  *
- *   load produce PORT TOPIC PARTITIONS CONNECTIONS IN_FLIGHT SECONDS BATCH_FILE [MOST_BYTES]
+ *   load produce PORT TOPIC PARTITIONS CONNECTIONS IN_FLIGHT SECONDS BATCH_FILE [MOST_BYTES [ACKS]]
  *   load fetch   PORT TOPIC PARTITIONS CONNECTIONS SECONDS MAX_BYTES
  *   load think   PORT TOPIC PARTITIONS CONNECTIONS IN_FLIGHT SECONDS BATCH_FILE RATE
  *
- * produce  sends the one record batch in BATCH_FILE over and over (Produce v8, acks=1), IN_FLIGHT
+ * produce  sends the one record batch in BATCH_FILE over and over (Produce v8, acks=ACKS, else 1), IN_FLIGHT
  *          requests at a time on each connection.  Connection c writes to partition c % PARTITIONS.
  *          It ends early when MOST_BYTES are in the log.
  * fetch    reads partition c % PARTITIONS from offset 0 to the high watermark, again and again
@@ -45,7 +45,7 @@ typedef struct {
 } Connection;
 
 static const char *topic;
-static int fetching, partitions, in_flight = 1, max_bytes, poller;
+static int fetching, partitions, in_flight = 1, acks = 1, max_bytes, poller;
 static double ends, interval, next_due, last_answer;
 static uint64_t requests, errors, bytes, most_bytes = UINT64_MAX;
 static size_t batch_size;
@@ -98,7 +98,7 @@ static void encode_produce(Connection *c, const uint8_t *batch, size_t size) {
   c->request = malloc(size + 512);
   uint8_t *p = put_header(c->request + 4, PRODUCE, 8);
   p = put(p, -1, 2);                             /* no transaction */
-  p = put(put(p, 1, 2), 30000, 4);               /* acks, timeout */
+  p = put(put(p, acks, 2), 30000, 4);            /* acks, timeout */
   p = put_string(put(p, 1, 4), topic);
   p = put(put(put(p, 1, 4), c->partition, 4), (int64_t)size, 4);
   memcpy(p, batch, size);
@@ -280,6 +280,7 @@ int main(int count, char **words) {
     batch = read_file(words[8], &batch_size);
     if (thinking) interval = 1 / atof(words[9]);
     else if (count > 9) most_bytes = strtoull(words[9], NULL, 10);
+    if (!thinking && count > 10) acks = atoi(words[10]);
   }
   if (in_flight > MAX_IN_FLIGHT) { fprintf(stderr, "load: too many in flight\n"); return 1; }
   poller = epoll_create1(0);

@@ -84,11 +84,12 @@ class Load:
         in_flight: int = 5,
         most_bytes: int = MOST_BYTES,
         touched: bool = False,
+        acks: int = 1,
     ) -> Outcome:
         """`touched`: into memory that was freed right before (machine.touch)."""
         plain_mb_s = touch(self.directory, most_bytes) if touched else 0.0
         path = self.directory / batch
-        words = [partitions, connections, in_flight, seconds, path, most_bytes]
+        words = [partitions, connections, in_flight, seconds, path, most_bytes, acks]
         found = self._run(server, "produce", topic, *words)
         return found._replace(plain_mb_s=plain_mb_s)
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from tests.bench.figures import Sample, shown
 from tests.bench.load import Load
 from tests.bench.row import Row, Work
-from tests.bench.servers import APACHE, COMPILED, OURS, Kind, Server, running
+from tests.bench.servers import APACHE, COMPILED, ELDER, OURS, Kind, Server, running
 
 Samples = dict[str, list[Sample]]
 """By the broker's name, one a round."""
@@ -21,6 +21,8 @@ def kinds(row: Row) -> list[Kind]:
     """The brokers that a row is measured at, ours first."""
     if not row.has_rival:
         return [OURS]
+    if row.of_cluster:
+        return [OURS, APACHE, ELDER]
     return [OURS, COMPILED, APACHE] if row.of_broker else [OURS, APACHE]
 
 
@@ -32,11 +34,16 @@ def brokers(work: Work, rows: Sequence[Row]) -> Iterator[list[Server]]:
         if not any(row.partitions for row in rows):
             yield [Server(kind, work.directory / _folder(kind)) for kind in needed]
             return
-        servers = [
-            stack.enter_context(running(kind, work.directory / _folder(kind))) for kind in needed
-        ]
-        for server in servers:
-            say(f"{server.kind.name}: {server.kind.warm_up_s:.0f} s of load to warm it up")
+        lone = {kind for row in rows if not row.of_cluster for kind in kinds(row)}
+        servers = []
+        for kind in needed:
+            directory = work.directory / _folder(kind)
+            if kind not in lone:
+                servers.append(Server(kind, directory))
+                continue
+            server = stack.enter_context(running(kind, directory))
+            servers.append(server)
+            say(f"{kind.name}: {kind.warm_up_s:.0f} s of load to warm it up")
             warm_up(work.load, server)
         yield servers
 

@@ -41,3 +41,6 @@ class Row:
     has_rival: bool = True
     of_broker: bool = False
     """Measured at our compiled broker too: it is the broker's speed that counts."""
+    of_cluster: bool = False
+    """Measured at clusters that it starts itself, those of Apache's last release with ZooKeeper
+    among them; the server that it is given does not run, and tells the kind."""

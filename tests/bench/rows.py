@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from tests.bench import (
     client_rows,
     clients,
+    cluster_rows,
     command_rows,
     group_rows,
     micro,
@@ -300,6 +301,7 @@ ROWS = (
         of_broker=True,
     ),
     *size_rows.ROWS,
+    *cluster_rows.ROWS,
     Row(
         "micro",
         "single calls inside the process: the log with one record, the codec with 1 MB",

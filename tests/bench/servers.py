@@ -29,6 +29,8 @@ from tests.support.brokers import create_topic, serves
 from tests.support.wire_client import WireClient, milliseconds
 
 APACHE_VERSION = "4.3.1"
+ELDER_VERSION = "3.9.2"
+"""The last release that knows ZooKeeper."""
 DELETE_DELAY = "log.segment.delete.delay.ms=1000"
 K = "import sys; from kcli.main import main; sys.exit(main())"
 """The console script `k`."""
@@ -71,16 +73,19 @@ def _compiled_command(directory: Path, port: int, settings: Sequence[str]) -> li
     return [python, c, f"import sys; sys.path.insert(0, {str(tree)!r}); {code}", *words]
 
 
-def _apache_command(directory: Path, port: int, settings: Sequence[str]) -> list[str]:
+def apache_command(
+    version: str, directory: Path, port: int, settings: Sequence[str], *options: str
+) -> list[str]:
+    """`options` are those of `apache_kafka.py server` that say which cluster it belongs to."""
     if not (directory / "server.properties").exists():
-        prepare = [sys.executable, apache_kafka.__file__, "server", APACHE_VERSION, "--prepare"]
+        prepare = [sys.executable, apache_kafka.__file__, "server", version, "--prepare"]
         where = ["--data", str(directory), "--port", str(port)]
-        quorum = ["--quorum", f"1@127.0.0.1:{free_port()}"]
         overrides = [f"--override={setting}" for setting in (DELETE_DELAY, *settings)]
-        subprocess.run([*prepare, *where, *quorum, *overrides], check=True, capture_output=True)
+        command = [*prepare, *where, *options, *overrides]
+        subprocess.run(command, check=True, capture_output=True)
     script = "kafka-server-start"
     return apache_kafka.java(
-        APACHE_VERSION,
+        version,
         script,
         apache_kafka.CLASSES[script],
         [str(directory / "server.properties")],
@@ -88,10 +93,20 @@ def _apache_command(directory: Path, port: int, settings: Sequence[str]) -> list
     )
 
 
+def _lone(version: str) -> Callable[[Path, int, Sequence[str]], list[str]]:
+    def command(directory: Path, port: int, settings: Sequence[str]) -> list[str]:
+        quorum = f"1@127.0.0.1:{free_port()}"
+        return apache_command(version, directory, port, settings, "--quorum", quorum)
+
+    return command
+
+
 OURS = Kind("k", _our_command, warm_up_s=2)
 COMPILED = Kind("k compiled", _compiled_command, warm_up_s=2)
 """From the same source, as `K_COMPILE=1` installs it."""
-APACHE = Kind(f"Apache Kafka {APACHE_VERSION}", _apache_command, warm_up_s=20)
+APACHE = Kind(f"Apache Kafka {APACHE_VERSION}", _lone(APACHE_VERSION), warm_up_s=20)
+ELDER = Kind(f"Apache Kafka {ELDER_VERSION}", _lone(ELDER_VERSION), warm_up_s=20)
+"""Measured as a cluster alone."""
 
 
 class Server:
@@ -114,6 +129,10 @@ class Server:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    @property
+    def runs(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def start(self) -> float:
         """Seconds from the start of the process to its first answer, to ApiVersions."""
@@ -201,7 +220,7 @@ class Server:
         try:
             yield name
         finally:
-            if self._process is not None and self._process.poll() is None:
+            if self.runs:
                 self._delete(name)
 
     def end_offset(self, topic: str) -> int:

@@ -9,76 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support import tools
 from tests.support.process import BrokerProcess
-from tests.support.zookeeper_server import OwnZooKeeperServer
-
-PATIENCE_S = 60
-IDS = (1, 2, 3)
-SETTINGS = {
-    "zookeeper.session.timeout.ms": 2000,
-    "offsets.topic.num.partitions": 3,
-    "group.initial.rebalance.delay.ms": 0,
-}
-
-
-class Cluster:
-    def __init__(self, directory):
-        self.zookeeper = OwnZooKeeperServer(directory / "zookeeper")
-        self.brokers = {
-            id_: BrokerProcess(
-                directory / str(id_),
-                SETTINGS | {"broker.id": id_, "zookeeper.connect": self.zookeeper.address},
-            )
-            for id_ in IDS
-        }
-
-    def __enter__(self):
-        self.zookeeper.start()
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(BrokerProcess.start, self.brokers.values()))
-        self.admin = AdminClient(self.client)
-        until(lambda: len(self.admin.list_topics(timeout=PATIENCE_S).brokers) == len(IDS))
-        # Makes __consumer_offsets, for which it takes all three.
-        self.admin.describe_consumer_groups(["none"])["none"].result(PATIENCE_S)
-        return self
-
-    def __exit__(self, *_):
-        for broker in self.brokers.values():
-            broker.kill()
-        self.zookeeper.kill()
-
-    @property
-    def client(self):
-        return {"bootstrap.servers": ",".join(b.address for b in self.brokers.values())}
-
-    def create(self, topic, partitions=1):
-        (made,) = self.admin.create_topics([NewTopic(topic, partitions, 3)]).values()
-        made.result(PATIENCE_S)
-        # The controller tells the others by itself.
-        until(lambda: topic in self.admin.list_topics(timeout=PATIENCE_S).topics)
-
-    def partition(self, topic):
-        """As any broker knows it."""
-        return self.admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions[0]
-
-    def until_in_sync(self, topic):
-        until(lambda: sorted(self.partition(topic).isrs) == list(IDS))
-
-    def log_of(self, broker, topic):
-        """The bytes of its partition 0, of a broker that does not run."""
-        return b"".join(
-            path.read_bytes() for path in sorted((broker.data / f"{topic}-0").glob("*.log"))
-        )
-
-
-def until(holds):
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)  # it can only be asked
+from tests.support.process_cluster import PATIENCE_S, Cluster, until
 
 
 @pytest.fixture(scope="module")

@@ -150,6 +150,10 @@ def test_one_of_two_directories_is_full(tmp_path, disk):
             acked = 0
             while produce(client, 9, full, more).error_code is ErrorCode.none:
                 acked += 1
+            # Where a segment of that one had no room, another's record may have.
+            acked_beside = 0
+            while produce(client, 9, beside, more).error_code is ErrorCode.none:
+                acked_beside += 1
             for topic in small:
                 assert produce(client, 9, topic, more).error_code is ErrorCode.kafka_storage_error
                 assert fetch(client, 12, topic, 0).error_code is ErrorCode.none
@@ -173,7 +177,7 @@ def test_one_of_two_directories_is_full(tmp_path, disk):
         broker.start()
         with WireClient(broker.address) as client:
             assert values(client, full) == [b"kept", *[VALUE] * (acked + 1)]
-            assert values(client, beside) == [b"kept", VALUE]
+            assert values(client, beside) == [b"kept", *[VALUE] * (acked_beside + 1)]
         assert not any("goes offline" in line for line in broker.output), "".join(broker.output)
 
 

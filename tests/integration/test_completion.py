@@ -24,7 +24,7 @@ SHELLS = ("bash", "zsh", "fish")
 ANSWER_WITHIN_S = 30  # the clients' own patience is a minute
 
 LINES = [
-    ("k top", "k topics "),
+    ("k topi", "k topics "),
     ("k topics --desc", "k topics --describe "),
     ("k topics --topic or", "k topics --topic orders "),
     ("k topics --topic=or", "k topics --topic=orders "),
@@ -39,7 +39,7 @@ LINES = [
     ("k dump-log --files a:", "k dump-log --files a:b.log "),
     ("~/bin/k topics --desc", "~/bin/k topics --describe "),
     ("k topics --command-config absent --topic or", None),
-    ("./absent/k top", None),
+    ("./absent/k topi", None),
 ]
 
 

@@ -84,6 +84,9 @@ def files(tmp_path_factory):
         (directory / f"00000000000000000000-{name}-checkpoint").write_text(text)
     asked = [{"topic": topic, "partition": 0, "offset": 0} for topic in ("one", "two.b")]
     (directory / "00000000000000000000.json").write_text(json.dumps({"partitions": asked}))
+    planned = {"topic": "one", "partition": 0, "replicas": [0, 1], "log_dirs": ["any", "/d"]}
+    plan = json.dumps({"partitions": [planned]})
+    (directory / "00000000000000000000-plan.json").write_text(plan)
     return directory
 
 
@@ -96,6 +99,10 @@ ROWS = {
     "k.get-offsets/1": "get-offsets --time earliest",
     "k.delete-records/1": "delete-records --offset-json-file {files}.json",
     "k.log-dirs/1": "log-dirs --describe",
+    "k.leader-election/1": "leader-election --election-type preferred --topic one --partition 0",
+    "k.replica-verification.sums/1": "replica-verification --sums --topics-include one",
+    "k.reassign-partitions.verify/1": "reassign-partitions --verify --reassignment-json-file "
+    "{files}-plan.json",
     "k.consumer-groups.list/1": "consumer-groups --list",
     "k.consumer-groups.offsets/1": "consumer-groups --describe --group g",
     "k.consumer-groups.state/1": "consumer-groups --describe --group g --state",
@@ -115,6 +122,7 @@ ROWS = {
     "k.dump-log.leader-epochs/1": "dump-log --files {files}-leader-epoch-checkpoint",
     "k.dump-log.partition-offsets/1": "dump-log --files {files}-recovery-point-offset-checkpoint",
     "k.shapes/1": "shapes",
+    "k.top/1": "top --once --interval 100ms",
     "k.transactions.list/1": "transactions list",
     "k.transactions.describe/1": "transactions describe --transactional-id hangs",
     "k.transactions.describe-producers/1": "transactions describe-producers --topic hung "
@@ -132,7 +140,7 @@ ROWS = {
 MEASURED = {
     id
     for id, words in ROWS.items()
-    if re.search("perf-test|e2e-latency|log-dirs|--watch", words) is not None
+    if re.search("perf-test|e2e-latency|log-dirs|--watch|--once", words) is not None
 }
 """Each run has figures of its own."""
 
@@ -154,10 +162,14 @@ OF_MEMBERS = "k.consumer-groups.members/1"
 """Looked at by test_groups_apache.py, where groups have members."""
 OF_NODES = "k.spark-cluster.status/1"
 """Looked at by spark/test_cluster.py, where a cluster of Spark runs."""
+OF_MOVES = {"k.reassign-partitions.list/1", "k.reassign-partitions.plan/1"}
+"""Looked at by test_reassign_partitions.py and test_reassignment_plans.py, where they move."""
+OF_CLUSTERS = {"k.cluster.roll/1", "k.doctor/1"}
+"""Looked at by test_cluster_roll.py and test_doctor.py, where brokers come and go."""
 
 
 def test_every_shape_is_looked_at_here():
-    assert ROWS.keys() == SHAPES.keys() - {ERROR.id, OF_MEMBERS, OF_NODES}
+    assert ROWS.keys() == SHAPES.keys() - {ERROR.id, OF_MEMBERS, OF_NODES} - OF_MOVES - OF_CLUSTERS
 
 
 @pytest.mark.parametrize("id", ROWS)
@@ -202,6 +214,7 @@ REFUSED = {
     "topics --describe --topic missing": "REFUSED",
     "topics --describe --bootstrap-server 127.0.0.1:1 --timeout 0.2": "TIMED_OUT",
     "get-offsets --topic missing": "REFUSED",
+    "reassign-partitions --verify --reassignment-json-file missing.json": "REFUSED",
     "get-offsets --command-config missing.properties": "REFUSED",
     "broker-api-versions --bootstrap-server 127.0.0.1:1 --timeout 0.2": "TIMED_OUT",
     "dump-log --files 0.log": "FILE",
@@ -242,8 +255,8 @@ def test_a_reader_that_has_gone_ends_a_command_quietly(id, broker, files):
     assert not re.search("Traceback|internal error|Exception", done.stderr)
 
 
-SWEPT = [name for name in NAMES if name != "server-start"]
-"""A broker of hostile settings would start."""
+SWEPT = [name for name in NAMES if name not in ("server-start", "cluster-start")]
+"""Brokers of hostile settings would start."""
 SWEEP_TIMEOUT_S = 180
 HOSTILE = ["", "\x1b[2J\u202e", "-1", "99999999999999999999", "/", "a=b", "{", "x" * 70_000]
 EXPECTED_ENDS = {0, 1, 2, 3, 124, 130}

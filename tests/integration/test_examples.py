@@ -98,6 +98,22 @@ def test_the_first_minute_says_when_the_file_is_not_there(checkout: Path) -> Non
     assert "no.log" in ran.stderr
 
 
+def test_a_cluster_loses_nothing_when_a_leader_is_killed(checkout: Path) -> None:
+    path = f"{checkout / '.venv/bin'}:{os.environ['PATH']}"
+    ran = run("sh", ROOT / "examples/cluster-in-a-minute.sh", cwd=checkout, PATH=path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    said = ran.stdout.splitlines()
+    ((died, pid),) = re.findall(
+        r"^broker (\d) \(pid (\d+)\) died: killed by SIGKILL$", ran.stdout, re.M
+    )
+    assert re.findall(rf"^broker {died} ready on (\S+), pid {pid}$", ran.stdout, re.M)
+    assert "10000 lines are there, each once and in order" in said
+    assert re.fullmatch(rf"broker {died} ready on \S+, pid (?!{pid})\d+", said[-2])
+    isr = re.search(r"\tIsr: (\S+)\t", said[-1])
+    assert isr is not None
+    assert sorted(isr[1].split(",")) == ["1", "2", "3"]
+
+
 def test_temperatures_come_back_as_means_of_each_room(
     broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -121,7 +137,7 @@ def test_a_project_tests_itself_with_a_broker(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples/project-with-tests", project)
     ran = run(sys.executable, "-m", "pytest", "-v", cwd=project)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "4 passed" in ran.stdout
+    assert "5 passed" in ran.stdout
 
 
 def test_a_script_moved_from_kafkas_tools_says_the_same(

@@ -17,14 +17,16 @@ ROOT = Path(__file__).parents[2]
 END_TIMEOUT_MS = 30_000
 
 CLIENT = """
+import asyncio
 import socket
 import pytest
+from kcli.client import Consumer, Producer, TopicPartition
 from kcli.client.admin import Admin, NewTopic
 from kcli.client.blocking import Blocking
 from kcli.client.config import AdminConfig
 
 def create(broker, topic):
-    with Blocking(Admin, AdminConfig.of({"bootstrap.servers": broker.address})) as admin:
+    with Blocking(Admin, AdminConfig.of({"bootstrap.servers": str(broker)})) as admin:
         return admin.create_topics([NewTopic(topic)])[topic].partitions
 
 def topics(broker):
@@ -142,6 +144,101 @@ def test_cannot_start(kafka_broker):
         ["*the broker did not start*", "*num.partitions*many*", "*Kafka broker log*", "*started*"]
     )
     assert str(ran.stdout).count("] started") == 1
+
+
+CLUSTER = (
+    CLIENT
+    + """
+def produce(cluster, topic, *values):
+    with Blocking(Producer, {"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+        for value in values:
+            producer.send(topic, value).result()
+
+def consumed(cluster, topic, count):
+    found = []
+    config = {"bootstrap.servers": cluster.bootstrap_servers, "auto.offset.reset": "earliest"}
+    with Blocking(Consumer, config) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        while len(found) < count:
+            found += [record.value for record in consumer.poll(1000)]
+    return found
+"""
+)
+
+
+def test_a_test_has_a_cluster_whose_brokers_it_kills_and_starts(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        CLUSTER
+        + """
+def test_it_is_complete_and_nobody_is_missed(kafka_cluster, tmp_path):
+    assert kafka_cluster.running == [1, 2, 3]
+    assert str(kafka_cluster) == kafka_cluster.bootstrap_servers
+    assert create(kafka_cluster, "orders") == 1
+    assert kafka_cluster.in_sync("orders") == [1, 2, 3]
+    produce(kafka_cluster, "orders", b"before")
+    leader = kafka_cluster.leader_of("orders", 0)
+    kafka_cluster.kill(leader)
+    assert leader not in kafka_cluster.running
+    assert kafka_cluster.leader_of("orders") not in (leader, None)
+    assert kafka_cluster.controller in kafka_cluster.running
+    produce(kafka_cluster, "orders", b"after")
+    assert consumed(kafka_cluster, "orders", 2) == [b"before", b"after"]
+    before = kafka_cluster.bootstrap_servers
+    kafka_cluster.start(leader)
+    kafka_cluster.wait_in_sync("orders")
+    assert kafka_cluster.bootstrap_servers == before
+    kafka_cluster.restart(kafka_cluster.coordinator_of("some group"))
+    assert consumed(kafka_cluster, "orders", 2) == [b"before", b"after"]
+    assert (tmp_path / "kafka-cluster/broker-3").is_dir()
+    host, _, port = kafka_cluster.zookeeper_connect.rpartition(":")
+    socket.create_connection((host, int(port))).close()
+
+@pytest.mark.kafka_cluster(brokers=2, settings={"num.partitions": 4})
+async def in_a_loop(cluster):
+    cluster.stop(1)
+    return cluster.leader_of("orders", 3)
+
+@pytest.mark.kafka_cluster(brokers=2, settings={"num.partitions": 4})
+def test_a_marker_says_how_many_and_with_which_keys(kafka_cluster):
+    assert create(kafka_cluster, "orders") == 4
+    # Also where a loop runs already.
+    assert asyncio.run(in_a_loop(kafka_cluster)) == 2
+    with pytest.raises(RuntimeError, match="runs already"):
+        kafka_cluster.start(2)
+    kafka_cluster.kill(2)
+    with pytest.raises(RuntimeError, match="no broker of the cluster runs"):
+        kafka_cluster.leader_of("orders")
+
+def test_one_lasts_for_the_session(kafka_cluster_factory, request):
+    request.config.shared = kafka_cluster_factory(1)
+    create(request.config.shared, "shared")
+
+def test_as_this_test_sees(request):
+    assert topics(request.config.shared) == ["shared"]
+"""
+    )
+    project.runpytest_subprocess("--strict-markers").assert_outcomes(passed=4)
+
+
+def test_a_failure_shows_what_each_server_of_a_cluster_logged(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        """
+import pytest
+
+@pytest.mark.kafka_cluster(brokers=2)
+def test_fails(kafka_cluster):
+    assert kafka_cluster.running == []
+
+@pytest.mark.kafka_cluster(settings={"num.partitions": "many"})
+def test_cannot_start(kafka_cluster):
+    pass
+"""
+    )
+    ran = project.runpytest_subprocess()
+    ran.assert_outcomes(failed=1, errors=1)
+    ran.stdout.fnmatch_lines(["*the broker did not start*", "*num.partitions*many*"])
+    for server, said in (("broker 1", "started"), ("broker 2", "started"), ("zookeeper", "serves")):
+        ran.stdout.fnmatch_lines([f"*Kafka cluster log, {server}*", f"*{said}*"])
 
 
 def test_a_project_that_uses_none_imports_nothing_and_starts_nothing(

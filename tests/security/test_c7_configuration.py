@@ -27,6 +27,7 @@ NAMED_IN_CODE = {
     "kcli/command.py",
     "kcli/commands/perf_test.py",  # one command of several
     "kcli/main.py",
+    "kcli/server_processes.py",  # what its children need, before they are forked
     "kcli/segments/control_records.py",  # a version's schema: of its name only the number is data
     "kcli/shell/completion.py",
     "kcli/spark/jobs/__init__.py",  # the jobs of a table

@@ -100,6 +100,7 @@ PRINTERS = {
     "kcli/command.py",  # help
     "kcli/manual.py",  # names of its own files
     "kcli/running.py",  # a question of its own
+    "kcli/server_processes.py",  # for the process that has forked it
     "kcli/shell/completion.py",  # for a shell, which quotes what it is given
 }
 

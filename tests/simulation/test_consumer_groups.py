@@ -9,8 +9,8 @@ import pytest
 from kserver.group.consumer import ConsumerGroups
 from kserver.group.consumer_group import ConsumerGroup
 from tests.simulation.test_groups import Run, found_alone, names_found, planted
+from tests.support.checks import verify
 from tests.support.consumer_members import ConsumerMember
-from tests.support.history import verify
 from tests.support.seeds import chunks
 
 RUNS, CHUNK = 200, 50

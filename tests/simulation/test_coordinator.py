@@ -13,7 +13,7 @@ import pytest
 from kserver.coordinator.runtime import CoordinatorRuntime
 from kserver.coordinator.shard import NOTHING, Now, Outcome, Ticket
 from kserver.errors import ErrorCode, KafkaError
-from kserver.metadata import ClusterMetadata
+from kserver.metadata import ClusterMetadata, PartitionInfo
 from kserver.model import NO_PRODUCER_ID, ProducerId
 from tests.simulation.test_broker import create
 from tests.simulation.test_topics import delete
@@ -161,6 +161,7 @@ class Host:
             clock=self.broker.clock,
             metadata=self.parts.metadata,
             replicas=self.parts.replicas,
+            knows_roles=lambda: True,
             purgatory=self.parts.purgatory,
             timeout_ms=lambda: self.timeout_ms,
             perform=lambda effect: self.runtime.ask(effect.key, effect),
@@ -269,6 +270,38 @@ async def elsewhere(loop: SimLoop) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_is_led_here_no_more_is_asked_elsewhere(seed):
     simulate(elsewhere, seed)
+
+
+async def led_on(loop: SimLoop) -> None:
+    """A follower's death begins a leader epoch; that another led in between shows itself by that
+    this broker followed."""
+    here = Host(loop)
+    await here.start()
+    assert await here.ask(Add("a")) == 1
+    waiting = here.runtime.ask("a", Wait("a", 60_000))
+    partition = here.partition
+    own, epoch = partition.leader_id, partition.epoch
+
+    def led_by(leader: int, epoch: int) -> None:
+        partition.lead(PartitionInfo(0, leader, epoch, (own, 9), (leader,)))
+        here.runtime.apply(here.parts.metadata.current)
+
+    led_by(own, epoch + 1)
+    assert await here.runtime.ask("a", Read("a")) == 1
+    assert not waiting.done()
+    assert len(here.made) == 1
+    led_by(9, epoch + 2)
+    assert await refusal(waiting) is ErrorCode.not_coordinator
+    assert here.code(Read("a")) is ErrorCode.not_coordinator
+    led_by(own, epoch + 3)
+    assert await here.ask(Read("a")) == 1
+    assert len(here.made) == 2
+    await here.end("stop")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_who_leads_on_in_the_next_epoch_goes_on_with_what_it_knows(seed):
+    simulate(led_on, seed)
 
 
 async def full(loop: SimLoop) -> None:

@@ -5,34 +5,26 @@ fall silent and are replaced: what groups and transactions promise together, by 
 from __future__ import annotations
 
 import asyncio
-import itertools
 from typing import Any
 
 import pytest
 
 from kcli.client.admin import Admin, NewTopic
 from kcli.client.completed_fetch import CompletedFetch, FetchedBatch
-from kcli.client.config import AdminConfig, ProducerConfig
+from kcli.client.config import AdminConfig
 from kcli.client.features import FeatureUpdate, UpgradeType
-from kcli.client.producer import Producer
 from kserver.log.producer_state import ProducerStateManager
 from kserver.log.validator import Origin, ValidBatch
-from kserver.model import TopicPartition
 from tests.simulation.test_groups import found_alone, names_found, planted
 from tests.support.exactly_once import (
-    BOOTSTRAP,
-    GROUP,
     INPUT,
+    INPUTS,
     OUTPUT,
-    Reader,
-    Scene,
-    Transferer,
-    Transformer,
-    look,
-    read,
+    transfer,
+    transform,
 )
-from tests.support.history import Fetched, Polled, verify
 from tests.support.loop import SimLoop, simulate
+from tests.support.scene import Scene, partitions_of
 from tests.support.seeds import seeds
 from tests.support.simulated import SimulatedBroker
 
@@ -50,35 +42,26 @@ BROKER = {
     "log.index.size.max.bytes": "4096",
     "log.flush.before.ack": "true",
 }
-CLASSIC = {"heartbeat.interval.ms": "500", "session.timeout.ms": "4000"}
-PROTOCOLS = [
-    CLASSIC,
-    CLASSIC | {"partition.assignment.strategy": "cooperative-sticky"},
-    {"group.protocol": "consumer"},
-]
-OPEN_S = 15
-"""Longer than a transaction may be open, and to find out that it has been for too long."""
-INPUTS, RECORDS = 2, 30
-LIMIT_S = 300
 
 
 async def set_up(loop: SimLoop, *topics: NewTopic) -> Scene:
     broker = SimulatedBroker(loop, BROKER)
     await broker.start()
     version = loop.random.choice([0, 1, 2])
-    async with Admin(AdminConfig.of(BOOTSTRAP), random=loop.random) as admin:
+    scene = Scene(loop, [broker], partitions_of(OUTPUT, topics[-1].partitions))
+    async with Admin(AdminConfig.of(scene.bootstrap), random=loop.random) as admin:
         await admin.create_topics(topics)
         current = (await admin.features.describe()).finalized.get("transaction.version", 0)
         if current != version:
             kind = UpgradeType.UPGRADE if version > current else UpgradeType.UNSAFE_DOWNGRADE
             update = {"transaction.version": FeatureUpdate(version, kind)}
             await admin.features.update(update)
-    return Scene(loop, broker, topics[-1].partitions)
+    return scene
 
 
 async def trouble(scene: Scene, until: asyncio.Event) -> None:
     """Of the broker and its network, until told."""
-    random, broker, network = scene.random, scene.broker, scene.loop.network
+    random, (broker,), network = scene.random, scene.brokers, scene.loop.network
     while not until.is_set():
         await asyncio.sleep(random.expovariate(2))
         name = random.choice(list(scene.clients))
@@ -86,9 +69,9 @@ async def trouble(scene: Scene, until: asyncio.Event) -> None:
             case 0 | 1:
                 network.reset(name, "broker")
             case 2:
-                network.cut(name, "broker")
+                scene.cut(name)
                 await asyncio.sleep(random.expovariate(0.5))
-                network.heal(name, "broker")
+                scene.heal(name)
             case 3:
                 await broker.cut_power(random.choice([0.0, None]))
                 await asyncio.sleep(random.expovariate(2))
@@ -101,98 +84,28 @@ async def trouble(scene: Scene, until: asyncio.Event) -> None:
                 broker.clock.jump(random)
 
 
-async def offsets(scene: Scene) -> dict[TopicPartition, int]:
-    """What the group has committed, of each partition of the input."""
-    since = len(scene.history)
-    config = AdminConfig.of(BOOTSTRAP)
-    async with Admin(config, random=scene.new_chance()) as admin:
-        found = await admin.groups.offsets([GROUP])
-    partitions = [TopicPartition(INPUT, n) for n in range(INPUTS)]
-    committed = {}
-    for one in partitions:
-        known = found[GROUP].get(one)
-        committed[one] = -1 if known is None else known.offset
-        scene.note(Fetched(scene.loop.time(), since, GROUP, tuple(one), committed[one]))
-    return committed
-
-
 async def transformed(loop: SimLoop) -> tuple[str, list[object]]:
-    """Each record of the input is in the output once, and each offset is committed."""
     scene = await set_up(loop, NewTopic(INPUT, INPUTS), NewTopic(OUTPUT, 2))
-    random = scene.random
-    now_ms = scene.broker.clock.now_ms
-    producer = Producer(ProducerConfig.of(BOOTSTRAP), now_ms=now_ms, random=scene.new_chance())
-    async with producer:
-        for partition, number in itertools.product(range(INPUTS), range(RECORDS)):
-            value = f"{partition}:{number}".encode()
-            await producer.send(INPUT, value, partition=partition)
-        await producer.flush()
-    settings = random.choice(PROTOCOLS)
-    workers = {f"x{n}": scene.run(Transformer(f"x{n}", settings), "w") for n in range(2)}
-    scene.run(Reader(), "r")
-    calm = asyncio.Event()
-    breaking = loop.create_task(trouble(scene, calm))
-    for _ in range(random.randint(1, 4)):
-        await asyncio.sleep(random.expovariate(0.2))
-        name = random.choice(list(workers))
-        before, silent = workers[name], random.random() < 0.5
-        if silent:
-            # It goes on where it was when it is heard of again, while another has its place.
-            scene.replaced.add(before)
-            loop.network.cut(before, "broker")
-        else:
-            scene.kill(before)
-        await asyncio.sleep(random.expovariate(0.5))
-        workers[name] = scene.run(Transformer(name, settings), "w")
-        if silent:
-            await asyncio.sleep(random.expovariate(0.2))
-            loop.network.heal(before, "broker")
-    calm.set()
-    await breaking
-    async with asyncio.timeout(LIMIT_S):
-        while set((await offsets(scene)).values()) != {RECORDS}:
-            await asyncio.sleep(1)
-    await finish(scene)
-    found = [e.value.partition("#")[0] for e in scene.history if isinstance(e, Polled)]
-    assert set(found) == {f"{p}:{n}" for p in range(INPUTS) for n in range(RECORDS)}
+    await transform(scene, trouble)
+    await stop(scene)
     return loop.trace.digest, scene.history
 
 
-async def finish(scene: Scene) -> None:
-    await scene.stop()
-    await asyncio.sleep(OPEN_S)
-    await read(scene, "last")
-    await look(scene)
-    await scene.broker.stop()
-    assert not scene.broker.bugs
-    verify(scene.history)
+async def transferred(loop: SimLoop) -> None:
+    scene = await set_up(loop, NewTopic(OUTPUT, loop.random.randint(2, 4)))
+    await transfer(scene, trouble)
+    await stop(scene)
+
+
+async def stop(scene: Scene) -> None:
+    (broker,) = scene.brokers
+    await broker.stop()
+    assert not broker.bugs
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_is_transformed_is_there_once(seed):
     simulate(transformed, seed)
-
-
-async def transferred(loop: SimLoop) -> None:
-    """Nobody ever sees that money came from nowhere, or went there."""
-    accounts = loop.random.randint(2, 4)
-    scene = await set_up(loop, NewTopic(OUTPUT, accounts))
-    tellers = [scene.run(Transferer(f"x{n}", 20), "t") for n in range(2)]
-    scene.run(Reader(), "r")
-    calm = asyncio.Event()
-    breaking = loop.create_task(trouble(scene, calm))
-    async with asyncio.timeout(LIMIT_S):
-        await asyncio.wait([scene.clients[name] for name in tellers])
-    calm.set()
-    await breaking
-    await finish(scene)
-    by_transfer: dict[str, int] = {}
-    for event in scene.history:
-        if isinstance(event, Polled) and event.reader == "last":
-            transfer, _, amount = event.value.partition("#")[0].partition(":")
-            by_transfer[transfer] = by_transfer.get(transfer, 0) + int(amount)
-    assert by_transfer
-    assert not any(by_transfer.values()), by_transfer
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -235,9 +148,9 @@ take, check = CompletedFetch.take, ProducerStateManager.check
 
 PLANTED: dict[str, tuple[set[str], Any, str, Any]] = {
     "a reader passes over records": ({"poll-skip"}, CompletedFetch, "take", skips),
-    "a reader goes back": ({"nonmonotonic-poll"}, CompletedFetch, "take", goes_back),
+    "a reader goes back": ({"int-nonmonotonic-poll"}, CompletedFetch, "take", goes_back),
     "what is aborted is seen": (
-        {"aborted-read"},
+        {"G1a"},
         CompletedFetch,
         "_is_visible",
         lambda self, batch: not batch.is_control,

@@ -22,14 +22,8 @@ from kserver.group.offsets import Offsets
 from kserver.group.shard import GroupShard
 from kserver.metadata import ClusterMetadata, PartitionInfo, TopicInfo
 from kserver.model import NO_PRODUCER_ID
-from tests.support.history import (
-    Anomalies,
-    Disturbed,
-    Event,
-    Fetched,
-    Wanted,
-    verify,
-)
+from tests.support.checks import Anomalies, verify
+from tests.support.history import Disturbed, Event, Fetched, Wanted
 from tests.support.members import (
     GROUP,
     ClassicMember,

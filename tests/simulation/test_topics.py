@@ -17,7 +17,7 @@ from tests.support.seeds import seeds
 from tests.support.simulated import DATA, SimulatedBroker
 
 SEEDS = seeds(8)
-DELETE_TOPICS = 20
+DELETE_TOPICS, DELETE_RECORDS = 20, 21
 
 
 async def delete(peer: Peer, topic: str) -> ErrorCode:
@@ -25,6 +25,14 @@ async def delete(peer: Peer, topic: str) -> ErrorCode:
         request(DELETE_TOPICS, 5)(topic_names=[topic], timeout=datetime.timedelta(seconds=10))
     )
     return answer.responses[0].error_code
+
+
+async def delete_records(peer: Peer, topic: str, before: int) -> None:
+    new = request(DELETE_RECORDS, 1)
+    partition = new.topics.partitions(partition_index=0, offset=before)
+    topics = [new.topics(name=topic, partitions=[partition])]
+    answer = await peer.call(new(topics=topics, timeout=datetime.timedelta(seconds=10)))
+    assert answer.topics[0].partitions[0].error_code is ErrorCode.none
 
 
 async def made_anew(loop: SimLoop) -> None:
@@ -51,6 +59,40 @@ async def made_anew(loop: SimLoop) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_topic_made_anew_is_empty(seed):
     simulate(made_anew, seed)
+
+
+async def made_anew_and_crashed(loop: SimLoop) -> None:
+    """What was noted on disk of a topic that was deleted says nothing of the one made anew."""
+    broker = SimulatedBroker(loop)
+    await broker.start()
+    peer = await broker.connect()
+    await create(peer, "t", 1)
+    for _ in range(5):
+        await produce(peer, "t", 0, batch(broker.clock.now_ms(), b"old"))
+    await delete_records(peer, "t", 3)
+    await broker.stop()  # all of it is noted
+    await broker.start()
+    peer = await broker.connect()
+    assert await delete(peer, "t") is ErrorCode.none
+    await create(peer, "t", 1)
+    writing = loop.create_task(produce(peer, "t", 0, batch(broker.clock.now_ms(), b"new")))
+    await asyncio.sleep(loop.random.expovariate(100))
+    is_acknowledged = writing.done()
+    loses_power = loop.random.random() < 0.5
+    await (broker.cut_power() if loses_power else broker.kill())
+    writing.cancel()
+    await broker.start()
+    peer = await broker.connect()
+    values = await values_of(peer, "t", 0)
+    assert values == [b"new"] or (values == [] and (loses_power or not is_acknowledged))
+    await produce(peer, "t", 0, batch(broker.clock.now_ms(), b"newer"))
+    assert await values_of(peer, "t", 0) == [*values, b"newer"]
+    await broker.stop()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_topic_made_anew_is_not_taken_for_the_former_after_a_crash(seed):
+    simulate(made_anew_and_crashed, seed)
 
 
 async def killed_while_deleting(loop: SimLoop) -> None:

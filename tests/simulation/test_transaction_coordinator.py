@@ -396,7 +396,7 @@ def test_markers_go_to_whoever_leads_a_partition(commit):
     simulate(lambda loop: led_elsewhere(loop, commit), 1)
 
 
-async def ended_meanwhile(loop: SimLoop, partition_that_ends: int) -> None:
+async def ended_meanwhile(loop: SimLoop, partition_that_ends: int, adds: bool) -> None:
     broker = SimulatedBroker(loop, SETTINGS | FLUSHED)
     await broker.start()
     peer = await broker.connect()
@@ -409,8 +409,8 @@ async def ended_meanwhile(loop: SimLoop, partition_that_ends: int) -> None:
     # Until this is on disk the coordinator answers nobody.
     added = parts.transactions.ask(NAME, AddPartitions(NAME, producer, frozenset({two})))
     asked = frozenset({zero, one})
-    assert parts.verification.refused_now(NAME, producer, asked, adds=False) is None
-    waiting = loop.create_task(parts.verification.refused(NAME, producer, asked, adds=False))
+    assert parts.verification.refused_now(NAME, producer, asked, adds=adds) is None
+    waiting = loop.create_task(parts.verification.refused(NAME, producer, asked, adds=adds))
     await asyncio.sleep(0)
     ended = TopicPartition(TOPIC, partition_that_ends)
     parts.marker_log.write(
@@ -419,13 +419,42 @@ async def ended_meanwhile(loop: SimLoop, partition_that_ends: int) -> None:
     assert not added.done()
     refused = await waiting
     codes = {partition: error.code for partition, error in refused.items()}
-    assert codes == ({ended: ErrorCode.invalid_txn_state} if ended in asked else {})
+    is_refused = ended in asked and not adds
+    assert codes == ({ended: ErrorCode.invalid_txn_state} if is_refused else {})
     await broker.stop()
 
 
 @pytest.mark.parametrize("partition", [0, 1, 2])
 def test_a_marker_that_comes_while_the_coordinator_is_asked_ends_what_was_asked_about(partition):
-    simulate(lambda loop: ended_meanwhile(loop, partition), 1)
+    simulate(lambda loop: ended_meanwhile(loop, partition, adds=False), 1)
+
+
+def test_a_marker_that_comes_while_a_partition_is_added_ended_the_transaction_before():
+    simulate(lambda loop: ended_meanwhile(loop, 0, adds=True), 1)
+
+
+async def sent_meanwhile(loop: SimLoop, version: int) -> None:
+    broker = SimulatedBroker(loop, SETTINGS)
+    await broker.start()
+    peer = await broker.connect()
+    await create(peer, TOPIC, 2)
+    writer = Writer(loop, broker, 2)
+    await writer.begin()
+    await writer.produce(0, 0, version=12)
+    log_of = parts_of(broker).replicas.get(TOPIC, 0).log
+    assert log_of.log_end_offset == 1
+    async with parts_of(broker).verification.turn(writer.given.producer_id):
+        sent = loop.create_task(writer.produce(0, 1, version=version))
+        await asyncio.sleep(1)
+        assert log_of.log_end_offset == 1
+    await sent
+    assert log_of.log_end_offset == 2
+    await broker.stop()
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_what_is_sent_to_an_open_transaction_waits_behind_what_waits_for_its_turn(version):
+    simulate(lambda loop: sent_meanwhile(loop, version), 1)
 
 
 async def unverified(loop: SimLoop) -> None:

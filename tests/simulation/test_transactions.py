@@ -29,7 +29,8 @@ from tests.simulation.test_groups import (
     names_found,
     planted,
 )
-from tests.support.history import Event, Fetched, Polled, verify
+from tests.support.checks import verify
+from tests.support.history import Event, Fetched, Polled
 from tests.support.seeds import chunks
 from tests.support.virtual import VirtualCoordinator, VirtualNetwork, VirtualTime, Weather
 from tests.support.workers import INPUT, OUTPUT, Errands, Output, Reader, Setting, Worker
@@ -226,7 +227,7 @@ initialized, end = Transaction.initialized, Offsets.end
 
 PLANTED: dict[str, tuple[set[str], Any, str, Callable[..., Any]]] = {
     "a partition hears nothing of a commit": ({"torn-txn"}, shard, "_markers", one_left_out),
-    "an abort commits": ({"aborted-read"}, Transaction, "ended", always_committed),
+    "an abort commits": ({"G1a"}, Transaction, "ended", always_committed),
     "who is late is committed": (
         {"precommitted-read"},
         Transaction,
@@ -236,7 +237,7 @@ PLANTED: dict[str, tuple[set[str], Any, str, Callable[..., Any]]] = {
     "nobody is late": ({"lso-stuck"}, Transaction, "has_timed_out", lambda *_: False),
     "the epoch stays": ({"zombie-fenced"}, Transaction, "initialized", with_the_same_epoch),
     "offsets count that were aborted": (
-        {"aborted-read"},
+        {"G1a"},
         Offsets,
         "end",
         lambda self, producer_id, committed: end(self, producer_id, committed=True),

@@ -27,6 +27,18 @@ public class Scripts {
                 "err", err.toString(StandardCharsets.UTF_8));
     }
 
+    /** Scala keeps the output that its first script of the process had. */
+    static void redirectScala() throws Exception {
+        try {
+            Class<?> console = Class.forName("scala.Console$");
+            Object only = console.getField("MODULE$").get(null);
+            console.getMethod("setOutDirect", PrintStream.class).invoke(only, System.out);
+            console.getMethod("setErrDirect", PrintStream.class).invoke(only, System.err);
+        } catch (ClassNotFoundException absent) {
+            // Kafka 4 has no Scala in its tools.
+        }
+    }
+
     public static void main(String[] none) throws Exception {
         PrintStream answers = System.out;
         Exit.Procedure exit = (status, message) -> {
@@ -44,6 +56,7 @@ public class Scripts {
             outcome = null;
             System.setOut(new PrintStream(out, true, StandardCharsets.UTF_8));
             System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
+            redirectScala();
             try {
                 Class<?> tool = Class.forName(asked.get("class").asText());
                 tool.getMethod("main", String[].class).invoke(null, (Object) words);

@@ -12,7 +12,6 @@ import contextlib
 import itertools
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,7 +23,7 @@ from kserver.errors import ErrorCode
 from kserver.wire.batch import NewRecord, RecordBatch, batches, encode_batch
 from tests.support import apache_kafka
 from tests.support.process import BrokerProcess
-from tests.support.tools import require
+from tests.support.tools import free_port, require
 from tests.support.wire_client import WireClient, milliseconds
 
 OURS = "k"
@@ -57,7 +56,8 @@ class Broker(Protocol):
 
 
 class ApacheBroker:
-    """As BrokerProcess, but Apache Kafka of `version`, in KRaft mode."""
+    """As BrokerProcess, but Apache Kafka of `version`; in KRaft mode unless there are settings of
+    `zookeeper.connect`."""
 
     def __init__(
         self, directory: Path, version: str, settings: Mapping[str, object] | None = None
@@ -65,9 +65,9 @@ class ApacheBroker:
         self.directory = directory
         self.version = version
         self.settings = dict(settings or {})
-        self.port = _free_port()
+        self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
-        self.controller_port = _free_port()
+        self.controller_port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -80,12 +80,15 @@ class ApacheBroker:
         self.directory.mkdir(parents=True, exist_ok=True)
         output = self.directory / "output.txt"
         words = [f"--override={key}={value}" for key, value in self.settings.items()]
+        if "zookeeper.connect" in self.settings:
+            words += ["--zookeeper", str(self.settings["zookeeper.connect"])]
+        else:
+            words += ["--quorum", f"1@127.0.0.1:{self.controller_port}"]
         with open(output, "ab") as file:
             self.process = subprocess.Popen(
                 [
                     *(sys.executable, apache_kafka.__file__, "server", self.version),
-                    *("--data", str(self.directory), "--port", str(self.port)),
-                    *("--quorum", f"1@127.0.0.1:{self.controller_port}", *words),
+                    *("--data", str(self.directory), "--port", str(self.port), *words),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
@@ -232,9 +235,9 @@ def append(
     return offset
 
 
-def until(holds: Callable[[], bool]) -> None:
+def until(holds: Callable[[], bool], within_s: float = CHANGE_TIMEOUT_S) -> None:
     """Apache's brokers learn of a change after the answer to it; ours have it by then."""
-    deadline = time.monotonic() + CHANGE_TIMEOUT_S
+    deadline = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(ASK_AGAIN_S)
@@ -256,9 +259,3 @@ def stored(broker: Broker, topic: str, partition: int = 0) -> list[RecordBatch]:
 def names(start: str) -> Iterator[str]:
     """Names of topics, each new."""
     return (f"{start}-{number}" for number in itertools.count(1))
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

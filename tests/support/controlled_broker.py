@@ -1,14 +1,23 @@
 """A broker without logs and listeners: what ZooKeeper and the controller see of it."""
 
 import asyncio
+import contextlib
 from dataclasses import replace
 
 from kserver.controller.config_manager import ConfigManager
 from kserver.controller.controller import Controller
+from kserver.errors import ErrorCode
+from kserver.log.manager import LogManager
 from kserver.metadata import ClusterMetadata, MetadataCache
 from kserver.model import Endpoint
 from kserver.registration import Registration, cluster_id, prepare
-from kserver.wire.control import UpdateMetadataRequest
+from kserver.wire.control import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
 
 ENDPOINT = Endpoint("PLAINTEXT", "PLAINTEXT", "localhost", 9092)
 
@@ -22,7 +31,9 @@ class ControlledBroker:
         """Images after each change of settings."""
         self.requests = []
         """What the controller said to this broker."""
-        self.registration = Registration(world, config, broker_id, [ENDPOINT])
+        self.registration = Registration(
+            world, config, broker_id, [ENDPOINT], LogManager(world, config)
+        )
         self.configs = ConfigManager(
             world.zookeeper,
             self.metadata,
@@ -37,34 +48,45 @@ class ControlledBroker:
             broker_id,
             self._publish,
             self.registration.registered,
+            self._known,
         )
+
+    def _known(self, controller):
+        self.metadata.update(replace(self.metadata.current, controller=controller))
 
     async def _publish(self, request):
         self.requests.append(request)
         if isinstance(request, UpdateMetadataRequest):
-            names = {topic.topic_name for topic in request.topic_states}
+            names = {topic.topic_name: topic.topic_id for topic in request.topic_states}
             await self.configs.learn(names)
             self.metadata.update(self.metadata.current.updated(request, self.configs.topics))
-            self.configs.forget(names - self.topics.keys())
+            self.configs.forget(names.keys() - self.topics.keys())
+            return UpdateMetadataResponse(ErrorCode.none)
+        if isinstance(request, LeaderAndIsrRequest):
+            return LeaderAndIsrResponse(ErrorCode.none)
+        return StopReplicaResponse(ErrorCode.none)
 
     async def __aenter__(self):
         await self.zookeeper.start()
         await prepare(self.zookeeper)
         cluster = await cluster_id(self.zookeeper, self.world.random)
         self.metadata.update(replace(self.metadata.current, cluster_id=cluster))
+        await self._listen()
         await self.registration.register()
         await self.configs.load()
         await self.controller.start()
         self.requests.clear()
         self.told.clear()
-        parts = (
-            self.registration,
-            self.configs,
-            self.controller,
-            self.controller.senders,
-        )
+        parts = (self.registration, self.configs, self.controller)
         self._running = [asyncio.create_task(part.run()) for part in parts]
         return self
+
+    async def _listen(self):
+        """Nothing is answered where it says that it is: that proves nothing."""
+        with contextlib.suppress(OSError):
+            await asyncio.get_running_loop().create_server(
+                asyncio.Protocol, ENDPOINT.host, ENDPOINT.port
+            )
 
     async def __aexit__(self, *error):
         await self._stop()

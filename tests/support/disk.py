@@ -57,6 +57,8 @@ class SimDisk:
         """How often each operation was asked for."""
         self.operations_left: int | None = None
         self.most_files_left = 1 << 20
+        self.mean_offload_s = MEAN_OFFLOAD_S
+        """How long offloaded work takes in the mean, and each of its pauses."""
         self.random = random
         self.clock = clock
         self._root = _Directory()
@@ -231,7 +233,7 @@ class SimDisk:
 
     def _go_on_later(self, thread: greenlet) -> None:
         loop = asyncio.get_running_loop()
-        loop.call_later(self.random.expovariate(1 / MEAN_OFFLOAD_S), self._go_on, thread)
+        loop.call_later(self.random.expovariate(1 / self.mean_offload_s), self._go_on, thread)
 
     def _go_on(self, thread: greenlet) -> None:
         """Until it is done, or pauses."""

@@ -1,8 +1,11 @@
-"""Consume, transform, produce on a simulated broker: the clients of it, and what they saw.
+"""Consume, transform, produce on simulated brokers: their clients, and what these saw.
 
     Transformer   reads `in` as a member of a group and writes to `out`, in transactions
     Transferer    moves amounts between accounts: each transaction writes -n and +n
     Reader        reads committed records, again and again from the beginning
+
+    transform     the records of `in` are there once in `out`, and their offsets committed
+    transfer      nobody ever sees that money came from nowhere, or went there
 
 A value is "<what must be there once>#<its transaction>", a transfer's "<id>:<amount>#...".
 """
@@ -11,24 +14,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
-from kcli.client.config import ConsumerConfig, ProducerConfig
+from kcli.client.admin import Admin
+from kcli.client.config import AdminConfig, ConsumerConfig, ProducerConfig
 from kcli.client.consumer import Consumer, ConsumerRecord
 from kcli.client.errors import ClientError, TimedOut, TransactionFailed
 from kcli.client.listener import RebalanceListener
 from kcli.client.producer import Producer
 from kserver.errors import KafkaError
 from kserver.model import TopicPartition
+from tests.support.checks import verify
 from tests.support.history import (
     Assigned,
     AtEnd,
     Committed,
     Ended,
-    Event,
+    Fetched,
     Looked,
     Polled,
     Result,
@@ -36,91 +41,44 @@ from tests.support.history import (
     Sent,
     Started,
 )
-from tests.support.loop import SimLoop, host
-from tests.support.simulated import SimulatedBroker
+from tests.support.scene import Scene, insist, partitions_of
 
-BOOTSTRAP = {"bootstrap.servers": "broker:9092"}
 GROUP, INPUT, OUTPUT = "g", "in", "out"
-CONSUMER = BOOTSTRAP | {
-    "auto.offset.reset": "earliest",
-    "isolation.level": "read_committed",
-    "enable.auto.commit": "false",
-    "request.timeout.ms": "3000",
-    "default.api.timeout.ms": "5000",
-}
-PRODUCER = BOOTSTRAP | {
-    "batch.size": "200",
-    "request.timeout.ms": "2000",
-    "max.block.ms": "5000",
-    "delivery.timeout.ms": "60000",
-    "transaction.timeout.ms": "8000",
-}
-
-
-class Scene:
-    """The broker, and the history of all that its clients saw."""
-
-    def __init__(self, loop: SimLoop, broker: SimulatedBroker, outputs: int) -> None:
-        self.loop = loop
-        self.broker = broker
-        self.outputs = outputs
-        self.history: list[Event] = []
-        self.clients: dict[str, asyncio.Task[None]] = {}
-        self.killed: dict[str, asyncio.Task[None]] = {}
-        self.replaced: set[str] = set()
-        """Names of those that are to end once they learn that another took over."""
-        self._names = 0
-
-    @property
-    def random(self) -> Random:
-        return self.loop.random
-
-    def new_chance(self) -> Random:
-        return Random(self.random.random())
-
-    def note(self, event: Event) -> None:
-        self.history.append(event)
-        self.loop.trace.add(event)
-
-    def run(self, client: Any, name: str) -> str:
-        """On a machine of its own; its name."""
-        self._names += 1
-        name = f"{name}{self._names}"
-        with host(name):
-            self.clients[name] = self.loop.create_task(client(self, name))
-        return name
-
-    def kill(self, name: str) -> None:
-        """Nobody hears of it any more, whatever it still does."""
-        self.loop.network.cut(name, "broker")
-        self.killed[name] = self.clients.pop(name)
-        self.killed[name].cancel()
-
-    async def stop(self) -> None:
-        for name in self.killed:
-            self.loop.network.heal(name, "broker")
-        for task in self.clients.values():
-            task.cancel()
-        await asyncio.wait([*self.clients.values(), *self.killed.values()])
+CLASSIC = {"heartbeat.interval.ms": "500", "session.timeout.ms": "4000"}
+PROTOCOLS = [
+    CLASSIC,
+    CLASSIC | {"partition.assignment.strategy": "cooperative-sticky"},
+    {"group.protocol": "consumer"},
+]
+OPEN_S = 15
+"""Longer than a transaction may be open, and to find out that it has been for too long."""
+INPUTS, RECORDS = 2, 30
+LIMIT_S = 300
 
 
 class Transaction:
     """One transaction of a producer, entered into the history as it goes."""
 
-    def __init__(self, scene: Scene, producer: Producer, who: str, number: int) -> None:
+    def __init__(
+        self, scene: Scene, producer: Producer, who: str, number: int, group: str = GROUP
+    ) -> None:
         self.name = f"{who}/{number}"
+        self._group = group
         self._scene = scene
         self._producer = producer
         self._who = who
         self._offsets: list[tuple[int, tuple[str, int], int, int]] = []
 
-    async def send(self, partition: int, value: str) -> None:
-        since = len(self._scene.history)
+    async def send(self, target: TopicPartition, value: str) -> None:
+        since, number = len(self._scene.history), self._scene.next_number()
         value = f"{value}#{self.name}"
-        outcome = await self._producer.send(OUTPUT, value.encode(), partition=partition)
-        outcome.add_done_callback(partial(self._sent, since, partition, value))
+        topic, partition = target
+        outcome = await self._producer.send(topic, value.encode(), partition=partition)
+        outcome.add_done_callback(partial(self._sent, since, target, value, number))
 
-    def _sent(self, since: int, partition: int, value: str, outcome: Any) -> None:
+    def _sent(
+        self, since: int, target: TopicPartition, value: str, number: int, outcome: Any
+    ) -> None:
         failed = outcome.cancelled() or outcome.exception() is not None
         offset = -1 if failed else outcome.result().offset
         self._scene.note(
@@ -129,10 +87,11 @@ class Transaction:
                 since,
                 self._who,
                 self.name,
-                (OUTPUT, partition),
+                (target.topic, target.partition),
                 value,
                 offset,
                 Result.UNKNOWN if offset < 0 else Result.OK,
+                number,
             )
         )
 
@@ -147,7 +106,7 @@ class Transaction:
                     Committed(
                         self._scene.loop.time(),
                         since,
-                        GROUP,
+                        self._group,
                         self._who,
                         group.generation_id,
                         (topic, index),
@@ -173,19 +132,12 @@ class Transaction:
             self._scene.note(Ended(now_s, since, self._who, self.name, commit, result))
 
 
-async def insist(call: Any) -> None:
-    """A call that timed out goes on: the same once more waits for it."""
-    while True:
-        with contextlib.suppress(TimedOut):
-            return await call()
-
-
 def producing(scene: Scene, transactional_id: str) -> Producer:
     config = ProducerConfig.of(
-        PRODUCER
+        scene.producer
         | {"transactional.id": transactional_id, "linger.ms": str(scene.random.choice([0, 5]))}
     )
-    return Producer(config, now_ms=scene.broker.clock.now_ms, random=scene.new_chance())
+    return Producer(config, now_ms=scene.now_ms, random=scene.new_chance())
 
 
 async def begun(scene: Scene, producer: Producer, transactional_id: str, who: str) -> None:
@@ -197,8 +149,9 @@ async def begun(scene: Scene, producer: Producer, transactional_id: str, who: st
 
 
 class Watch(RebalanceListener):
-    def __init__(self, scene: Scene, who: str, consumer: Consumer) -> None:
+    def __init__(self, scene: Scene, who: str, consumer: Consumer, group: str = GROUP) -> None:
         self._scene = scene
+        self._group = group
         self._who = who
         self._consumer = consumer
 
@@ -213,13 +166,23 @@ class Watch(RebalanceListener):
         owned = frozenset((topic, index) for topic, index in self._consumer.assignment)
         if generation >= 0:
             now_s = self._scene.loop.time()
-            self._scene.note(Assigned(now_s, GROUP, self._who, generation, owned))
+            self._scene.note(Assigned(now_s, self._group, self._who, generation, owned))
 
 
 class Transformer:
-    def __init__(self, transactional_id: str, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        transactional_id: str,
+        settings: Mapping[str, str],
+        source: str,
+        outputs: Sequence[TopicPartition],
+        group: str = GROUP,
+    ) -> None:
         self._transactional_id = transactional_id
         self._settings = settings
+        self._source = source
+        self._outputs = outputs
+        self._group = group
 
     async def __call__(self, scene: Scene, name: str) -> None:
         """Begins anew, as a program that is started again, whenever it cannot go on."""
@@ -231,19 +194,21 @@ class Transformer:
             await asyncio.sleep(0.2)
 
     async def _live(self, scene: Scene, who: str) -> None:
-        config = ConsumerConfig.of(CONSUMER | {"group.id": GROUP} | self._settings)
+        config = ConsumerConfig.of(
+            scene.consumer | {"group.id": self._group} | dict(self._settings)
+        )
         async with (
             Consumer(config, random=scene.new_chance()) as consumer,
             producing(scene, self._transactional_id) as producer,
         ):
             await begun(scene, producer, self._transactional_id, who)
-            consumer.subscribe([INPUT], listener=Watch(scene, who, consumer))
+            consumer.subscribe([self._source], listener=Watch(scene, who, consumer, self._group))
             number = 0
             while True:
                 records = await consumer.poll(500, max_records=scene.random.randint(1, 8))
                 if records:
                     number += 1
-                    transaction = Transaction(scene, producer, who, number)
+                    transaction = Transaction(scene, producer, who, number, self._group)
                     await self._transform(scene, transaction, producer, consumer, records)
 
     async def _transform(
@@ -263,7 +228,7 @@ class Transformer:
         try:
             await producer.begin_transaction()
             for record in records:
-                target = scene.random.randrange(scene.outputs)
+                target = scene.random.choice(self._outputs)
                 await transaction.send(target, record.value.decode())
                 await asyncio.sleep(scene.random.expovariate(500))
             await transaction.send_offsets(offsets, consumer.group_metadata())
@@ -282,8 +247,11 @@ class Transformer:
 class Transferer:
     """Moves money: what is taken from one account is given to another, or neither."""
 
-    def __init__(self, transactional_id: str, transfers: int) -> None:
+    def __init__(
+        self, transactional_id: str, transfers: int, accounts: Sequence[TopicPartition]
+    ) -> None:
         self._transactional_id = transactional_id
+        self._accounts = accounts
         self._left = transfers
 
     async def __call__(self, scene: Scene, name: str) -> None:
@@ -307,10 +275,8 @@ class Transferer:
         await producer.begin_transaction()
         try:
             for number in range(random.randint(1, 3)):
-                amount, (taken, given) = (
-                    random.randint(1, 99),
-                    random.sample(range(scene.outputs), 2),
-                )
+                amount = random.randint(1, 99)
+                taken, given = random.sample(self._accounts, 2)
                 what = f"{transaction.name}.{number}"
                 await transaction.send(taken, f"{what}:-{amount}")
                 await asyncio.sleep(random.expovariate(500))
@@ -325,21 +291,27 @@ class Transferer:
 
 
 class Reader:
-    """Of all outputs; each time that it begins anew it is another reader."""
+    """Each time that it begins anew it is another reader."""
+
+    def __init__(self, partitions: Sequence[TopicPartition]) -> None:
+        self._partitions = partitions
 
     async def __call__(self, scene: Scene, name: str) -> None:
         life = 0
         while True:
             life += 1
             with contextlib.suppress(ClientError, KafkaError):
-                await read(scene, f"{name}.{life}", scene.loop.time() + scene.random.uniform(1, 9))
+                until_s = scene.now_s + scene.random.uniform(1, 9)
+                await read(scene, f"{name}.{life}", self._partitions, until_s)
             await asyncio.sleep(0.2)
 
 
-async def read(scene: Scene, who: str, until_s: float | None = None) -> None:
+async def read(
+    scene: Scene, who: str, partitions: Sequence[TopicPartition], until_s: float | None = None
+) -> None:
     """From the beginning, to a time or to the end."""
-    partitions = [TopicPartition(OUTPUT, n) for n in range(scene.outputs)]
-    config = ConsumerConfig.of(CONSUMER)
+    config = ConsumerConfig.of(scene.consumer)
+    poll = 0
     async with Consumer(config, random=scene.new_chance()) as consumer:
         consumer.assign(partitions)
         for partition in partitions:
@@ -350,22 +322,109 @@ async def read(scene: Scene, who: str, until_s: float | None = None) -> None:
             if until_s is not None
             else [p for p, end in ends.items() if await consumer.position(p) < end]
         ):
+            poll += 1
             for record in await consumer.poll(200):
                 where = (record.topic, record.partition)
                 value = record.value.decode()
-                scene.note(Polled(scene.loop.time(), who, where, record.offset, value))
+                scene.note(Polled(scene.now_s, who, where, record.offset, value, poll))
         for partition, end in ends.items():
             scene.note(AtEnd(scene.loop.time(), who, tuple(partition), end))
 
 
-async def look(scene: Scene) -> None:
+async def look(scene: Scene, partitions: Sequence[TopicPartition]) -> None:
     """Whether anything is left open."""
-    partitions = [TopicPartition(OUTPUT, n) for n in range(scene.outputs)]
     async with (
-        Consumer(ConsumerConfig.of(CONSUMER), random=scene.new_chance()) as stable,
-        Consumer(ConsumerConfig.of(BOOTSTRAP), random=scene.new_chance()) as whole,
+        Consumer(ConsumerConfig.of(scene.consumer), random=scene.new_chance()) as stable,
+        Consumer(ConsumerConfig.of(scene.bootstrap), random=scene.new_chance()) as whole,
     ):
         last_stable = await stable.end_offsets(partitions)
         ends = await whole.end_offsets(partitions)
     for one in partitions:
         scene.note(Looked(scene.loop.time(), tuple(one), last_stable[one], ends[one]))
+
+
+Trouble: TypeAlias = Callable[[Scene, asyncio.Event], Coroutine[Any, Any, None]]
+"""What befalls the brokers and their network, until told."""
+
+
+async def offsets(scene: Scene) -> dict[TopicPartition, int]:
+    """What the group has committed, of each partition of the input."""
+    since = len(scene.history)
+    async with Admin(AdminConfig.of(scene.bootstrap), random=scene.new_chance()) as admin:
+        found = await admin.groups.offsets([GROUP])
+    committed = {}
+    for one in partitions_of(INPUT, INPUTS):
+        known = found[GROUP].get(one)
+        committed[one] = -1 if known is None else known.offset
+        scene.note(Fetched(scene.loop.time(), since, GROUP, tuple(one), committed[one]))
+    return committed
+
+
+async def transform(scene: Scene, trouble: Trouble) -> None:
+    loop, random = scene.loop, scene.random
+    config = ProducerConfig.of(scene.bootstrap)
+    async with Producer(config, now_ms=scene.now_ms, random=scene.new_chance()) as producer:
+        for partition, number in itertools.product(range(INPUTS), range(RECORDS)):
+            value = f"{partition}:{number}".encode()
+            await producer.send(INPUT, value, partition=partition)
+        await producer.flush()
+    settings = random.choice(PROTOCOLS)
+
+    def work(transactional_id: str) -> str:
+        return scene.run(Transformer(transactional_id, settings, INPUT, scene.outputs), "w")
+
+    workers = {f"x{n}": work(f"x{n}") for n in range(2)}
+    scene.run(Reader(scene.outputs), "r")
+    calm = asyncio.Event()
+    breaking = loop.create_task(trouble(scene, calm))
+    for _ in range(random.randint(1, 4)):
+        await asyncio.sleep(random.expovariate(0.2))
+        name = random.choice(list(workers))
+        before, silent = workers[name], random.random() < 0.5
+        if silent:
+            # It goes on where it was when it is heard of again, while another has its place.
+            scene.replaced.add(before)
+            scene.cut(before)
+        else:
+            scene.kill(before)
+        await asyncio.sleep(random.expovariate(0.5))
+        workers[name] = work(name)
+        if silent:
+            await asyncio.sleep(random.expovariate(0.2))
+            scene.heal(before)
+    calm.set()
+    await breaking
+    async with asyncio.timeout(LIMIT_S):
+        while set((await offsets(scene)).values()) != {RECORDS}:
+            await asyncio.sleep(1)
+    await finish(scene)
+    found = [e.value.partition("#")[0] for e in scene.history if isinstance(e, Polled)]
+    assert set(found) == {f"{p}:{n}" for p in range(INPUTS) for n in range(RECORDS)}
+
+
+async def transfer(scene: Scene, trouble: Trouble) -> None:
+    tellers = [scene.run(Transferer(f"x{n}", 20, scene.outputs), "t") for n in range(2)]
+    scene.run(Reader(scene.outputs), "r")
+    calm = asyncio.Event()
+    breaking = scene.loop.create_task(trouble(scene, calm))
+    async with asyncio.timeout(LIMIT_S):
+        await asyncio.wait([scene.clients[name] for name in tellers])
+    calm.set()
+    await breaking
+    await finish(scene)
+    by_transfer: dict[str, int] = {}
+    for event in scene.history:
+        if isinstance(event, Polled) and event.reader == "last":
+            transfer_id, _, amount = event.value.partition("#")[0].partition(":")
+            by_transfer[transfer_id] = by_transfer.get(transfer_id, 0) + int(amount)
+    assert by_transfer
+    assert not any(by_transfer.values()), by_transfer
+
+
+async def finish(scene: Scene) -> None:
+    """All that is open is ended, and the history holds."""
+    await scene.stop()
+    await asyncio.sleep(OPEN_S)
+    await read(scene, "last", scene.outputs)
+    await look(scene, scene.outputs)
+    verify(scene.history)

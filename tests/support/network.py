@@ -6,8 +6,13 @@ transports, for `Protocol` and `BufferedProtocol`: bytes arrive in order, late, 
 pieces than they were written in; a full pipe calls `pause_writing`.
 
     cut(a, b), heal(a, b)   bytes and connection attempts between two hosts wait until it is healed
+    bind(a, port)           whoever connects before a listens there waits, as in a kernel's backlog
+    cut_one_way(a, b)       what a sends does not reach b; nobody can connect either way
+    slow(a, b, 0.2)         bytes between the two take that many seconds in the mean
+    refuse(a, b)            a accepts no connections, of b or of anybody, until accept(a, b)
     reset(a, b)             their connections break, at both ends
     kill(a)                 a's process is gone: its ends fall silent, the other ends see a reset
+    power_off(a), power_on(a)   the same, and the other ends see nothing until the machine is back
 """
 
 from __future__ import annotations
@@ -32,37 +37,69 @@ HIGH_WATER_BYTES = 64 * 1024
 CONNECT_RETRIES_S = (1, 2, 4, 8, 16, 32, 64)
 """When TCP repeats the first segment of a connection that nobody answers."""
 
-_HOST: contextvars.ContextVar[str] = contextvars.ContextVar("host", default="client")
+HOST: contextvars.ContextVar[str] = contextvars.ContextVar("host", default="client")
 _HERE = frozenset({None, "", "0.0.0.0", "::", "127.0.0.1", "localhost"})
 
 
 @contextlib.contextmanager
 def host(name: str) -> Iterator[None]:
     """Whatever is started inside runs on that machine."""
-    token = _HOST.set(name)
+    token = HOST.set(name)
     try:
         yield
     finally:
-        _HOST.reset(token)
+        HOST.reset(token)
 
 
 class Network:
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop
         self._servers: dict[tuple[str, int], SimServer] = {}
+        self._bound: dict[tuple[str, int], asyncio.Event] = {}
         self._transports: dict[SimTransport, None] = {}
-        self._cuts: set[frozenset[str]] = set()
+        self._cuts: set[tuple[str, str]] = set()
+        """From whom to whom nothing comes through."""
+        self._dark: set[str] = set()
+        self._delays_s: dict[frozenset[str], float] = {}
+        self._refused: set[tuple[str, str | None]] = set()
         self._ports = 40_000
+
+    @contextlib.contextmanager
+    def bind(self, name: str, port: int) -> Iterator[None]:
+        bound = self._bound[name, port] = asyncio.Event()
+        try:
+            yield
+        finally:
+            if self._bound.get((name, port)) is bound:
+                self._let_in((name, port))
+
+    def _let_in(self, address: tuple[str, int]) -> None:
+        """Who waits there finds a server, or none."""
+        bound = self._bound.pop(address, None)
+        if bound is not None:
+            bound.set()
 
     def cut(self, a: str, b: str) -> None:
         self.loop.trace.add("cut", a, b)
-        self._cuts.add(frozenset((a, b)))
+        self._cuts |= {(a, b), (b, a)}
+
+    def cut_one_way(self, a: str, b: str) -> None:
+        self.loop.trace.add("cut one way", a, b)
+        self._cuts.add((a, b))
 
     def heal(self, a: str, b: str) -> None:
         self.loop.trace.add("heal", a, b)
-        self._cuts.discard(frozenset((a, b)))
+        self._cuts -= {(a, b), (b, a)}
         for transport in self._between(a, b):
             transport.wire.resume()
+
+    def slow(self, a: str, b: str, mean_s: float | None) -> None:
+        """None: as fast as any other."""
+        self.loop.trace.add("slow", a, b, mean_s)
+        if mean_s is None:
+            self._delays_s.pop(frozenset((a, b)), None)
+        else:
+            self._delays_s[frozenset((a, b))] = mean_s
 
     def reset(self, a: str, b: str) -> None:
         self.loop.trace.add("reset", a, b)
@@ -73,44 +110,81 @@ class Network:
         self.loop.trace.add("kill", name)
         for address in [address for address in self._servers if address[0] == name]:
             del self._servers[address]
+        for address in [address for address in self._bound if address[0] == name]:
+            self._let_in(address)
         for transport in [t for t in self._transports if t.host == name]:
             transport.vanish()
 
-    def is_cut(self, a: str, b: str) -> bool:
-        return frozenset((a, b)) in self._cuts
+    def power_off(self, name: str) -> None:
+        self.kill(name)
+        self._dark.add(name)
 
-    def delay(self) -> float:
-        return self.loop.random.expovariate(1 / MEAN_DELAY_S)
+    def power_on(self, name: str) -> None:
+        self._dark.discard(name)
+
+    def close(self, name: str) -> None:
+        """Its connections that others made break, at both ends."""
+        for accepted in [t for t in self._transports if t.host == name and t.here in self._servers]:
+            accepted.lose(_reset_error())
+            accepted.peer.lose(_reset_error())
+
+    def refuse(self, name: str, of: str | None = None) -> None:
+        self.loop.trace.add("refuse", name, of)
+        self._refused.add((name, of))
+
+    def accept(self, name: str, of: str | None = None) -> None:
+        self.loop.trace.add("accept", name, of)
+        self._refused.discard((name, of))
+
+    def is_cut(self, a: str, b: str) -> bool:
+        """Whether what `a` sends does not reach `b`."""
+        return (a, b) in self._cuts or a in self._dark or b in self._dark
+
+    def delay(self, a: str, b: str) -> float:
+        mean_s = self._delays_s.get(frozenset((a, b)), MEAN_DELAY_S)
+        return self.loop.random.expovariate(1 / mean_s)
 
     def listen(self, factory: Callable[[], Any], name: str | None, port: int) -> SimServer:
         address = (_resolve(name), port or self._free_port())
         if address in self._servers:
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
         server = self._servers[address] = SimServer(self, factory, address)
+        self._let_in(address)
         return server
 
     async def connect(
         self, factory: Callable[[], Any], name: str | None, port: int
     ) -> tuple[SimTransport, Any]:
-        here, there = _HOST.get(), _resolve(name)
-        await asyncio.sleep(self.delay() + self.delay())
+        here, there = HOST.get(), _resolve(name)
+        await asyncio.sleep(self.delay(here, there) + self.delay(there, here))
         for wait_s in CONNECT_RETRIES_S:
-            if not self.is_cut(here, there):
+            if not self.is_cut(here, there) and not self.is_cut(there, here):
                 break
             await asyncio.sleep(wait_s)
         else:
             raise TimeoutError(errno.ETIMEDOUT, f"Connect call failed {there}:{port}")
+        bound = self._bound.get((there, port))
+        if bound is not None:
+            await bound.wait()
         server = self._servers.get((there, port))
-        if server is None:
+        if server is None or self._refused & {(there, None), (there, here)}:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"Connect call failed {there}:{port}")
         self.loop.trace.add("connect", here, there, port)
         near, far = (here, self._free_port()), (there, port)
         client = SimTransport(self, factory(), near, far, contextvars.copy_context())
         context = server.context.copy()
-        accepted = SimTransport(self, context.run(server.factory), far, near, context)
+        accepted = SimTransport(self, None, far, near, context)
         client.peer, accepted.peer = accepted, client
         self._transports |= {client: None, accepted: None}
-        context.run(accepted.protocol.connection_made, accepted)
+
+        def accept() -> None:
+            accepted.protocol = server.factory()
+            accepted.protocol.connection_made(accepted)
+
+        if self.loop.is_paused(there):  # its kernel accepts for it
+            self.loop.call_soon(accept, context=context)
+        else:
+            context.run(accept)
         client.protocol.connection_made(client)
         return client, client.protocol
 
@@ -130,7 +204,7 @@ class Network:
 
 
 def _resolve(name: str | None) -> str:
-    return _HOST.get() if name in _HERE else str(name)
+    return HOST.get() if name in _HERE else str(name)
 
 
 class SimServer(asyncio.AbstractServer):
@@ -182,6 +256,7 @@ class SimTransport(asyncio.Transport):
         super().__init__({"sockname": here, "peername": there})
         self.network = network
         self.protocol = protocol
+        self.here = here
         self.host = here[0]
         self.context = context
         self.wire = _Wire(self)
@@ -303,7 +378,7 @@ class _Wire:
 
     def send(self, data: bytes) -> None:
         network = self._sender.network
-        self._last_due = max(self._last_due, network.loop.time() + network.delay())
+        self._last_due = max(self._last_due, network.loop.time() + self._delay())
         self._queue.append((self._last_due, data))
         self.size_bytes += len(data)
         self.resume()
@@ -314,7 +389,12 @@ class _Wire:
         self._queue.clear()
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = network.loop.call_later(network.delay(), self._deliver_reset)
+        self._timer = network.loop.call_later(
+            self._delay(), self._deliver_reset, context=self._sender.peer.context
+        )
+
+    def _delay(self) -> float:
+        return self._sender.network.delay(self._sender.host, self._sender.peer.host)
 
     def resume(self) -> None:
         if self._timer is None and self._queue:
@@ -332,7 +412,7 @@ class _Wire:
         if receiver.closing:
             self.size_bytes -= len(data)
             if data:  # nobody is there to read it: TCP answers with a reset
-                network.loop.call_later(network.delay(), sender.lose, _reset_error())
+                network.loop.call_later(self._delay(), sender.lose, _reset_error())
         elif data == _EOF:
             network.loop.trace.add("eof", sender.host, receiver.host)
             receiver.receive_eof()

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 LISTENING = re.compile(r"listening on PLAINTEXT://([^\s\"]+)")
+OWN_LISTENER = re.compile(r"PLAINTEXT://[^,]*")
 STARTED = re.compile(r"\[KafkaServer id=\d+\] started")
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60
@@ -69,7 +70,8 @@ class BrokerProcess:
         if not found.wait(START_TIMEOUT_S) or not self._started:
             self.kill()
             raise RuntimeError("the broker did not start:\n" + "".join(self.output))
-        self.settings["listeners"] = f"PLAINTEXT://{self.address}"
+        listeners = str(self.settings["listeners"])
+        self.settings["listeners"] = OWN_LISTENER.sub(f"PLAINTEXT://{self.address}", listeners)
         return self
 
     def arguments(self) -> list[str]:

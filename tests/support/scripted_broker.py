@@ -174,3 +174,28 @@ def metadata(*brokers: ScriptedBroker, controller: int = 0, topics=()):
         )
 
     return handler
+
+
+def ends(offset_of):
+    """A handler that tells where partitions end, by topic and partition."""
+
+    def handler(request):
+        reply = reply_to(request)
+        return reply(
+            topics=[
+                reply.topics(
+                    name=topic.name,
+                    partitions=[
+                        reply.topics.partitions(
+                            partition_index=p.partition_index,
+                            error_code=ErrorCode.none,
+                            offset=offset_of(topic.name, p.partition_index),
+                        )
+                        for p in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    return handler

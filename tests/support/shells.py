@@ -1,7 +1,7 @@
 """Interactive shells on a terminal of their own, to see what a key does to the line.
 
     with Shell("zsh", directory, home, environment) as shell:
-        shell.line_after("k top\\t")                  "k topics "
+        shell.line_after("k topi\\t")                 "k topics "
 
 A shell says "ready" at its prompt, and its line when Ctrl-G is typed, into a named pipe: nothing
 is waited for by the clock.

@@ -68,7 +68,9 @@ ASK = {
     "delete-records",
     "features",
     "get-offsets",
+    "leader-election",
     "log-dirs",
+    "reassign-partitions",
     "topics",
     "transactions",
 }

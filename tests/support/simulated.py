@@ -33,7 +33,11 @@ class SimulatedBroker:
         self.name = name
         self.settings = dict(settings or {})
         self.clock = SimClock(loop)
+        self.boots = 1
         self.disk = SimDisk(loop.random, self.clock)
+        self._dead: list[SimDisk] = []
+        """Those of its processes that died.  Who waited for one waits on: asyncio would complain of
+        a task that vanishes before the end."""
         self.bugs: list[str] = []
         self.broker: Broker | None = None
         self.ensemble = ensemble
@@ -53,13 +57,17 @@ class SimulatedBroker:
             self.zookeeper = EmbeddedZooKeeper(self.disk, f"{DATA}/{COORDINATION}", self.clock)
         else:
             self.zookeeper = self.ensemble.client(config.zookeeper_session_timeout_ms)
-        world = World(self.clock, self.disk, self.zookeeper, self.loop.random)
+        world = World(
+            self.clock, self.disk, self.zookeeper, self.loop.random, f"{self.name} {self.boots}"
+        )
+        self.loop.network.power_on(self.name)
         self._stop = asyncio.Event()
         ready = asyncio.Event()
         self.broker = Broker(config, world, sockets=False, on_bug=self._noted)
 
         async def serve() -> None:
-            with host(self.name):
+            # As a real one it has its address before it registers.
+            with host(self.name), self.loop.network.bind(self.name, PORT):
                 assert self.broker is not None
                 await self.broker.run(self._stop, ready.set)
 
@@ -82,22 +90,45 @@ class SimulatedBroker:
 
     async def kill(self) -> None:
         """kill -9: what was written stays, nothing more is."""
+        self.loop.network.kill(self.name)
         await self._vanish(self.disk.kill())
 
     async def cut_power(self, keep: float | None = None) -> None:
         """What was not synced is lost: all of it, or as `SimDisk.crash` says."""
+        self.boots += 1
+        self.loop.network.power_off(self.name)
         await self._vanish(self.disk.crash(keep))
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        self.loop.pause(self.name)
+        if isinstance(self.zookeeper, SimZooKeeper):
+            self.zookeeper.pause()
+
+    def resume(self) -> None:
+        if isinstance(self.zookeeper, SimZooKeeper):
+            self.zookeeper.resume()
+        self.loop.resume(self.name)
 
     async def _vanish(self, disk: SimDisk) -> None:
         assert self._running is not None
-        self.loop.network.kill(self.name)
+        if self._running.done():
+            self._running.exception()  # it had ended by itself
         if isinstance(self.zookeeper, SimZooKeeper):
             self.zookeeper.kill()
+        self._dead.append(self.disk)
         self.disk = disk
-        # It is not waited for: on a disk that is gone its last steps never end.
+        # It is not waited for: on a disk that is gone its last steps never end, or fail.
+        self._running.add_done_callback(_nobody_hears)
         self._running.cancel()
+        self.loop.resume(self.name)
         await asyncio.sleep(0)
 
     async def connect(self, client: str = "client") -> Peer:
         with host(client):
             return await Peer.connect(self.name, PORT)
+
+
+def _nobody_hears(ended: asyncio.Task[None]) -> None:
+    if not ended.cancelled():
+        ended.exception()

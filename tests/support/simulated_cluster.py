@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from kserver.model import TopicPartition
 from kserver.replica.partition import Partition
 from tests.support.clock import SimClock
 from tests.support.loop import SimLoop
@@ -57,18 +58,25 @@ class SimulatedCluster:
         self.up.discard(id_)
         await self.brokers[id_].stop()
 
-    def expire(self, id_: int) -> None:
+    async def cut_power(self, id_: int, keep: float | None = None) -> None:
+        """Of its machine: what was not synced is lost, as `SimDisk.crash` says, and nobody is
+        refused until it is started again, but answered nothing."""
+        self.up.discard(id_)
+        await self.brokers[id_].cut_power(keep)
+
+    def zookeeper(self, id_: int) -> SimZooKeeper:
         zookeeper = self.brokers[id_].zookeeper
         assert isinstance(zookeeper, SimZooKeeper)
-        zookeeper.expire()
+        return zookeeper
+
+    def expire(self, id_: int) -> None:
+        self.zookeeper(id_).expire()
 
     def replicas(self, topic: str, partition: int) -> dict[int, Partition]:
         """Those that are hosted now, by broker."""
         found = {}
         for id_ in sorted(self.up):
-            broker = self.brokers[id_].broker
-            assert broker is not None
-            hosted = broker._parts.replicas.partitions.get((topic, partition))
+            hosted = self.hosted(id_).get((topic, partition))
             if hosted is not None:
                 found[id_] = hosted
         return found
@@ -84,24 +92,54 @@ class SimulatedCluster:
         while not all(self._in_sync(topic, number) for number in range(partitions)):
             await asyncio.sleep(0.1)
 
+    async def until_all_in_sync(self) -> None:
+        """The same of every partition that anybody hosts."""
+        while not all(self._in_sync(*key) for key in self.hosted_anywhere()):
+            await asyncio.sleep(0.1)
+
+    async def until_all_in_isr(self) -> None:
+        """Every partition that anybody hosts is led, and all its replicas are in sync, though
+        records are under way."""
+        while not all(self._has_full_isr(*key) for key in self.hosted_anywhere()):
+            await asyncio.sleep(0.1)
+
+    def _has_full_isr(self, topic: str, number: int) -> bool:
+        leader, replicas = self.leader(topic, number), self.replicas(topic, number)
+        return (
+            leader is not None
+            and leader.leader is not None
+            and leader.leader.isr == set(replicas)
+            and len(replicas) == leader.replica_count
+        )
+
+    def hosted_anywhere(self) -> list[TopicPartition]:
+        return sorted({key for id_ in self.up for key in self.hosted(id_)})
+
+    def hosted(self, id_: int) -> Mapping[TopicPartition, Partition]:
+        broker = self.brokers[id_].broker
+        assert broker is not None
+        return broker._parts.replicas.partitions  # type: ignore[return-value]
+
     def _in_sync(self, topic: str, number: int) -> bool:
         leader = self.leader(topic, number)
         replicas = self.replicas(topic, number)
         return (
             leader is not None
-            and leader.leader is not None
-            and leader.leader.isr == set(replicas) == set(self.brokers)
+            and self._has_full_isr(topic, number)
             and len({r.log.log_end_offset for r in replicas.values()}) == 1
             and {r.log.high_watermark for r in replicas.values()} == {leader.log.log_end_offset}
         )
+
+    @staticmethod
+    def whole(replica: Partition) -> bytes:
+        """The bytes of its log."""
+        return b"".join(s.file.read_at(0, s.size) for s in replica.log.segments)
 
     def check(self) -> None:
         """Of what holds at any time: no two lead in one epoch."""
         led: dict[tuple[object, int], int] = {}
         for id_ in self.up:
-            broker = self.brokers[id_].broker
-            assert broker is not None
-            for key, hosted in broker._parts.replicas.partitions.items():
+            for key, hosted in self.hosted(id_).items():
                 if hosted.is_leader:
                     other = led.setdefault((key, hosted.epoch), id_)
                     assert other == id_, f"{key} is led by {other} and {id_} in one epoch"

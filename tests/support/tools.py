@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import socket
 import sys
 
 import pytest
@@ -60,3 +61,10 @@ def require(tool: str) -> str:
             pytest.fail(reason)
         pytest.skip(reason)
     return found
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

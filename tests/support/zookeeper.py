@@ -7,6 +7,8 @@ zookeeper.cut()                      its connection breaks; its session times ou
 zookeeper.heal()                     it connects again, with a new session if need be
 zookeeper.expire()                   its session ends now; a new one comes by itself
 zookeeper.kill()                     its process died: nobody hears of it until the timeout
+zookeeper.silence()                  nothing comes through either way; it learns so by and by
+zookeeper.pause(), .resume()         its process stands still: its session may time out meanwhile
 """
 
 from __future__ import annotations
@@ -48,9 +50,14 @@ class SimEnsemble:
     def __init__(self, loop: SimLoop, clock: Clock) -> None:
         self.loop = loop
         self.tree = Tree()
-        self._clock = clock
+        self.clock = clock
         self._zxid = 1 << 32
         self._sessions: dict[int, SimZooKeeper] = {}
+        self.context = contextvars.copy_context()
+        """What happens at the servers happens on no host of the network."""
+        self.on_change: Callable[[WatchEvent], None] = lambda _: None
+        self.on_write: Callable[[SimZooKeeper, Sequence[Op]], None] = lambda _client, _ops: None
+        """Called as a client sends a write, before that is on its way."""
 
     def client(self, session_timeout_ms: int = 18_000) -> SimZooKeeper:
         return SimZooKeeper(self, session_timeout_ms)
@@ -72,11 +79,12 @@ class SimEnsemble:
     ) -> list[OpResult]:
         transaction = ZnodeTransaction(self.tree)
         parents = transaction.missing_parents(ops[0].path) if make_parents else ()
-        zxid, now_ms = self._zxid + 1, self._clock.now_ms()
+        zxid, now_ms = self._zxid + 1, self.clock.now_ms()
         results = transaction.apply([*parents, *ops], zxid=zxid, now_ms=now_ms, session=session)
         self._zxid = zxid
         self.loop.trace.add("zookeeper", zxid, *transaction.changes)
         for event in transaction.commit():
+            self.on_change(event)
             for client in self._sessions.values():
                 client.notify(event)
         self.tree.check()
@@ -93,6 +101,7 @@ class SimZooKeeper:
         self._session = NO_SESSION
         self._is_connected = False
         self._is_closed = False
+        self._is_silent = False
         self._connections = itertools.count(1)
         self._connection = 0
         self._watches = Watches()
@@ -124,6 +133,8 @@ class SimZooKeeper:
         self._tell(SessionEvent.DISCONNECTED)
 
     def heal(self) -> None:
+        if self._is_silent:
+            self.cut()
         if not self._is_connected and not self._is_closed:
             self._loop.call_later(self._delay(), self._reconnect)
 
@@ -131,6 +142,28 @@ class SimZooKeeper:
         self.cut()
         self._ensemble.end_session(self._session)
         self.heal()
+
+    def silence(self) -> None:
+        """The servers hear nothing from now on; the client finds out after two thirds of its
+        session timeout, as ZooKeeper's does."""
+        if self._is_connected and not self._is_silent:
+            self._is_silent = True
+            self._begin_timeout()
+            notice_s = self._session_timeout_ms * 2 / 3000
+            self._loop.call_later(notice_s, self._notice, self._connection, context=self._context)
+
+    def pause(self) -> None:
+        if self._is_connected:
+            self._begin_timeout()
+
+    def resume(self) -> None:
+        """It finds its connection closed, once it hears of anything."""
+        self.cut()
+        self.heal()
+
+    def _notice(self, connection: int) -> None:
+        if connection == self._connection:
+            self.cut()
 
     def kill(self) -> None:
         self._is_closed = True
@@ -197,6 +230,7 @@ class SimZooKeeper:
             self._answer(watch, event)
 
     async def _write(self, ops: list[Op], make_parents: bool = False) -> list[OpResult]:
+        self._ensemble.on_write(self, ops)
         return await self._call(
             ops[0].path,
             lambda: self._ensemble.apply(ops, self._session, make_parents=make_parents),
@@ -209,7 +243,14 @@ class SimZooKeeper:
         self._calls[answer] = path
         answer.add_done_callback(self._calls.pop)
         self._arrives_at = self._after(self._arrives_at)
-        self._loop.call_at(self._arrives_at, self._arrive, self._connection, work, answer)
+        self._loop.call_at(
+            self._arrives_at,
+            self._arrive,
+            self._connection,
+            work,
+            answer,
+            context=self._ensemble.context,
+        )
         return await answer
 
     def _arrive(
@@ -217,7 +258,7 @@ class SimZooKeeper:
     ) -> None:
         """At the servers.  A request is lost with its connection, but one that came this far is
         carried out even if nobody waits for the answer."""
-        if connection != self._connection:
+        if connection != self._connection or self._is_silent:
             return
         try:
             result = work()
@@ -241,11 +282,11 @@ class SimZooKeeper:
     def _call_back(
         self, connection: int, callback: Callable[..., None], arguments: Sequence[object]
     ) -> None:
-        if connection == self._connection:
+        if connection == self._connection and not self._is_silent:
             callback(*arguments)
 
     def _connect(self) -> None:
-        self._is_connected = True
+        self._is_connected, self._is_silent = True, False
         self._connection = next(self._connections)
         self._tell(SessionEvent.CONNECTED)
 
@@ -256,15 +297,24 @@ class SimZooKeeper:
         for answer, path in list(self._calls.items()):
             if not answer.done():
                 answer.set_exception(ConnectionLost(path))
-        self._timeout = self._loop.call_later(
-            self._session_timeout_ms / 1000, self._ensemble.end_session, self._session
-        )
+        self._begin_timeout()
+
+    def _begin_timeout(self) -> None:
+        """The servers have not heard of it since now, or longer."""
+        if self._timeout is None:
+            self._timeout = self._loop.call_later(
+                self._session_timeout_ms / 1000,
+                self._ensemble.end_session,
+                self._session,
+                context=self._ensemble.context,
+            )
 
     def _reconnect(self) -> None:
         if self._is_connected or self._is_closed:
             return
         if self._timeout is not None:
             self._timeout.cancel()
+            self._timeout = None
         if not self._ensemble.has_session(self._session):
             self._tell(SessionEvent.EXPIRED)
             self._session = self._ensemble.open_session(self)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.support import tools
+from tests.support.tools import free_port
 
 KAFKA_VERSION = "3.9.2"
 START_TIMEOUT_S = 60
@@ -21,13 +25,22 @@ SESSION_TIMEOUT_MS = (1_000, 60_000)
 
 class ZooKeeperServer:
     """`with ZooKeeperServer(tmp_path) as server: ... server.address`.  The test that starts one
-    needs java."""
+    needs java.
 
-    def __init__(self, directory: Path) -> None:
+    `within` comes before its command: that of a network namespace, in which `host` is its address.
+    """
+
+    def __init__(
+        self, directory: Path, host: str = "127.0.0.1", within: Sequence[str] = ()
+    ) -> None:
         self.directory = directory
-        self.port = _free_port()
-        self.address = f"127.0.0.1:{self.port}"
+        self.host = host
+        self.within = within
+        self.port = free_port()
+        self.address = f"{host}:{self.port}"
         self.process: subprocess.Popen[bytes] | None = None
+        self.members: Sequence[str] = ()
+        """Lines of zoo.cfg that name the servers of an ensemble."""
 
     def start(self) -> ZooKeeperServer:
         """Returns once it answers; raises RuntimeError with its output when it does not."""
@@ -36,7 +49,7 @@ class ZooKeeperServer:
         output = self.directory / "output.txt"
         with open(output, "ab") as file:
             self.process = subprocess.Popen(
-                self._command(), stdin=subprocess.DEVNULL, stdout=file, stderr=file
+                [*self.within, *self._command()], stdin=subprocess.DEVNULL, stdout=file, stderr=file
             )
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._answers():
@@ -73,7 +86,11 @@ class ZooKeeperServer:
             raise RuntimeError(f"there is no ZooKeeper in {jars}")
         heap = os.environ.get("KAFKA_HEAP_OPTS", "-Xmx128M").split()
         config = self._config()
-        return [java, *heap, "-XX:+UseSerialGC", "-cp", f"{jars}/*", MAIN, str(config)]
+        flags = [*heap, "-XX:+UseSerialGC", *self._java_options()]
+        return [java, *flags, "-cp", f"{jars}/*", MAIN, str(config)]
+
+    def _java_options(self) -> list[str]:
+        return []
 
     def _config(self) -> Path:
         config = self.directory / "zoo.cfg"
@@ -81,25 +98,49 @@ class ZooKeeperServer:
         config.write_text(
             f"dataDir={self.directory}/data\n"
             f"clientPort={self.port}\n"
-            "clientPortAddress=127.0.0.1\n"
+            f"clientPortAddress={self.host}\n"
             "admin.enableServer=false\n"
             "4lw.commands.whitelist=*\n"
             "maxClientCnxns=0\n"
             "tickTime=500\n"
             f"minSessionTimeout={least}\n"
-            f"maxSessionTimeout={most}\n"
+            f"maxSessionTimeout={most}\n" + "".join(f"{line}\n" for line in self.members)
         )
         return config
 
-    def _answers(self) -> bool:
+    @property
+    def mode(self) -> str:
+        """standalone, leader or follower; nothing where it serves nobody."""
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+            with socket.create_connection((self.host, self.port), timeout=1) as connection:
                 # ruok is answered before sessions are.
                 connection.sendall(b"srvr")
                 with connection.makefile("rb") as answer:
-                    return b"Mode: standalone" in answer.read()
+                    found = re.search(rb"Mode: (\w+)", answer.read())
         except OSError:
-            return False
+            return ""
+        return found[1].decode() if found else ""
+
+    def _answers(self) -> bool:
+        return bool(self.mode)
+
+
+class SaslZooKeeperServer(ZooKeeperServer):
+    """One that knows a user `k` with the password `secret`, by SASL with DIGEST-MD5."""
+
+    def _config(self) -> Path:
+        config = super()._config()
+        with open(config, "a") as file:
+            file.write(
+                "authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\n"
+            )
+        return config
+
+    def _java_options(self) -> list[str]:
+        jaas = self.directory / "jaas.conf"
+        module = "org.apache.zookeeper.server.auth.DigestLoginModule"
+        jaas.write_text(f'Server {{\n  {module} required\n  user_k="secret";\n}};\n')
+        return [f"-Djava.security.auth.login.config={jaas}"]
 
 
 class OwnZooKeeperServer(ZooKeeperServer):
@@ -109,8 +150,29 @@ class OwnZooKeeperServer(ZooKeeperServer):
         return [*tools.K, "zookeeper-server-start", str(self._config())]
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+class ZooKeeperEnsemble:
+    """Three of Apache's servers; `seats` are a host and what comes before a command for each."""
+
+    def __init__(self, directory: Path, seats: Sequence[tuple[str, Sequence[str]]]) -> None:
+        self.servers = [
+            ZooKeeperServer(directory / str(number), host, within)
+            for number, (host, within) in enumerate(seats, 1)
+        ]
+        members = [
+            f"server.{number}={server.host}:{free_port()}:{free_port()}"
+            for number, server in enumerate(self.servers, 1)
+        ]
+        for number, server in enumerate(self.servers, 1):
+            server.members = [*members, "initLimit=20", "syncLimit=4"]
+            (server.directory / "data").mkdir(parents=True)
+            (server.directory / "data" / "myid").write_text(str(number))
+        self.address = ",".join(server.address for server in self.servers)
+
+    def start(self) -> ZooKeeperEnsemble:
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(ZooKeeperServer.start, self.servers))
+        return self
+
+    def kill(self) -> None:
+        for server in self.servers:
+            server.kill()

@@ -16,7 +16,7 @@ CALLED_BY_LIBRARIES = [
     # Spark
     *("prepareForTriggerAvailableNow", "pushFilters", "streamWriter"),
     # pytest, and fixtures
-    *("pytest_*", "kafka_broker_factory"),
+    *("pytest_*", "kafka_broker_factory", "kafka_cluster", "kafka_cluster_factory"),
 ]
 FOUND_BY_NAME = ("kcli/commands/", "kcli/console/coordinator_formatters.py")
 """Commands, and formatters, whose names are looked up when a user gives them."""

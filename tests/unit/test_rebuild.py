@@ -23,7 +23,7 @@ def rebuild(loop: SimLoop, disk: SimDisk) -> Rebuild:
     clock = SimClock(loop)
     store = EmbeddedZooKeeper(disk, STORE, clock)
     config = BrokerConfig.load(None, ["log.dirs=/logs"])
-    return Rebuild(World(clock, disk, store, loop.random), config, store)
+    return Rebuild(World(clock, disk, store, loop.random, "boot"), config, store)
 
 
 def test_a_rebuild_that_fails_leaves_no_half_store() -> None:

@@ -6,7 +6,9 @@ import pytest
 
 from kserver import znodes
 from kserver.config.broker import BrokerConfig
+from kserver.config.topic import TopicConfig
 from kserver.errors import ConfigError
+from kserver.log.manager import LogManager
 from kserver.model import Endpoint
 from kserver.registration import Registration, broker_id, cluster_id, prepare
 from kserver.world import World
@@ -41,8 +43,25 @@ async def client_of(ensemble):
 
 def registration(ensemble, zookeeper, number=1, endpoint=ENDPOINT, **config):
     clock = SimClock(ensemble.loop)
-    world = World(clock, SimDisk(ensemble.loop.random, clock), zookeeper, ensemble.loop.random)
-    return Registration(world, BrokerConfig(**config), number, [endpoint])
+    disk = SimDisk(ensemble.loop.random, clock)
+    world = World(clock, disk, zookeeper, ensemble.loop.random, "boot")
+    settings = BrokerConfig(**config)
+    return Registration(world, settings, number, [endpoint], LogManager(world, settings))
+
+
+async def on_disk(ensemble, zookeeper, disk, boot="boot"):
+    """The registration of a broker whose log directories are open."""
+    world = World(SimClock(ensemble.loop), disk, zookeeper, ensemble.loop.random, boot)
+    config = BrokerConfig.load(None, ["log.dirs=/data"])
+    logs = LogManager(world, config)
+    await logs.lock()
+    await logs.open(lambda _: TopicConfig())
+    return Registration(world, config, 1, [ENDPOINT], logs), logs
+
+
+async def registered_by(zookeeper):
+    data, _ = await zookeeper.get("/brokers/ids/1")
+    return znodes.decode_broker(1, data)
 
 
 @scenario
@@ -187,6 +206,56 @@ async def test_a_restart_waits_for_its_own_old_session_to_end(ensemble):
     await again.register()
     assert 15 < ensemble.loop.time() < 25
     assert (await zookeeper.exists("/brokers/ids/1")).czxid == again.epoch
+
+
+@scenario
+async def test_a_restart_on_the_same_disk_waits_for_nothing(ensemble):
+    disk = SimDisk(ensemble.loop.random, SimClock(ensemble.loop))
+    crashed = await client_of(ensemble)
+    first, _ = await on_disk(ensemble, crashed, disk)
+    await first.register()
+    await crashed.create(znodes.CONTROLLER, znodes.encode_controller(1, 0), ephemeral=True)
+    crashed.kill()
+    zookeeper = await client_of(ensemble)
+    again, _ = await on_disk(ensemble, zookeeper, disk.kill())
+    began_s = ensemble.loop.time()
+    await again.register()
+    assert ensemble.loop.time() - began_s < 1
+    assert (await zookeeper.exists("/brokers/ids/1")).czxid == again.epoch > first.epoch
+    assert await zookeeper.exists(znodes.CONTROLLER) is None, "it was the dead one's"
+
+
+@scenario
+async def test_another_disk_proves_nothing(ensemble):
+    crashed = await client_of(ensemble)
+    first, _ = await on_disk(ensemble, crashed, SimDisk(Random(1), SimClock(ensemble.loop)))
+    await first.register()
+    crashed.kill()
+    zookeeper = await client_of(ensemble)
+    again, _ = await on_disk(ensemble, zookeeper, SimDisk(Random(1), SimClock(ensemble.loop)))
+    began_s = ensemble.loop.time()
+    await again.register()
+    assert ensemble.loop.time() - began_s > 10
+
+
+@scenario
+async def test_a_broker_tells_that_its_machine_went_down_with_its_records(ensemble):
+    disk = SimDisk(ensemble.loop.random, SimClock(ensemble.loop))
+    told = []
+    for boot, ends in (("1", "kill"), ("1", "stop"), ("2", "crash"), ("3", "kill"), ("3", "stop")):
+        zookeeper = await client_of(ensemble)
+        alive, logs = await on_disk(ensemble, zookeeper, disk, boot)
+        await alive.register()
+        told.append((await registered_by(zookeeper)).may_lack_records)
+        if ends == "stop":
+            await logs.close()
+            logs.unlock()
+        else:
+            disk = disk.crash(0.0) if ends == "crash" else disk.kill()
+        await zookeeper.close()
+    # At first, for the disk is new; not after a crash of the process, nor after a clean stop that
+    # a boot follows; but after a crash of the machine.
+    assert told == [True, False, False, True, False]
 
 
 @scenario

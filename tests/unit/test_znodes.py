@@ -143,6 +143,22 @@ def test_a_config_change_names_whose():
     assert znodes.decode_config_change(old) == ("topics", "t")
 
 
+def test_a_failed_disk_is_told_as_kafka_writes_it():
+    data = b'{"version":1,"broker":3,"event":1}'
+    assert znodes.encode_log_dir_event(3) == data
+    assert znodes.decode_log_dir_event(data) == 3
+
+
+@pytest.mark.parametrize("decode", [znodes.decode_isr_change, znodes.decode_preferred_election])
+def test_partitions_are_named_as_kafka_writes_them(decode):
+    data = b'{"version":1,"partitions":[{"topic":"a","partition":0},{"topic":"b","partition":7}]}'
+    named = [TopicPartition("a", 0), TopicPartition("b", 7)]
+    assert znodes.encode_partitions(named) == data
+    assert decode(data) == named
+    with pytest.raises(StorageError, match="which is not what Kafka writes there"):
+        decode(b'{"version":1,"partitions":[{"topic":"a"}]}')
+
+
 def test_a_block_of_producer_ids_is_written_as_kafka_writes_it():
     assert znodes.decode_producer_id_block(PRODUCER_ID_BLOCK) == ProducerIdBlock(0, 0, 999)
     assert znodes.encode_producer_id_block(ProducerIdBlock(0, 0, 999)) == PRODUCER_ID_BLOCK

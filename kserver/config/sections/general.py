@@ -73,6 +73,14 @@ class GeneralSettings:
     delete_topic_enable: bool = setting(
         "delete.topic.enable", True, doc="allow topics to be deleted"
     )
+    unclean_leader_election_enable: bool = setting(
+        "unclean.leader.election.enable",
+        False,
+        dynamic=CLUSTER,
+        doc=(
+            "let a replica lead that is not in sync: records are lost, the partition is available"
+        ),
+    )
     min_insync_replicas: int = setting(
         "min.insync.replicas",
         1,
@@ -90,7 +98,6 @@ class GeneralSettings:
     request_timeout_ms: int = setting(
         "request.timeout.ms",
         30_000,
-        acts=Acts.REPLICATION,
         doc="how long a broker waits for an answer of another",
     )
     compression_type: str = setting(

@@ -10,7 +10,6 @@ from kserver.config.setting import (
     LONG,
     PER_BROKER,
     STRING,
-    Acts,
     at_least,
     one_of,
     section,
@@ -52,15 +51,19 @@ class NetworkSettings:
         "inter.broker.listener.name",
         None,
         type=STRING,
-        acts=Acts.REPLICATION,
         doc="listener that brokers reach each other on",
     )
     security_inter_broker_protocol: str = setting(
         "security.inter.broker.protocol",
         "PLAINTEXT",
         one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-        acts=Acts.REPLICATION,
         doc="protocol brokers reach each other with when no listener is named for it",
+    )
+    socket_connection_setup_timeout_ms: int = setting(
+        "socket.connection.setup.timeout.ms",
+        10_000,
+        type=LONG,
+        doc="how long a connection to another broker may take to open",
     )
     queued_max_request_bytes: int = setting(
         "queued.max.request.bytes",

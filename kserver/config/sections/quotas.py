@@ -32,6 +32,31 @@ class QuotaSettings:
         dynamic=CLUSTER,
         doc="how fast replicas are moved between directories, all of them together",
     )
+    replication_quota_window_num: int = setting(
+        "replication.quota.window.num",
+        11,
+        at_least(1),
+        doc="samples kept for throttled replication",
+    )
+    replication_quota_window_size_seconds: int = setting(
+        "replication.quota.window.size.seconds", 1, at_least(1), doc="length of each, in seconds"
+    )
+    leader_replication_throttled_rate: int = setting(
+        "leader.replication.throttled.rate",
+        LONG_MAX,
+        at_least(0),
+        type=LONG,
+        dynamic=CLUSTER,
+        doc="bytes a second that leaders send to throttled replicas",
+    )
+    follower_replication_throttled_rate: int = setting(
+        "follower.replication.throttled.rate",
+        LONG_MAX,
+        at_least(0),
+        type=LONG,
+        dynamic=CLUSTER,
+        doc="bytes a second that throttled replicas take from their leaders",
+    )
     controller_quota_window_num: int = setting(
         "controller.quota.window.num",
         11,

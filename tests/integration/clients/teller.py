@@ -57,8 +57,11 @@ class Teller:
     def exit_code(self) -> int | None:
         return self._process.poll()
 
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
     def stop(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
+        self.signal(signal.SIGTERM)
         self._wait()
 
     def kill(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -52,6 +53,15 @@ class Transactor:
     def kill(self) -> None:
         self._process.kill()
         self.kills += 1
+
+    def is_killed_where(self, holds: Callable[[], bool]) -> bool:
+        """It stands still while it is asked whether `holds`, and goes on where that is not so."""
+        self._process.signal(signal.SIGSTOP)
+        if holds():
+            self.kill()
+            return True
+        self._process.signal(signal.SIGCONT)
+        return False
 
     def look_after(self) -> None:
         if not self._process.is_running:

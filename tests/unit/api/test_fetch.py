@@ -56,6 +56,7 @@ def reads(draw):
             )
         ),
         draw(st.none() | st.builds(Diverging, st.integers(0, 9), st.integers(0, 99))),
+        preferred=draw(st.integers(-1, 9)),
     )
 
 
@@ -91,7 +92,7 @@ def test_what_is_written_kio_reads(version, given_reads):
             (a.producer_id, a.first_offset) for a in wanted.aborted
         ]
         if version >= 11:
-            assert partition.preferred_read_replica == -1
+            assert partition.preferred_read_replica == wanted.preferred
         if version >= 12 and wanted.diverging:
             told = partition.diverging_epoch
             assert (told.epoch, told.end_offset) == wanted.diverging
@@ -150,6 +151,7 @@ def requests(draw):
         "isolation": draw(st.integers(0, 1)),
         "session_id": draw(i32),
         "session_epoch": draw(i32),
+        "rack": draw(st.text(max_size=150)),
     }
     entity = build(
         replica_id=said["replica_id"],
@@ -160,7 +162,7 @@ def requests(draw):
         isolation_level=said["isolation"],
         session_id=said["session_id"],
         session_epoch=said["session_epoch"],
-        rack_id=draw(st.text(max_size=150)),
+        rack_id=said["rack"],
         topics=[
             build.topics(
                 topic=name,
@@ -199,6 +201,8 @@ def test_what_kio_writes_is_read(given_request):
     for field in ("replica_id", "max_wait_ms", "min_bytes", "max_bytes"):
         assert getattr(got, field) == said[field]
     assert got.read_committed is bool(said["isolation"])
+    assert got.rack == (said["rack"] if version >= 11 else "")
+    assert got.broker_epoch == (3 if version >= 15 else -1)
     if version >= 7:
         assert (got.session_id, got.session_epoch) == (said["session_id"], said["session_epoch"])
     expected = []

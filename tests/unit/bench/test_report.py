@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.bench.figures import at_least_times, at_most, lines
-from tests.bench.report import BEGIN, END, between_markers, section, table
+from tests.bench.report import CLUSTERS, END, LONE, between_markers, cluster_table, section, table
 
 RESULTS = [
     *lines(
@@ -51,6 +51,23 @@ def test_the_table_has_a_line_a_figure_and_marks_what_falls_short():
     assert len({len(row) for row in written.splitlines()}) == 1
 
 
+def test_the_table_of_clusters_has_both_rivals():
+    results = lines(
+        "kill",
+        {"s": at_most(1), "MB/s": at_least_times(2)},
+        [{"s": 0.5, "MB/s": 30.0}],
+        [{"s": 10.0, "MB/s": 10.0}],
+        elder=[{"s": 20.0, "MB/s": 20.0}],
+    )
+    written = cluster_table(results, "ours", "newer", "older")
+    head, _, *rows = ([c.strip() for c in row.split("|")[1:-1]] for row in written.splitlines())
+    assert head == ["row", "figure", "ours", "newer", "older", "ratio", "ratio", "aim", ""]
+    assert rows == [
+        ["kill", "s", "0.5", "10", "20", "0.05x", "0.025x", "<= 1", ""],
+        ["", "MB/s", "30", "10", "20", "3x", "1.5x", ">= 2x", "**short**"],
+    ]
+
+
 def test_a_section_says_how_when_and_on_what_it_was_measured():
     text = section([("the command", "2025-01-01")], {"cores": "2"}, ["noise"], "TABLE", {"a": "b"})
     assert text == (
@@ -63,14 +80,17 @@ def test_a_section_says_how_when_and_on_what_it_was_measured():
     )
 
 
-def test_only_what_stands_between_the_markers_is_replaced():
-    old = f"before\n{BEGIN}\nold\n{END}\nafter\n"
-    new = between_markers(old, "new")
-    assert new == f"before\n{BEGIN}\n\nnew\n\n{END}\nafter\n"
-    assert between_markers(new, "new") == new
+@pytest.mark.parametrize("begin", [LONE, CLUSTERS])
+def test_only_what_stands_between_its_markers_is_replaced(begin):
+    other = {LONE: CLUSTERS, CLUSTERS: LONE}[begin]
+    left = f"{other}\nof others\n{END}\n"
+    old = f"{left}before\n{begin}\nold\n{END}\nafter\n{left}"
+    new = between_markers(old, begin, "new")
+    assert new == f"{left}before\n{begin}\n\nnew\n\n{END}\nafter\n{left}"
+    assert between_markers(new, begin, "new") == new
 
 
-@pytest.mark.parametrize("text", ["", BEGIN, END, f"{END} {BEGIN}"])
+@pytest.mark.parametrize("text", ["", LONE, END, CLUSTERS + END, f"{END} {LONE}"])
 def test_a_text_without_both_markers_is_left_alone(text):
     with pytest.raises(ValueError, match="markers"):
-        between_markers(text, "new")
+        between_markers(text, LONE, "new")

@@ -11,7 +11,6 @@ from kcli.client.admin import (
     CREATE_TOPICS,
     DELETE_TOPICS,
     DESCRIBE_CLUSTER,
-    LIST_PARTITION_REASSIGNMENTS,
     UNREGISTER_BROKER,
     Admin,
     ConfigSource,
@@ -389,38 +388,6 @@ def test_offsets_that_an_old_broker_cannot_tell_are_refused_and_the_rest_told():
         found = await admin.list_offsets({a: -3, b: -1})
         assert found[a].code is ErrorCode.unsupported_version
         assert found[b].offset == 10
-
-    run(scenario)
-
-
-def test_partitions_on_the_move_are_listed_and_none_where_the_broker_cannot_tell():
-    async def scenario(admin, broker):
-        assert await admin.list_reassignments() == {}
-
-        def moves(request):
-            reply = reply_to(request)
-            return reply(
-                error_code=ErrorCode.none,
-                topics=[
-                    reply.topics(
-                        name="a",
-                        partitions=[
-                            reply.topics.partitions(
-                                partition_index=2,
-                                replicas=(1, 2),
-                                adding_replicas=(2,),
-                                removing_replicas=(1,),
-                            )
-                        ],
-                    )
-                ],
-            )
-
-        broker.on(LIST_PARTITION_REASSIGNMENTS, moves)
-        broker.drop()
-        await asyncio.sleep(1)
-        found = await admin.list_reassignments()
-        assert found == {TopicPartition("a", 2): ((1, 2), (2,), (1,))}
 
     run(scenario)
 

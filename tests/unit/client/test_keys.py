@@ -364,6 +364,18 @@ def test_fetch_sizes_are_asked_of_the_broker():
     )
 
 
+def test_the_rack_is_told_with_each_fetch():
+    """client.rack."""
+
+    async def scenario(consumer, server):
+        server.logs[T0].append(1)
+        consumer.assign([T0])
+        await consuming.read(consumer, 1)
+        assert server.fetches[0].rack_id == "r7"
+
+    consuming.run(scenario, client_rack="r7")
+
+
 def test_max_poll_records_is_the_most_of_one_poll():
     async def scenario(consumer, server):
         for log in server.logs.values():

@@ -25,7 +25,11 @@ def described(config: BrokerConfig, name: str) -> DescribedConfig:
     return next(d for d in describe(config) if d.name == name)
 
 
-OURS = {"socket.send.buffer.bytes", "socket.receive.buffer.bytes"}
+OURS = {
+    "socket.send.buffer.bytes",
+    "socket.receive.buffer.bytes",
+    "replica.socket.receive.buffer.bytes",
+}
 """Whose defaults differ, as their descriptions say."""
 
 

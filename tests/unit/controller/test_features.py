@@ -3,11 +3,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kserver import znodes
-from kserver.controller.features import NEWEST, SUPPORTED, Update, UpgradeType, plan
+from kserver.controller.features import NEWEST, SUPPORTED, Update, UpgradeType, known_to_all, plan
 from kserver.errors import ErrorCode, StorageError
 
 GROUPS, TRANSACTIONS = "group.version", "transaction.version"
 UP, SAFE, UNSAFE = UpgradeType
+ALONE = {3: NEWEST}
+"""The live brokers, and what they know."""
 names = st.sampled_from([GROUPS, TRANSACTIONS, "metadata.version"])
 updates = st.lists(st.builds(Update, names, st.integers(-1, 4), st.integers(0, 4)), max_size=3)
 levels = st.fixed_dictionaries({}, optional={GROUPS: st.just(1), TRANSACTIONS: st.integers(1, 2)})
@@ -15,7 +17,7 @@ levels = st.fixed_dictionaries({}, optional={GROUPS: st.just(1), TRANSACTIONS: s
 
 @given(updates, levels)
 def test_all_that_are_asked_for_are_done_or_none(asked, before):
-    after, errors = plan(asked, before, 3)
+    after, errors = plan(asked, before, 3, ALONE)
     assert len(errors) == len(asked)
     if any(errors):
         assert after == before
@@ -36,7 +38,7 @@ def test_all_that_are_asked_for_are_done_or_none(asked, before):
     ],
 )
 def test_what_cannot_be_is_refused_with_its_reason(update, text):
-    _, (error,) = plan([update], NEWEST, 3)
+    _, (error,) = plan([update], NEWEST, 3, ALONE)
     assert error is not None
     assert error.code is ErrorCode.invalid_update_version
     assert f"Invalid update version {update.level} for feature {update.name}. " in error.message
@@ -45,15 +47,15 @@ def test_what_cannot_be_is_refused_with_its_reason(update, text):
 
 @pytest.mark.parametrize("how", [SAFE, UNSAFE])
 def test_a_level_is_lowered_by_either_downgrade_and_raised_by_none(how):
-    lowered, errors = plan([Update(TRANSACTIONS, 0, how)], NEWEST, 3)
+    lowered, errors = plan([Update(TRANSACTIONS, 0, how)], NEWEST, 3, ALONE)
     assert (lowered, errors) == ({GROUPS: 1}, [None])
-    _, (error,) = plan([Update(TRANSACTIONS, 1, how)], lowered, 3)
+    _, (error,) = plan([Update(TRANSACTIONS, 1, how)], lowered, 3, ALONE)
     assert error is not None
     assert "Can't downgrade to a newer version." in error.message
 
 
 def test_a_feature_named_twice_is_refused():
-    _, errors = plan([Update(GROUPS, 0, SAFE), Update(GROUPS, 1)], NEWEST, 3)
+    _, errors = plan([Update(GROUPS, 0, SAFE), Update(GROUPS, 1)], NEWEST, 3, ALONE)
     assert all(error is not None for error in errors)
 
 
@@ -63,3 +65,22 @@ def test_features_that_kafka_has_switched_off_do_not_count():
     assert znodes.decode_features(old) == {"a": 2}
     with pytest.raises(StorageError):
         znodes.decode_features(b'{"version":2}')
+
+
+def test_a_level_is_not_raised_above_what_a_live_broker_knows():
+    update = Update(TRANSACTIONS, 2)
+    _, (error,) = plan([update], {}, 3, ALONE | {4: {}})
+    assert error is not None
+    assert "Broker 4 does not support this feature." in error.message
+    _, (error,) = plan([update], {}, 3, ALONE | {4: {TRANSACTIONS: 1}})
+    assert error is not None
+    assert "Broker 4 only supports versions 0-1" in error.message
+    assert plan([Update(TRANSACTIONS, 0, SAFE)], NEWEST, 3, {4: {}}) == ({GROUPS: 1}, [None])
+
+
+def test_levels_are_those_that_all_brokers_know():
+    assert known_to_all(NEWEST, [NEWEST, NEWEST]) == NEWEST
+    assert known_to_all(NEWEST, [NEWEST, {TRANSACTIONS: 1, "metadata.version": 9}]) == {
+        TRANSACTIONS: 1
+    }
+    assert known_to_all(NEWEST, [NEWEST, {}]) == {}

@@ -66,3 +66,19 @@ def test_who_is_gone_is_not_in_sync():
     with pytest.raises(KafkaError) as refused:
         judge(change(1, 2, 3), 1, TOPIC, context)
     assert refused.value.code.name == "ineligible_replica"
+
+
+RECOVERING = PartitionInfo(0, 1, 5, (1, 2, 3), (1,), 7, is_recovering=True)
+RECOVERING_TOPIC = TopicInfo("t", ID, (RECOVERING,))
+
+
+def test_an_unclean_leader_recovers_alone_and_says_when_it_has():
+    still = IsrChange(ID, 0, 5, ((1, -1),), 7, is_recovering=True)
+    assert judge(still, 1, RECOVERING_TOPIC, CONTEXT).partition_epoch == 7
+    recovered = judge(change(1), 1, RECOVERING_TOPIC, CONTEXT)
+    assert (recovered.is_recovering, recovered.partition_epoch) == (False, 8)
+    grown = IsrChange(ID, 0, 5, ((1, -1), (2, -1)), 7, is_recovering=True)
+    with pytest.raises(KafkaError, match="recovers"):
+        judge(grown, 1, RECOVERING_TOPIC, CONTEXT)
+    with pytest.raises(KafkaError, match="recovers"):
+        judge(IsrChange(ID, 0, 5, ((1, -1),), 7, is_recovering=True), 1, TOPIC, CONTEXT)

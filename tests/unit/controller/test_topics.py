@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kserver import znodes
 from kserver.config.broker import BrokerConfig
 from kserver.controller import topics as rules
-from kserver.controller.context import next_state
+from kserver.controller.context import Returned, next_state
 from kserver.controller.topics import CreatablePartitions, CreatableTopic
 from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import PartitionInfo, TopicInfo
@@ -323,7 +323,8 @@ def test_growing_keeps_what_else_the_znode_says():
 
 def restore(replicas, states, *, live=(1,), returned=(1,)):
     def state(of_partition, partition):
-        return next_state(of_partition, states.get(partition), live, returned, 9, unclean=False)
+        has_returned = Returned(frozenset(returned))
+        return next_state(of_partition, states.get(partition), live, has_returned, 9, unclean=False)
 
     assignment = znodes.TopicAssignment(TOPIC_ID, replicas)
     return rules.restore("foo", assignment, states, state)

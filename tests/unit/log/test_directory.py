@@ -89,7 +89,7 @@ def test_a_clean_stop_counts_once() -> None:
         directory = LogDirectory(disk, "/logs")
         directory.lock()
         directory.begin()
-        assert directory.stored_offsets(T0) == Stored()
+        assert directory.stored_offsets(T0, "boot") == Stored()
         await directory.write_offsets(RECOVERY_POINTS, lambda: {T0: 7, T1: 0})
         await directory.write_offsets(LOG_STARTS, lambda: {T0: 2})
         await directory.write_offsets(HIGH_WATERMARKS, lambda: {T0: 6})
@@ -98,9 +98,11 @@ def test_a_clean_stop_counts_once() -> None:
         for clean in (True, False):
             directory = LogDirectory(disk, "/logs")
             directory.begin()
-            assert directory.stored_offsets(T0) == Stored(clean, 7, 2, 6)
-            assert directory.stored_offsets(T1) == Stored(clean, 0, 0, 0)
-            assert directory.stored_offsets(TopicPartition("new", 0)) == Stored(clean, None, 0, 0)
+            assert directory.stored_offsets(T0, "boot") == Stored(clean, 7, 2, 6)
+            assert directory.stored_offsets(T1, "boot") == Stored(clean, 0, 0, 0)
+            assert directory.stored_offsets(TopicPartition("new", 0), "boot") == Stored(
+                clean, None, 0, 0
+            )
             disk = disk.crash(keep=0.0)
 
     simulate(scenario, seed=1)
@@ -148,3 +150,20 @@ def test_the_name_of_a_deleted_log_fits_into_the_file_system() -> None:
     assert name.startswith("ttt")
     assert name.endswith("-delete")
     assert "-1000." in name
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "stayed_up"),
+    [("one", "one", True), ("one", "other", False), ("", "", False)],
+)
+def test_a_machine_has_stayed_up_where_its_boot_is_the_same(
+    before: str, now: str, stayed_up: bool
+) -> None:
+    disk = make_disk()
+    disk.make_directories("/logs")
+    first = LogDirectory(disk, "/logs")
+    first.begin()
+    first.begin_incarnation(before, "first")
+    second = LogDirectory(disk, "/logs")
+    second.begin()
+    assert second.stored_offsets(T0, now).is_same_boot is stayed_up

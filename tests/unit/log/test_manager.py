@@ -34,11 +34,18 @@ class Host:
         self.disk = SimDisk(loop.random, self.clock)
         self.config = BrokerConfig.load(None, [f"log.dirs={directories}", *overrides])
         self.topic = TopicConfig(**{"segment_index_bytes": 4096, **topic})
+        self.boots = 1
         self.manager: LogManager
         self.running: asyncio.Task[None]
 
     async def start(self) -> LogManager:
-        world = World(self.clock, self.disk, None, self.loop.random)  # type: ignore[arg-type]
+        world = World(
+            self.clock,
+            self.disk,
+            None,  # type: ignore[arg-type]
+            self.loop.random,
+            f"boot {self.boots}",
+        )
         self.manager = LogManager(world, self.config)
         await self.manager.lock()
         self.manager.identify(0, "cluster")
@@ -57,6 +64,7 @@ class Host:
         self.disk = self.disk.kill()
 
     async def lose_power(self) -> None:
+        self.boots += 1
         await self.end_run()
         self.disk = self.disk.crash()
 

@@ -33,8 +33,15 @@ async def led_by_another(partition):
     partition.lead(PartitionInfo(0, leader=2, leader_epoch=6, replicas=(ME, 2), isr=(2,)))
 
 
-async def led_in_another_epoch(partition):
-    partition.lead(PartitionInfo(0, leader=ME, leader_epoch=6, replicas=(ME, 2), isr=(ME,)))
+async def led_on(partition):
+    epoch = partition.epoch + 1
+    partition.lead(PartitionInfo(0, leader=ME, leader_epoch=epoch, replicas=(ME, 2), isr=(ME,)))
+
+
+async def led_again(partition):
+    """By this broker, after another."""
+    await led_by_another(partition)
+    await led_on(partition)
 
 
 async def flushed(partition):
@@ -83,7 +90,7 @@ def scene(body):
         (flushed, ErrorCode.none),
         (dropped, ErrorCode.unknown_topic_or_partition),
         (led_by_another, ErrorCode.not_leader_or_follower),
-        (led_in_another_epoch, ErrorCode.not_leader_or_follower),
+        (led_again, ErrorCode.not_leader_or_follower),
         (disk_failed, ErrorCode.kafka_storage_error),
     ],
 )
@@ -95,6 +102,18 @@ def test_what_ends_the_wait(how, outcome):
         await scene.change(how, append)
         assert scene.told == [[outcome]]
         assert not len(scene.purgatory)
+
+    scene(body)
+
+
+def test_the_next_epoch_of_the_same_leader_is_waited_through():
+    async def body(scene):
+        append = scene.appended(0)
+        scene.wait(append)
+        await scene.change(led_on, append)
+        assert not scene.told
+        await scene.change(flushed, append)
+        assert scene.told == [[ErrorCode.none]]
 
     scene(body)
 

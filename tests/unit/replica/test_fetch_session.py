@@ -96,3 +96,48 @@ def test_who_was_answered_goes_to_the_end_of_the_line():
     fetching = begin(sessions, 0, 0, [wanted(0), wanted(1), wanted(2)])
     fetching.session.rotate([("t", 0)])
     assert [w.partition for w in begin(sessions, 7, 1, []).wanted] == [1, 2, 0]
+
+
+def begin_follower(sessions, session_id, epoch, named, forgotten=(), now_ms=0, new_id=7):
+    return sessions.begin(
+        session_id, epoch, named, forgotten, now_ms=now_ms, new_id=new_id, is_follower=True
+    )
+
+
+def test_a_follower_s_session_is_about_what_is_active():
+    sessions = FetchSessions(10)
+    session = begin_follower(sessions, 0, 0, [wanted(n) for n in range(3)], now_ms=1000).session
+    assert sessions.noticed(("t", 0)) == [session]
+    assert sessions.noticed(("t", 3)) == []
+    begin_follower(sessions, 7, 1, [], now_ms=1000)
+    session.active.clear()
+    sessions.noticed(("t", 2))
+    third = begin_follower(sessions, 7, 2, [wanted(0, offset=4)], now_ms=1999)
+    assert {(w.partition, w.offset) for w in third.wanted} == {(0, 4), (2, 0)}
+    session.active.clear()
+    assert begin_follower(sessions, 7, 3, [], now_ms=1999).wanted == []
+    assert len(begin_follower(sessions, 7, 4, [], now_ms=2000).wanted) == 3, "once a second all"
+
+
+def test_a_session_that_forgets_or_ends_is_not_told_of_its_partitions():
+    sessions = FetchSessions(1)
+    begin_follower(sessions, 0, 0, [wanted(0), wanted(1)])
+    fetching = begin_follower(sessions, 7, 1, [], [("t", 0)])
+    assert [one.partition for one in fetching.forgotten] == [0]
+    assert sessions.noticed(("t", 0)) == []
+    assert [one.partition for one in fetching.session.active_wanted()] == [1]
+    begin_follower(sessions, 0, 0, [wanted(2)], now_ms=EVICTION_MS + 1, new_id=8)
+    assert sessions.noticed(("t", 1)) == []
+    sessions.end(8)
+    assert sessions.noticed(("t", 2)) == []
+
+
+def test_what_was_told_in_an_epoch_that_has_ended_is_told_again():
+    sessions = FetchSessions(10)
+    session = begin(sessions, 0, 0, [wanted(0)]).session
+    key = wanted(0).key
+    session.partitions[key].high_watermark = session.partitions[key].log_start_offset = 5
+    begin(sessions, 7, 1, [wanted(0, offset=9)])
+    assert session.is_known(key, 5, 5)
+    begin(sessions, 7, 2, [wanted(0, offset=9)._replace(current_leader_epoch=4)])
+    assert not session.is_known(key, 5, 5)

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from kserver.replica.isr import FollowerState, Leader
+from kserver.replica.isr import FollowerState, Leader, SessionClock
 
 LAG_MAX_MS = 100
 ME = 1
@@ -16,7 +16,9 @@ REPLICAS = (1, 2, 3)
 STEPS = 300
 
 
-def a_leader(cls=Leader, isr=REPLICAS, *, epoch_start=0, now_ms=0, live=REPLICAS):
+def a_leader(
+    cls=Leader, isr=REPLICAS, *, epoch_start=0, now_ms=0, live=REPLICAS, lag_max_messages=None
+):
     return cls(
         ME,
         REPLICAS,
@@ -26,6 +28,7 @@ def a_leader(cls=Leader, isr=REPLICAS, *, epoch_start=0, now_ms=0, live=REPLICAS
         lag_max_ms=LAG_MAX_MS,
         now_ms=now_ms,
         is_live=live.__contains__,
+        lag_max_messages=lag_max_messages,
     )
 
 
@@ -174,9 +177,9 @@ class TrustsItsProposal(Leader):
 class LetsAnyoneIn(Leader):
     __slots__ = ()
 
-    def fetched(self, broker, offset, end, high_watermark, now_ms):
+    def fetched(self, broker, offset, end, high_watermark, now_ms, broker_epoch=-1, session=None):
         self.epoch_start = 0
-        return super().fetched(broker, offset, end, 0, now_ms)
+        return super().fetched(broker, offset, end, 0, now_ms, broker_epoch)
 
 
 class BelievesOldNews(Leader):
@@ -205,7 +208,7 @@ class BelievesAnyAcceptance(Leader):
 class NeverPutsOut(Leader):
     __slots__ = ()
 
-    def fetched(self, broker, offset, end, high_watermark, now_ms):
+    def fetched(self, broker, offset, end, high_watermark, now_ms, broker_epoch=-1, session=None):
         self.followers[broker].fetched(offset, end, now_ms)
         if offset < end or broker in self.isr:
             return None
@@ -260,13 +263,13 @@ def test_a_follower_that_lags_goes_and_comes_back():
     leader.fetched(2, 20, 20, 10, LAG_MAX_MS)
     assert leader.tick(20, LAG_MAX_MS) is None
     without = leader.tick(20, LAG_MAX_MS + 1)
-    assert without == (frozenset({1, 2}), 0)
+    assert without[:2] == (frozenset({1, 2}), 0)
     assert leader.committable(20, LAG_MAX_MS + 1) == 10, "it may be written or not"
     assert leader.fetched(3, 10, 20, 10, LAG_MAX_MS + 1) is None, "one proposal at a time"
     leader.accepted(without, {1, 2}, 1)
     assert leader.committable(20, 3 * LAG_MAX_MS) == 20
     assert leader.fetched(3, 19, 30, 20, 4 * LAG_MAX_MS) is None
-    assert leader.fetched(3, 20, 30, 20, 4 * LAG_MAX_MS) == (frozenset(REPLICAS), 1)
+    assert leader.fetched(3, 20, 30, 20, 4 * LAG_MAX_MS)[:2] == (frozenset(REPLICAS), 1)
 
 
 def test_a_follower_joins_at_the_epochs_start_and_alive():
@@ -276,7 +279,7 @@ def test_a_follower_joins_at_the_epochs_start_and_alive():
     assert leader.fetched(2, 7, 9, 5, 1) is None
     live.add(2)
     proposal = leader.fetched(2, 7, 9, 5, 2)
-    assert proposal == (frozenset({1, 2}), 0)
+    assert proposal[:2] == (frozenset({1, 2}), 0)
     leader.refused(proposal)
     again = leader.fetched(2, 7, 9, 5, 3)
     leader.refused(proposal)
@@ -296,3 +299,93 @@ def test_a_follower_was_caught_up_when_it_had_what_was_there():
     assert follower.caught_up_ms == 0
     follower.fetched(20, 30, 300)
     assert follower.caught_up_ms == 200
+
+
+def test_a_follower_that_lost_its_disk_leaves_at_its_first_fetch():
+    leader = a_leader()
+    for broker in (2, 3):
+        leader.fetched(broker, 50, 50, 0, 1, broker_epoch=7)
+    without = leader.fetched(2, 0, 50, 50, 2, broker_epoch=8)
+    assert without == (frozenset({1, 3}), 0, {3: 7})
+    leader.accepted(without, {1, 3}, 1)
+    assert leader.fetched(2, 50, 50, 50, 3, broker_epoch=7) is None, "an earlier life's fetch"
+    assert leader.fetched(2, 40, 50, 50, 4, broker_epoch=8) is None
+    again = leader.fetched(2, 50, 50, 50, 5, broker_epoch=8)
+    assert again == (frozenset(REPLICAS), 1, {2: 8, 3: 7})
+
+
+def test_a_follower_that_restarts_with_all_that_is_committed_stays():
+    leader = a_leader()
+    leader.fetched(2, 50, 50, 0, 1, broker_epoch=7)
+    assert leader.fetched(2, 50, 60, 50, 2, broker_epoch=8) is None
+    assert leader.tick(60, LAG_MAX_MS) is None
+
+
+def test_a_new_leader_finds_out_who_lacks_what_it_knows_to_be_committed():
+    leader = a_leader(epoch_start=50)
+    assert leader.fetched(2, 0, 50, 50, 1, broker_epoch=8).isr == {1, 3}
+
+
+def test_a_proposal_has_the_epochs_in_which_its_members_were_seen():
+    leader = a_leader(isr=(ME,))
+    proposal = leader.fetched(2, 0, 0, 0, 1, broker_epoch=7)
+    leader.fetched(2, 0, 0, 0, 2, broker_epoch=8)
+    assert leader.proposed is proposal
+    assert proposal.broker_epochs == {2: 7}, "the controller is to refuse it"
+
+
+def test_a_follower_of_a_broker_that_tells_no_epoch_is_followed_on():
+    leader = a_leader(isr=(ME,))
+    leader.fetched(2, 0, 10, 5, 1, broker_epoch=7)
+    proposal = leader.fetched(2, 10, 10, 5, 2)
+    assert proposal == (frozenset({1, 2}), 0, {})
+
+
+def test_a_follower_that_is_too_many_records_behind_leaves_and_is_not_waited_for():
+    leader = a_leader(lag_max_messages=10)
+    for broker in (2, 3):
+        leader.fetched(broker, 20, 20, 0, 1)
+    leader.fetched(3, 31, 31, 20, 2)
+    assert leader.tick(30, 2) is None
+    without = leader.tick(31, 2)
+    assert without.isr == {1, 3}
+    leader.accepted(without, {1, 3}, 1)
+    assert leader.committable(31, 3) == 31
+    assert leader.fetched(2, 30, 31, 31, 4) is None
+    assert leader.fetched(2, 31, 31, 31, 5).isr == set(REPLICAS)
+
+
+def test_a_session_s_fetch_counts_for_partitions_that_have_not_moved():
+    leader, session = a_leader(), SessionClock()
+    leader.fetched(2, 10, 10, 0, 0, session=session)
+    leader.fetched(3, 10, 10, 0, 0)
+    session.ms = 5 * LAG_MAX_MS
+    assert leader.tick(11, 5 * LAG_MAX_MS + 1).isr == {1, 2}, "two fetched a moment ago"
+
+
+def test_a_session_s_fetch_counts_no_more_for_a_partition_that_has_left_it():
+    leader, session = a_leader(), SessionClock()
+    for broker in (2, 3):
+        leader.fetched(broker, 10, 10, 0, 0, session=session)
+    leader.followers[3].left_session()
+    session.ms = 5 * LAG_MAX_MS
+    assert leader.tick(11, 5 * LAG_MAX_MS + 1).isr == {1, 2}
+
+
+def test_a_session_s_fetch_does_not_count_for_a_partition_that_is_behind():
+    leader, session = a_leader(), SessionClock()
+    for broker in (2, 3):
+        leader.fetched(broker, 9, 10, 0, 0, session=session)
+    session.ms = 5 * LAG_MAX_MS
+    assert leader.tick(10, 5 * LAG_MAX_MS + 1).isr == {1}
+
+
+def test_who_is_no_replica_any_more_is_in_no_isr_though_the_controller_names_him():
+    leader = a_leader(isr=(*REPLICAS, 4))
+    assert leader.isr == set(REPLICAS)
+    for broker in (2, 3):
+        leader.fetched(broker, 5, 5, 0, 0)
+    assert leader.committable(5, 0) == 5
+    leader.told((ME, 2, 4), 1)
+    assert leader.isr == {ME, 2}
+    assert leader.fetched(3, 5, 5, 5, 0).isr == set(REPLICAS)

@@ -30,7 +30,7 @@ CONFIGS: Mapping[str, Mapping[str, str]] = {name: {} for name in "abcde"}
 async def started(host: Host) -> ReplicaManager:
     logs = await host.start()
     metadata = MetadataCache(ClusterMetadata("cluster"))
-    to_controller = NodeToControllerChannel(ME, lambda: host.config, metadata)
+    to_controller = NodeToControllerChannel(ME, "test", lambda: host.config, metadata)
     return ReplicaManager(
         ME,
         lambda: host.config,
@@ -129,7 +129,7 @@ def test_what_a_full_message_names_is_what_is_hosted(seed: int) -> None:
         for step in range(60):
             named = {
                 name: (
-                    random.choice([FIRST, SECOND]),
+                    UUID(int=10 * ord(name) + random.randint(1, 2)),
                     [state(p, random.choice([ME, 1]), step) for p in range(random.randint(1, 3))],
                 )
                 for name in random.sample("abcde", random.randint(0, 4))

@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.checks import CHECKS, Anomalies, verify
 from tests.support.history import (
-    CHECKS,
     NOT_COMMITTED,
-    Anomalies,
     Assigned,
     AtEnd,
+    Calm,
     Committed,
+    Decided,
+    Deletes,
     Disturbed,
     Ended,
     Fetched,
     Gone,
+    Holds,
     Joined,
+    Leads,
+    Led,
     Looked,
+    LostPower,
+    Mended,
     Polled,
+    Recovered,
     Result,
     Seated,
     Sent,
     Started,
+    Struck,
+    Told,
     Wanted,
-    verify,
 )
 
 OK, REFUSED, UNKNOWN = Result.OK, Result.REFUSED, Result.UNKNOWN
@@ -58,6 +67,18 @@ def started(producer, epoch, since=0):
 
 def polled(offset, value="v", partition=P, reader="r"):
     return Polled(1.0, reader, partition, offset, value)
+
+
+def in_poll(offset, value, poll):
+    return Polled(1.0, "r", P, offset, value, poll)
+
+
+def within(transaction, offset, value, partition=P):
+    return Polled(1.0, transaction, partition, offset, value, 0, transaction)
+
+
+def numbered(value, transaction, offset, number):
+    return Sent(1.0, 0, "x", transaction, P, value, offset, OK, number)
 
 
 def at_end(offset, partition=P):
@@ -173,6 +194,46 @@ GOOD = {
         ended("T", since=3, producer="y"),
         sent("2", "U", since=2, result=REFUSED),
     ],
+    "records are deleted": [
+        sent("1", None),
+        sent("2", None, offset=1),
+        Deletes(1.0, P, 1),
+        Seated(1.0, "r", P, 0),
+        polled(1, "2"),
+        at_end(2),
+    ],
+    "who is not idempotent repeats itself": [
+        Sent(1.0, 0, "x", None, P, "1", 1, OK, 1, may_repeat=True),
+        polled(0, "1"),
+        polled(1, "1"),
+        at_end(2),
+    ],
+    "the end grows, and another is told of it late": [
+        Told(1.0, 0, "e", P, 4),
+        Told(1.0, 0, "f", P, 3),
+        Told(1.0, 1, "e", P, 5),
+    ],
+    "replicas differ in where they begin": [
+        Holds(9.0, P, 1, 0, ((0, "a"), (1, "b"))),
+        Holds(9.0, P, 2, 1, ((1, "b"),)),
+    ],
+    "one leader after the other": [
+        Decided(1.0, "id", P, 1, 0, frozenset({1, 2})),
+        Leads(1.0, "id", P, 1, 0),
+        Decided(2.0, "id", P, -1, 1, frozenset({1})),
+        Decided(3.0, "id", P, 1, 2, frozenset({1})),
+        Leads(3.0, "id", P, 1, 2),
+        Decided(4.0, "another", P, 2, 0, frozenset({2})),
+        Led(9.0, P, 2, frozenset({2})),
+    ],
+    "nobody in sync is up": [Led(9.0, P, None, NONE)],
+    "a fault, and calm again": [
+        Struck(0.0, "pause", frozenset({1})),
+        *(Told(1.0, n, "e", P, 4) for n in range(100)),
+        Mended(61.0, "pause"),
+        Calm(61.0),
+        Recovered(80.0),
+    ],
     "who was replaced is refused": [
         started("x", 0, since=0),
         started("y", 1, since=1),
@@ -272,7 +333,7 @@ BAD = {
             at_end(2, Q),
         ],
     },
-    "aborted-read": {
+    "G1a": {
         "a record": [sent("1", "T"), ended("T", commit=False, since=1), polled(0, "1")],
         "before the abort": [sent("1", "T"), polled(0, "1"), ended("T", commit=False, since=2)],
         "an offset": [
@@ -327,6 +388,117 @@ BAD = {
         "before its seat": [Seated(1.0, "r", P, 5), polled(4, "1")],
     },
     "lso-stuck": {"kept back": [Looked(9.0, P, 3, 7)]},
+    "G1c": {
+        "two read of each other": [
+            sent("1", "T", Q),
+            sent("2", "U", offset=1),
+            ended("T", since=1),
+            ended("U", since=2),
+            Seated(1.0, "T", P, 1),
+            within("T", 1, "2"),
+            within("U", 0, "1", Q),
+        ],
+        "three in a circle": [
+            sent("1", "T", Q),
+            sent("2", "U", offset=1),
+            sent("3", "V", offset=2),
+            ended("T", since=1),
+            ended("U", since=2),
+            ended("V", since=3),
+            Seated(1.0, "T", P, 1),
+            Seated(1.0, "U", P, 2),
+            within("T", 1, "2"),
+            within("U", 2, "3"),
+            within("V", 0, "1", Q),
+        ],
+    },
+    "acked-survives-power-loss": {
+        "written before": [sent("1", None), LostPower(2.0, 1), at_end(1)],
+    },
+    "unseen-after-final-poll": {
+        "beyond the end": [sent("1", None, offset=4), at_end(4)],
+        "in a transaction": [sent("1", "T", offset=4), ended("T", since=1), at_end(2)],
+    },
+    "inconsistent-offsets": {
+        "read twice": [polled(0, "1"), polled(0, "2", reader="q")],
+        "not what was written": [sent("1", None), polled(0, "2")],
+        "written twice": [sent("1", None), sent("2", None)],
+    },
+    "nonmonotonic-send": {
+        "later and before": [
+            numbered("1", None, 5, 1),
+            numbered("2", None, 4, 2),
+        ],
+        "in two transactions": [
+            numbered("1", "T", 5, 1),
+            numbered("2", "U", 4, 2),
+        ],
+    },
+    "int-nonmonotonic-send": {
+        "in one transaction": [
+            numbered("2", "T", 4, 2),
+            numbered("1", "T", 5, 1),
+        ],
+    },
+    "int-poll-skip": {
+        "within one poll": [
+            Seated(1.0, "q", P, 1),
+            polled(1, "2", reader="q"),
+            in_poll(0, "1", 1),
+            in_poll(2, "3", 1),
+        ],
+    },
+    "int-nonmonotonic-poll": {
+        "within one poll": [Seated(1.0, "r", P, 1), in_poll(1, "2", 1), in_poll(0, "1", 1)],
+    },
+    "hw-monotonic": {
+        "less than before": [Told(1.0, 0, "e", P, 4), Told(2.0, 1, "e", P, 3)],
+    },
+    "epoch-monotonic": {
+        "two lead": [
+            Leads(1.0, "id", P, 1, 4),
+            Leads(2.0, "id", P, 2, 4),
+        ],
+        "the controller goes back": [
+            Decided(1.0, "id", P, 1, 4, frozenset({1})),
+            Decided(2.0, "id", P, 2, 3, frozenset({2})),
+        ],
+    },
+    "replica-equal": {
+        "one is longer": [
+            Holds(9.0, P, 1, 0, ((0, "a"), (1, "b"))),
+            Holds(9.0, P, 2, 0, ((0, "a"),)),
+        ],
+        "one has other bytes": [
+            Holds(9.0, P, 1, 0, ((0, "a"), (1, "b"))),
+            Holds(9.0, P, 2, 0, ((0, "a"), (1, "c"))),
+        ],
+    },
+    "progress-during-fault": {
+        "next to nothing": [
+            Struck(0.0, "pause", frozenset({1})),
+            Told(3.0, 0, "e", P, 4),
+            Mended(61.0, "pause"),
+        ],
+        "what had been read is read again": [
+            Polled(0.0, "r", P, 0, "a"),
+            Struck(0.0, "pause", frozenset({1})),
+            *(
+                event
+                for number in range(200)
+                for event in (Seated(9.0, f"r{number}", P, 0), Polled(9.0, f"r{number}", P, 0, "a"))
+            ),
+            Mended(61.0, "pause"),
+        ],
+    },
+    "recovery": {
+        "late": [Calm(1.0), Recovered(31.5)],
+        "never": [Calm(1.0)],
+    },
+    "led": {
+        "by nobody": [Led(9.0, P, None, frozenset({1, 2}))],
+        "by one out of sync": [Led(9.0, P, 3, frozenset({1, 2}))],
+    },
 }
 
 

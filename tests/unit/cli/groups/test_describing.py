@@ -20,7 +20,7 @@ from kserver.errors import ErrorCode
 from kserver.model import TopicPartition
 from kserver.wire.versions import reply_to
 from tests.support.loop import SimLoop, simulate
-from tests.support.scripted_broker import METADATA, ScriptedBroker, metadata
+from tests.support.scripted_broker import METADATA, ScriptedBroker, ends, metadata
 
 T = [TopicPartition("t", n) for n in range(3)]
 GONE = TopicPartition("gone", 0)
@@ -39,7 +39,7 @@ def run(scenario, *, members=(), committed=(), state="Stable", protocol="consume
         broker.on(FIND_COORDINATOR, _coordinator(broker), (0, 3))
         broker.on(DESCRIBE_GROUPS, lambda request: _groups(request, members, state, protocol))
         broker.on(OFFSET_FETCH, lambda request: _offsets(request, dict(committed)), (1, 7))
-        broker.on(LIST_OFFSETS, _ends)
+        broker.on(LIST_OFFSETS, ends(lambda topic, partition: END))
         await broker.start()
         config = AdminConfig.of({"bootstrap.servers": broker.address})
         async with Admin(config, random=Random(1)) as admin:
@@ -83,22 +83,6 @@ def _offsets(request, committed):
                 ],
             )
             for partition, offset in committed.items()
-        ]
-    )
-
-
-def _ends(request):
-    reply = reply_to(request)
-    return reply(
-        topics=[
-            reply.topics(
-                name=topic.name,
-                partitions=[
-                    reply.topics.partitions(partition_index=p.partition_index, offset=END)
-                    for p in topic.partitions
-                ],
-            )
-            for topic in request.topics
         ]
     )
 

@@ -47,7 +47,7 @@ def values(line: str) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("k top", ["topics"]),
+        ("k top", ["topics", "top"]),
         ("k --v", ["--version"]),
         ("k nonsense ", []),
         ("k topics --desc", ["--describe"]),
@@ -155,6 +155,7 @@ def test_values_are_what_their_option_takes(line: str, expected: list[str] | int
         ("k dump-log --files a.log,b", "a.log,", "b"),
         ("k topics --command-config=cl", "--command-config=", "cl"),
         ("k server-start serv", "", "serv"),
+        ("k zookeeper-server-start zoo", "", "zoo"),
     ],
 )
 def test_names_of_files_are_left_to_the_shell(line: str, before: str, file: str) -> None:

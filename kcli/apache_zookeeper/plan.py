@@ -1,0 +1,79 @@
+"""What a zookeeper.properties says of a server of Apache's ZooKeeper, as far as its start needs it.
+
+Pure: the file's text in, values out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kserver.config import properties
+from kserver.errors import ConfigError
+
+_SERVER = re.compile(r"server\.(\d+)")
+_CLIENTS = re.compile(r";\s*(?:(?P<host>\S+):)?(?P<port>\d+)\s*$")
+"""What may end the line of a server: where its clients connect."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApacheServer:
+    """`members` has the line of each server of the ensemble by its number; none for one alone."""
+
+    data_dir: str
+    address: str
+    """Where clients connect, "" for every address."""
+    port: int | None
+    members: Mapping[int, str]
+
+    def listens_as(self, number: int) -> tuple[str, int] | None:
+        """Where the clients of this server of the ensemble connect; None: the file does not say."""
+        if self.port is not None:
+            return self.address, self.port
+        if found := _CLIENTS.search(self.members.get(number, "")):
+            return found["host"] or "", int(found["port"])
+        return None
+
+
+def read(text: str, path: str) -> ApacheServer:
+    """ConfigError, which names the file, for what is not the syntax of one."""
+    try:
+        values = {entry.key: entry.value.strip() for entry in properties.parse(text)}
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    port = values.get("clientPort", "")
+    members = {
+        int(found[1]): value
+        for key, value in values.items()
+        if (found := _SERVER.fullmatch(key)) is not None
+    }
+    return ApacheServer(
+        data_dir=values.get("dataDir", ""),
+        address=values.get("clientPortAddress", ""),
+        port=int(port) if port.isdecimal() else None,
+        members=members,
+    )
+
+
+def member_number(server: ApacheServer, myid: str | None, path: str) -> int:
+    """Which of the ensemble's servers starts, of what its file myid holds, None without one.
+
+    ConfigError, with the remedy, where that is none of them.
+    """
+    where = f"{server.data_dir}/myid"
+    known = ", ".join(map(str, sorted(server.members)))
+    if not server.data_dir:
+        raise ConfigError(f"{path}: dataDir is missing: the directory of this server's data")
+    if myid is None:
+        raise ConfigError(
+            f"{where} is missing: it holds the number of this server, one of those that {path}"
+            f" names with server.N: {known}"
+        )
+    text = myid.strip()
+    if not text.isdecimal() or int(text) not in server.members:
+        raise ConfigError(
+            f"{where} says {text or 'nothing'}, which {path} does not name with server.N: there"
+            f" {'is' if len(server.members) == 1 else 'are'} {known}"
+        )
+    return int(text)

@@ -1,0 +1,80 @@
+"""Leaders elected because somebody asks for it: ElectLeaders (key 43), at the controller."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections import defaultdict
+from collections.abc import Iterable
+
+from kcli.client.cluster import Cluster, To
+from kcli.client.controller import was_refused
+from kcli.client.errors import refusal_of
+from kcli.client.offsets import left_out
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import ElectionType, TopicPartition
+from kserver.wire import versions
+
+ELECT_LEADERS = 43
+
+# Unclean elections from here on, and one error for the whole answer (KIP-460).
+FIRST_WITH_TYPES = 1
+
+
+async def elect(
+    cluster: Cluster,
+    election: ElectionType,
+    partitions: Iterable[TopicPartition] | None,
+    deadline: float,
+) -> dict[TopicPartition, KafkaError | None]:
+    """What came of it for each of these partitions: None where a leader was elected,
+    ELECTION_NOT_NEEDED where the right one leads.  With None for all partitions, only those are
+    told that needed an election.
+
+    Raises KafkaError for what is refused as a whole: CLUSTER_AUTHORIZATION_FAILED,
+    UNSUPPORTED_VERSION for an unclean election by a broker that is too old.
+    """
+    wanted = None if partitions is None else list(dict.fromkeys(partitions))
+    done: dict[TopicPartition, KafkaError | None] = {}
+
+    async def attempt() -> None:
+        peer = await cluster.peer(To.CONTROLLER)
+        version = peer.version(ELECT_LEADERS)
+        if version < FIRST_WITH_TYPES and election is not ElectionType.PREFERRED:
+            raise KafkaError(ErrorCode.unsupported_version, f"{peer} elects preferred leaders only")
+        new = versions.request(ELECT_LEADERS, version)
+        by_topic: dict[str, list[int]] = defaultdict(list)
+        for topic, number in wanted or ():
+            if (topic, number) not in done:
+                by_topic[topic].append(number)
+        asked = [
+            new.topic_partitions(topic=topic, partitions=tuple(numbers))
+            for topic, numbers in by_topic.items()
+        ]
+        left_s = max(deadline - asyncio.get_running_loop().time(), 0)
+        answer = await peer.call(
+            new(
+                election_type=election,
+                topic_partitions=None if wanted is None else asked,
+                timeout=datetime.timedelta(milliseconds=int(left_s * 1000)),
+            )
+        )
+        code = getattr(answer, "error_code", ErrorCode.none)
+        if code is not ErrorCode.none:
+            raise was_refused(cluster, KafkaError(code))
+        again: KafkaError | None = None
+        for topic in answer.replica_election_results:
+            for result in topic.partition_result:
+                refused = refusal_of(result)
+                if refused is not None and refused.code is ErrorCode.not_controller:
+                    again = refused
+                else:
+                    done[TopicPartition(topic.topic, result.partition_id)] = refused
+        if again is not None:
+            raise was_refused(cluster, again)
+
+    if wanted != []:
+        await cluster.retry("electLeaders", deadline, attempt)
+    if wanted is None:
+        return done
+    return {partition: done.get(partition, left_out()) for partition in wanted}

@@ -1,0 +1,30 @@
+"""The quorum of controllers: DescribeQuorum (key 55), which only clusters of KRaft answer."""
+
+from __future__ import annotations
+
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import BrokerId
+from kserver.peer import Peer
+from kserver.wire import versions
+
+DESCRIBE_QUORUM = 55
+
+_TOPIC = "__cluster_metadata"
+
+
+async def leader(peer: Peer) -> BrokerId | None:
+    """The active controller; None where none is elected, and KafkaError for who may not know.
+
+    Metadata names any broker in its place, for clients are not to connect to a controller.
+    """
+    new = versions.request(DESCRIBE_QUORUM, peer.version(DESCRIBE_QUORUM))
+    partitions = [new.topics.partitions(partition_index=0)]
+    answer = await peer.call(new(topics=[new.topics(topic_name=_TOPIC, partitions=partitions)]))
+    if answer.error_code != ErrorCode.none:
+        raise KafkaError(answer.error_code)
+    for topic in answer.topics:
+        for partition in topic.partitions:
+            if partition.error_code != ErrorCode.none:
+                raise KafkaError(partition.error_code)
+            return partition.leader_id if partition.leader_id >= 0 else None
+    return None

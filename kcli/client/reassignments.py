@@ -1,0 +1,103 @@
+"""Partitions moved to other brokers: AlterPartitionReassignments (key 45) and
+ListPartitionReassignments (key 46), both of the controller (KIP-455).
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from kcli.client.cluster import Cluster, To
+from kcli.client.controller import was_refused
+from kcli.client.descriptions import Reassignment
+from kcli.client.errors import refusal_of
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import BrokerId, TopicPartition
+from kserver.peer import Peer
+from kserver.wire import versions
+
+ALTER_PARTITION_REASSIGNMENTS = 45
+LIST_PARTITION_REASSIGNMENTS = 46
+# AlterPartitionReassignments can be told from here on that the number of replicas is to stay
+# (KIP-860).
+KEEP_REPLICATION_FACTOR = 1
+
+
+async def listed(
+    cluster: Cluster, partitions: Collection[TopicPartition] | None, timeout: datetime.timedelta
+) -> dict[TopicPartition, Reassignment]:
+    """Those of `partitions`, or of all, that are on the move; none where the broker cannot tell."""
+    peer = await cluster.peer(To.CONTROLLER)
+    if LIST_PARTITION_REASSIGNMENTS not in peer.versions:
+        return {}
+    version = peer.version(LIST_PARTITION_REASSIGNMENTS)
+    new = versions.request(LIST_PARTITION_REASSIGNMENTS, version)
+    asked = None
+    if partitions is not None:
+        asked = [
+            new.topics(name=topic, partition_indexes=tuple(numbers))
+            for topic, numbers in _by_topic(partitions).items()
+        ]
+    answer = await peer.call(new(topics=asked, timeout=timeout))
+    if (refusal := refusal_of(answer)) is not None:
+        raise was_refused(cluster, refusal)
+    return {
+        TopicPartition(topic.name, p.partition_index): Reassignment(
+            p.replicas, p.adding_replicas, p.removing_replicas
+        )
+        for topic in answer.topics
+        for p in topic.partitions
+    }
+
+
+class Change(NamedTuple):
+    """What is asked of the controller about partitions: replicas, or None to end a move."""
+
+    wanted: Mapping[TopicPartition, Sequence[BrokerId] | None]
+    allow_replication_factor_change: bool
+    timeout: datetime.timedelta
+
+    async def ask(
+        self, peer: Peer, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Of these partitions; what refuses the request refuses all of them."""
+        version = peer.version(ALTER_PARTITION_REASSIGNMENTS)
+        if version < KEEP_REPLICATION_FACTOR and not self.allow_replication_factor_change:
+            text = f"{peer} cannot be told to keep the replication factor"
+            return dict.fromkeys(partitions, KafkaError(ErrorCode.unsupported_version, text))
+        new = versions.request(ALTER_PARTITION_REASSIGNMENTS, version)
+        answer = await peer.call(
+            new(
+                topics=[
+                    new.topics(
+                        name=topic,
+                        partitions=[
+                            new.topics.partitions(
+                                partition_index=number,
+                                replicas=self.wanted[TopicPartition(topic, number)],
+                            )
+                            for number in numbers
+                        ],
+                    )
+                    for topic, numbers in _by_topic(partitions).items()
+                ],
+                timeout=self.timeout,
+                allow_replication_factor_change=self.allow_replication_factor_change,
+            )
+        )
+        if (refusal := refusal_of(answer)) is not None:
+            return dict.fromkeys(partitions, refusal)
+        return {
+            TopicPartition(topic.name, p.partition_index): refusal_of(p)
+            for topic in answer.responses
+            for p in topic.partitions
+        }
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = defaultdict(list)
+    for topic, number in partitions:
+        topics[topic].append(number)
+    return topics

@@ -1,0 +1,127 @@
+"""`k cluster-start`: a ZooKeeper and several brokers on this machine, in the foreground."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from types import SimpleNamespace
+
+from kcli.command import Manual, command
+from kcli.options import INT, option, refuse, together
+from kcli.output import complain
+
+DEFAULT_BROKERS = 3
+DEFAULT_PORT = 9092
+MOST_BROKERS = 100
+LAST_PORT = 65535
+
+MANUAL = Manual(
+    examples=(
+        ("k cluster-start", "Three brokers at the ports 9092, 9093 and 9094, until Ctrl-C."),
+        (
+            "k cluster-start --brokers 5 --port 19092 --data ~/five --restart",
+            "Five; the next start goes on with their data, and whoever dies is started again.",
+        ),
+        (
+            "k cluster-start --override min.insync.replicas=2 2> cluster.log",
+            "With a key for all brokers, and what they log in a file.",
+        ),
+    ),
+    statuses=(
+        (0, "The cluster was stopped by Ctrl-C, SIGTERM or SIGHUP, and has written all."),
+        (
+            1,
+            "It could not start, as a port is taken or the directory is in use, or no broker was "
+            "left; standard error says why.",
+        ),
+        (130, "Ended at once by a second Ctrl-C; 143 by a second SIGTERM."),
+    ),
+    differences=("Kafka has no such script.",),
+    see_also=("k-server-start", "k-zookeeper-server-start", "k-topics", "kserver.properties(5)"),
+)
+
+
+@command(manual=MANUAL)
+@together(
+    option(
+        "--brokers",
+        f"How many brokers, with the ids 1, 2 and so on.  Default: {DEFAULT_BROKERS}.",
+        "N",
+        type=INT,
+    ),
+    option(
+        "--port",
+        f"The port of broker 1; the others have the next ones.  Default: {DEFAULT_PORT}; 0 takes "
+        "a free one for each.",
+        "PORT",
+        type=INT,
+    ),
+    option(
+        "--data",
+        "Where the data lies, and stays.  Default: a temporary directory, removed at the end.",
+        "DIRECTORY",
+    ),
+    option(
+        "--override",
+        "A key of server.properties for all brokers.  Repeatable.",
+        "KEY=VALUE",
+        multiple=True,
+    ),
+    option("--restart", "Start a server that dies again, on its data and port."),
+)
+def cluster_start(given: SimpleNamespace) -> int:
+    """Starts a cluster on this machine, a ZooKeeper and several brokers, and runs until it is told
+    to stop.
+
+    Each server is a process of its own that listens on 127.0.0.1, the ZooKeeper at a port that is
+    free. Standard output has a line for what happens: "broker 1 ready on 127.0.0.1:9092, pid 4711"
+    of each, then "cluster ready: " and all addresses, as bootstrap.servers takes them; later
+    "broker 2 (pid 4712) died: killed by SIGKILL". What the servers log stands on standard error,
+    each line behind its server's name.
+
+    A broker that dies stays dead, unless --restart is given. Ctrl-C and SIGTERM stop all in order:
+    the brokers one after the other, each handing over what it leads, then the ZooKeeper; another
+    one ends all at once. When k cluster-start is killed, its servers end with it.
+
+    Topics whose creator says nothing have 3 replicas, and so have the cluster's own topics, or as
+    many as there are brokers. These keys differ from Kafka's defaults; --override has the last
+    word: default.replication.factor, offsets.topic.replication.factor,
+    transaction.state.log.replication.factor, transaction.state.log.min.isr,
+    group.initial.rebalance.delay.ms=0, zookeeper.session.timeout.ms=6000.
+    """
+    count = DEFAULT_BROKERS if given.brokers is None else given.brokers
+    port = DEFAULT_PORT if given.port is None else given.port
+    if not 1 <= count <= MOST_BROKERS:
+        refuse(f"--brokers {count}: from 1 to {MOST_BROKERS} can be started")
+    if not 0 <= port <= LAST_PORT:
+        refuse(f"--port {port} is no port: they go from 0, a free one, to {LAST_PORT}")
+    for pair in given.override:
+        if "=" not in pair:
+            refuse(f"--override {pair} is not KEY=VALUE")
+    if given.data == "":
+        refuse("--data is empty: name a directory")
+    if given.data is not None:
+        return _run(given, count, port, os.path.abspath(given.data))
+    directory = tempfile.mkdtemp(prefix="k-cluster-")
+    try:
+        return _run(given, count, port, directory)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _run(given: SimpleNamespace, count: int, port: int, directory: str) -> int:
+    from kcli.local_cluster.plan import ClusterPlan
+    from kcli.local_cluster.supervisor import Supervisor
+    from kcli.options import key_values
+    from kserver.config.broker import BrokerConfig
+
+    plan = ClusterPlan(count, port, directory, key_values(given.override))
+    if (problem := plan.problem()) is not None:
+        refuse(problem)
+    # What is wrong with a key is told once, not by each broker.
+    BrokerConfig.load(None, plan.broker(1, "127.0.0.1:0", "127.0.0.1:1"))
+    complain(f"k cluster-start: data in {directory}{'' if given.data else ', removed at the end'}")
+    # A broker that fails by a bug says where: its log is read later, by someone else.
+    os.environ.setdefault("K_DEBUG", "1")
+    return Supervisor(plan, restart=given.restart).run()

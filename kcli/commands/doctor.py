@@ -1,0 +1,118 @@
+"""`k doctor`: one look at a cluster, what is wrong with it, and what to do."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from kcli.command import Duration, Manual, command
+from kcli.options import Refused, cluster, option, together
+from kcli.output import answer, complain
+from kcli.rows.listing import formatted, rows_if_asked
+from kcli.rows.shapes import RowField, RowShape
+from kcli.running import CLUSTER, admin_config, run
+from kcli.statuses import DONE, FAILED, FOUND
+
+if TYPE_CHECKING:
+    from kcli.doctor.checks import Finding
+    from kcli.doctor.snapshot import Snapshot
+
+WATCH_S = 6.0
+"""A consumer with Kafka's defaults commits every 5 s."""
+API_TIMEOUT_MS = 15_000
+INDENT = " " * 9
+
+MANUAL = Manual(
+    examples=(
+        ("k doctor", "What is wrong, and what to do."),
+        ("k doctor -o json", "For a monitor: status 3 where anything was found."),
+        ("k doctor --watch 30s", "Tell groups that commit once in half a minute from stuck ones."),
+    ),
+    statuses=((FOUND, "Something is wrong."), (FAILED, "The cluster did not tell everything.")),
+    see_also=("k-topics", "k-consumer-groups", "k-transactions", "k-configs", "k-log-dirs"),
+)
+
+FINDING = RowShape(
+    "k.doctor",
+    1,
+    "Something that is wrong with a cluster.",
+    (
+        RowField("check", "string", "What was looked at: addresses, brokers, partitions, ..."),
+        RowField(
+            "severity",
+            "string",
+            "error where clients are refused, or would be after one more failure; else warning.",
+        ),
+        RowField("subject", "string", "What it is wrong with: a broker, a partition, a group."),
+        RowField("found", "string", "What is wrong."),
+        RowField("remedy", "string", "What to do."),
+    ),
+)
+
+
+@command(manual=MANUAL)
+@together(
+    option(
+        "--watch",
+        "How long groups that lag are looked at before they are said not to move: seconds, or as "
+        f"500ms, 2s, 5m.  Default: {WATCH_S:g}s.",
+        "TIME",
+        type=Duration(),
+    ),
+    formatted(FINDING),
+    cluster,
+)
+def doctor(given: SimpleNamespace) -> int:
+    """Looks once over a cluster and prints what is wrong with it, each with what to do.
+
+    Looked at are: the addresses that brokers advertise, as seen from this machine; brokers that
+    are not there; partitions without a leader or with replicas out of sync, and why; disks that
+    failed or are nearly full; settings that differ between brokers or make no sense together, and
+    topics with too few replicas for their min.insync.replicas; records ahead of this machine's
+    clock; groups whose members do not get on; transactions that keep readers back; brokers of
+    different versions.
+    """
+    return run(_doctor(given), given.timeout, CLUSTER)
+
+
+async def _doctor(given: SimpleNamespace) -> int:
+    from kcli.client.admin import Admin
+    from kcli.doctor.checks import CHECKS
+    from kcli.doctor.snapshot import take
+
+    config = admin_config(given, client_id="doctor", default_api_timeout_ms=str(API_TIMEOUT_MS))
+    watch_s = WATCH_S if given.watch is None else given.watch
+    async with Admin(config) as admin:
+        seen = await take(admin, config.bootstrap_servers, time.time_ns() // 1_000_000, watch_s)
+    findings = [(name, finding) for name, check in CHECKS.items() for finding in check(seen)]
+    with rows_if_asked(given, FINDING) as out:
+        for name, finding in findings:
+            if out is None:
+                _print(finding)
+            else:
+                out.row(check=name, **finding._asdict())
+        for text in seen.not_told:
+            if out is None:
+                complain(f"not told: {text}")
+            else:
+                out.refused(text.partition(":")[0], Refused(text))
+        if out is None:
+            answer(_summary(seen, len(findings)))
+    if findings:
+        return FOUND
+    return FAILED if seen.not_told else DONE
+
+
+def _print(finding: Finding) -> None:
+    answer(f"{finding.severity:8} {finding.subject}: {finding.found}")
+    answer(f"{INDENT}{finding.remedy}")
+
+
+def _summary(seen: Snapshot, findings: int) -> str:
+    partitions = sum(len(topic.partitions) for topic in seen.topics.values())
+    return (
+        f"Findings: {findings}.  Looked at: brokers {len(seen.brokers)}, "
+        f"topics {len(seen.topics):,}, partitions {partitions:,}, "
+        f"groups with members {len(seen.groups):,}."
+    )

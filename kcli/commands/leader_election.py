@@ -1,0 +1,180 @@
+"""`k leader-election`: has leaders of partitions elected."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import click
+
+from kcli.command import Manual, command
+from kcli.leader_elections import (
+    ElectionWords,
+    foreseen,
+    foretell,
+    outcomes,
+    tell,
+    tell_refusal,
+)
+from kcli.options import (
+    INT,
+    cluster,
+    dry_run,
+    exclude,
+    is_given,
+    older_config,
+    option,
+    refuse,
+    together,
+    yes,
+)
+from kcli.partition_files import PartitionFileWords, read_partitions
+from kcli.rows.listing import Rows, formatted, rows_if_asked
+from kcli.rows.shapes import RowField, RowShape
+from kcli.running import CLUSTER, EXPECTED, admin_config, confirm, run
+from kcli.statuses import DONE
+from kserver.model import ElectionType, TopicPartition
+
+API_TIMEOUT_MS, REQUEST_TIMEOUT_MS = "30000", "15000"
+FILE = PartitionFileWords("Replica election data", 'is missing "partitions" field')
+WHICH = ("topic", "all-topic-partitions", "path-to-json-file")
+ELECTED, NOT_NEEDED = "elected", "not needed"
+
+MANUAL = Manual(
+    kafka="kafka-leader-election.sh",
+    examples=(
+        (
+            "k leader-election --election-type preferred --all-topic-partitions",
+            "Leadership goes back to where it is meant to be, after a broker has come back.",
+        ),
+        (
+            "k leader-election --election-type unclean --topic orders --partition 0 --dry-run",
+            "Which replica would lead, whatever it has missed, where no replica in sync is left.",
+        ),
+    ),
+    differences=(
+        "Partitions are told in the order of their names.",
+        "Where standard input and error are a terminal it asks before an unclean election, "
+        "which may lose records, unless --yes is given.",
+        "A controller that has just been replaced is asked again.",
+        "That --admin.config is an older spelling is not told.",
+        "A file that is not as it should be is told in one line, which names the entry.",
+    ),
+    see_also=("k-preferred-election", "k-topics"),
+)
+
+OUTCOMES = RowShape(
+    "k.leader-election",
+    1,
+    "A partition, and what came of the election.",
+    (
+        RowField("topic", "string", "Its topic."),
+        RowField("partition", "integer", "Its number."),
+        RowField("outcome", "string", "elected, or not needed where a valid replica leads."),
+    ),
+)
+
+
+class _Type(click.ParamType):  # type: ignore[type-arg]
+    """In any case."""
+
+    name = "election"
+
+    def convert(self, value: object, param: object, ctx: click.Context | None) -> ElectionType:
+        if isinstance(value, ElectionType):
+            return value
+        try:
+            return ElectionType[str(value).upper()]
+        except KeyError:
+            text = f"Cannot parse argument '{value}' of option election-type"
+            raise click.UsageError(f"{text}: preferred, unclean", ctx) from None
+
+
+@command(manual=MANUAL)
+@together(
+    option(
+        "--election-type",
+        "preferred: the first replica, if it is in sync; unclean: where nobody leads, a replica "
+        "that is there, and what only others have is lost.  Needed.",
+        "TYPE",
+        type=_Type(),
+    ),
+    option("--topic", "The partition's topic.", "TOPIC"),
+    option("--partition", "The partition's number; with --topic.", "N", type=INT),
+    option("--all-topic-partitions", "Every partition that needs such an election."),
+    option(
+        "--path-to-json-file",
+        'The partitions of a file: {"partitions": [{"topic": "foo", "partition": 1}]}.',
+        "FILE",
+    ),
+    dry_run,
+    yes,
+    formatted(OUTCOMES),
+    cluster,
+    older_config("--admin.config"),
+)
+def leader_election(given: SimpleNamespace) -> int:
+    """Has the controller elect leaders of partitions.
+
+    Exactly one of --topic, --all-topic-partitions and --path-to-json-file says of which.
+    """
+    _check(given)
+    with rows_if_asked(given, OUTCOMES) as out:
+        wanted = _wanted(given)
+        try:
+            status = run(_elect(given, wanted, out), given.timeout, CLUSTER)
+        except EXPECTED as error:
+            if out is None:
+                tell_refusal(error)
+            raise
+    return status if out is None else status or out.status
+
+
+def _check(given: SimpleNamespace) -> None:
+    """The rules between options, in Kafka's order and words."""
+    if given.election_type is None:
+        refuse("Missing required option(s): election-type")
+    if sum(is_given(given, name) for name in WHICH) != 1:
+        refuse(f"One and only one of the following options is required: {', '.join(WHICH)}")
+    if is_given(given, "topic") and not is_given(given, "partition"):
+        refuse("Missing required option(s): partition")
+    if is_given(given, "partition") and not is_given(given, "topic"):
+        refuse("Option partition is only allowed if topic is used")
+    exclude(given, "dry-run", ("output",))
+
+
+def _wanted(given: SimpleNamespace) -> list[TopicPartition] | None:
+    """None for all."""
+    if given.path_to_json_file is not None:
+        return read_partitions(given.path_to_json_file, FILE)
+    return None if given.topic is None else [TopicPartition(given.topic, given.partition)]
+
+
+async def _elect(
+    given: SimpleNamespace, wanted: Sequence[TopicPartition] | None, out: Rows | None
+) -> int:
+    from kcli.client.admin import Admin
+
+    election = given.election_type
+    config = admin_config(
+        given, default_api_timeout_ms=API_TIMEOUT_MS, request_timeout_ms=REQUEST_TIMEOUT_MS
+    )
+    async with Admin(config) as admin:
+        if given.dry_run:
+            return await foretell(admin, election, wanted)
+        if election is ElectionType.UNCLEAN and not given.yes and sys.stdin.isatty():
+            steps, _ = await foreseen(admin, election, wanted)
+            if steps:
+                await confirm(given, *steps.values())
+        results = await admin.elect_leaders(election, wanted)
+    if out is None:
+        name = f"leader election ({election.name})"
+        return tell(results, ElectionWords(name, "Valid replica already elected", "replica(s)"))
+    elected, not_needed, failed = outcomes(results)
+    for outcome, partitions in ((ELECTED, elected), (NOT_NEEDED, not_needed)):
+        for topic, number in partitions:
+            out.row(topic=topic, partition=number, outcome=outcome)
+    for partition, error in failed.items():
+        out.refused(str(partition), error)
+    return DONE

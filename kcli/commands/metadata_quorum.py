@@ -1,0 +1,46 @@
+"""`k metadata-quorum`: refused, with its reason and with where the controller is found instead."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import click
+
+from kcli.command import Manual, command
+from kcli.options import Refused, cluster, option, together
+
+REASON = (
+    "The node does not support DESCRIBE_QUORUM: brokers of k have no quorum of their own (KRaft), "
+    "ZooKeeper keeps the cluster's metadata; k doctor says how the cluster is, and "
+    "k zookeeper-shell ... get /controller who its controller is"
+)
+
+MANUAL = Manual(
+    kafka="kafka-metadata-quorum.sh",
+    differences=(
+        "Every action is refused with exit status 1, as by brokers of Kafka 3.9 that have a "
+        "ZooKeeper; against controllers of KRaft k does not speak these requests.",
+    ),
+    see_also=("k-doctor", "k-zookeeper-shell", "k-cluster"),
+)
+
+
+@command(manual=MANUAL)
+@click.argument("action", nargs=-1, metavar="describe|add-controller|remove-controller")
+@together(
+    option("--status", "Refused."),
+    option("--replication", "Refused."),
+    option("--human-readable", "Refused."),
+    option("--controller-id", "Refused.", "ID"),
+    option("--controller-directory-id", "Refused.", "ID"),
+    option("--dry-run", "Refused."),
+    option("--bootstrap-controller", "Refused.", "HOST:PORT,..."),
+    cluster,
+)
+def metadata_quorum(given: SimpleNamespace) -> int:
+    """Says why there is no quorum of controllers to describe or to change.
+
+    The options are those of kafka-metadata-quorum.sh, so that a script that calls it is told the
+    reason and not that an option is unknown.
+    """
+    raise Refused(REASON)

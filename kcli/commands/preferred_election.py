@@ -1,0 +1,201 @@
+"""`k preferred-election`: has preferred replicas lead, as Kafka 2.8 had it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from kcli.command import Manual, command
+from kcli.leader_elections import ElectionWords, foretell, tell, tell_refusal
+from kcli.options import Refused, cluster, dry_run, is_given, older_config, option, refuse, together
+from kcli.output import answer, would
+from kcli.partition_files import PartitionFileWords, read_partitions
+from kcli.running import CLUSTER, EXPECTED, admin_config, run
+from kcli.statuses import DONE
+from kserver.errors import StorageError
+from kserver.model import ElectionType, TopicPartition
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+
+DEPRECATED = (
+    "This tool is deprecated. Please use kafka-leader-election tool. Tracking issue: KAFKA-8405"
+)
+ZOOKEEPER_DEPRECATED = (
+    "Warning: --zookeeper is deprecated and will be removed in a future version of Kafka.\n"
+    "Use --bootstrap-server instead to specify a broker to connect to."
+)
+FILE = PartitionFileWords("Preferred replica election data", "is empty")
+WORDS = ElectionWords(
+    "preferred leader election", "Preferred replica already elected", "preferred replica(s)"
+)
+API_TIMEOUT_MS, REQUEST_TIMEOUT_MS = "60000", "30000"
+SESSION_TIMEOUT_S = 30.0
+
+MANUAL = Manual(
+    kafka="kafka-preferred-replica-election.sh",
+    examples=(
+        ("k preferred-election", "Every partition is led by its first replica, where it can be."),
+        (
+            "k preferred-election --zookeeper localhost:2181 --path-to-json-file partitions.json",
+            "The controller of an old cluster is asked through ZooKeeper.",
+        ),
+    ),
+    differences=(
+        "The script is that of Kafka 2.8.2, the last that had it; k leader-election does the same "
+        "and more.",
+        "Partitions are told in the order of their names.",
+        "The line of partitions whose preferred replica leads already names these; the script "
+        "names those that it has elected.",
+        "With --zookeeper there is no login to ZooKeeper and no TLS.",
+    ),
+    see_also=("k-leader-election", "k-topics"),
+)
+
+
+@command(manual=MANUAL)
+@together(
+    option(
+        "--path-to-json-file",
+        'The partitions of a file: {"partitions": [{"topic": "foo", "partition": 1}]}.  Default: '
+        "all that there are.",
+        "FILE",
+    ),
+    option(
+        "--zookeeper",
+        "Leave a note for the controller in the cluster's ZooKeeper, and do not wait for what "
+        "comes of it.",
+        "HOST:PORT,...[/CHROOT]",
+    ),
+    dry_run,
+    cluster,
+    older_config("--admin.config"),
+)
+def preferred_election(given: SimpleNamespace) -> int:
+    """Has the first replica of each partition lead it, if it is in sync.
+
+    By default the controller is asked, and its answer told.
+    """
+    if is_given(given, "zookeeper"):
+        for name in ("bootstrap-server", "command-config"):
+            if is_given(given, name):
+                text = "are unavailable given other options on the command line"
+                refuse(f"Option(s) [{name}] {text}: --zookeeper")
+    answer(DEPRECATED)
+    file = given.path_to_json_file
+    wanted = None if file is None else read_partitions(file, FILE)
+    if given.zookeeper is not None:
+        answer(ZOOKEEPER_DEPRECATED)
+        return _through_zookeeper(given, wanted)
+    try:
+        return run(_elect(given, wanted), given.timeout, CLUSTER)
+    except EXPECTED as error:
+        tell_refusal(error)
+        raise
+
+
+async def _elect(given: SimpleNamespace, wanted: Sequence[TopicPartition] | None) -> int:
+    from kcli.client.admin import Admin
+
+    config = admin_config(
+        given, default_api_timeout_ms=API_TIMEOUT_MS, request_timeout_ms=REQUEST_TIMEOUT_MS
+    )
+    async with Admin(config) as admin:
+        if given.dry_run:
+            return await foretell(admin, ElectionType.PREFERRED, wanted)
+        return tell(await admin.elect_leaders(ElectionType.PREFERRED, wanted), WORDS)
+
+
+def _through_zookeeper(given: SimpleNamespace, wanted: Sequence[TopicPartition] | None) -> int:
+    from kazoo.client import KazooClient
+    from kazoo.exceptions import KazooException
+    from kazoo.handlers.threading import KazooTimeoutError
+
+    from kcli.zookeeper_shell import NOBODY, look
+
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
+    look(given.zookeeper)
+    timeout_s = given.timeout or SESSION_TIMEOUT_S
+    try:
+        client = KazooClient(given.zookeeper, timeout=timeout_s)
+    except ValueError as error:
+        raise Refused(f"--zookeeper {given.zookeeper}: {error}") from error
+    try:
+        client.start(timeout_s)
+        return _leave_note(given, client, wanted)
+    except KazooTimeoutError as error:
+        raise Refused(NOBODY.format(given.zookeeper)) from error
+    except KazooException as error:
+        text = str(error) or type(error).__name__
+        raise Refused(f"ZooKeeper at {given.zookeeper} refused it: {text}") from error
+    finally:
+        client.stop()
+        client.close()
+
+
+def _leave_note(
+    given: SimpleNamespace, client: KazooClient, wanted: Sequence[TopicPartition] | None
+) -> int:
+    from kazoo.exceptions import NodeExistsError, NoNodeError
+
+    from kserver import znodes
+
+    there = _partitions(client, None if wanted is None else {one.topic for one in wanted})
+    noted = sorted(there if wanted is None else there & set(wanted))
+    if given.dry_run:
+        would(f"create {znodes.PREFERRED_ELECTION} with {_listed(noted, ',')}")
+    else:
+        try:
+            client.create(znodes.PREFERRED_ELECTION, znodes.encode_partitions(noted))
+        except NodeExistsError as error:
+            try:
+                under_way = znodes.decode_preferred_election(
+                    client.get(znodes.PREFERRED_ELECTION)[0]
+                )
+            except (NoNodeError, StorageError):
+                under_way = []  # it has just ended, or is not to be read
+            raise Refused(
+                "Preferred replica leader election currently in progress for "
+                f"{_listed(under_way, ',')}. Aborting operation"
+            ) from error
+        answer(f"Created preferred replica election path with {_listed(noted, ',')}")
+        listed = _listed(noted, ", ")
+        answer(f"Successfully started preferred replica election for partitions Set({listed})")
+    for partition in sorted(set(wanted or ()) - there):
+        answer(
+            f"Skipping preferred replica leader election for partition {partition} since it "
+            "doesn't exist."
+        )
+    return DONE
+
+
+def _partitions(client: KazooClient, topics: set[str] | None) -> set[TopicPartition]:
+    """Those that there are, of these topics or of all."""
+    from kazoo.exceptions import NoNodeError
+
+    from kserver import znodes
+
+    try:
+        names = set(client.get_children(znodes.TOPICS))
+    except NoNodeError as error:
+        raise Refused(
+            f"ZooKeeper has no {znodes.TOPICS} there: name the cluster's chroot, as in "
+            "HOST:PORT/kafka"
+        ) from error
+    found: set[TopicPartition] = set()
+    for name in names if topics is None else names & topics:
+        try:
+            data, _ = client.get(znodes.topic_path(name))
+            numbers = znodes.decode_topic(name, data).replicas
+        except NoNodeError:
+            continue  # it has just been deleted
+        except StorageError as error:
+            raise Refused(str(error)) from error
+        found |= {TopicPartition(name, number) for number in numbers}
+    return found
+
+
+def _listed(partitions: Sequence[TopicPartition], between: str) -> str:
+    return between.join(map(str, partitions))

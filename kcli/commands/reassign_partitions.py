@@ -1,0 +1,502 @@
+"""`k reassign-partitions`: moves partitions to other brokers, and replicas to other disks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import click
+
+from kcli.command import OLDER, Manual, Milliseconds, command
+from kcli.options import (
+    CONNECTION,
+    INT,
+    LONG,
+    Refused,
+    bootstrap_server,
+    command_config,
+    dry_run,
+    is_given,
+    option,
+    refuse,
+    require,
+    together,
+)
+from kcli.output import answer
+from kcli.rows.listing import Rows, formatted, rows
+from kcli.rows.shapes import RowField, RowShape
+from kcli.running import CLUSTER, EXPECTED, admin_config, run, status_of
+from kcli.statuses import DONE
+
+PLANS = ("evacuate", "rebalance", "set-rf", "racks")
+BATCH = 50
+
+if TYPE_CHECKING:
+    from kcli.client.admin import Admin
+    from kcli.reassignment.actions import Verified
+
+ACTION = "Action (one of)"
+PLANNING = "Plans of k"
+ACTIONS = ("generate", "execute", "verify", "cancel", "list")
+NO_THROTTLE = -1
+TIMEOUT_MS = 10_000
+CLIENT_ID = "reassign-partitions-tool"
+
+PLAN = "reassignment-json-file"
+TOPICS = "topics-to-move-json-file"
+NEEDS: Mapping[str, Sequence[str]] = {
+    "generate": (TOPICS, "broker-list"),
+    "execute": (PLAN,),
+    "verify": (PLAN,),
+    "cancel": (PLAN,),
+    "list": (),
+}
+TAKES: Mapping[str, Sequence[str]] = {
+    "generate": ("disable-rack-aware",),
+    "execute": (
+        "additional",
+        "throttle",
+        "replica-alter-log-dirs-throttle",
+        "timeout",
+        "disallow-replication-factor-change",
+        "dry-run",
+    ),
+    "verify": ("preserve-throttles", "output"),
+    "cancel": ("bootstrap-controller", "preserve-throttles", "timeout", "dry-run"),
+    "list": ("bootstrap-controller", "output"),
+}
+"""What an action takes beside what it needs, and beside what all take."""
+OPTIONAL = dict.fromkeys(name for names in (*NEEDS.values(), *TAKES.values()) for name in names)
+
+OF_PLANS = ("replication-factor", "topic", "batch", "journal")
+"""What only goes with --plan, --resume and --undo."""
+
+MANUAL = Manual(
+    kafka="kafka-reassign-partitions.sh",
+    examples=(
+        (
+            'echo \'{"topics": [{"topic": "orders"}]}\' > topics.json; '
+            "k reassign-partitions --generate --topics-to-move-json-file topics.json "
+            "--broker-list 1,2,3",
+            "Where a topic is, and how it could be spread over three brokers.",
+        ),
+        (
+            "k reassign-partitions --execute --reassignment-json-file plan.json "
+            "--throttle 10000000",
+            "Begin the moves of a plan, at 10 MB/s.",
+        ),
+        (
+            "k reassign-partitions --verify --reassignment-json-file plan.json",
+            "How far they are; what has come to its end is throttled no more.",
+        ),
+        ("k reassign-partitions --plan rebalance", "What would make brokers even, as a table."),
+        (
+            "k reassign-partitions --plan evacuate --broker-list 3 --throttle 10000000 --execute",
+            "Empty a broker at 10 MB/s, and wait for the end.",
+        ),
+        ("k reassign-partitions --list -o table", "All partitions that are on the move."),
+        (
+            "k reassign-partitions --cancel --reassignment-json-file plan.json",
+            "Back to where they were.",
+        ),
+    ),
+    differences=(
+        "What fails is told in one line, without the trace of Java's stack; a file that is not as "
+        "it should be, with the entry that is wrong.",
+        "A mistake in the words of the command line ends with status 2, and where no broker "
+        "answers with 124.",
+        "--generate places replicas as Kafka 3.9 does, whose start is drawn by lot too; brokers "
+        "that are not there are named on standard error.",
+        "Topics whose throttles are cleared, and partitions that are not found, are told in the "
+        "order of their names.",
+        "The plan to go back with has the log directories in which the replicas are, as Kafka 4.3 "
+        "prints it; 3.9 prints any.",
+        "--cancel ends every move of the plan, as Kafka 4.3 does; 3.9 leaves those that only add "
+        "replicas.",
+        "Of a plan's replica on a broker that is not there, --verify says so at once, where "
+        "Kafka's tool waits for a minute and fails; and a partition that its topic has not got is "
+        "told as one of no replicas.",
+        "A log directory that a broker refuses is told with its reason.",
+        "--zookeeper, as kafka-reassign-partitions.sh had it until 2.8, is refused: brokers are "
+        "asked.",
+        "Without --bootstrap-server and --bootstrap-controller the usual default is asked.",
+    ),
+    see_also=("k-topics", "k-log-dirs", "k-configs"),
+)
+
+LIST = RowShape(
+    "k.reassign-partitions.list",
+    1,
+    "A partition that is on the move.",
+    (
+        RowField("topic", "string", "Its topic."),
+        RowField("partition", "integer", "Its number."),
+        RowField("replicas", "list of integer", "The brokers that have it, or are to."),
+        RowField("adding", "list of integer", "Those of them that are to have it."),
+        RowField("removing", "list of integer", "Those of them that are to have it no more."),
+    ),
+)
+VERIFY = RowShape(
+    "k.reassign-partitions.verify",
+    1,
+    "A partition of the plan; or a replica of it that is to be in a log directory.",
+    (
+        RowField("topic", "string", "Its topic."),
+        RowField("partition", "integer", "Its number."),
+        RowField("broker", "integer or null", "That of the replica; null for the partition."),
+        RowField(
+            "state",
+            "string",
+            "completed; active, while it moves; or other, where it is not as the plan has it and "
+            "does not move there.",
+        ),
+        RowField("replicas", "list of integer or null", "Where the partition is."),
+        RowField("target_replicas", "list of integer or null", "Where it is to be."),
+        RowField("log_dir", "string or null", "Where the replica is; null where it is not found."),
+        RowField("future_log_dir", "string or null", "Where it is on its way to."),
+        RowField("target_log_dir", "string or null", "Where it is to be."),
+    ),
+)
+
+
+PLANNED = RowShape(
+    "k.reassign-partitions.plan",
+    1,
+    "A broker, before and after --plan.",
+    (
+        RowField("broker", "integer", "Its id."),
+        RowField("rack", "string or null", "Its rack."),
+        RowField("leaders", "integer", "Partitions whose preferred leader it is."),
+        RowField("leaders_after", "integer", "And will be."),
+        RowField("replicas", "integer", "Replicas that it has."),
+        RowField("replicas_after", "integer", "And will have."),
+        RowField("bytes", "integer", "Bytes of these."),
+        RowField("bytes_after", "integer", "And of those."),
+    ),
+)
+
+
+@command(manual=MANUAL)
+@together(
+    option("--generate", "Print a plan that spreads topics over brokers.", section=ACTION),
+    option("--execute", "Begin the moves of a plan.", section=ACTION),
+    option(
+        "--verify",
+        "Print how far they are, and once nothing moves, end the throttles.",
+        section=ACTION,
+    ),
+    option("--cancel", "End the moves of a plan, and the throttles.", section=ACTION),
+    option("--list", "Print all partitions that are on the move.", section=ACTION),
+    option("--reassignment-json-file", "The plan.  See above.", "FILE"),
+    option("--topics-to-move-json-file", "The topics for --generate.  See above.", "FILE"),
+    option(
+        "--broker-list",
+        "The brokers that --generate spreads over, or that --plan evacuate empties.",
+        "ID,...",
+    ),
+    option("--disable-rack-aware", "Let --generate place replicas without regard to racks."),
+    option(
+        "--throttle",
+        "Bytes per second at most between brokers, for all that --execute moves.",
+        "N",
+        type=LONG,
+    ),
+    option(
+        "--replica-alter-log-dirs-throttle",
+        "Bytes per second at most between the log directories of a broker.",
+        "N",
+        type=LONG,
+    ),
+    option(
+        "--timeout",
+        "How long --execute and --cancel wait until moves between log directories have begun: "
+        f"milliseconds, or as 2s, 5m.  Default: {TIMEOUT_MS}.",
+        "TIME",
+        type=Milliseconds(),
+    ),
+    option(
+        "--additional",
+        "Let --execute begin beside what moves already, or change the throttle of that.",
+    ),
+    option(
+        "--disallow-replication-factor-change",
+        "Let --execute refuse another number of replicas.",
+    ),
+    option("--preserve-throttles", "Leave the throttles as they are."),
+    option(
+        "--plan",
+        "Plan anew from where replicas are and how large they are, over the fewest bytes: evacuate "
+        "the brokers of --broker-list; rebalance leaders, replicas and bytes; set-rf, to "
+        "--replication-factor; or spread over racks.  With --execute, do so.",
+        "|".join(PLANS),
+        type=click.Choice(PLANS),
+        section=PLANNING,
+    ),
+    option("--replication-factor", "For set-rf.", "N", type=INT, section=PLANNING),
+    option(
+        "--topic",
+        "For set-rf: the topics.  Default: all that are not internal.",
+        "REGEX",
+        section=PLANNING,
+    ),
+    option(
+        "--batch",
+        f"Partitions that move at a time.  Default: {BATCH}.",
+        "N",
+        type=INT,
+        section=PLANNING,
+    ),
+    option(
+        "--journal",
+        "Where --execute notes what it does.  Default: reassignment-CLUSTER.json in "
+        "$XDG_STATE_HOME/k, or ~/.local/state/k.",
+        "FILE",
+        section=PLANNING,
+    ),
+    option("--resume", "Go on with a plan that was cut short.", section=PLANNING),
+    option("--undo", "Take back what was done of it.", section=PLANNING),
+    dry_run,
+    formatted(LIST, VERIFY, PLANNED),
+    bootstrap_server,
+    option(
+        "--bootstrap-controller",
+        "Controllers of KRaft to connect to instead; with --cancel and --list.",
+        "HOST:PORT,...",
+        section=CONNECTION,
+    ),
+    command_config,
+    option("--zookeeper", "Refused.", "HOST:PORT,...", section=OLDER),
+)
+def reassign_partitions(given: SimpleNamespace) -> int:
+    """Moves partitions to other brokers, and replicas to other log directories.
+
+    A plan is {"version": 1, "partitions": [{"topic": "foo", "partition": 1, "replicas": [1, 2],
+    "log_dirs": ["any", "/d1"]}]}: the first replica is the preferred leader; version and log_dirs
+    may be left out.  What --generate is to plan for is {"topics": [{"topic": "foo"}]}.
+
+    --execute prints first where the partitions are: a plan to go back with.  Moves go on by
+    themselves, while records are written and read.  Throttles stay until --verify finds nothing on
+    the move in the cluster, or --cancel ends it; --preserve-throttles keeps them.
+
+    --plan is ours: it prints what each broker has and would have, and with --execute moves batch by
+    batch, waits for each, and takes the throttles away at the end, however that comes.  What was
+    cut short, by Ctrl-C or kill -9 too, is noted in a journal, from which --resume goes on and
+    --undo goes back.
+    """
+    if given.plan is not None or given.resume or given.undo:
+        return _planned(given)
+    action = _check(given)
+    if given.bootstrap_controller is not None:
+        given.bootstrap_server = given.bootstrap_controller
+    work = {
+        "generate": _generate,
+        "execute": _execute,
+        "verify": _verify,
+        "cancel": _cancel,
+        "list": _list,
+    }[action]
+    if given.output is not None:
+        with rows(given, VERIFY if given.verify else LIST) as out:
+            return run(work(given, out), None, CLUSTER)
+    try:
+        return run(work(given, None), None, CLUSTER)
+    except EXPECTED as error:
+        from kcli.reassignment.actions import told
+
+        answer(told(error))
+        return status_of(error)
+
+
+def _planned(given: SimpleNamespace) -> int:
+    _check_plan(given)
+    if given.output is None:
+        return run(_plan(given, None), None, CLUSTER)
+    with rows(given, PLANNED) as out:
+        return run(_plan(given, out), None, CLUSTER)
+
+
+async def _plan(given: SimpleNamespace, out: Rows | None) -> int:
+    from kcli.reassignment import planned
+
+    async with _admin(given) as admin:
+        if given.resume:
+            await planned.resume(admin, given)
+        elif given.undo:
+            await planned.undo(admin, given)
+        else:
+            await planned.plan(admin, given, out)
+    return DONE
+
+
+def _check_plan(given: SimpleNamespace) -> None:
+    """--plan, --resume or --undo, and what goes with it."""
+    what = [name for name in ("plan", "resume", "undo") if is_given(given, name)]
+    if len(what) != 1:
+        refuse(" and ".join(f"--{name}" for name in what) + " do not go together")
+    takes = {"bootstrap-server", "command-config", "journal", *what}
+    if given.plan is not None:
+        takes |= {"execute", "throttle", "batch", "output"}
+        needs = {"evacuate": ("broker-list",), "set-rf": ("replication-factor",)}
+        require(given, *needs.get(given.plan, ()))
+        takes.update(needs.get(given.plan, ()), ("topic",) if given.plan == "set-rf" else ())
+    of_all = {*OPTIONAL, *ACTIONS, "bootstrap-controller", "zookeeper", *OF_PLANS}
+    for name in sorted(of_all - takes):
+        if is_given(given, name):
+            refuse(f"--{name} does not go with --{what[0]}")
+    for name in ("throttle", "batch", "replication-factor"):
+        if is_given(given, name) and getattr(given, name.replace("-", "_")) <= 0:
+            refuse(f"--{name} is a positive number")
+    given.batch = given.batch or BATCH
+
+
+def _check(given: SimpleNamespace) -> str:
+    """The action; the rules between options, in Kafka's order and words."""
+    chosen = [name for name in ACTIONS if getattr(given, name)]
+    if len(chosen) != 1:
+        refuse(
+            "Command must include exactly one action: " + ", ".join(f"--{name}" for name in ACTIONS)
+        )
+    (action,) = chosen
+    for name in OF_PLANS:
+        if is_given(given, name):
+            refuse(f"--{name} goes with --plan")
+    if given.zookeeper is not None:
+        refuse("--zookeeper is not taken: brokers are asked, at --bootstrap-server")
+    if is_given(given, "bootstrap-server") and is_given(given, "bootstrap-controller"):
+        refuse("Please don't specify both --bootstrap-server and --bootstrap-controller")
+    require(given, *NEEDS[action])
+    for name in OPTIONAL:
+        if name not in (*NEEDS[action], *TAKES[action]) and is_given(given, name):
+            refuse(f'Option "[{name}]" can\'t be used with action "[{action}]"')
+    return action
+
+
+def _admin(given: SimpleNamespace) -> Admin:
+    from kcli.client.admin import Admin
+
+    return Admin(admin_config(given, client_id=CLIENT_ID))
+
+
+async def _generate(given: SimpleNamespace, _: Rows | None) -> int:
+    from random import Random
+
+    from kcli.reassignment import actions
+
+    async with _admin(given) as admin:
+        await actions.generate(
+            admin,
+            _text(given.topics_to_move_json_file),
+            given.broker_list,
+            Random(),
+            rack_aware=not given.disable_rack_aware,
+        )
+    return DONE
+
+
+async def _execute(given: SimpleNamespace, _: Rows | None) -> int:
+    from kcli.reassignment import actions
+
+    limits = actions.Limits(
+        _or(given.throttle, NO_THROTTLE),
+        _or(given.replica_alter_log_dirs_throttle, NO_THROTTLE),
+        _or(given.timeout, TIMEOUT_MS) / 1000,
+        given.additional,
+        not given.disallow_replication_factor_change,
+    )
+    async with _admin(given) as admin:
+        text = _text(given.reassignment_json_file)
+        await actions.execute(admin, text, limits, dry_run=given.dry_run)
+    return DONE
+
+
+async def _verify(given: SimpleNamespace, out: Rows | None) -> int:
+    from kcli.reassignment import actions
+
+    async with _admin(given) as admin:
+        text = _text(given.reassignment_json_file)
+        found = await actions.verify(admin, text)
+        if out is None:
+            actions.tell(found)
+        else:
+            _print(found, out)
+        if not found.any_active and not given.preserve_throttles:
+            await actions.clear_throttles(admin, text, quietly=out is not None)
+    return DONE
+
+
+async def _cancel(given: SimpleNamespace, _: Rows | None) -> int:
+    from kcli.reassignment import actions
+
+    async with _admin(given) as admin:
+        await actions.cancel(
+            admin,
+            _text(given.reassignment_json_file),
+            _or(given.timeout, TIMEOUT_MS) / 1000,
+            preserve_throttles=given.preserve_throttles,
+            dry_run=given.dry_run,
+        )
+    return DONE
+
+
+async def _list(given: SimpleNamespace, out: Rows | None) -> int:
+    from kcli.reassignment import actions
+
+    async with _admin(given) as admin:
+        found = await admin.list_reassignments()
+    if out is None:
+        actions.tell_all(found)
+        return DONE
+    for (topic, number), one in sorted(found.items()):
+        out.row(
+            topic=topic,
+            partition=number,
+            replicas=list(one.replicas),
+            adding=list(one.adding),
+            removing=list(one.removing),
+        )
+    return DONE
+
+
+def _print(found: Verified, out: Rows) -> None:
+    nowhere = dict.fromkeys(("log_dir", "future_log_dir", "target_log_dir"))
+    for (topic, number), state in found.partitions.items():
+        out.row(
+            topic=topic,
+            partition=number,
+            broker=None,
+            state=_state(state.is_active, state.is_completed),
+            replicas=list(state.replicas),
+            target_replicas=list(state.target),
+            **nowhere,
+        )
+    for replica, move in found.log_dirs.items():
+        out.row(
+            topic=replica.partition.topic,
+            partition=replica.partition.partition,
+            broker=replica.broker,
+            state=_state(move.future == move.target, move.is_done and move.current == move.target),
+            replicas=None,
+            target_replicas=None,
+            log_dir=move.current,
+            future_log_dir=move.future,
+            target_log_dir=move.target,
+        )
+
+
+def _state(is_active: bool, is_completed: bool) -> str:
+    return "active" if is_active else "completed" if is_completed else "other"
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError as error:
+        raise Refused(f"Unable to read file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise Refused(f"{path}: The input string is not a valid JSON: {error}") from error
+
+
+def _or(given: int | None, default: int) -> int:
+    return default if given is None else given

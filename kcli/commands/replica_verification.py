@@ -1,0 +1,446 @@
+"""`k replica-verification`: whether the replicas of partitions hold the same."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from kcli.command import OLDER, Manual, Milliseconds, command
+from kcli.options import (
+    INT,
+    LONG,
+    Refused,
+    cluster,
+    is_given,
+    name_filter,
+    option,
+    refuse,
+    together,
+)
+from kcli.output import answer, complain
+from kcli.replica_comparison import (
+    OffsetsDiffer,
+    Replica,
+    ReplicaComparison,
+    ReplicaSum,
+    UnreadableReplica,
+)
+from kcli.rows.listing import Rows, formatted, rows_if_asked
+from kcli.rows.shapes import RowField, RowShape
+from kcli.running import CLUSTER, admin_config, granted, reason, run
+from kcli.statuses import DONE, FAILED, FOUND
+from kserver.errors import KafkaError, ProtocolError
+from kserver.model import BrokerId, Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from kcli.client.admin import Admin
+    from kcli.client.replica_fetches import ReplicaFetch
+
+CLIENT_ID = "replica-verification"
+FETCH_BYTES, MAX_WAIT_MS, REPORT_EVERY_MS, LATEST = 1 << 20, 1000, 30_000, -1
+LEAST_ROUND_S = 0.01
+"""Where --max-wait-ms says less."""
+ANSWER_MS = 30_000
+"""For an answer, beside what it may wait for records."""
+
+Placed = Mapping[BrokerId, list[TopicPartition]]
+
+MANUAL = Manual(
+    kafka="kafka-replica-verification.sh",
+    examples=(
+        (
+            "k replica-verification --topics-include orders --time -2",
+            "What comes in, and before that all that is there, until Ctrl-C.",
+        ),
+        (
+            "k replica-verification --sums --topics-include 'orders|bills'",
+            "Once, and status 3 where a replica differs.",
+        ),
+    ),
+    statuses=((FOUND, "With --sums: replicas differ."),),
+    differences=(
+        "The bytes of each batch are summed too, where the script compares the sums that are "
+        "stored with them: a replica whose bytes have changed on its disk is told.",
+        "A broker that is not there when the command begins, and a replica that refuses, are told "
+        "on standard error; the script ends. As with the script nothing is verified meanwhile of "
+        "the partitions that they have.",
+        "A partition without a record as young as --time is verified from its end on.",
+        "Partitions in the format of Kafka 0.10 and older are refused.",
+        "That the tool is deprecated is not told.",
+    ),
+    see_also=("k-log-dirs", "k-dump-log", "k-topics"),
+)
+
+SUMS = RowShape(
+    "k.replica-verification.sums",
+    1,
+    "A replica, and what its bytes add up to between offsets that all replicas of the partition "
+    "have.",
+    (
+        RowField("topic", "string", "The partition's topic."),
+        RowField("partition", "integer", "Its number."),
+        RowField("replica", "integer", "The broker that has the replica."),
+        RowField("start_offset", "integer", "The first offset that is summed."),
+        RowField("end_offset", "integer", "The first one that is not."),
+        RowField("bytes", "integer", "How many bytes there are."),
+        RowField("sha256", "string", "Their sum, SHA-256."),
+        RowField("differs", "boolean", "Whether it is not that of the partition's first replica."),
+    ),
+)
+
+
+@command(manual=MANUAL)
+@together(
+    option(
+        "--topics-include",
+        "Topics whose names match this regular expression.  Default: all, internal ones too.",
+        "REGEX",
+    ),
+    option(
+        "--time",
+        "Where to begin: -1 at the end (default), -2 at the start, or with what is not older than "
+        "these milliseconds since 1970.",
+        "MS",
+        type=LONG,
+    ),
+    option(
+        "--report-interval-ms",
+        "How often to report: milliseconds, or as 30s, 5m.  Default: 30000.",
+        "MS",
+        type=Milliseconds(),
+    ),
+    option(
+        "--fetch-size", "Bytes of a partition to fetch at a time.  Default: 1048576.", "N", type=INT
+    ),
+    option(
+        "--max-wait-ms",
+        "How long a fetch waits for records: milliseconds, or as 2s, 5m.  Default: 1000.",
+        "MS",
+        type=Milliseconds(32),
+    ),
+    option(
+        "--sums",
+        "Sum up what each replica holds from its start to its end, once, and end.  Meant for "
+        "partitions at rest: retention and compaction go on in each replica by themselves.",
+    ),
+    formatted(SUMS),
+    cluster,
+    option(
+        "--broker-list",
+        "The same as --bootstrap-server.",
+        "HOST:PORT,...",
+        instead="--bootstrap-server",
+        section=OLDER,
+    ),
+    option(
+        "--topic-white-list",
+        "The same as --topics-include.",
+        "REGEX",
+        instead="--topics-include",
+        section=OLDER,
+    ),
+)
+def replica_verification(given: SimpleNamespace) -> int:
+    """Fetches all replicas of topics and compares them, batch by batch, until Ctrl-C.
+
+    It tells of batches that differ, with status 1 at once where their offsets do, and reports how
+    far what is verified is behind the high watermark.
+    """
+    _check(given)
+    with rows_if_asked(given, SUMS) as out:
+        if given.sums:
+            status = run(_sum_up(given, out), given.timeout, CLUSTER)
+            return status if out is None else out.status or status
+        return run(_verify(given), given.timeout, while_read=True)
+
+
+def _check(given: SimpleNamespace) -> None:
+    if is_given(given, "output") and not given.sums:
+        refuse("--output is for --sums")
+    for name in ("time", "report-interval-ms"):
+        if given.sums and is_given(given, name):
+            refuse(f'Option "[sums]" can\'t be used with option "[{name}]"')
+    if given.fetch_size is not None and given.fetch_size < 1:
+        refuse(f"--fetch-size is at least 1, not {given.fetch_size}")
+    if given.max_wait_ms is not None and given.max_wait_ms < 0:
+        refuse(f"--max-wait-ms is at least 0, not {given.max_wait_ms}")
+
+
+# Batch by batch
+
+
+async def _verify(given: SimpleNamespace) -> int:
+    from kcli.client.admin import Admin
+
+    async with Admin(admin_config(given, client_id=CLIENT_ID)) as admin:
+        placed = await _placed(admin, given)
+        time_or_end = LATEST if given.time is None else given.time
+        verification = _Verification(
+            admin, given, placed, await _begins(admin, placed, time_or_end)
+        )
+        return await verification.run()
+
+
+class _Verification:
+    """Rounds: every broker is asked, then what all have answered is compared."""
+
+    def __init__(
+        self,
+        admin: Admin,
+        given: SimpleNamespace,
+        placed: Placed,
+        offsets: Mapping[TopicPartition, Offset],
+    ) -> None:
+        self._fetches = _Fetches(admin, given)
+        self._placed = placed
+        self._comparison = ReplicaComparison(offsets)
+        every_ms = given.report_interval_ms
+        self._report_every_s = (REPORT_EVERY_MS if every_ms is None else every_ms) / 1000
+        self._least_round_s = max(self._fetches.max_wait_ms / 1000, LEAST_ROUND_S)
+
+    async def run(self) -> int:
+        """Until offsets differ, or it is cancelled."""
+        loop = asyncio.get_running_loop()
+        _say("verification process is started")
+        reported_s = loop.time()
+        while True:
+            began_s = loop.time()
+            before = dict(self._comparison.offsets)
+            fetched = await self._fetch()
+            try:
+                for told in self._comparison.compare(fetched):
+                    _say(told)
+            except OffsetsDiffer as error:
+                _say(str(error))
+                return FAILED
+            except UnreadableReplica as error:
+                raise Refused(str(error)) from error
+            if loop.time() - reported_s > self._report_every_s:
+                reported_s = loop.time()
+                lag = self._comparison.lag
+                partition = "null" if lag.partition is None else lag.partition
+                _say(
+                    f"max lag is {lag.offsets} for partition {partition} at offset {lag.at} "
+                    f"among {len(before)} partitions"
+                )
+            if before == self._comparison.offsets:
+                # Some replica is behind or not there: the others answer at once, every time.
+                await asyncio.sleep(self._least_round_s - (loop.time() - began_s))
+
+    async def _fetch(self) -> dict[TopicPartition, dict[BrokerId, Replica]]:
+        offsets = self._comparison.offsets
+        answers = await asyncio.gather(
+            *(
+                self._fetches.of(broker, {one: offsets[one] for one in partitions})
+                for broker, partitions in self._placed.items()
+            )
+        )
+        fetched: dict[TopicPartition, dict[BrokerId, Replica]] = {one: {} for one in offsets}
+        for broker, found in zip(self._placed, answers, strict=True):
+            for partition, one in found.items():
+                fetched[partition][broker] = Replica(one.records, one.high_watermark)
+        return fetched
+
+
+class _Fetches:
+    """What brokers answer; who does not, and what is refused, is told when it begins."""
+
+    def __init__(self, admin: Admin, given: SimpleNamespace) -> None:
+        self.max_wait_ms = MAX_WAIT_MS if given.max_wait_ms is None else given.max_wait_ms
+        self.partition_bytes = FETCH_BYTES if given.fetch_size is None else given.fetch_size
+        self._cluster = admin.cluster
+        self._told: dict[tuple[BrokerId, TopicPartition | None], str] = {}
+
+    async def of(
+        self, broker: BrokerId, offsets: Mapping[TopicPartition, Offset]
+    ) -> dict[TopicPartition, ReplicaFetch]:
+        from kcli.client.replica_fetches import NOTHING
+
+        try:
+            found = await self.ask(broker, offsets, self.max_wait_ms)
+        except (OSError, KafkaError, ProtocolError) as error:
+            self._tell(broker, None, reason(error))
+            # It may be elsewhere by now.
+            with contextlib.suppress(OSError, KafkaError, ProtocolError):
+                await self._cluster.refresh(())
+            return dict.fromkeys(offsets, NOTHING)
+        self._told.pop((broker, None), None)
+        for partition, one in found.items():
+            if one.error is None:
+                self._told.pop((broker, partition), None)
+            else:
+                self._tell(broker, partition, reason(one.error))
+        return found
+
+    async def ask(
+        self, broker: BrokerId, offsets: Mapping[TopicPartition, Offset], max_wait_ms: int
+    ) -> dict[TopicPartition, ReplicaFetch]:
+        """Raises OSError, KafkaError or ProtocolError where the broker does not answer."""
+        from kcli.client.replica_fetches import fetch_replicas
+
+        return await fetch_replicas(
+            self._cluster,
+            broker,
+            offsets,
+            partition_bytes=self.partition_bytes,
+            max_wait_ms=max_wait_ms,
+            answer_ms=ANSWER_MS + max_wait_ms,
+        )
+
+    def _tell(self, broker: BrokerId, partition: TopicPartition | None, why: str) -> None:
+        if self._told.get((broker, partition)) != why:
+            self._told[broker, partition] = why
+            of = f"replica {broker}" if partition is None else f"{partition}, replica {broker}"
+            complain(f"k replica-verification: {of}: {why}")
+
+
+async def _placed(admin: Admin, given: SimpleNamespace) -> dict[BrokerId, list[TopicPartition]]:
+    """The partitions of the topics that are asked for, by the broker that has a replica."""
+    includes = name_filter(given.topics_include if given.topics_include is not None else ".*")
+    names = [topic.name for topic in await admin.list_topics() if includes(topic.name)]
+    if not names:
+        raise Refused(
+            "No topics found. --topics-include, if specified, is either filtering out all topics "
+            "or there is no topic."
+        )
+    placed: dict[BrokerId, list[TopicPartition]] = defaultdict(list)
+    for name, topic in (await admin.describe_topics(names)).items():
+        for partition in granted(topic).partitions:
+            for broker in partition.replicas:
+                placed[broker].append(TopicPartition(name, partition.partition))
+    return {broker: sorted(placed[broker]) for broker in sorted(placed)}
+
+
+async def _begins(admin: Admin, placed: Placed, spec: int) -> dict[TopicPartition, Offset]:
+    """The offset that `spec` stands for in each partition, or its end where no record is."""
+    partitions = sorted({one for of in placed.values() for one in of})
+    found = await admin.list_offsets(dict.fromkeys(partitions, spec))
+    offsets = {one: granted(found[one]).offset for one in partitions}
+    missing = [one for one, offset in offsets.items() if offset < 0]
+    ends = await admin.list_offsets(dict.fromkeys(missing, LATEST)) if missing else {}
+    return offsets | {one: granted(ends[one]).offset for one in missing}
+
+
+def _say(text: str) -> None:
+    """With the local time, as Kafka's tool has it; at once, for it goes on for long."""
+    now_ms = time.time_ns() // 1_000_000
+    date = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now_ms // 1000))
+    answer(f"{date},{now_ms % 1000:03}: {text}")
+    sys.stdout.flush()
+
+
+# Summed up
+
+
+async def _sum_up(given: SimpleNamespace, out: Rows | None) -> int:
+    from kcli.client.admin import Admin
+
+    async with Admin(admin_config(given, client_id=CLIENT_ID)) as admin:
+        placed = await _placed(admin, given)
+        ends = await _begins(admin, placed, LATEST)
+        fetches = _Fetches(admin, given)
+        sums, refused = await _begun(fetches, placed, ends)
+        await asyncio.gather(*(_read(fetches, broker, of, refused) for broker, of in sums.items()))
+    return _tell_sums(sums, refused, out)
+
+
+Sums = dict[BrokerId, dict[TopicPartition, ReplicaSum]]
+Refusals = dict[tuple[TopicPartition, BrokerId], Exception]
+
+
+async def _begun(
+    fetches: _Fetches, placed: Placed, ends: Mapping[TopicPartition, Offset]
+) -> tuple[Sums, Refusals]:
+    """For each replica the same start and end, which all replicas of its partition have."""
+    refused: Refusals = {}
+    starts: dict[TopicPartition, list[Offset]] = defaultdict(list)
+    known: dict[TopicPartition, list[Offset]] = defaultdict(list)
+    answered: list[tuple[TopicPartition, BrokerId]] = []
+    for broker, partitions in placed.items():
+        asked = {one: ends[one] for one in partitions}
+        try:
+            found = await fetches.ask(broker, asked, 0)
+        except (OSError, KafkaError, ProtocolError) as error:
+            refused |= {(one, broker): error for one in partitions}
+            continue
+        for partition, one in found.items():
+            if one.error is not None:
+                refused[partition, broker] = one.error
+                continue
+            answered.append((partition, broker))
+            starts[partition].append(max(one.log_start, 0))
+            known[partition].append(min(one.high_watermark, ends[partition]))
+    sums: Sums = defaultdict(dict)
+    for partition, broker in answered:
+        start = max(starts[partition])
+        sums[broker][partition] = ReplicaSum(start, max(min(known[partition]), start))
+    return sums, refused
+
+
+async def _read(
+    fetches: _Fetches,
+    broker: BrokerId,
+    sums: dict[TopicPartition, ReplicaSum],
+    refused: Refusals,
+) -> None:
+    """Read what a broker has, until each of its replicas is summed up or has refused."""
+    while left := {
+        one: of for one, of in sums.items() if not of.is_done and (one, broker) not in refused
+    }:
+        try:
+            found = await fetches.ask(broker, {one: of.next_offset for one, of in left.items()}, 0)
+        except (OSError, KafkaError, ProtocolError) as error:
+            refused |= {(one, broker): error for one in left}
+            return
+        for partition, one in found.items():
+            try:
+                if one.error is not None:
+                    raise one.error
+                left[partition].take(one.records)
+            except (KafkaError, ProtocolError) as error:
+                refused[partition, broker] = error
+        if not any(one.records or one.error for one in found.values()):
+            return  # nothing is left between here and the end
+
+
+def _tell_sums(sums: Sums, refused: Refusals, out: Rows | None) -> int:
+    by_replica = {(p, broker): one for broker, of in sums.items() for p, one in of.items()}
+    first: dict[TopicPartition, tuple[int, str]] = {}
+    status = DONE
+    for partition, broker in sorted({*by_replica, *refused}):
+        error = refused.get((partition, broker))
+        if error is not None:
+            subject = f"{partition}, replica {broker}"
+            if out is None:
+                complain(f"k replica-verification: {subject}: {reason(error)}")
+            else:
+                out.refused(subject, error)
+            status = FAILED
+            continue
+        one = by_replica[partition, broker]
+        differs = first.setdefault(partition, (one.bytes, one.sha256)) != (one.bytes, one.sha256)
+        if differs and status == DONE:
+            status = FOUND
+        if out is None:
+            answer(
+                f"{partition}\treplica: {broker}\toffsets: {one.start} to {one.end}\t"
+                f"bytes: {one.bytes}\tsha256: {one.sha256}" + ("\tdiffers" if differs else "")
+            )
+        else:
+            out.row(
+                topic=partition.topic,
+                partition=partition.partition,
+                replica=broker,
+                start_offset=one.start,
+                end_offset=one.end,
+                bytes=one.bytes,
+                sha256=one.sha256,
+                differs=differs,
+            )
+    return status

@@ -1,0 +1,95 @@
+"""`k scripts`: scripts with the names of Kafka's that run `k`, for what calls those."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from types import SimpleNamespace
+
+import click
+
+from kcli.command import Manual, command, command_named
+from kcli.options import Refused, dry_run, option, refuse, together
+from kcli.output import answer, would
+from kcli.statuses import DONE
+
+INSTALL = "install"
+MARK = "# Written by k scripts install."
+
+MANUAL = Manual(
+    examples=(
+        ("k scripts install /opt/kafka/bin", "What calls /opt/kafka/bin/kafka-topics.sh runs k."),
+        ("k scripts install ~/bin --k /opt/k/bin/k", "For a cron job, whose PATH has no k."),
+    ),
+    differences=("Kafka has no such command: its archive holds the scripts.",),
+    see_also=("k-completion",),
+)
+
+
+@command(manual=MANUAL)
+@click.argument("words", nargs=-1, metavar=f"{INSTALL} DIR")
+@together(
+    option("--k", "The k that they run.  Default: k, as the PATH then has it.", "PATH"),
+    dry_run,
+)
+def scripts(given: SimpleNamespace) -> int:
+    """Writes a script for each command that takes the place of one of Kafka's: kafka-topics.sh runs
+    k topics with the words that it is given, and so on.
+
+    A script that it has written before is written anew.  Where there is any other file of such a
+    name it refuses, and writes nothing.
+    """
+    if len(given.words) != 2 or given.words[0] != INSTALL:
+        refuse(f"say where to: k scripts {INSTALL} DIR")
+    return _install(Path(given.words[1]), given)
+
+
+def _install(directory: Path, given: SimpleNamespace) -> int:
+    k = given.k or "k"
+    k = os.path.abspath(k) if os.sep in k else k
+    texts = {directory / name: text for name, text in scripts_of(k).items()}
+    foreign = [path.name for path in texts if not _may_be_written(path)]
+    if foreign:
+        raise Refused(
+            f"{directory} has files that k did not write: {', '.join(foreign)}; remove them, or "
+            "name another directory"
+        )
+    if given.dry_run:
+        would(*(f"write {path}" for path in texts))
+        return DONE
+    directory.mkdir(parents=True, exist_ok=True)
+    for path, text in texts.items():
+        # Whole at any moment: somebody may be about to run it.
+        written = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            written.write_text(text)
+            written.chmod(0o755)
+            written.replace(path)
+        except OSError:
+            written.unlink(missing_ok=True)
+            raise
+        answer(str(path))
+    return DONE
+
+
+def scripts_of(k: str) -> dict[str, str]:
+    """By name, as Kafka has it; `k` is the command that they run."""
+    from kcli.main import COMMANDS
+
+    commands = [name for group in COMMANDS.values() for name in group]
+    kafkas = {command_named(name).manual.kafka: name for name in commands}
+    return {
+        script: f'#!/bin/sh\n{MARK}\nexec {shlex.quote(k)} {name} "$@"\n'
+        for script, name in kafkas.items()
+        if script
+    }
+
+
+def _may_be_written(path: Path) -> bool:
+    """Whether nothing is there, or what `k scripts` wrote."""
+    if not os.path.lexists(path):
+        return True
+    if path.is_symlink() or not path.is_file():
+        return False
+    return MARK in path.read_text(errors="replace").splitlines()[:2]

@@ -1,0 +1,244 @@
+"""`k top`: brokers, topics and groups as they are now, look after look."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from kcli.command import Duration, Manual, command
+from kcli.options import INT, cluster, name_filter, option, refuse, together
+from kcli.rows.listing import Rows, formatted, rows_if_asked
+from kcli.rows.shapes import RowField, RowShape
+from kcli.running import CLUSTER, admin_config, reason, run
+from kcli.statuses import DONE, FAILED
+
+if TYPE_CHECKING:
+    from kcli.client.cluster import Cluster
+    from kcli.top.rates import Seen
+    from kcli.top.screen import Show
+    from kcli.top.snapshot import Wanted
+
+EVERY_S = 2.0
+VIEWS = ("brokers", "topics", "groups")
+CLIENT_ID = "top"
+CONNECT_MS, REQUEST_MS = "2000", "5000"
+"""How long a silent broker is waited for before another one is asked."""
+
+MANUAL = Manual(
+    examples=(
+        ("k top", "Everything, every two seconds, until Ctrl-C."),
+        ("k top --topics --topic 'orders.*'", "Only some topics."),
+        ("k top --groups --interval 10s", "Who lags, and whether that grows."),
+        ("k top --once -o json", "For a monitor: one answer, from two looks."),
+        (
+            "k top --once -o json | jq '.items[] | select(.lag_trend == \"growing\")'",
+            "The groups that fall behind.",
+        ),
+        ("k top -o jsonl >> top.jsonl", "A line a look for every broker, topic and group."),
+    ),
+    statuses=((FAILED, "The cluster did not tell everything."),),
+    see_also=("k-doctor", "k-topics", "k-consumer-groups", "k-log-dirs"),
+)
+
+_RATE = "; null where it cannot be told"
+
+ROW = RowShape(
+    "k.top",
+    1,
+    "A broker, a topic or a group; null in what does not apply to it.",
+    (
+        RowField("time_ms", "integer", "When it was looked at, in ms since 1970."),
+        RowField("kind", "string", "broker, topic or group."),
+        RowField("name", "string", "Its name; the id of a broker."),
+        RowField(
+            "state",
+            "string or null",
+            "Of a broker: up, or away if it does not answer.  Of a topic: offline if a partition "
+            "has no leader, else under-replicated if a replica is out of sync, else ok.  Of a "
+            "group: such as Stable or Empty; null if it is not told.",
+        ),
+        RowField("address", "string or null", "HOST:PORT of a broker; null if not known."),
+        RowField(
+            "is_controller",
+            "boolean or null",
+            "Whether a broker is the controller; null if that is not known.",
+        ),
+        RowField(
+            "away_since_ms",
+            "integer or null",
+            "When a broker that is away was seen last, in ms since 1970; null if never.",
+        ),
+        RowField(
+            "partitions",
+            "integer or null",
+            "Of a topic; that a broker leads; that a group has committed offsets for.",
+        ),
+        RowField(
+            "under_replicated",
+            "integer or null",
+            "Partitions of a topic with replicas out of sync; a broker's replicas that are.",
+        ),
+        RowField("offline", "integer or null", "Partitions of a topic without a leader."),
+        RowField(
+            "records_in_per_second",
+            "number or null",
+            f"Growth of where its partitions end{_RATE}.",
+        ),
+        RowField("bytes_in_per_second", "number or null", f"Growth of their leaders' logs{_RATE}."),
+        RowField(
+            "records_out_per_second",
+            "number or null",
+            f"Growth of what groups have committed, over up to ten looks{_RATE}.",
+        ),
+        RowField(
+            "bytes_out_per_second",
+            "number or null",
+            "The same in bytes, estimated from the mean size of the records that come in.",
+        ),
+        RowField(
+            "size_bytes",
+            "integer or null",
+            "Of the leaders' logs of a topic; of all replicas of a broker; null if not told.",
+        ),
+        RowField(
+            "lag",
+            "integer or null",
+            "Records that a group has left to read; null if not known of a partition.",
+        ),
+        RowField(
+            "lag_per_second",
+            "number or null",
+            "How that changes, over up to ten looks; below zero it shrinks.",
+        ),
+        RowField("lag_trend", "string or null", "growing, shrinking or steady."),
+        RowField(
+            "isr_left",
+            "integer or null",
+            "How many times a replica left the ISR since the first look.",
+        ),
+        RowField("isr_joined", "integer or null", "How many times one joined it."),
+        RowField(
+            "leader_changes",
+            "integer or null",
+            "How many times a partition of a topic was given another leader since the first look, "
+            "or a broker came to lead one.",
+        ),
+    ),
+)
+
+
+@command(manual=MANUAL)
+@together(
+    option("--brokers", "Show brokers."),
+    option("--topics", "Show topics."),
+    option("--groups", "Show groups."),
+    option("--topic", "Only these topics; of brokers and groups, only what is in them.", "REGEX"),
+    option("--group", "Only these groups; records out are what these have committed.", "REGEX"),
+    option(
+        "--interval",
+        f"How often to look: seconds, or as 500ms, 2s, 5m.  Default: {EVERY_S:g}s.",
+        "TIME",
+        type=Duration(),
+    ),
+    option("--once", "Look twice, an interval apart, and print once."),
+    option("--count", "Print so many times.  Default: until Ctrl-C.", "N", type=INT),
+    formatted(ROW),
+    cluster,
+)
+def top(given: SimpleNamespace) -> int:
+    """Shows what brokers, topics and groups do now: records and bytes in and out, lag and its
+    trend, changes of the ISR.
+
+    Without --brokers, --topics and --groups all three are shown.  What is wrong stands first, then
+    the busiest; groups by lag.  On a terminal each look takes the place of the one before; else
+    and with -o they are printed one after another.
+
+    Everything is told by the brokers of any Kafka.  Records in are the growth of where partitions
+    end, bytes in that of the leaders' logs, which is not known where retention made them shorter.
+    Records out are what groups have committed, over up to ten looks: consumers commit every 5 s by
+    default, so --once tells more with --interval 10s.  Bytes out are an estimate, as if those
+    records were as large as the ones that come in.  Consumers without a group are not seen.
+
+    A broker that does not answer is shown as away, since it answered last.  Replicas that left the
+    ISR and joined it (-1 +2), and elections of leaders, are counted from the first look on.
+    """
+    views = [view for view in VIEWS if getattr(given, view)] or VIEWS
+    if given.once and given.count is not None:
+        refuse("--once and --count do not go together")
+    if given.count is not None and given.count <= 0:
+        refuse("--count is a positive number")
+    count = 1 if given.once else given.count
+    with rows_if_asked(given, ROW) as out:
+        awaited = CLUSTER if given.once else ""
+        return run(_top(given, views, count, out), given.timeout, awaited, while_read=True)
+
+
+async def _top(
+    given: SimpleNamespace, views: Sequence[str], count: int | None, out: Rows | None
+) -> int:
+    from kcli.client.admin import Admin
+    from kcli.top import screen
+    from kcli.top.snapshot import Wanted
+
+    config = admin_config(
+        given,
+        client_id=CLIENT_ID,
+        request_timeout_ms=REQUEST_MS,
+        socket_connection_setup_timeout_ms=CONNECT_MS,
+        socket_connection_setup_timeout_max_ms=CONNECT_MS,
+    )
+    topics, groups = name_filter(given.topic or ".*"), name_filter(given.group or ".*")
+    wanted = Wanted(topics, groups, given.topic is not None)
+    # Which broker cannot be reached is shown in its place.
+    logging.getLogger("kcli.client.cluster").setLevel(logging.ERROR)
+    is_live = out is None and not given.once and sys.stdout.isatty()
+    async with Admin(config) as admin:
+        with ExitStack() as stack:
+            if is_live:
+                show = stack.enter_context(screen.on_a_terminal(views))
+            else:
+                show = screen.as_text(views) if out is None else screen.as_rows(out, views)
+            looks = _looks(admin.cluster, wanted, given.interval or EVERY_S)
+            return await _shown(looks, show, count, is_live)
+
+
+async def _looks(cluster: Cluster, wanted: Wanted, every_s: float) -> AsyncIterator[Seen]:
+    """For ever.  Raises where the first one fails; later a cluster may be away for a while."""
+    from kcli.reach import told
+    from kcli.top.rates import History
+    from kcli.top.snapshot import FAILURES, take
+
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    history = History()
+    yield history.seen(await take(cluster, wanted, patient=True))
+    while True:
+        await asyncio.sleep(max(0, began + every_s - loop.time()))
+        began = loop.time()
+        try:
+            now = await take(cluster, wanted, patient=False)
+        except FAILURES as error:
+            why = told(error) if isinstance(error, OSError) else reason(error)
+            yield history.missed(why or "no answer in time")
+        else:
+            yield history.seen(now)
+
+
+async def _shown(looks: AsyncIterator[Seen], show: Show, count: int | None, is_live: bool) -> int:
+    """Show so many; the first, whose rates are not known, only to who sees the next ones too."""
+    first = await anext(looks)
+    if is_live:
+        show(first)
+    shown = 0
+    while True:
+        seen = await anext(looks)
+        show(seen)
+        sys.stdout.flush()
+        shown += 1
+        if shown == count:
+            return FAILED if seen.refused or seen.missing else DONE

@@ -1,0 +1,402 @@
+"""What may be wrong with a cluster: each check goes over a snapshot and says what it finds.
+
+Pure.  A finding is an error where clients are refused, or would be after one more failure; else a
+warning.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from kcli.client.descriptions import PartitionDescription
+from kcli.doctor.snapshot import REBALANCING, Snapshot, lags
+from kserver.errors import KafkaError
+from kserver.model import BrokerId, TopicPartition
+
+ERROR, WARNING = "error", "warning"
+LEAST_FREE = 0.1
+"""Of a file system."""
+CLOCK_MS = 60_000
+"""How far ahead of this machine's clock a record may be."""
+SLOW_TRANSACTION_MS = 10_000
+"""How long after its timeout a coordinator may take to abort a transaction."""
+NAMED = 3
+"""How many of several a finding names."""
+OWN = ("broker.id", "node.id", "listeners", "log.dir", "broker.rack", "metrics.", "host", "port")
+"""What the settings begin or end with that each broker has for itself."""
+
+
+class Finding(NamedTuple):
+    severity: str
+    subject: str
+    """Such as `broker 2`, `orders-0`, `group billing`."""
+    found: str
+    remedy: str
+
+
+def addresses(seen: Snapshot) -> Iterator[Finding]:
+    """Brokers that clients on this machine are sent to and cannot reach."""
+    for address, why in seen.bootstrap.items():
+        yield Finding(
+            WARNING if seen.brokers else ERROR,
+            f"bootstrap {address}",
+            why,
+            "start a broker there, or name one that runs in --bootstrap-server",
+        )
+    for broker, why in sorted(seen.unreachable.items()):
+        yield Finding(
+            ERROR,
+            f"broker {broker}",
+            f"cannot be reached at the address that it advertises: {why}",
+            "set advertised.listeners to what this machine can reach, or open the way there",
+        )
+    hosts = {broker: node.host for broker, node in seen.brokers.items()}
+    loopback = {broker for broker, host in hosts.items() if _is_loopback(host)}
+    if loopback != hosts.keys():
+        for broker in sorted(loopback):
+            yield Finding(
+                ERROR,
+                f"broker {broker}",
+                f"advertises {hosts[broker]}, which is another machine to everybody else",
+                "set its advertised.listeners to a name that all of its clients know",
+            )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def brokers(seen: Snapshot) -> Iterator[Finding]:
+    """Brokers that hold replicas and are not there."""
+    held: Counter[BrokerId] = Counter()
+    for _, partition in _partitions(seen):
+        held.update(set(partition.replicas) - seen.brokers.keys())
+    for broker, replicas in sorted(held.items()):
+        yield Finding(
+            ERROR,
+            f"broker {broker}",
+            f"is not there, and {_count(replicas, 'replica')} should be on it",
+            "start it; or, if it is gone for good, move them: k reassign-partitions",
+        )
+
+
+def partitions(seen: Snapshot) -> Iterator[Finding]:
+    """Partitions without a leader, or without some of their replicas, and why; those of one reason
+    together."""
+    failed = _failed_disks(seen)
+    unled: defaultdict[str, list[TopicPartition]] = defaultdict(list)
+    few: defaultdict[tuple[int | None, str], list[TopicPartition]] = defaultdict(list)
+    for key, partition in _partitions(seen):
+        missing = [b for b in partition.replicas if b not in partition.isr]
+        if partition.leader is None:
+            last = ", ".join(map(str, partition.isr)) or "nobody"
+            why = _why(seen, key, partition.replicas, failed)
+            unled[f"in sync: {last}; {why}"].append(key)
+        elif missing:
+            least = _setting(seen, key.topic, "min.insync.replicas")
+            refuses = least is not None and len(partition.isr) < least
+            few[least if refuses else None, _why(seen, key, missing, failed)].append(key)
+    for why, keys in unled.items():
+        yield Finding(
+            ERROR,
+            _named(map(str, keys), "partition"),
+            f"no leader; {why}",
+            "start one of those in sync; if none returns, what only they have is lost: "
+            "k leader-election --election-type unclean",
+        )
+    for (least, why), keys in few.items():
+        refused = f", fewer than min.insync.replicas={least}: acks=all is refused"
+        yield Finding(
+            WARNING if least is None else ERROR,
+            _named(map(str, keys), "partition"),
+            f"replicas out of sync{'' if least is None else refused}; {why}",
+            "see to the brokers that are named; k topics --describe tells when it is over",
+        )
+
+
+def _why(
+    seen: Snapshot,
+    key: TopicPartition,
+    replicas: Iterable[BrokerId],
+    failed: Mapping[BrokerId, str],
+) -> str:
+    moving = seen.reassignments.get(key)
+    reasons = []
+    for broker in replicas:
+        if broker not in seen.brokers:
+            reasons.append(f"broker {broker} is not there")
+        elif moving is not None and broker in moving.adding:
+            reasons.append(f"broker {broker} is given it just now")
+        elif broker in failed:
+            reasons.append(f"a disk of broker {broker} failed ({failed[broker]})")
+        else:
+            reasons.append(f"broker {broker} is there, and behind")
+    return ", ".join(reasons)
+
+
+def _failed_disks(seen: Snapshot) -> dict[BrokerId, str]:
+    return {
+        broker: directory.path
+        for broker, directories in seen.log_dirs.items()
+        if not isinstance(directories, KafkaError)
+        for directory in directories
+        if directory.error is not None
+    }
+
+
+def disks(seen: Snapshot) -> Iterator[Finding]:
+    for broker, directories in sorted(seen.log_dirs.items()):
+        if isinstance(directories, KafkaError):
+            continue
+        for directory in directories:
+            where = f"{directory.path} of broker {broker}"
+            if directory.error is not None:
+                yield Finding(
+                    ERROR,
+                    where,
+                    f"cannot be used: {directory.error}",
+                    "mend or replace the disk, then start the broker anew",
+                )
+            elif directory.total_bytes and directory.usable_bytes is not None:
+                free = directory.usable_bytes / directory.total_bytes
+                if free < LEAST_FREE:
+                    yield Finding(
+                        WARNING,
+                        where,
+                        f"has {free:.0%} left of its file system",
+                        "keep less (retention.bytes, retention.ms), or move replicas: "
+                        "k reassign-partitions",
+                    )
+
+
+def settings(seen: Snapshot) -> Iterator[Finding]:
+    """Settings that differ between brokers, or that make no sense together."""
+    by_name: defaultdict[str, dict[BrokerId, str | None]] = defaultdict(dict)
+    for broker, configs in seen.broker_configs.items():
+        for name, entry in configs.items():
+            if not entry.is_sensitive and not name.startswith(OWN) and not name.endswith(OWN):
+                by_name[name][broker] = entry.value
+    for name, values in sorted(by_name.items()):
+        # A setting that some brokers do not know is one of another version.
+        if len(values) == len(seen.broker_configs) and len(set(values.values())) > 1:
+            told = ", ".join(f"{value} at broker {b}" for b, value in sorted(values.items()))
+            yield Finding(
+                WARNING, name, f"differs: {told}", f"k configs --alter --add-config {name}=..."
+            )
+    for broker in sorted(seen.broker_configs):
+        yield from _together(seen, broker)
+    yield from _replicas_wanted(seen)
+
+
+LESS = (
+    (
+        "zookeeper.session.timeout.ms",
+        "replica.lag.time.max.ms",
+        "a follower that is cut off leaves the ISR while its session still stands",
+    ),
+    (
+        "group.min.session.timeout.ms",
+        "group.max.session.timeout.ms",
+        "no session timeout of a consumer is accepted",
+    ),
+    (
+        "replica.fetch.wait.max.ms",
+        "replica.lag.time.max.ms",
+        "followers leave the ISR while they wait for records",
+    ),
+    (
+        "message.max.bytes",
+        "socket.request.max.bytes",
+        "the largest batches that are allowed are refused with their requests",
+    ),
+)
+"""The first must not be above the second, or else the third is so."""
+
+
+def _together(seen: Snapshot, broker: BrokerId) -> Iterator[Finding]:
+    configs = seen.broker_configs[broker]
+
+    def number(name: str) -> int | None:
+        value = configs[name].value if name in configs else None
+        return int(value) if value and value.lstrip("-").isdigit() else None
+
+    for low, high, consequence in LESS:
+        first, second = number(low), number(high)
+        if first is not None and second is not None and first > second:
+            yield Finding(
+                WARNING,
+                f"broker {broker}",
+                f"{low}={first} beside {high}={second}: {consequence}",
+                f"change one of the two: k configs --describe --broker {broker} --all",
+            )
+    factor, least = number("default.replication.factor"), number("min.insync.replicas")
+    if factor is not None and least is not None and least > factor:
+        yield Finding(
+            ERROR,
+            f"broker {broker}",
+            f"min.insync.replicas={least} beside default.replication.factor={factor}: topics that "
+            "are made without a number of replicas take no record of acks=all",
+            "make default.replication.factor one more than min.insync.replicas",
+        )
+
+
+def _replicas_wanted(seen: Snapshot) -> Iterator[Finding]:
+    single = []
+    for topic in sorted(seen.topics.values()):
+        replicas = min((len(p.replicas) for p in topic.partitions), default=0)
+        least = _setting(seen, topic.name, "min.insync.replicas")
+        if least is not None and 0 < replicas < least:
+            yield Finding(
+                ERROR,
+                f"topic {topic.name}",
+                f"has {_count(replicas, 'replica')} and min.insync.replicas={least}: no record of "
+                "acks=all is taken",
+                f"k configs --alter --topic {topic.name} --add-config "
+                f"min.insync.replicas={replicas}, or add replicas: k reassign-partitions",
+            )
+        elif least is not None and replicas == least > 1:
+            yield Finding(
+                WARNING,
+                f"topic {topic.name}",
+                f"has {replicas} replicas and min.insync.replicas={least}: with one broker away no "
+                "record of acks=all is taken",
+                f"k configs --alter --topic {topic.name} --add-config "
+                f"min.insync.replicas={replicas - 1}, or add a replica: k reassign-partitions",
+            )
+        if replicas == 1 and len(seen.brokers) > 1:
+            single.append(topic.name)
+    if single:
+        yield Finding(
+            WARNING,
+            _named(single, "topic"),
+            "on one broker alone: with that broker they are away, and with its disk they are lost",
+            "add replicas: k reassign-partitions",
+        )
+
+
+def clocks(seen: Snapshot) -> Iterator[Finding]:
+    """Records from the future: of a producer's clock, or of the broker's."""
+    for key, newest in sorted(seen.newest_ms.items()):
+        if newest > seen.now_ms + CLOCK_MS:
+            ahead_s = (newest - seen.now_ms) / 1000
+            yield Finding(
+                WARNING,
+                str(key),
+                f"has a record {ahead_s:,.0f} s ahead of this machine's clock: retention by time "
+                "keeps it, and all before it in its segment, that much longer",
+                "set the clocks of producers, brokers and this machine by NTP",
+            )
+
+
+def groups(seen: Snapshot) -> Iterator[Finding]:
+    """Groups with members that do not get on."""
+    for name, group in sorted(seen.groups.items()):
+        if group.state in REBALANCING and group.later_state in REBALANCING:
+            yield Finding(
+                WARNING,
+                f"group {name}",
+                f"has been {group.later_state} all the while",
+                "a member may be slow to join again: max.poll.interval.ms bounds that; "
+                f"k consumer-groups --describe --members --group {name}",
+            )
+            continue
+        stuck = {
+            partition: lag
+            for partition, lag in lags(seen, group).items()
+            if group.after.get(partition) == group.before[partition]
+        }
+        if stuck:
+            first, lag = max(stuck.items(), key=lambda item: item[1])
+            yield Finding(
+                WARNING,
+                f"group {name}",
+                f"does not move in {_count(len(stuck), 'partition')} of {len(group.before)}: "
+                f"{first} is {lag:,} behind",
+                "look what its members wait for: "
+                f"k consumer-groups --describe --members --group {name}",
+            )
+
+
+def transactions(seen: Snapshot) -> Iterator[Finding]:
+    """Transactions that keep readers of read_committed back."""
+    kept_back = {p for p, end in seen.stable_ends.items() if end < seen.ends.get(p, 0)}
+    explained: set[TopicPartition] = set()
+    for one in seen.transactions:
+        explained.update(one.partitions)
+        if one.open_ms > one.timeout_ms + SLOW_TRANSACTION_MS:
+            yield Finding(
+                ERROR,
+                f"transaction {one.transactional_id}",
+                f"is {one.state} after {one.open_ms / 1000:,.0f} s, with a timeout of "
+                f"{one.timeout_ms / 1000:,.0f} s; readers of read_committed wait in "
+                f"{_named(map(str, one.partitions), 'partition')}",
+                f"k transactions describe --transactional-id {one.transactional_id}; its "
+                "coordinator cannot reach the leaders of these partitions, or cannot write",
+            )
+    for key in sorted(kept_back - explained):
+        yield Finding(
+            ERROR,
+            str(key),
+            f"keeps readers of read_committed back at {seen.stable_ends[key]} of {seen.ends[key]}, "
+            "and no coordinator knows of a transaction there",
+            "k transactions find-hanging, then k transactions abort",
+        )
+
+
+def versions(seen: Snapshot) -> Iterator[Finding]:
+    """Brokers that do not speak the same versions."""
+    kinds: defaultdict[tuple[tuple[int, tuple[int, int]], ...], list[BrokerId]] = defaultdict(list)
+    for broker, offered in sorted(seen.api_versions.items()):
+        kinds[tuple(sorted(offered.items()))].append(broker)
+    if len(kinds) > 1:
+        sides = " and ".join(_named(map(str, of), "broker") for of in kinds.values())
+        yield Finding(
+            WARNING,
+            "versions",
+            f"{sides} are of different versions",
+            "end the upgrade: k broker-api-versions tells which is which",
+        )
+
+
+def _partitions(seen: Snapshot) -> Iterator[tuple[TopicPartition, PartitionDescription]]:
+    """Those of internal topics last."""
+    topics = seen.topics.items()
+    for name, topic in sorted(topics, key=lambda item: (item[1].is_internal, item[0])):
+        for partition in topic.partitions:
+            yield TopicPartition(name, partition.partition), partition
+
+
+def _setting(seen: Snapshot, topic: str, name: str) -> int | None:
+    entry = seen.topic_configs.get(topic, {}).get(name)
+    return int(entry.value) if entry is not None and entry.value else None
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _named(names: Iterable[str], what: str) -> str:
+    """`topics a, b, c and 4 more`."""
+    all_of = list(names)
+    rest = len(all_of) - NAMED
+    text = ", ".join(all_of[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    return f"{what}{'' if len(all_of) == 1 else 's'} {text}"
+
+
+CHECKS: Mapping[str, Callable[[Snapshot], Iterator[Finding]]] = {
+    "addresses": addresses,
+    "brokers": brokers,
+    "partitions": partitions,
+    "disks": disks,
+    "settings": settings,
+    "clocks": clocks,
+    "groups": groups,
+    "transactions": transactions,
+    "versions": versions,
+}

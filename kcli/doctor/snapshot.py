@@ -1,0 +1,229 @@
+"""What a cluster says of itself, and what can be seen of it from this machine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from kcli.client.cluster import addresses_of
+from kcli.client.descriptions import (
+    ConfigEntry,
+    LogDirDescription,
+    Reassignment,
+    ResourceType,
+    TopicDescription,
+)
+from kcli.client.errors import ClientError
+from kcli.client.offsets import LATEST, MAX_TIMESTAMP, READ_COMMITTED
+from kcli.reach import Silent, unreachable, versions_at
+from kcli.running import reason
+from kserver.errors import KafkaError, ProtocolError
+from kserver.model import BrokerId, Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from kcli.client.admin import Admin
+    from kcli.client.cluster import Node
+
+REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
+ENDED = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
+
+Configs = Mapping[str, ConfigEntry]
+
+
+class OpenTransaction(NamedTuple):
+    transactional_id: str
+    state: str
+    open_ms: int
+    timeout_ms: int
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass
+class GroupProgress:
+    """Of a group that has members: what it had committed and how far the partitions went, at two
+    times."""
+
+    state: str
+    members: int
+    before: Mapping[TopicPartition, Offset]
+    after: Mapping[TopicPartition, Offset] = field(default_factory=dict)
+    later_state: str = ""
+
+
+@dataclass
+class Snapshot:
+    now_ms: int
+    brokers: Mapping[BrokerId, Node]
+    bootstrap: Mapping[str, str] = field(default_factory=dict)
+    """Why an address of --bootstrap-server is of no use."""
+    unreachable: Mapping[BrokerId, str] = field(default_factory=dict)
+    """Why the address that a broker advertises is of no use here."""
+    api_versions: Mapping[BrokerId, Mapping[int, tuple[int, int]]] = field(default_factory=dict)
+    broker_configs: Mapping[BrokerId, Configs] = field(default_factory=dict)
+    topic_configs: Mapping[str, Configs] = field(default_factory=dict)
+    topics: Mapping[str, TopicDescription] = field(default_factory=dict)
+    log_dirs: Mapping[BrokerId, list[LogDirDescription] | KafkaError] = field(default_factory=dict)
+    reassignments: Mapping[TopicPartition, Reassignment] = field(default_factory=dict)
+    ends: Mapping[TopicPartition, Offset] = field(default_factory=dict)
+    stable_ends: Mapping[TopicPartition, Offset] = field(default_factory=dict)
+    newest_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """The greatest timestamp of any record."""
+    groups: Mapping[str, GroupProgress] = field(default_factory=dict)
+    transactions: tuple[OpenTransaction, ...] = ()
+    not_told: list[str] = field(default_factory=list)
+    """What the cluster refused to tell, and why."""
+
+
+async def take(admin: Admin, bootstrap: Sequence[str], now_ms: int, watch_s: float) -> Snapshot:
+    """Groups that lag are looked at again after `watch_s`.  Raises ClientError and KafkaError where
+    the cluster tells nothing at all though it can be reached."""
+    addresses = addresses_of(bootstrap)
+    whys = await asyncio.gather(*(unreachable(host, port) for host, port in addresses))
+    closed = {
+        f"{host}:{port}": why for (host, port), why in zip(addresses, whys, strict=True) if why
+    }
+    if len(closed) == len(addresses):
+        return Snapshot(now_ms, {}, closed)
+    nodes = {node.id: node for node in await admin.nodes()}
+    seen = Snapshot(now_ms, nodes, closed)
+    await _look_at_addresses(admin, seen)
+    reached = [broker for broker in nodes if broker not in seen.unreachable]
+    await _told(seen, "topics", _ask_for_topics(admin, seen))
+    # Together: a broker that cannot be reached costs each of them its time.
+    await asyncio.gather(
+        _told(seen, "settings", _ask_for_settings(admin, seen, reached)),
+        _told(seen, "log directories", _ask_for_log_dirs(admin, seen, reached)),
+        _told(seen, "reassignments", _ask_for_reassignments(admin, seen)),
+        _told(seen, "transactions", _ask_for_transactions(admin, seen)),
+        _told(seen, "offsets", _ask_for_offsets(admin, seen)),
+    )
+    await _told(seen, "groups", _ask_for_groups(admin, seen, watch_s))
+    seen.not_told.sort()
+    return seen
+
+
+async def _told(seen: Snapshot, what: str, asking: Coroutine[None, None, None]) -> None:
+    """What one question is refused does not keep the others from being answered."""
+    try:
+        await asking
+    except (ClientError, KafkaError, ProtocolError, OSError) as error:
+        seen.not_told.append(f"{what}: {reason(error)}")
+
+
+async def _look_at_addresses(admin: Admin, seen: Snapshot) -> None:
+    async def look(node: Node) -> None:
+        try:
+            versions[node.id] = await versions_at(admin, node)
+        except Silent as error:
+            silent[node.id] = str(error)
+
+    silent: dict[BrokerId, str] = {}
+    versions: dict[BrokerId, Mapping[int, tuple[int, int]]] = {}
+    await asyncio.gather(*map(look, seen.brokers.values()))
+    seen.unreachable, seen.api_versions = silent, versions
+
+
+async def _ask_for_topics(admin: Admin, seen: Snapshot) -> None:
+    described = await admin.describe_topics([topic.name for topic in await admin.list_topics()])
+    seen.topics = {n: d for n, d in described.items() if not isinstance(d, KafkaError)}
+
+
+async def _ask_for_settings(admin: Admin, seen: Snapshot, reached: Iterable[BrokerId]) -> None:
+    resources = [(ResourceType.BROKER, str(broker)) for broker in reached]
+    resources += [(ResourceType.TOPIC, topic) for topic in seen.topics]
+    answers = await admin.describe_configs(resources)
+    found = {
+        (type, name): {entry.name: entry for entry in entries}
+        for (type, name), entries in answers.items()
+        if not isinstance(entries, KafkaError)
+    }
+    seen.broker_configs = {int(n): c for (t, n), c in found.items() if t is ResourceType.BROKER}
+    seen.topic_configs = {n: c for (t, n), c in found.items() if t is ResourceType.TOPIC}
+
+
+async def _ask_for_log_dirs(admin: Admin, seen: Snapshot, reached: Iterable[BrokerId]) -> None:
+    seen.log_dirs = await admin.describe_log_dirs(reached)
+
+
+async def _ask_for_reassignments(admin: Admin, seen: Snapshot) -> None:
+    seen.reassignments = await admin.list_reassignments()
+
+
+async def _ask_for_offsets(admin: Admin, seen: Snapshot) -> None:
+    led = [
+        TopicPartition(topic.name, partition.partition)
+        for topic in seen.topics.values()
+        for partition in topic.partitions
+        if partition.leader is not None and partition.leader not in seen.unreachable
+    ]
+    ends = await admin.list_offsets(dict.fromkeys(led, LATEST))
+    stable = await admin.list_offsets(dict.fromkeys(led, LATEST), isolation=READ_COMMITTED)
+    newest = await admin.list_offsets(dict.fromkeys(led, MAX_TIMESTAMP))
+    seen.ends = {p: o.offset for p, o in ends.items() if not isinstance(o, KafkaError)}
+    seen.stable_ends = {p: o.offset for p, o in stable.items() if not isinstance(o, KafkaError)}
+    seen.newest_ms = {
+        p: o.timestamp
+        for p, o in newest.items()
+        if not isinstance(o, KafkaError) and o.timestamp >= 0
+    }
+
+
+async def _ask_for_groups(admin: Admin, seen: Snapshot, watch_s: float) -> None:
+    """Those with members; twice where one of them lags, or is between two generations."""
+    names = [listing.group for listing in await admin.groups.listings()]
+    described = await admin.groups.describe(names)
+    seen.groups = groups = {
+        name: GroupProgress(group.state, len(group.members), {})
+        for name, group in described.items()
+        if not isinstance(group, KafkaError) and (group.members or group.state in REBALANCING)
+    }
+    if not groups:
+        return
+    for name, committed in (await _committed(admin, groups)).items():
+        groups[name].before = groups[name].after = committed
+    if not any(lags(seen, group) or group.state in REBALANCING for group in groups.values()):
+        return
+    await asyncio.sleep(watch_s)
+    for name, committed in (await _committed(admin, groups)).items():
+        groups[name].after = committed
+    for name, group in (await admin.groups.describe(groups)).items():
+        if not isinstance(group, KafkaError):
+            groups[name].later_state = group.state
+
+
+async def _committed(
+    admin: Admin, groups: Iterable[str]
+) -> dict[str, dict[TopicPartition, Offset]]:
+    offsets = await admin.groups.offsets(dict.fromkeys(groups))
+    return {
+        name: {p: c.offset for p, c in found.items() if not isinstance(c, KafkaError)}
+        for name, found in offsets.items()
+        if not isinstance(found, KafkaError)
+    }
+
+
+def lags(seen: Snapshot, group: GroupProgress) -> dict[TopicPartition, int]:
+    """Partitions that have more than the group had committed, at first, and how much more."""
+    return {
+        partition: seen.ends[partition] - offset
+        for partition, offset in sorted(group.before.items())
+        if seen.ends.get(partition, 0) > offset
+    }
+
+
+async def _ask_for_transactions(admin: Admin, seen: Snapshot) -> None:
+    listed = await admin.transactions.listings()
+    unfinished = [one.transactional_id for one in listed if one.state not in ENDED]
+    seen.transactions = tuple(
+        OpenTransaction(
+            name,
+            found.state,
+            seen.now_ms - found.started_at,
+            found.timeout_ms,
+            found.partitions,
+        )
+        for name, found in (await admin.transactions.describe(unfinished)).items()
+        if not isinstance(found, KafkaError) and found.started_at is not None
+    )

@@ -1,0 +1,146 @@
+"""Elections of leaders, as two commands ask for them: what one would do, and what came of it, in
+Kafka's words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from kcli.error_texts import exception
+from kcli.options import Refused
+from kcli.output import answer, would
+from kcli.running import granted, reason
+from kcli.statuses import DONE, FAILED
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import BrokerId, ElectionType, TopicPartition
+
+if TYPE_CHECKING:
+    from kcli.client.admin import Admin
+    from kcli.client.descriptions import PartitionDescription
+
+LATE = "Timeout waiting for election results"
+FORBIDDEN = "Not authorized to perform leader election"
+
+
+class ElectionWords(NamedTuple):
+    """What a tool calls an election, one that was not needed, and what it could not elect."""
+
+    election: str
+    not_needed: str
+    replicas: str
+
+
+def tell(results: Mapping[TopicPartition, KafkaError | None], words: ElectionWords) -> int:
+    """Print the outcomes; Refused where any election failed."""
+    elected, not_needed, failed = outcomes(results)
+    if elected:
+        answer(f"Successfully completed {words.election} for partitions {_names(elected)}")
+    if not_needed:
+        answer(f"{words.not_needed} for partitions {_names(not_needed)}")
+    for partition, error in failed.items():
+        why = f"{exception(error)}: {reason(error)}"
+        answer(f"Error completing {words.election} for partition: {partition}: {why}")
+    if failed:
+        raise Refused(f"{len(failed)} {words.replicas} could not be elected")
+    return DONE
+
+
+def outcomes(
+    results: Mapping[TopicPartition, KafkaError | None],
+) -> tuple[list[TopicPartition], list[TopicPartition], dict[TopicPartition, KafkaError]]:
+    """Where a leader was elected, where none was needed, and where none could be; by name."""
+    elected, not_needed, failed = [], [], {}
+    for partition, error in sorted(results.items(), key=lambda pair: pair[0]):
+        if error is None:
+            elected.append(partition)
+        elif error.code is ErrorCode.election_not_needed:
+            not_needed.append(partition)
+        else:
+            failed[partition] = error
+    return elected, not_needed, failed
+
+
+def tell_refusal(error: Exception) -> None:
+    """Print what Kafka's tools print where no election was held at all, if they print anything."""
+    from kcli.client.errors import ClusterUnreachable, TimedOut
+
+    if isinstance(error, ClusterUnreachable | TimedOut):
+        answer(LATE)
+    elif isinstance(error, KafkaError) and error.code is ErrorCode.cluster_authorization_failed:
+        answer(FORBIDDEN)
+
+
+async def foretell(
+    admin: Admin, election: ElectionType, wanted: Iterable[TopicPartition] | None
+) -> int:
+    """Print which leaders would be elected now, and where none could be."""
+    steps, refusals = await foreseen(admin, election, wanted)
+    would(*steps.values())
+    for partition, error in refusals.items():
+        answer(f"{partition}: {exception(error)}: {reason(error)}")
+    return FAILED if refusals else DONE
+
+
+async def foreseen(
+    admin: Admin, election: ElectionType, wanted: Iterable[TopicPartition] | None
+) -> tuple[dict[TopicPartition, str], dict[TopicPartition, KafkaError]]:
+    """What an election would do to partitions that need one, and which it would refuse."""
+    live = {node.id for node in (await admin.describe_cluster()).brokers}
+    asked = None if wanted is None else sorted(wanted)
+    topics = (
+        [topic.name for topic in await admin.list_topics()]
+        if asked is None
+        else list(dict.fromkeys(partition.topic for partition in asked))
+    )
+    found: dict[TopicPartition, PartitionDescription] = {}
+    for name, topic in (await admin.describe_topics(topics)).items():
+        if isinstance(topic, KafkaError) and topic.code is ErrorCode.unknown_topic_or_partition:
+            continue
+        for one in granted(topic).partitions:
+            found[TopicPartition(name, one.partition)] = one
+    steps: dict[TopicPartition, str] = {}
+    refusals: dict[TopicPartition, KafkaError] = {}
+    for partition in sorted(found) if asked is None else asked:
+        if partition not in found:
+            refusals[partition] = KafkaError(ErrorCode.unknown_topic_or_partition)
+            continue
+        step = _step(partition, found[partition], election, live)
+        if isinstance(step, KafkaError):
+            refusals[partition] = step
+        elif step is not None:
+            steps[partition] = step
+    return steps, refusals
+
+
+def _step(
+    partition: TopicPartition,
+    now: PartitionDescription,
+    election: ElectionType,
+    live: set[BrokerId],
+) -> str | KafkaError | None:
+    """None where no election is needed."""
+    if election is ElectionType.PREFERRED:
+        preferred = now.replicas[0]
+        if now.leader == preferred:
+            return None
+        if preferred not in now.isr or preferred not in live:
+            return KafkaError(ErrorCode.preferred_leader_not_available)
+        return f"make {preferred} the leader of {partition}{_in_place_of(now.leader)}"
+    if now.leader is not None:
+        return None
+    there = [id for id in now.replicas if id in live]
+    if not there:
+        return KafkaError(ErrorCode.eligible_leaders_not_available)
+    in_sync = [id for id in there if id in now.isr]
+    if in_sync:
+        return f"make {in_sync[0]} the leader of {partition}"
+    return f"make {there[0]} the leader of {partition} and lose what only others have"
+
+
+def _in_place_of(leader: BrokerId | None) -> str:
+    return "" if leader is None else f" in place of {leader}"
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(map(str, partitions))

@@ -1,0 +1,37 @@
+"""Whether the brokers of a cluster know each other, and who is the controller."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+
+from kserver.errors import KafkaError, ProtocolError
+from kserver.peer import Peer, PeerOptions
+from kserver.wire import versions
+
+METADATA = 3
+ANSWER_MS = 1000
+
+
+async def is_complete(addresses: Iterable[str], ids: Collection[int]) -> bool:
+    """Whether each broker at `addresses` knows exactly these, and one of them as the controller."""
+    told = await asyncio.gather(*map(_told_at, addresses))
+    return all(known == set(ids) and controller in ids for known, controller in told)
+
+
+async def _told_at(address: str) -> tuple[set[int], int]:
+    """The brokers that the one at HOST:PORT knows, and the controller; none when it is away."""
+    host, _, port = address.rpartition(":")
+    try:
+        options = PeerOptions(setup_timeout_ms=ANSWER_MS, request_timeout_ms=ANSWER_MS)
+        peer = await Peer.connect(host, int(port), options)
+    except (OSError, ProtocolError):
+        return set(), -1
+    try:
+        new = versions.request(METADATA, peer.version(METADATA))
+        answer = await peer.call(new(topics=()))
+    except (OSError, ProtocolError, KafkaError):
+        return set(), -1
+    finally:
+        peer.close()
+    return {broker.node_id for broker in answer.brokers}, answer.controller_id

@@ -1,0 +1,118 @@
+"""What a cluster of this machine consists of: directories, ports, and the keys of each server.
+
+Pure: values in, keys and texts out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+HOST = "127.0.0.1"
+REPLICAS = 3
+"""What topics get whose creator says nothing, and the cluster's own topics: on as many brokers, or
+on all where there are fewer."""
+SESSION_MS = 6000
+"""Long enough for a machine that is busy; a broker that is killed is noticed sooner."""
+TICK_MS = 500
+LAST_PORT = 65535
+
+OWN_KEYS = {
+    "broker.id": "each broker has its own",
+    "node.id": "each broker has its own",
+    "broker.id.generation.enable": "each broker has its own id",
+    "process.roles": "ZooKeeper coordinates the brokers",
+    "listeners": "--port says where the brokers listen",
+    "advertised.listeners": "--port says where the brokers listen",
+    "listener.security.protocol.map": "--port says where the brokers listen",
+    "inter.broker.listener.name": "--port says where the brokers listen",
+    "security.inter.broker.protocol": "--port says where the brokers listen",
+    "host.name": f"the brokers listen at {HOST}",
+    "advertised.host.name": f"the brokers listen at {HOST}",
+    "port": "--port says where the brokers listen",
+    "advertised.port": "--port says where the brokers listen",
+    "log.dir": "--data says where the data lies",
+    "log.dirs": "--data says where the data lies",
+    "zookeeper.connect": "the cluster has a ZooKeeper of its own",
+}
+"""Keys of server.properties that cannot be one value for all brokers, each with the reason."""
+HTTP = "http.listener"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """`port` is that of broker 1, and 0 takes a free one for each; `overrides` are keys of
+    server.properties for all brokers."""
+
+    count: int
+    port: int
+    directory: str
+    overrides: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ids(self) -> range:
+        return range(1, self.count + 1)
+
+    def port_of(self, id: int) -> int:
+        return self.port and self.port + id - 1
+
+    def broker(self, id: int, address: str, zookeeper: str) -> list[str]:
+        """Its keys, each `key=value`, when it listens at `address` (HOST:PORT)."""
+        own = {
+            "broker.id": str(id),
+            "listeners": f"PLAINTEXT://{address}",
+            "log.dirs": f"{self.directory}/broker-{id}",
+            "zookeeper.connect": zookeeper,
+        }
+        together = broker_defaults(self.count) | dict(self.overrides) | own
+        return [f"{key}={value}" for key, value in together.items()]
+
+    def zookeeper(self, address: str) -> str:
+        """The text of its zookeeper.properties."""
+        return zookeeper_properties(f"{self.directory}/zookeeper", address)
+
+    def problem(self) -> str | None:
+        """Why this cannot be started, whatever the machine has."""
+        if self.port and self.port_of(self.count) > LAST_PORT:
+            return (
+                f"--port {self.port} is too high for {self.count} brokers: the last would listen at"
+                f" port {self.port_of(self.count)}, and {LAST_PORT} is the last there is"
+            )
+        for key in self.overrides:
+            if key in OWN_KEYS:
+                return f"--override {key} is not taken: {OWN_KEYS[key]}"
+        http = self.overrides.get(HTTP)
+        if http is not None and self.count > 1 and not http.endswith(":0"):
+            return (
+                f"--override {HTTP}={http} would have all brokers listen at one port:"
+                f" {HTTP}={http.rpartition(':')[0]}:0 takes a free one for each, which is logged"
+            )
+        return None
+
+
+def broker_defaults(count: int) -> dict[str, str]:
+    """Keys for the brokers of a cluster that has so many."""
+    replicas = str(min(REPLICAS, count))
+    return {
+        "default.replication.factor": replicas,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": "2" if count >= REPLICAS else "1",
+        "zookeeper.session.timeout.ms": str(SESSION_MS),
+        # One person's groups come one at a time: waiting for more members only delays.
+        "group.initial.rebalance.delay.ms": "0",
+    }
+
+
+def zookeeper_properties(directory: str, address: str) -> str:
+    host, _, port = address.rpartition(":")
+    return (
+        f"dataDir={directory}\nclientPort={port}\nclientPortAddress={host}\n"
+        f"tickTime={TICK_MS}\nmaxClientCnxns=0\n4lw.commands.whitelist=*\n"
+    )
+
+
+def left_alone(names: Sequence[str], count: int) -> list[int]:
+    """The brokers beyond `count` that have data among these names of a cluster's directory."""
+    ids = (name.removeprefix("broker-") for name in names if name.startswith("broker-"))
+    return sorted(int(id) for id in ids if id.isdecimal() and int(id) > count)

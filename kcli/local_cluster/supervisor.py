@@ -1,0 +1,328 @@
+"""The supervisor of a cluster: starts its servers, tells of them, and stops them in order.
+
+    starting   ZooKeeper, then all brokers at once, until each knows all
+    serving    a server that dies is told of, and with `restart` started again
+    stopping   brokers one after the other, the last one first, so that each hands over what it
+               leads to those that go after it; then ZooKeeper
+
+What happens stands on standard output, a line each and at once; what the servers log stands on
+standard error, each line behind its server's name.  One thread does all of it, for forks and
+threads do not go together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from kcli.local_cluster.membership import is_complete
+from kcli.local_cluster.plan import HOST, ClusterPlan, left_alone
+from kcli.options import Refused
+from kcli.output import answer, complain
+from kcli.server_processes import READY, ending, fork, load_servers, serve_broker, serve_zookeeper
+
+STOP_TIMEOUT_S = 30
+"""How long one server may take to stop; then it is killed."""
+LOOK_AGAIN_S = 0.02
+STEADY_S = 10
+"""Whoever lived this long may be started again soon."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
+"""Before a start after a death, doubled with each death that came early."""
+LAST_LINES = 20
+READ_BYTES = 1 << 16
+_REASONS = ("k server-start: ", "k zookeeper-server-start: ")
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class StoppedAtOnce(Exception):
+    """A second signal to stop."""
+
+
+class Server:
+    """A process of the cluster, one start after the other, each with the same address."""
+
+    def __init__(self, name: str, address: str, serve: Callable[[str], int]) -> None:
+        self.name = name
+        self.address = address
+        """HOST:PORT, where port 0 is a free one until the first start has found one."""
+        self.serve = serve
+        self.pid: int | None = None
+        """While it runs."""
+        self.is_ready = False
+        self.is_told_to_stop = False
+        self.died_at: float | None = None
+        self.started_at = 0.0
+        self.pause_s = FIRST_PAUSE_S
+        self.lines: deque[str] = deque(maxlen=LAST_LINES)
+        self.pidfd = self.output = -1
+        self.cut = b""
+        """The line whose end has not been read."""
+
+
+class Supervisor:
+    """`run` returns the exit status."""
+
+    def __init__(self, plan: ClusterPlan, *, restart: bool) -> None:
+        self._plan = plan
+        self._restart = restart
+        self._selector = selectors.DefaultSelector()
+        self._signals = 0
+        self._number = 0
+        self._zookeeper = Server(
+            "zookeeper", f"{HOST}:0", lambda address: serve_zookeeper(plan.zookeeper(address))
+        )
+        self._brokers = {id: self._broker(id) for id in plan.ids}
+        self._width = max(len(server.name) for server in self._servers)
+
+    def _broker(self, id: int) -> Server:
+        def serve(address: str) -> int:
+            return serve_broker(self._plan.broker(id, address, self._zookeeper.address))
+
+        return Server(f"broker {id}", f"{HOST}:{self._plan.port_of(id)}", serve)
+
+    @property
+    def _servers(self) -> list[Server]:
+        return [self._zookeeper, *self._brokers.values()]
+
+    def run(self) -> int:
+        """Start, serve and stop; Refused where it cannot start."""
+        with _locked(self._plan.directory), self._signals_heard():
+            self._check_ports()
+            self._tell_of_those_left_alone()
+            load_servers()
+            try:
+                status = self._serve()
+                for server in [*reversed(self._brokers.values()), self._zookeeper]:
+                    self._stop(server)
+                return status
+            except StoppedAtOnce:
+                return 128 + self._number
+            finally:
+                for server in self._servers:
+                    self._kill(server)
+
+    # Starting and serving
+
+    def _serve(self) -> int:
+        brokers = self._brokers.values()
+        if not self._started([self._zookeeper]) or not self._started([*brokers]):
+            return 1
+        self._until(self._is_complete)
+        if self._signals == 0:
+            _tell(f"cluster ready: {','.join(server.address for server in brokers)}")
+        self._until(self._is_over)
+        if self._signals == 0:
+            complain("k cluster-start: no broker is left")
+            return 1
+        return 0
+
+    def _started(self, servers: list[Server]) -> bool:
+        """Start them, and whether the cluster may go on."""
+        for server in servers:
+            self._start(server)
+        self._until(lambda: all(s.is_ready or s.pid is None for s in servers))
+        failed = [server for server in servers if server.pid is None]
+        if self._signals == 0:
+            for server in failed:
+                complain(f"k cluster-start: {server.name} did not start: {_why(server)}")
+        return not failed
+
+    def _is_complete(self) -> bool:
+        alive = {id: server.address for id, server in self._brokers.items() if server.is_ready}
+        return not alive or asyncio.run(is_complete(alive.values(), alive))
+
+    def _is_over(self) -> bool:
+        """Whether no broker runs, nor will."""
+        self._start_again()
+        return not self._restart and all(s.pid is None for s in self._brokers.values())
+
+    def _start_again(self) -> None:
+        now = time.monotonic()
+        for server in self._servers if self._restart else ():
+            if server.died_at is not None and now - server.died_at >= server.pause_s:
+                early = server.died_at - server.started_at < STEADY_S
+                longer = min(2 * server.pause_s, LONGEST_PAUSE_S)
+                server.pause_s = longer if early else FIRST_PAUSE_S
+                self._start(server)
+
+    def _until(self, holds: Callable[[], bool]) -> None:
+        """Serve until it holds, or a signal says to stop."""
+        while self._signals == 0 and not holds():
+            self._step()
+
+    def _step(self) -> None:
+        for key, _ in self._selector.select(LOOK_AGAIN_S):
+            # One that ended before, in the same turn, may have closed it.
+            if self._selector.get_map().get(key.fd) == key:
+                key.data()
+
+    def _start(self, server: Server) -> None:
+        server.is_ready, server.died_at, server.cut = False, None, b""
+        server.started_at = time.monotonic()
+        server.output, end = os.pipe()
+        server.pid = fork(f"k {server.name}", partial(server.serve, server.address), end)
+        os.close(end)
+        server.pidfd = os.pidfd_open(server.pid)
+        self._selector.register(server.output, selectors.EVENT_READ, partial(self._read, server))
+        self._selector.register(server.pidfd, selectors.EVENT_READ, partial(self._end, server))
+
+    # What happens to them
+
+    def _read(self, server: Server) -> bool:
+        """Pass on what it has written; False when there is no more."""
+        data = os.read(server.output, READ_BYTES)
+        *lines, server.cut = (server.cut + data).split(b"\n")
+        for line in lines:
+            self._take(server, line.decode(errors="replace"))
+        return bool(data)
+
+    def _take(self, server: Server, line: str) -> None:
+        if line.startswith(READY):
+            server.address = line.removeprefix(READY)
+            server.is_ready = True
+            _tell(f"{server.name} ready on {server.address}, pid {server.pid}")
+            return
+        server.lines.append(line)
+        complain(f"{server.name:{self._width}} | {line}")
+
+    def _end(self, server: Server) -> None:
+        """Take note of its end, after its last words."""
+        assert server.pid is not None
+        _, status = os.waitpid(server.pid, 0)
+        while self._read(server):
+            pass
+        for descriptor in (server.output, server.pidfd):
+            self._selector.unregister(descriptor)
+            os.close(descriptor)
+        pid, server.pid = server.pid, None
+        was_ready, server.is_ready = server.is_ready, False
+        if not server.is_told_to_stop:
+            server.died_at = time.monotonic()
+            if was_ready:
+                _tell(f"{server.name} (pid {pid}) died: {ending(status)}")
+            elif self._restart:
+                complain(f"k cluster-start: {server.name} did not start: {_why(server)}")
+
+    # Stopping
+
+    def _stop(self, server: Server) -> None:
+        if server.pid is None:
+            return
+        server.is_told_to_stop = True
+        os.kill(server.pid, signal.SIGTERM)
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while server.pid is not None and time.monotonic() < deadline:
+            self._step()
+        if server.pid is not None:
+            complain(
+                f"k cluster-start: {server.name} has not stopped within {STOP_TIMEOUT_S} s and is"
+                " killed; what it acknowledged is in its log"
+            )
+
+    def _kill(self, server: Server) -> None:
+        if server.pid is not None:
+            server.is_told_to_stop = True
+            os.kill(server.pid, signal.SIGKILL)
+            self._end(server)
+
+    @contextlib.contextmanager
+    def _signals_heard(self) -> Iterator[None]:
+        heard, told = socket.socketpair()
+        for end in (heard, told):
+            end.setblocking(False)
+        self._selector.register(heard, selectors.EVENT_READ, lambda: self._hear(heard))
+        signal.set_wakeup_fd(told.fileno())
+        before = {number: signal.getsignal(number) for number in _STOPS}
+        for number in _STOPS:
+            # nohup has SIGHUP ignored.
+            if before[number] is not signal.SIG_IGN:
+                signal.signal(number, lambda *_: None)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(-1)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self._selector.close()
+            heard.close()
+            told.close()
+
+    def _hear(self, heard: socket.socket) -> None:
+        for number in heard.recv(READ_BYTES):
+            if number in _STOPS:
+                self._signals += 1
+                self._number = number
+        if self._signals > 1:
+            raise StoppedAtOnce
+
+    # What is checked before
+
+    def _check_ports(self) -> None:
+        for server in self._brokers.values():
+            host, _, port = server.address.rpartition(":")
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind((host, int(port)))
+                except OSError as error:
+                    raise Refused(
+                        f"{server.name} cannot listen at {server.address}: {error.strerror}; stop"
+                        " what listens there, or choose other ports with --port"
+                    ) from None
+
+    def _tell_of_those_left_alone(self) -> None:
+        alone = left_alone(os.listdir(self._plan.directory), self._plan.count)
+        if alone:
+            complain(
+                f"k cluster-start: {self._plan.directory} also has the data of"
+                f" {', '.join(f'broker {id}' for id in alone)}, which --brokers"
+                f" {self._plan.count} does not start"
+            )
+
+
+@contextlib.contextmanager
+def _locked(directory: str) -> Iterator[None]:
+    """The directory is there, and no other cluster's."""
+    os.makedirs(directory, exist_ok=True)
+    descriptor = os.open(f"{directory}/.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Refused(
+                f"{directory} is used by another k cluster-start: stop that, or name another"
+                " directory with --data"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _tell(text: str) -> None:
+    """Print it at once; a reader that has gone is no reason to stop."""
+    try:
+        answer(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def _why(server: Server) -> str:
+    """Its reasons, among its last words."""
+    said = list(server.lines)
+    for command in _REASONS:
+        if reasons := [line.removeprefix(command) for line in said if line.startswith(command)]:
+            return "; ".join(reasons)
+    return said[-1] if said else "it ended without a word"

@@ -1,0 +1,51 @@
+"""Files that name partitions: {"partitions": [{"topic": "foo", "partition": 1}, ...]}."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any, NamedTuple
+
+from kcli.options import Refused
+from kserver.model import TopicPartition
+
+INT_MAX = (1 << 31) - 1
+
+
+class PartitionFileWords(NamedTuple):
+    """What the tool that reads the file calls it, and says of one without partitions."""
+
+    name: str
+    missing: str
+
+
+def read_partitions(path: str, words: PartitionFileWords) -> list[TopicPartition]:
+    """In the order of the file.  Refused where it cannot be read or is not of this form."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            document = json.load(file)
+    except OSError as error:
+        raise Refused(f"Unable to read file {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise Refused(f"{words.name} is empty: {path} is not JSON: {error}") from error
+    if not isinstance(document, dict) or "partitions" not in document:
+        raise Refused(f"{words.name} {words.missing}")
+    if not isinstance(document["partitions"], list):
+        raise Refused(f"{path}: the partitions field is not a list")
+    named = [_entry(path, number, one) for number, one in enumerate(document["partitions"])]
+    twice = [str(partition) for partition, times in Counter(named).items() if times > 1]
+    if twice:
+        raise Refused(f"{words.name} contains duplicate partitions: {', '.join(twice)}")
+    return named
+
+
+def _entry(path: str, number: int, entry: Any) -> TopicPartition:
+    match entry:
+        case {"topic": str(topic), "partition": int(partition)} if (
+            not isinstance(partition, bool) and abs(partition) <= INT_MAX
+        ):
+            return TopicPartition(topic, partition)
+    raise Refused(
+        f"{path}: entry {number} of the partitions field is not as it should be: "
+        f'{json.dumps(entry)}; it needs "topic", a string, and "partition", an integer'
+    )

@@ -1,0 +1,358 @@
+"""The actions of `k reassign-partitions`: what each asks of the cluster, and prints.
+
+Order and words are those of Kafka's tool.  `Plainly` is what that tool says as it stands; the rest
+of what goes wrong it introduces with "Error: ".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from random import Random
+from typing import NamedTuple
+
+from kcli.client.admin import Admin, TopicDescription
+from kcli.client.descriptions import Reassignment
+from kcli.client.errors import ClusterUnreachable, TimedOut
+from kcli.error_texts import exception
+from kcli.options import Refused
+from kcli.output import answer, complain, would
+from kcli.reassignment import throttles
+from kcli.reassignment.plans import (
+    ReassignmentPlan,
+    TopicPartitionReplica,
+    brokers_of,
+    executable,
+    plan_of,
+    plan_text,
+    proposed,
+    topics_of,
+)
+from kcli.reassignment.states import (
+    LogDirMove,
+    ReassignmentState,
+    joined,
+    log_dir_moves,
+    partition_states,
+    places,
+    reassignment_line,
+)
+from kcli.running import granted, raise_first, reason
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import BrokerId, TopicPartition
+
+ASK_AGAIN_S = 0.1
+EXISTING = (
+    "Cannot execute because there is an existing partition assignment.  Use --additional to "
+    "override this and create a new partition assignment in addition to the existing one. The "
+    "--additional flag can also be used to change the throttle by resubmitting the current "
+    "reassignment."
+)
+VERIFY_PERIODICALLY = (
+    "Warning: You must run --verify periodically, until the reassignment completes, to ensure the "
+    "throttle is removed."
+)
+
+Current = dict[TopicPartition, tuple[BrokerId, ...]]
+
+
+class Plainly(Refused):
+    """What Kafka's tool tells without "Error: "."""
+
+
+class Verified(NamedTuple):
+    partitions: dict[TopicPartition, ReassignmentState]
+    log_dirs: dict[TopicPartitionReplica, LogDirMove]
+    any_active: bool
+    """A partition of the cluster, not only of the plan, is on the move, or a replica of the plan
+    has not come to a directory."""
+
+
+class Limits(NamedTuple):
+    """How --execute goes about it; bytes per second, negative for none."""
+
+    throttle: int
+    log_dirs_throttle: int
+    timeout_s: float
+    additional: bool
+    allow_replication_factor_change: bool
+
+
+async def generate(
+    admin: Admin, topics: str, brokers: str, random: Random, *, rack_aware: bool
+) -> None:
+    """Print where the topics are, and where they could be."""
+    wanted, names = brokers_of(brokers), topics_of(topics)
+    current = await _replicas_of_topics(admin, names)
+    log_dirs = await _log_dirs(admin, current)
+    racks = await _racks(admin, wanted, rack_aware=rack_aware)
+    most = max(1, len(racks))
+    starts = {name: (random.randrange(most), random.randrange(most)) for name in names}
+    plan = proposed(current, racks, starts)
+    answer(f"Current partition replica assignment\n{plan_text(current, log_dirs)}\n")
+    answer(f"Proposed partition reassignment configuration\n{plan_text(plan)}")
+
+
+async def execute(admin: Admin, text: str, limits: Limits, *, dry_run: bool) -> None:
+    """Begin the moves of a plan."""
+    plan = executable(plan_of(text))
+    reassignments = await admin.list_reassignments()
+    if reassignments and not limits.additional:
+        raise Plainly(EXISTING)
+    await _check_brokers(admin, plan)
+    current = await _replicas_of_partitions(admin, plan.assignment)
+    if dry_run:
+        _foretell(plan, current)
+        return
+    answer("Current partition replica assignment\n")
+    answer(plan_text(current, await _log_dirs(admin, current)))
+    answer("\nSave this to use as the --reassignment-json-file option during rollback")
+    await _throttle(admin, plan, limits, reassignments, current)
+    results = await admin.alter_reassignments(
+        plan.assignment, allow_replication_factor_change=limits.allow_replication_factor_change
+    )
+    _refuse_if_any("Error reassigning partition(s):", results)
+    partitions = sorted(plan.assignment)
+    answer(f"Successfully started partition reassignment{_s(partitions)} for {joined(partitions)}")
+    await _move_log_dirs(admin, plan.log_dirs, limits.timeout_s)
+
+
+async def verify(admin: Admin, text: str) -> Verified:
+    """How far the moves of a plan are."""
+    plan = plan_of(text)
+    reassignments = await admin.list_reassignments()
+    waiting = {p.topic for p in plan.assignment if p not in reassignments}
+    current: Current = {}
+    for name, topic in (await admin.describe_topics(sorted(waiting))).items():
+        if not isinstance(topic, KafkaError):
+            current |= _replicas(name, topic)
+        elif topic.code != ErrorCode.unknown_topic_or_partition:
+            raise topic
+    moves = await _log_dir_moves(admin, plan)
+    return Verified(
+        partition_states(plan.assignment, reassignments, current),
+        moves,
+        bool(reassignments) or not all(move.is_done for move in moves.values()),
+    )
+
+
+def tell(found: Verified) -> None:
+    answer("Status of partition reassignment:")
+    for partition, state in found.partitions.items():
+        answer(state.line(partition))
+    # With no moves, the line that Kafka's tool has for them is empty.
+    answer("\n".join(move.line(replica) for replica, move in found.log_dirs.items()))
+
+
+async def cancel(
+    admin: Admin, text: str, timeout_s: float, *, preserve_throttles: bool, dry_run: bool
+) -> None:
+    """End the moves of a plan: each partition, and each replica, is again where it was."""
+    plan = plan_of(text)
+    active = sorted(await admin.list_reassignments(list(plan.assignment))) if plan.targets else []
+    if dry_run:
+        would(*(f"cancel the reassignment of {partition}" for partition in active))
+        return
+    if active:
+        results = await admin.alter_reassignments(dict.fromkeys(active))
+        refused = [result for result in results.values() if result is not None]
+        _refuse_if_any(f"Error cancelling partition reassignment{_s(refused)} for:", results)
+        answer(f"Successfully cancelled partition reassignment{_s(active)} for: {joined(active)}")
+    else:
+        answer("None of the specified partition reassignments are active.")
+    moves = await _log_dir_moves(admin, plan)
+    back = {
+        replica: move.current
+        for replica, move in moves.items()
+        if move.is_active and move.current is not None
+    }
+    if back:
+        await _move_log_dirs(admin, back, timeout_s)
+    else:
+        # Kafka's tool ends no line here.
+        answer("None of the specified partition moves are active.", end="")
+    if not preserve_throttles:
+        await clear_throttles(admin, text)
+
+
+def tell_all(reassignments: Mapping[TopicPartition, Reassignment]) -> None:
+    if not reassignments:
+        answer("No partition reassignments found.")
+        return
+    answer("Current partition reassignments:")
+    for partition, one in sorted(reassignments.items()):
+        answer(reassignment_line(partition, one))
+
+
+async def clear_throttles(admin: Admin, text: str, *, quietly: bool = False) -> None:
+    """Of all brokers, for any may have been a source, and of the topics of a plan."""
+    plan = plan_of(text)
+    there = {node.id for node in (await admin.describe_cluster()).brokers}
+    brokers = sorted(there.union(*(replicas for _, replicas in plan.targets)))
+    for changes, level, what, names in (
+        (throttles.without_broker_throttles(brokers), "broker", "broker", brokers),
+        (throttles.without_topic_throttles(plan.topics), "topic", "topic", plan.topics),
+    ):
+        if not quietly:
+            answer(f"Clearing {level}-level throttles on {what}{_s(names)} {joined(names)}")
+        raise_first(await admin.incremental_alter_configs(changes))
+
+
+async def _throttle(
+    admin: Admin,
+    plan: ReassignmentPlan,
+    limits: Limits,
+    reassignments: Mapping[TopicPartition, Reassignment],
+    current: Current,
+) -> None:
+    if limits.throttle < 0 and limits.log_dirs_throttle < 0:
+        return
+    answer(VERIFY_PERIODICALLY)
+    if limits.throttle >= 0:
+        moving = throttles.moves(reassignments, plan.assignment, current)
+        of_topics = throttles.topic_throttles(moving)
+        raise_first(await admin.incremental_alter_configs(of_topics))
+        of_brokers = throttles.broker_throttles(moving, limits.throttle)
+        raise_first(await admin.incremental_alter_configs(of_brokers))
+        answer(f"The inter-broker throttle limit was set to {limits.throttle} B/s")
+    if limits.log_dirs_throttle >= 0:
+        brokers = {replica.broker for replica in plan.log_dirs}
+        of_brokers = throttles.log_dirs_throttle(brokers, limits.log_dirs_throttle)
+        raise_first(await admin.incremental_alter_configs(of_brokers))
+        answer(f"The replica-alter-dir throttle limit was set to {limits.log_dirs_throttle} B/s")
+
+
+async def _move_log_dirs(
+    admin: Admin, wanted: Mapping[TopicPartitionReplica, str], timeout_s: float
+) -> None:
+    """Begin to move replicas to directories.  One that has only just been given to a broker is
+    asked for again until it is there."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    pending = dict(sorted(wanted.items()))
+    while pending:
+        for replica in await _begun(admin, pending):
+            answer(
+                f"Successfully started moving log directory to {pending.pop(replica)} for replica "
+                f"{replica.partition} with broker {replica.broker} "
+            )
+        if pending and loop.time() >= deadline:
+            raise Plainly(
+                f"Timed out before log directory move{_s(pending)} could be started for: "
+                f"{joined(pending)}"
+            )
+        if pending:
+            await asyncio.sleep(ASK_AGAIN_S)
+
+
+async def _begun(
+    admin: Admin, wanted: Mapping[TopicPartitionReplica, str]
+) -> list[TopicPartitionReplica]:
+    """Those whose broker has taken it on."""
+    begun = []
+    for broker in sorted({replica.broker for replica in wanted}):
+        paths = {r.partition: path for r, path in wanted.items() if r.broker == broker}
+        for partition, refused in (await admin.alter_replica_log_dirs(broker, paths)).items():
+            replica = TopicPartitionReplica(broker, partition)
+            if refused is None:
+                begun.append(replica)
+            elif refused.code != ErrorCode.replica_not_available:
+                raise Refused(f"Failed to alter dir for {replica}: {reason(refused)}")
+    return begun
+
+
+async def _log_dir_moves(
+    admin: Admin, plan: ReassignmentPlan
+) -> dict[TopicPartitionReplica, LogDirMove]:
+    if not plan.log_dirs:
+        return {}
+    there = {node.id for node in (await admin.describe_cluster()).brokers}
+    asked = there & {replica.broker for replica in plan.log_dirs}
+    described = await admin.describe_log_dirs(sorted(asked))
+    return log_dir_moves(plan.log_dirs, {id: granted(found) for id, found in described.items()})
+
+
+async def _log_dirs(admin: Admin, current: Current) -> dict[TopicPartitionReplica, str]:
+    """Where the replicas are, as far as their brokers live and tell."""
+    there = {node.id for node in (await admin.describe_cluster()).brokers}
+    asked = there & {broker for replicas in current.values() for broker in replicas}
+    described = await admin.describe_log_dirs(sorted(asked))
+    return places({id: granted(found) for id, found in described.items()}, is_future=False)
+
+
+async def _check_brokers(admin: Admin, plan: ReassignmentPlan) -> None:
+    there = {node.id for node in (await admin.describe_cluster()).brokers}
+    unknown = {broker for _, replicas in plan.targets for broker in replicas} - there
+    if unknown:
+        raise Refused(f"Unknown broker id {min(unknown)}")
+
+
+async def _racks(
+    admin: Admin, wanted: Sequence[BrokerId], *, rack_aware: bool
+) -> dict[BrokerId, str | None]:
+    """Of the brokers that are there."""
+    nodes = (await admin.describe_cluster()).brokers
+    racks = {node.id: node.rack if rack_aware else None for node in nodes if node.id in wanted}
+    if away := [broker for broker in wanted if broker not in racks]:
+        complain(f"Not among the brokers, and left out: {joined(away)}")
+    if len({rack is None for rack in racks.values()}) > 1:
+        raise Refused(
+            "Not all brokers have rack information. Add --disable-rack-aware in command line to "
+            "make replica assignment without rack information."
+        )
+    return racks
+
+
+async def _replicas_of_topics(admin: Admin, names: Iterable[str]) -> Current:
+    current: Current = {}
+    for name, topic in (await admin.describe_topics(names)).items():
+        if isinstance(topic, KafkaError) and topic.code == ErrorCode.unknown_topic_or_partition:
+            raise KafkaError(topic.code, f"Topic {name} not found.")
+        current |= _replicas(name, granted(topic))
+    return current
+
+
+async def _replicas_of_partitions(admin: Admin, partitions: Iterable[TopicPartition]) -> Current:
+    wanted = sorted(partitions)
+    of_topics = await _replicas_of_topics(admin, dict.fromkeys(p.topic for p in wanted))
+    if missing := [str(partition) for partition in wanted if partition not in of_topics]:
+        text = f"Unable to find partition: {', '.join(missing)}"
+        raise KafkaError(ErrorCode.unknown_topic_or_partition, text)
+    return {partition: of_topics[partition] for partition in wanted}
+
+
+def _replicas(name: str, topic: TopicDescription) -> Current:
+    return {TopicPartition(name, p.partition): tuple(p.replicas) for p in topic.partitions}
+
+
+def _foretell(plan: ReassignmentPlan, current: Current) -> None:
+    would(
+        *(
+            f"move {partition} from brokers {joined(current[partition])} to {joined(replicas)}"
+            for partition, replicas in sorted(plan.assignment.items())
+            if current[partition] != replicas
+        ),
+        *(f"move {replica} to {path}" for replica, path in sorted(plan.log_dirs.items())),
+    )
+
+
+def _refuse_if_any(heading: str, results: Mapping[TopicPartition, KafkaError | None]) -> None:
+    refused = [f"{p}: {reason(e)}" for p, e in sorted(results.items()) if e is not None]
+    if refused:
+        raise Plainly("\n".join([heading, *refused]))
+
+
+def told(error: Exception) -> str:
+    """The message that Kafka's tool has for it."""
+    if isinstance(error, Plainly):
+        return str(error)
+    if isinstance(error, KafkaError):
+        return f"Error: {exception(error)}: {reason(error)}"
+    if isinstance(error, ClusterUnreachable | TimedOut):
+        timeout = KafkaError(ErrorCode.request_timed_out)
+        return f"Error: {exception(timeout)}: {error}"
+    return f"Error: {reason(error)}"
+
+
+def _s(items: Sequence[object] | Mapping[TopicPartitionReplica, str]) -> str:
+    return "" if len(items) == 1 else "s"

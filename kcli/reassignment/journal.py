@@ -1,0 +1,140 @@
+"""What a planned reassignment has to do and what it did, in a file that outlives its process.
+
+    written     before anything is changed
+    at(n)       the first n batches are done
+    removed     all is done, or taken back, and nothing is throttled any more
+
+While the file is there, moves may be under way and throttles may stand.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from kcli.options import Refused
+from kcli.reassignment.placement import Replicas
+from kserver.model import TopicPartition
+
+VERSION = 1
+
+
+class PlannedMove(NamedTuple):
+    partition: TopicPartition
+    source: Replicas
+    """Where it was."""
+    target: Replicas
+    size: int
+    """Bytes of one replica."""
+
+    @property
+    def bytes(self) -> int:
+        return self.size * len(set(self.target) - set(self.source))
+
+    @property
+    def back(self) -> PlannedMove:
+        return self._replace(source=self.target, target=self.source)
+
+
+@dataclass(frozen=True)
+class Journal:
+    path: Path
+    cluster_id: str
+    throttle: int | None
+    """Bytes per second."""
+    batches: Sequence[Sequence[PlannedMove]]
+    done: int = 0
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Raises Refused where there is none, or it is none of ours."""
+        try:
+            found = json.loads(path.read_text())
+            if found["version"] != VERSION:
+                raise ValueError(f"its version is {found['version']}")
+            batches = [
+                [
+                    PlannedMove(
+                        TopicPartition(one["topic"], one["partition"]),
+                        tuple(one["from"]),
+                        tuple(one["to"]),
+                        one["bytes"],
+                    )
+                    for one in batch
+                ]
+                for batch in found["batches"]
+            ]
+            return cls(path, found["cluster_id"], found["throttle"], batches, found["done"])
+        except FileNotFoundError:
+            raise Refused(
+                f"{path}: there is no journal: no planned reassignment was cut short"
+            ) from None
+        except OSError as error:
+            raise Refused(f"{path}: {error.strerror}") from error
+        except (ValueError, TypeError, KeyError) as error:
+            raise Refused(f"{path} is no journal of a reassignment: {error}") from error
+
+    def write(self) -> None:
+        """Whole or not at all.  Raises Refused where it cannot be kept."""
+        document = {
+            "version": VERSION,
+            "cluster_id": self.cluster_id,
+            "throttle": self.throttle,
+            "done": self.done,
+            "batches": [
+                [
+                    {
+                        "topic": move.partition.topic,
+                        "partition": move.partition.partition,
+                        "from": move.source,
+                        "to": move.target,
+                        "bytes": move.size,
+                    }
+                    for move in batch
+                ]
+                for batch in self.batches
+            ],
+        }
+        new = self.path.with_name(self.path.name + ".new")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with open(new, "w") as file:
+                json.dump(document, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(new, self.path)
+        except OSError as error:
+            raise Refused(f"{self.path}: {error.strerror}; name another with --journal") from error
+
+    def at(self, done: int) -> Journal:
+        """Kept, with so many batches done."""
+        after = replace(self, done=done)
+        after.write()
+        return after
+
+    def undoing(self) -> Journal:
+        """What takes back all that was begun, the last first: kept in this one's place."""
+        begun = self.batches[: self.done + 1]
+        back = replace(
+            self, batches=[[move.back for move in batch] for batch in reversed(begun)], done=0
+        )
+        back.write()
+        return back
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+def default_path(cluster_id: str) -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state, "k", f"reassignment-{cluster_id}.json")
+
+
+def batches(moves: Sequence[PlannedMove], size: int) -> list[list[PlannedMove]]:
+    """So many at a time, the smallest first: what is wrong shows before much has moved."""
+    ordered = sorted(moves, key=lambda move: (move.bytes, move.partition))
+    return [ordered[first : first + size] for first in range(0, len(ordered), size)]

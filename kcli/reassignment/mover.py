@@ -1,0 +1,184 @@
+"""A planned reassignment carried out: batch by batch, throttled, with a journal of what was done.
+
+    throttled   the batch's replicas may be copied at so many bytes a second
+    begun       the controller has it
+    moving      until no partition of the batch moves any more, and each is where it should be
+    done        the journal says so; the next batch begins
+
+However it ends, the throttles are taken away.  What Ctrl-C finds moving is ended first: unthrottled
+it would take all that the network has.  A process that is killed leaves throttles behind, and the
+journal, by which the next one takes them away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from rich.filesize import decimal
+
+from kcli.client.descriptions import ConfigResource, Reassignment
+from kcli.client.errors import ClientError
+from kcli.options import Refused
+from kcli.output import answer, complain, transient
+from kcli.reassignment import throttles
+from kcli.reassignment.journal import Journal, PlannedMove
+from kcli.reassignment.sizes import bytes_of_replicas
+from kcli.running import reason
+from kserver.errors import ErrorCode, KafkaError, ProtocolError
+from kserver.model import BrokerId, TopicPartition
+
+if TYPE_CHECKING:
+    from kcli.client.admin import Admin
+
+LOOK_AGAIN_S = 0.2
+SETTLED_S = 10.0
+"""By when every broker has been told."""
+GONE = (ErrorCode.unknown_topic_or_partition,)
+UNREACHED = (ClientError, KafkaError, ProtocolError, OSError)
+
+
+class Mover:
+    def __init__(self, admin: Admin, journal: Journal) -> None:
+        self._admin = admin
+        self._journal = journal
+        self._total = sum(m.bytes for batch in journal.batches[journal.done :] for m in batch)
+        self._moved = 0
+        """Bytes of the batches that are done."""
+
+    async def run(self) -> None:
+        """Until all is done, and the journal is gone.  Refused where it cannot go on; the journal
+        is kept then."""
+        try:
+            for number in range(self._journal.done, len(self._journal.batches)):
+                batch = self._journal.batches[number]
+                await self._throttle(batch)
+                await self._begin(batch)
+                await self._watch(batch)
+                self._journal = self._journal.at(number + 1)
+                self._moved += sum(move.bytes for move in batch)
+            await self._clear_throttles()
+        except asyncio.CancelledError:
+            await self._give_up("")
+            raise
+        except UNREACHED as error:
+            await self._give_up(reason(error))
+            raise Refused(f"{reason(error)}: {self._how_to_go_on()}") from error
+        except Refused as error:
+            await self._give_up(str(error))
+            raise Refused(f"{error}: {self._how_to_go_on()}") from error
+        finally:
+            transient("")
+        self._journal.remove()
+
+    def _how_to_go_on(self) -> str:
+        return (
+            f"--resume goes on with what is left, --undo takes back what was done "
+            f"(journal {self._journal.path})"
+        )
+
+    async def _give_up(self, why: str) -> None:
+        """Nothing moves, and nothing is throttled; it is said where that cannot be done."""
+        try:
+            done = self._journal.done
+            under_way = [move for batch in self._journal.batches[done : done + 1] for move in batch]
+            if under_way and (active := await self._active(under_way)):
+                await self._admin.alter_reassignments(dict.fromkeys(active))
+            await self._clear_throttles()
+        except UNREACHED as error:
+            complain(f"the cluster could not be told to stop, and throttles stand: {reason(error)}")
+        if not why:
+            complain(f"Stopped: {self._how_to_go_on()}.")
+
+    # A batch
+
+    async def _begin(self, batch: Sequence[PlannedMove]) -> None:
+        results = await self._admin.alter_reassignments({m.partition: m.target for m in batch})
+        for partition, refused in results.items():
+            if refused is not None and refused.code in GONE:
+                complain(f"{partition} is gone, and left out")
+            elif refused is not None:
+                raise Refused(f"{partition}: {reason(refused)}")
+
+    async def _watch(self, batch: Sequence[PlannedMove]) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while active := await self._active(batch):
+            now = await self._copied(batch)
+            rate = now / max(loop.time() - began, LOOK_AGAIN_S)
+            left = self._total - self._moved - now
+            left_s = timedelta(seconds=round(left / rate)) if rate else "?"
+            transient(
+                f"{decimal(self._moved + now)} of {decimal(self._total)}, "
+                f"{decimal(round(rate))}/s, {left_s} left; partitions that move: {len(active)}"
+            )
+            await asyncio.sleep(LOOK_AGAIN_S)
+        await self._check(batch)
+        answer(f"Moved: {', '.join(str(move.partition) for move in batch)}.")
+
+    async def _active(self, batch: Sequence[PlannedMove]) -> Mapping[TopicPartition, Reassignment]:
+        return await self._admin.list_reassignments([move.partition for move in batch])
+
+    async def _copied(self, batch: Sequence[PlannedMove]) -> int:
+        """Bytes that are where they should be."""
+        wanted = {m.partition: set(m.target) - set(m.source) for m in batch}
+        brokers = sorted(set[BrokerId]().union(*wanted.values()))
+        found = await bytes_of_replicas(self._admin, brokers)
+        return sum(
+            size for (broker, p), size in found.items() if p in wanted and broker in wanted[p]
+        )
+
+    async def _check(self, batch: Sequence[PlannedMove]) -> None:
+        """Somebody else may have moved them, or ended it: so it is where brokers, who learn of the
+        end after the controller, still say so after a while."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + SETTLED_S
+        while others := await self._elsewhere(batch):
+            if loop.time() > deadline:
+                raise Refused(f"{others[0]} by somebody else")
+            await asyncio.sleep(LOOK_AGAIN_S)
+
+    async def _elsewhere(self, batch: Sequence[PlannedMove]) -> list[str]:
+        described = await self._admin.describe_topics(sorted({m.partition.topic for m in batch}))
+        found = []
+        for move in batch:
+            topic = described[move.partition.topic]
+            if isinstance(topic, KafkaError):
+                continue
+            (there,) = (p for p in topic.partitions if p.partition == move.partition.partition)
+            if tuple(there.replicas) != move.target:
+                found.append(f"{move.partition} was moved to {', '.join(map(str, there.replicas))}")
+        return found
+
+    # Throttles
+
+    async def _throttle(self, batch: Sequence[PlannedMove]) -> None:
+        rate = self._journal.throttle
+        if rate is None:
+            return
+        moving = {
+            move.partition: throttles.PartitionMove(
+                frozenset(move.source), frozenset(move.target) - frozenset(move.source)
+            )
+            for move in batch
+        }
+        await self._alter(throttles.topic_throttles(moving))
+        await self._alter(throttles.broker_throttles(moving, rate))
+
+    async def _clear_throttles(self) -> None:
+        if self._journal.throttle is None:
+            return
+        moves = [move for batch in self._journal.batches for move in batch]
+        brokers = {b for move in moves for b in (*move.source, *move.target)}
+        await self._alter(throttles.without_broker_throttles(sorted(brokers)))
+        topics = sorted({move.partition.topic for move in moves})
+        await self._alter(throttles.without_topic_throttles(topics))
+
+    async def _alter(self, changes: throttles.Changes) -> None:
+        results: Mapping[ConfigResource, KafkaError | None]
+        results = await self._admin.incremental_alter_configs(changes)
+        for refused in results.values():
+            if refused is not None and refused.code not in GONE:
+                raise refused

@@ -1,0 +1,183 @@
+"""`k reassign-partitions --plan`: what changes at each broker, shown and carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from rich.filesize import decimal
+
+from kcli.options import Refused, name_filter
+from kcli.output import answer
+from kcli.reassignment import planner
+from kcli.reassignment.journal import Journal, PlannedMove, batches, default_path
+from kcli.reassignment.mover import Mover
+from kcli.reassignment.placement import Placement, bytes_moved, changes
+from kcli.reassignment.plans import brokers_of
+from kcli.reassignment.sizes import bytes_of_replicas
+from kcli.rows.listing import Rows
+from kserver.errors import KafkaError
+from kserver.model import TopicPartition
+
+if TYPE_CHECKING:
+    from kcli.client.admin import Admin
+
+
+async def plan(admin: Admin, given: SimpleNamespace, out: Rows | None) -> None:
+    """Show the plan; with --execute, carry it out."""
+    before, internal = await _placement(admin)
+    after = _planned(before, internal, given)
+    moving = changes(before, after)
+    _show(before, after, out)
+    moves = [
+        PlannedMove(partition, before.replicas[partition], replicas, before.size(partition))
+        for partition, replicas in moving.items()
+    ]
+    if out is None:
+        answer(_summary(before, after, moves, given.throttle))
+    if not given.execute or not moves:
+        return
+    cluster_id = (await admin.describe_cluster()).cluster_id or ""
+    path = _path(given, cluster_id)
+    if path.exists():
+        raise Refused(
+            f"{path}: the journal of a reassignment that was cut short is there: --resume goes on "
+            "with it, --undo takes it back"
+        )
+    if await admin.list_reassignments():
+        raise Refused("partitions are on the move already: k reassign-partitions --list has them")
+    in_batches = batches(moves, given.batch)
+    journal = Journal(path, cluster_id, given.throttle, in_batches)
+    journal.write()
+    await _carry_out(admin, journal)
+
+
+async def resume(admin: Admin, given: SimpleNamespace) -> None:
+    """Go on with what the journal has left."""
+    await _carry_out(admin, await _journal(admin, given))
+
+
+async def undo(admin: Admin, given: SimpleNamespace) -> None:
+    """Take back what the journal says was begun."""
+    journal = await _journal(admin, given)
+    moving = await admin.list_reassignments(
+        [move.partition for batch in journal.batches for move in batch]
+    )
+    if moving:
+        await admin.alter_reassignments(dict.fromkeys(moving))
+    await _carry_out(admin, journal.undoing())
+
+
+async def _carry_out(admin: Admin, journal: Journal) -> None:
+    await Mover(admin, journal).run()
+    moved = sum(map(len, journal.batches))
+    answer(f"Done.  Partitions that are where they should be now: {moved}.  Nothing is throttled.")
+
+
+async def _journal(admin: Admin, given: SimpleNamespace) -> Journal:
+    cluster_id = (await admin.describe_cluster()).cluster_id or ""
+    journal = Journal.read(_path(given, cluster_id))
+    if journal.cluster_id != cluster_id:
+        raise Refused(f"{journal.path} is of cluster {journal.cluster_id}, not of {cluster_id}")
+    return journal
+
+
+def _path(given: SimpleNamespace, cluster_id: str) -> Path:
+    return default_path(cluster_id) if given.journal is None else Path(given.journal)
+
+
+async def _placement(admin: Admin) -> tuple[Placement, set[str]]:
+    """Of all partitions, and the names of internal topics."""
+    nodes = await admin.nodes()
+    listed = await admin.list_topics()
+    described = await admin.describe_topics([topic.name for topic in listed])
+    replicas = {
+        TopicPartition(name, partition.partition): tuple(partition.replicas)
+        for name, topic in described.items()
+        if not isinstance(topic, KafkaError)
+        for partition in topic.partitions
+    }
+    sizes: dict[TopicPartition, int] = {}
+    found = await bytes_of_replicas(admin, [node.id for node in nodes])
+    for (_, partition), size in found.items():
+        sizes[partition] = max(size, sizes.get(partition, 0))
+    racks = {node.id: node.rack for node in nodes}
+    return Placement(racks, replicas, sizes), {t.name for t in listed if t.is_internal}
+
+
+def _planned(before: Placement, internal: set[str], given: SimpleNamespace) -> Placement:
+    try:
+        if given.plan == "evacuate":
+            gone = set(brokers_of(given.broker_list))
+            unknown = gone - before.counts.keys()
+            if unknown:
+                raise Refused(f"broker {min(unknown)} is not there, and has no replica")
+            return planner.evacuate(before, gone)
+        if given.plan == "set-rf":
+            wanted = name_filter(given.topic) if given.topic else lambda t: t not in internal
+            chosen = [partition for partition in before.replicas if wanted(partition.topic)]
+            if given.topic and not chosen:
+                raise Refused(f"no topic is named {given.topic}")
+            return planner.set_rf(before, given.replication_factor, chosen)
+    except planner.Unplaceable as error:
+        raise Refused(str(error)) from error
+    return planner.spread(before) if given.plan == "racks" else planner.rebalance(before)
+
+
+def _show(before: Placement, after: Placement, out: Rows | None) -> None:
+    """A line a broker: what it has, and will have."""
+    was, will = before.loads(), after.loads()
+    racks = before.racks
+    lines = [("BROKER", "RACK", "LEADERS", "REPLICAS", "BYTES")]
+    for broker in sorted(was.keys() | will.keys()):
+        one, other = was[broker], will.get(broker, planner.NOTHING)
+        if out is not None:
+            out.row(
+                broker=broker,
+                rack=racks.get(broker),
+                leaders=one.leaders,
+                leaders_after=other.leaders,
+                replicas=one.replicas,
+                replicas_after=other.replicas,
+                bytes=one.bytes,
+                bytes_after=other.bytes,
+            )
+        lines.append(
+            (
+                str(broker),
+                racks.get(broker) or "-",
+                f"{one.leaders} -> {other.leaders}",
+                f"{one.replicas} -> {other.replicas}",
+                f"{decimal(one.bytes)} -> {decimal(other.bytes)}",
+            )
+        )
+    if out is None:
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        for line in lines:
+            padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+            answer("  ".join(padded).rstrip())
+
+
+def _summary(
+    before: Placement, after: Placement, moves: Sequence[PlannedMove], throttle: int | None
+) -> str:
+    if not moves:
+        return "Nothing has to change."
+    copied = bytes_moved(before, after)
+    text = f"Partitions that change: {len(moves)}; {decimal(copied)} to copy"
+    if not throttle:
+        return f"{text}."
+    return f"{text}, {timedelta(seconds=round(_slowest(moves) / throttle))} at the throttle."
+
+
+def _slowest(moves: Sequence[PlannedMove]) -> int:
+    """Bytes through the broker that has to take or to give most; who leads gives."""
+    through: dict[tuple[str, int], int] = {}
+    for move in moves:
+        for broker in set(move.target) - set(move.source):
+            for key in (("in", broker), ("out", move.source[0])):
+                through[key] = through.get(key, 0) + move.size
+    return max(through.values(), default=0)

@@ -1,0 +1,218 @@
+"""Plans of where replicas are to be, as JSON.
+
+    {"version": 1, "partitions": [
+      {"topic": "foo", "partition": 0, "replicas": [1, 2], "log_dirs": ["any", "/d1"]}]}
+    {"version": 1, "topics": [{"topic": "foo"}]}                what to make a plan for
+
+Pure: texts in, values out, and back.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from kcli.options import Refused
+from kcli.partition_files import INT_MAX
+from kserver.controller.placement import place
+from kserver.model import BrokerId, TopicPartition
+
+VERSION = 1
+ANY = "any"
+"""The log directory of a replica that may be in any."""
+
+H = TypeVar("H", bound=Hashable)
+Assignment = Mapping[TopicPartition, Sequence[BrokerId]]
+
+
+class TopicPartitionReplica(NamedTuple):
+    """A replica as Kafka's tools name it, `foo-0-1`; in the order of the brokers."""
+
+    broker: BrokerId
+    partition: TopicPartition
+
+    def __str__(self) -> str:
+        return f"{self.partition}-{self.broker}"
+
+
+class ReassignmentPlan(NamedTuple):
+    targets: tuple[tuple[TopicPartition, tuple[BrokerId, ...]], ...]
+    """In the order of the file, which may name a partition twice."""
+    log_dirs: dict[TopicPartitionReplica, str]
+    """Of the replicas that are to be in a directory."""
+
+    @property
+    def assignment(self) -> dict[TopicPartition, tuple[BrokerId, ...]]:
+        return dict(self.targets)
+
+    @property
+    def topics(self) -> list[str]:
+        return sorted({partition.topic for partition, _ in self.targets})
+
+
+def plan_of(text: str) -> ReassignmentPlan:
+    """Raises Refused where it is no plan."""
+    targets = []
+    log_dirs = {}
+    for number, entry in enumerate(_entries(text, "partitions")):
+        match entry:
+            case {"topic": str(topic), "partition": int(index), "replicas": list(replicas)} if (
+                not isinstance(index, bool)
+                and 0 <= index <= INT_MAX
+                and all(_is_broker(one) for one in replicas)
+            ):
+                pass
+            case _:
+                raise Refused(
+                    f'Entry {number} of "partitions" is not as it should be: {json.dumps(entry)}; '
+                    'it needs "topic", a string, "partition", an integer, and "replicas", a list '
+                    "of integers"
+                )
+        directories = entry.get("log_dirs", [ANY] * len(replicas))
+        if not isinstance(directories, list) or not all(isinstance(d, str) for d in directories):
+            raise Refused(
+                f'Entry {number} of "partitions" is not as it should be: "log_dirs" is no list of '
+                f"strings: {json.dumps(directories)}"
+            )
+        partition = TopicPartition(topic, index)
+        if len(replicas) != len(directories):
+            raise Refused(
+                f"Size of replicas list {_listed(replicas)} is different from size of log dirs "
+                f"list {_listed(directories)} for partition {partition}"
+            )
+        targets.append((partition, tuple(replicas)))
+        for broker, directory in zip(replicas, directories, strict=True):
+            if directory != ANY:
+                log_dirs[TopicPartitionReplica(broker, partition)] = directory
+    return ReassignmentPlan(tuple(targets), log_dirs)
+
+
+def executable(plan: ReassignmentPlan) -> ReassignmentPlan:
+    """The same; Refused where it cannot be carried out, whatever the cluster."""
+    if not plan.targets:
+        raise Refused("Partition reassignment list cannot be empty")
+    if not all(replicas for _, replicas in plan.targets):
+        raise Refused("Partition replica list cannot be empty")
+    if twice := repeated(partition for partition, _ in plan.targets):
+        raise Refused(
+            f"Partition reassignment contains duplicate topic partitions: {_joined(twice)}"
+        )
+    doubled = [
+        f"{partition} contains multiple entries for {_joined(repeated(replicas))}"
+        for partition, replicas in plan.targets
+        if repeated(replicas)
+    ]
+    if doubled:
+        raise Refused(
+            f"Partition replica lists may not contain duplicate entries: {'. '.join(doubled)}"
+        )
+    return plan
+
+
+def topics_of(text: str) -> list[str]:
+    """The topics that a plan is to be made for.  Raises Refused."""
+    topics = []
+    for number, entry in enumerate(_entries(text, "topics")):
+        if not isinstance(entry, dict) or not isinstance(entry.get("topic"), str):
+            raise Refused(
+                f'Entry {number} of "topics" is not as it should be: {json.dumps(entry)}; it needs '
+                '"topic", a string'
+            )
+        topics.append(entry["topic"])
+    if twice := repeated(topics):
+        raise Refused(f"List of topics to reassign contains duplicate entries: {_listed(twice)}")
+    return topics
+
+
+def brokers_of(text: str) -> list[BrokerId]:
+    """Of `0,1,2`.  Raises Refused."""
+    words = text.rstrip(",").split(",")
+    for word in words:
+        if not re.fullmatch(r"[+-]?[0-9]+", word):
+            raise Refused(f'For input string: "{word}"')
+    brokers = [int(word) for word in words]
+    if twice := repeated(brokers):
+        raise Refused(f"Broker list contains duplicate entries: {_listed(twice)}")
+    return brokers
+
+
+def plan_text(
+    assignment: Assignment, log_dirs: Mapping[TopicPartitionReplica, str] | None = None
+) -> str:
+    """One line, by topic and partition."""
+    known = log_dirs or {}
+    partitions = [
+        {
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "replicas": list(replicas),
+            "log_dirs": [
+                known.get(TopicPartitionReplica(broker, partition), ANY) for broker in replicas
+            ],
+        }
+        for partition, replicas in sorted(assignment.items())
+    ]
+    return json.dumps(
+        {"version": VERSION, "partitions": partitions}, separators=(",", ":"), ensure_ascii=False
+    )
+
+
+def proposed(
+    current: Assignment, racks: Mapping[BrokerId, str | None], starts: Mapping[str, tuple[int, int]]
+) -> dict[TopicPartition, tuple[BrokerId, ...]]:
+    """Each topic of `current` placed anew over the brokers of `racks`, with as many replicas as its
+    first partition has; `starts` has the start and shift of each, as `place` takes them.
+    Refused where the brokers are too few.
+    """
+    placed: dict[TopicPartition, tuple[BrokerId, ...]] = {}
+    for topic in sorted({partition.topic for partition in current}):
+        of_topic = [
+            replicas for partition, replicas in sorted(current.items()) if partition[0] == topic
+        ]
+        if len(of_topic[0]) > len(racks):
+            raise Refused(
+                f"The target replication factor of {len(of_topic[0])} cannot be reached because "
+                f"only {len(racks)} broker(s) are registered or some brokers have all their log "
+                "directories cordoned."
+            )
+        start, shift = starts[topic]
+        replicas = place(racks, len(of_topic), len(of_topic[0]), start=start, shift=shift)
+        placed |= {TopicPartition(topic, n): found for n, found in enumerate(replicas)}
+    return placed
+
+
+def repeated(items: Iterable[H]) -> list[H]:
+    """Those that come more than once, each once."""
+    return [item for item, times in Counter(items).items() if times > 1]
+
+
+def _entries(text: str, field: str) -> list[Any]:
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise Refused(f"The input string is not a valid JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise Refused(f"The JSON is no object but {json.dumps(document)[:80]}")
+    version = document.get("version", VERSION)
+    if version != VERSION:
+        raise Refused(f"Not supported version field value {version}")
+    entries = document.get(field, [])
+    if not isinstance(entries, list):
+        raise Refused(f'"{field}" is no list but {json.dumps(entries)[:80]}')
+    return entries
+
+
+def _is_broker(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= INT_MAX
+
+
+def _listed(items: Iterable[object]) -> str:
+    """As Java shows a list."""
+    return f"[{', '.join(map(str, items))}]"
+
+
+def _joined(items: Iterable[object]) -> str:
+    return ",".join(map(str, items))

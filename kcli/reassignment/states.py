@@ -1,0 +1,126 @@
+"""How far the moves of a plan are, and what Kafka's tool says of each.
+
+Pure: what the cluster tells goes in, states and lines come out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from kcli.client.descriptions import LogDirDescription, Reassignment
+from kcli.reassignment.plans import TopicPartitionReplica
+from kserver.model import BrokerId, TopicPartition
+
+
+class ReassignmentState(NamedTuple):
+    """Of one partition; it has no `replicas` where it does not exist."""
+
+    replicas: tuple[BrokerId, ...]
+    target: tuple[BrokerId, ...]
+    is_active: bool
+
+    @property
+    def is_completed(self) -> bool:
+        return not self.is_active and self.replicas == self.target
+
+    def line(self, partition: TopicPartition) -> str:
+        if self.is_active:
+            return f"Reassignment of partition {partition} is still in progress."
+        if self.is_completed:
+            return f"Reassignment of partition {partition} is completed."
+        return (
+            f"There is no active reassignment of partition {partition}, but replica set is "
+            f"{joined(self.replicas)} rather than {joined(self.target)}."
+        )
+
+
+class LogDirMove(NamedTuple):
+    """Of one replica, from the directory where it is (`current`) to the one where it will be
+    (`future`, None while it is not on the way), which may not be the one where it is to be."""
+
+    target: str
+    broker_is_there: bool
+    current: str | None = None
+    future: str | None = None
+
+    @property
+    def is_active(self) -> bool:
+        return self.current is not None and self.future is not None
+
+    @property
+    def is_done(self) -> bool:
+        """Nothing goes on: it may be in another directory than is wanted."""
+        return self.current is not None and self.future is None
+
+    def line(self, replica: TopicPartitionReplica) -> str:
+        where = f"Partition {replica.partition} on broker {replica.broker} is"
+        found = "found in any live log"
+        if not self.broker_is_there:
+            return (
+                f"Partition {replica.partition} cannot be {found} directory on broker "
+                f"{replica.broker}."
+            )
+        if self.current is None:
+            return (
+                f"Partition {replica.partition} is not {found} dir on broker {replica.broker}. "
+                "There is likely an offline log directory on the broker."
+            )
+        if self.future == self.target:
+            return f"Reassignment of replica {replica} is still in progress."
+        if self.future is not None:
+            return f"{where} being moved to log dir {self.future} instead of {self.target}."
+        if self.current == self.target:
+            return f"Reassignment of replica {replica} completed successfully."
+        return f"{where} not being moved from log dir {self.current} to {self.target}."
+
+
+def partition_states(
+    targets: Mapping[TopicPartition, tuple[BrokerId, ...]],
+    reassignments: Mapping[TopicPartition, Reassignment],
+    current: Mapping[TopicPartition, tuple[BrokerId, ...]],
+) -> dict[TopicPartition, ReassignmentState]:
+    """By topic and partition; `current` has the replicas of those that exist."""
+    states = {}
+    for partition, target in sorted(targets.items()):
+        moving = reassignments.get(partition)
+        replicas = current.get(partition, ()) if moving is None else tuple(moving.replicas)
+        states[partition] = ReassignmentState(replicas, target, moving is not None)
+    return states
+
+
+def log_dir_moves(
+    wanted: Mapping[TopicPartitionReplica, str],
+    described: Mapping[BrokerId, Sequence[LogDirDescription]],
+) -> dict[TopicPartitionReplica, LogDirMove]:
+    """By broker and partition; `described` has the brokers that are there."""
+    current, future = places(described, is_future=False), places(described, is_future=True)
+    return {
+        replica: LogDirMove(
+            target, replica.broker in described, current.get(replica), future.get(replica)
+        )
+        for replica, target in sorted(wanted.items())
+    }
+
+
+def places(
+    described: Mapping[BrokerId, Sequence[LogDirDescription]], *, is_future: bool
+) -> dict[TopicPartitionReplica, str]:
+    """In which directory each replica is, or is on its way to."""
+    return {
+        TopicPartitionReplica(broker, replica.partition): directory.path
+        for broker, directories in described.items()
+        for directory in directories
+        for replica in directory.replicas
+        if directory.error is None and replica.is_future == is_future
+    }
+
+
+def reassignment_line(partition: TopicPartition, one: Reassignment) -> str:
+    adding = f" adding: {joined(one.adding)}." if one.adding else ""
+    removing = f" removing: {joined(one.removing)}." if one.removing else ""
+    return f"{partition}: replicas: {joined(one.replicas)}.{adding}{removing}"
+
+
+def joined(items: Iterable[object]) -> str:
+    return ",".join(map(str, items))

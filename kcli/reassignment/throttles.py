@@ -1,0 +1,118 @@
+"""What keeps a move slow: which replicas are throttled, and how fast each broker may be (KIP-73).
+
+Pure: what moves goes in, configurations come out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from kcli.client.descriptions import (
+    ConfigChange,
+    ConfigOp,
+    ConfigResource,
+    Reassignment,
+    ResourceType,
+)
+from kcli.reassignment.plans import Assignment
+from kserver.model import BrokerId, TopicPartition
+
+LEADER_REPLICAS = "leader.replication.throttled.replicas"
+FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
+LEADER_RATE = "leader.replication.throttled.rate"
+FOLLOWER_RATE = "follower.replication.throttled.rate"
+LOG_DIRS_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
+
+Changes = dict[ConfigResource, list[ConfigChange]]
+
+
+class PartitionMove(NamedTuple):
+    """Who has the partition, and who is to fetch it from them."""
+
+    sources: frozenset[BrokerId]
+    destinations: frozenset[BrokerId]
+
+
+def moves(
+    reassignments: Mapping[TopicPartition, Reassignment], wanted: Assignment, current: Assignment
+) -> dict[TopicPartition, PartitionMove]:
+    """Of all partitions that are on the move, or are to be; `current` has the replicas of `wanted`.
+
+    Who has a partition that is on the move already are its replicas without those being added.
+    """
+    found = {
+        partition: PartitionMove(_origin(one), frozenset(one.adding))
+        for partition, one in reassignments.items()
+    }
+    for partition, replicas in wanted.items():
+        moving = found.get(partition)
+        sources = moving.sources if moving is not None else frozenset(current[partition])
+        found[partition] = PartitionMove(sources, frozenset(replicas) - sources)
+    return found
+
+
+def topic_throttles(moving: Mapping[TopicPartition, PartitionMove]) -> Changes:
+    """The sources of each partition are throttled as leaders, the destinations as followers."""
+    return {
+        (ResourceType.TOPIC, topic): [
+            ConfigChange(key, ConfigOp.SET, ",".join(sorted(replicas)))
+            for key, replicas in (
+                (LEADER_REPLICAS, _replicas(moving, topic, "sources")),
+                (FOLLOWER_REPLICAS, _replicas(moving, topic, "destinations")),
+            )
+        ]
+        for topic in sorted({partition.topic for partition in moving})
+    }
+
+
+def broker_throttles(moving: Mapping[TopicPartition, PartitionMove], rate: int) -> Changes:
+    """Every broker that has a part in it; bytes per second."""
+    brokers = {broker for move in moving.values() for side in move for broker in side}
+    return _of_brokers(brokers, {LEADER_RATE: rate, FOLLOWER_RATE: rate})
+
+
+def log_dirs_throttle(brokers: Iterable[BrokerId], rate: int) -> Changes:
+    """Bytes per second."""
+    return _of_brokers(brokers, {LOG_DIRS_RATE: rate})
+
+
+def without_broker_throttles(brokers: Iterable[BrokerId]) -> Changes:
+    return _of_brokers(brokers, dict.fromkeys((LEADER_RATE, FOLLOWER_RATE, LOG_DIRS_RATE)))
+
+
+def without_topic_throttles(topics: Iterable[str]) -> Changes:
+    return {
+        (ResourceType.TOPIC, topic): [
+            ConfigChange(key, ConfigOp.DELETE) for key in (LEADER_REPLICAS, FOLLOWER_REPLICAS)
+        ]
+        for topic in topics
+    }
+
+
+def _origin(reassignment: Reassignment) -> frozenset[BrokerId]:
+    return frozenset(reassignment.replicas) - frozenset(reassignment.adding)
+
+
+def _replicas(
+    moving: Mapping[TopicPartition, PartitionMove], topic: str, side: str
+) -> Iterable[str]:
+    return (
+        f"{partition.partition}:{broker}"
+        for partition, move in moving.items()
+        if partition.topic == topic
+        for broker in getattr(move, side)
+    )
+
+
+def _of_brokers(brokers: Iterable[BrokerId], rates: Mapping[str, int | None]) -> Changes:
+    """None takes a rate away."""
+    return {
+        (ResourceType.BROKER, str(broker)): [
+            ConfigChange(key, ConfigOp.DELETE)
+            if rate is None
+            else ConfigChange(key, ConfigOp.SET, str(rate))
+            for key, rate in rates.items()
+        ]
+        for broker in sorted(brokers)
+    }

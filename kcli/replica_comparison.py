@@ -1,0 +1,156 @@
+"""Whether replicas hold the same: batch by batch as they come, or summed up.
+
+ReplicaComparison   what Kafka's verification tool compares, and how far it has come
+ReplicaSum          what the bytes of one replica between two offsets add up to
+
+Only what is below the high watermark counts.  (Kafka: ReplicaVerificationTool.)
+
+Pure: bytes in, words out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from kserver.errors import ProtocolError
+from kserver.model import BrokerId, Offset, TopicPartition
+from kserver.wire.batch import CRC_START, RecordBatch, batches
+from kserver.wire.checksum import crc32c
+
+
+class UnreadableReplica(Exception):
+    """Bytes that are no batches; the text says whose."""
+
+
+class OffsetsDiffer(Exception):
+    """Replicas whose batches end at other offsets, after which nothing can be compared."""
+
+
+class Lag(NamedTuple):
+    """How far what is verified of a partition is behind its highest high watermark."""
+
+    offsets: int
+    partition: TopicPartition | None
+    at: Offset
+
+
+class Replica(NamedTuple):
+    """What a replica answered: its batches, and its high watermark, -1 where it did not tell."""
+
+    records: bytes
+    high_watermark: Offset
+
+
+class _Seen(NamedTuple):
+    """A batch, of the replica that is looked at first."""
+
+    replica: BrokerId
+    batch: RecordBatch
+    computed: int
+
+
+class ReplicaComparison:
+    """`offsets` is where each partition is to be fetched next, from all of its replicas."""
+
+    def __init__(self, offsets: Mapping[TopicPartition, Offset]) -> None:
+        self.offsets = dict(offsets)
+        self.lag = Lag(-1, None, -1)
+
+    def compare(
+        self, fetched: Mapping[TopicPartition, Mapping[BrokerId, Replica]]
+    ) -> Iterator[str]:
+        """Words for each batch that differs, in those of Kafka's tool; moves `offsets` and `lag`.
+
+        Raises OffsetsDiffer and UnreadableReplica.
+        """
+        self.lag = self.lag._replace(offsets=-1)
+        for partition, replicas in fetched.items():
+            yield from self._compare(partition, replicas)
+            highest = max((one.high_watermark for one in replicas.values()), default=-1)
+            if highest - self.offsets[partition] > self.lag.offsets:
+                at = self.offsets[partition]
+                self.lag = Lag(highest - at, partition, at)
+
+    def _compare(
+        self, partition: TopicPartition, replicas: Mapping[BrokerId, Replica]
+    ) -> Iterator[str]:
+        pending = {id: batches(one.records) for id, one in sorted(replicas.items())}
+        is_in_all = bool(pending)
+        while is_in_all:
+            first: _Seen | None = None
+            for id, left in pending.items():
+                batch = self._next(partition, id, left)
+                if batch is None or batch.last_offset >= replicas[id].high_watermark:
+                    is_in_all = False
+                    continue
+                # A checksum that was stored may be right where the bytes under it are not.
+                seen = _Seen(id, batch, crc32c(batch.buffer[CRC_START:]))
+                if first is None:
+                    first = seen
+                elif (told := _difference(partition, first, seen)) is not None:
+                    yield told
+            if is_in_all and first is not None:
+                self.offsets[partition] = first.batch.next_offset
+
+    def _next(
+        self, partition: TopicPartition, replica: BrokerId, left: Iterator[RecordBatch]
+    ) -> RecordBatch | None:
+        try:
+            return next(left, None)
+        except ProtocolError as error:
+            raise UnreadableReplica(
+                f"Error in processing replica {replica} in partition {partition} at offset "
+                f"{self.offsets[partition]}: {error}"
+            ) from error
+
+
+def _difference(partition: TopicPartition, one: _Seen, other: _Seen) -> str | None:
+    """OffsetsDiffer where the batches cannot be compared."""
+    offset = other.batch.last_offset
+    if one.batch.last_offset != offset:
+        raise OffsetsDiffer(
+            f"partition {partition}: replica {one.replica}'s offset {one.batch.last_offset} "
+            f"doesn't match replica {other.replica}'s offset {offset}"
+        )
+    sums = one.batch.crc, other.batch.crc
+    if sums[0] == sums[1]:
+        sums = one.computed, other.computed
+    if sums[0] == sums[1]:
+        return None
+    return (
+        f"partition {partition} has unmatched checksum at offset {offset}; replica "
+        f"{one.replica}'s checksum {sums[0]}; replica {other.replica}'s checksum {sums[1]}"
+    )
+
+
+class ReplicaSum:
+    """Of the whole batches that lie from `start` on and before `end`; what compaction or deletion
+    left of a batch before `start` counts too, as it is fetched with it."""
+
+    def __init__(self, start: Offset, end: Offset) -> None:
+        self.start = start
+        self.end = end
+        self.next_offset = start
+        self.bytes = 0
+        self._hash = hashlib.sha256()
+
+    @property
+    def is_done(self) -> bool:
+        return self.next_offset >= self.end
+
+    @property
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
+
+    def take(self, records: bytes) -> None:
+        """What was fetched from `next_offset` on.  Raises ProtocolError for what is no batch."""
+        for batch in batches(records):
+            if batch.last_offset >= self.end:
+                self.next_offset = self.end
+                return
+            if batch.last_offset >= self.next_offset:
+                self._hash.update(batch.buffer)
+                self.bytes += batch.size
+                self.next_offset = batch.next_offset

@@ -1,0 +1,403 @@
+"""Looks in, rows out: how fast and which way everything in a cluster goes.
+
+    records in     growth of where partitions end
+    bytes in       growth of the leaders' logs
+    records out    growth of what groups have committed, over the last looks: a consumer commits
+                   every 5 s unless told otherwise
+    bytes out      records out, at the mean size of the records that came in: an estimate
+    lag            how much further partitions go than what a group has committed
+
+What cannot be told is None, never a guess and never below zero: a log that retention made shorter,
+a topic that was made anew, an offset that was set back, a broker that does not answer.  A sum is
+known where all its parts are.  A partition without a leader takes no records, and has no part.
+
+Pure: snapshots in, rows out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from kcli.groups import lag as lags
+from kcli.groups.lag import WINDOW, Trend
+from kcli.top.snapshot import SeenGroup, Snapshot, Told
+from kserver.model import BrokerId, Offset, TopicPartition
+
+UP, AWAY = "up", "away"
+OK, UNDER_REPLICATED, OFFLINE = "ok", "under-replicated", "offline"
+GROWING, SHRINKING, STEADY = "growing", "shrinking", "steady"
+STEADY_SHARE = 0.001
+"""A lag is steady while it changes by no more than this part of itself in a second."""
+
+_WORST_FIRST = (AWAY, OFFLINE, UNDER_REPLICATED, UP, OK)
+
+BROKER, TOPIC, GROUP = "broker", "topic", "group"
+
+PerSecond: TypeAlias = float | None
+Rates: TypeAlias = dict[TopicPartition, PerSecond]
+Subject: TypeAlias = tuple[str, str]
+"""BROKER, TOPIC or GROUP, and the name."""
+
+
+class Row(NamedTuple):
+    """The fields of k.top; None where one does not apply to the kind, or is not known."""
+
+    kind: str
+    name: str
+    state: str | None = None
+    address: str | None = None
+    is_controller: bool | None = None
+    away_since_ms: int | None = None
+    partitions: int | None = None
+    under_replicated: int | None = None
+    offline: int | None = None
+    records_in_per_second: PerSecond = None
+    bytes_in_per_second: PerSecond = None
+    records_out_per_second: PerSecond = None
+    bytes_out_per_second: PerSecond = None
+    size_bytes: int | None = None
+    lag: int | None = None
+    lag_per_second: PerSecond = None
+    lag_trend: str | None = None
+    isr_left: int | None = None
+    isr_joined: int | None = None
+    leader_changes: int | None = None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What there is to show of a look: what is wrong first, then the busiest; groups by lag."""
+
+    time_ms: int
+    controller: BrokerId | None
+    brokers: list[Row]
+    topics: list[Row]
+    groups: list[Row]
+    refused: Mapping[str, str]
+    """What brokers would not tell, and why."""
+    missing: str = ""
+    """Why no broker answers; the rows are those of the last look that one answered."""
+
+    @property
+    def away(self) -> int:
+        return sum(row.state == AWAY for row in self.brokers)
+
+
+class History:
+    """Remembers what a look is compared with.  Changes of the ISR and of leaders are counted from
+    the first look on."""
+
+    def __init__(self) -> None:
+        self._before: Snapshot | None = None
+        self._last: Seen | None = None
+        self._changes: Counter[tuple[str, Subject]] = Counter()
+        self._commits: dict[str, _Commits] = defaultdict(_Commits)
+        self._trends: dict[str, Trend] = defaultdict(Trend)
+        self._record_bytes: dict[str, float] = {}
+        """Mean size of a topic's records, as they came in last."""
+        self._up_ms: dict[BrokerId, int] = {}
+        """When a broker answered last."""
+        self._addresses: dict[BrokerId, str] = {}
+        self._groups: set[str] = set()
+
+    def missed(self, why: str) -> Seen:
+        """A look that no broker answered: all are away, and the rest is as it was seen last."""
+        last = self._last
+        assert last is not None, "there was no look before"
+        gone = [
+            row
+            if row.state == AWAY
+            else row._replace(state=AWAY, is_controller=None, away_since_ms=last.time_ms)
+            for row in last.brokers
+        ]
+        return Seen(last.time_ms, None, gone, last.topics, last.groups, {}, why)
+
+    def seen(self, now: Snapshot) -> Seen:
+        flows = _Flows(self._before, now)
+        self._before = now
+        self._count_changes(flows)
+        for name in now.topics:
+            self._learn_record_bytes(name, flows)
+        for broker, node in now.nodes.items():
+            self._addresses[broker] = f"{node.host}:{node.port}"
+            if not now.answers[broker].is_silent:
+                self._up_ms[broker] = now.time_ms
+        outs = self._outs(flows)
+        records_out = _by_all(outs, flows)
+        brokers = {*self._addresses, *(b for _, p in now.partitions() for b in p.replicas)}
+        # What a coordinator does not tell of now is still there.
+        self._groups = {*now.groups, *(() if now.has_all_groups else self._groups)}
+        for gone in self._trends.keys() - self._groups:
+            del self._trends[gone]
+            self._commits.pop(gone, None)
+        groups = (self._group(name, flows, outs) for name in sorted(self._groups))
+        self._last = Seen(
+            now.time_ms,
+            now.controller,
+            _ordered(self._broker(broker, flows, records_out) for broker in sorted(brokers)),
+            _ordered(self._topic(name, flows, records_out) for name in sorted(now.topics)),
+            sorted(groups, key=lambda row: (-(row.lag or 0), -(row.records_out_per_second or 0))),
+            now.refused,
+        )
+        return self._last
+
+    def _count_changes(self, flows: _Flows) -> None:
+        for partition, now in flows.now.partitions():
+            if (before := flows.known_before.get(partition)) is None:
+                continue
+            topic = (TOPIC, partition.topic)
+            for broker in {*before.isr} ^ {*now.isr}:
+                what = "left" if broker in before.isr else "joined"
+                self._changes.update([(what, topic), (what, (BROKER, str(broker)))])
+            if now.leader is not None and now.leader != before.leader:
+                self._changes.update([("led", topic), ("led", (BROKER, str(now.leader)))])
+
+    def _learn_record_bytes(self, topic: str, flows: _Flows) -> None:
+        if topic not in flows.same:
+            self._record_bytes.pop(topic, None)
+            return
+        led = flows.by_topic[topic]
+        records, size = total(flows.records_in, led), total(flows.bytes_in, led)
+        if records and size is not None:
+            self._record_bytes[topic] = size / records
+
+    def _outs(self, flows: _Flows) -> dict[str, Rates]:
+        """Records out of each partition, by each group whose offsets we may read."""
+        return {
+            name: self._commits[name].per_second(
+                Told(told.at_s, flows.commits(told.values)), flows.same
+            )
+            for name, told in flows.now.groups.items()
+            if told.values.committed is not None
+        }
+
+    def _broker(self, broker: BrokerId, flows: _Flows, records_out: Rates) -> Row:
+        now = flows.now
+        answers = now.answers.get(broker)
+        is_up = answers is not None and not answers.is_silent
+        subject = (BROKER, str(broker))
+        sizes = None if answers is None else answers.sizes
+        return Row(
+            *subject,
+            state=UP if is_up else AWAY,
+            address=self._addresses.get(broker),
+            is_controller=None if now.controller is None else broker == now.controller,
+            away_since_ms=None if is_up else self._up_ms.get(broker),
+            partitions=len(flows.by_leader[broker]),
+            under_replicated=flows.lagging[broker],
+            size_bytes=None if sizes is None else sum(sizes.values.values()),
+            **self._changed(subject),
+        )._replace(**self._rates(flows.by_leader[broker], flows, records_out))
+
+    def _topic(self, name: str, flows: _Flows, records_out: Rates) -> Row:
+        partitions = flows.now.topics[name].partitions
+        subject = (TOPIC, name)
+        led = flows.by_topic[name]
+        under_replicated = sum(len(p.isr) < len(p.replicas) for p in partitions)
+        offline = len(partitions) - len(led)
+        state = UNDER_REPLICATED if under_replicated else OK
+        return Row(
+            *subject,
+            state=OFFLINE if offline else state,
+            partitions=len(partitions),
+            under_replicated=under_replicated,
+            offline=offline,
+            size_bytes=flows.size(led),
+            **self._changed(subject),
+        )._replace(**self._rates(led, flows, records_out))
+
+    def _group(self, name: str, flows: _Flows, outs: Mapping[str, Rates]) -> Row:
+        told = flows.now.groups.get(name)
+        if told is None:
+            return Row(GROUP, name)
+        if told.values.committed is None:
+            return Row(GROUP, name, state=told.values.state)
+        commits = flows.commits(told.values)
+        lag = flows.lag(commits)
+        change = self._trends[name].per_second(told.at_s, lag)
+        rates = outs.get(name, {})
+        return Row(
+            GROUP,
+            name,
+            state=told.values.state,
+            partitions=len(commits),
+            records_out_per_second=total(rates, rates),
+            bytes_out_per_second=self._bytes_out(rates),
+            lag=lag,
+            lag_per_second=change,
+            lag_trend=trend(lag, change),
+        )
+
+    def _rates(
+        self, led: Sequence[TopicPartition], flows: _Flows, records_out: Rates
+    ) -> dict[str, Any]:
+        return {
+            "records_in_per_second": total(flows.records_in, led),
+            "bytes_in_per_second": total(flows.bytes_in, led),
+            "records_out_per_second": total(records_out, led),
+            "bytes_out_per_second": self._bytes_out({p: records_out[p] for p in led}),
+        }
+
+    def _bytes_out(self, rates: Rates) -> PerSecond:
+        sizes = {p: self._bytes_of(p.topic, rate) for p, rate in rates.items()}
+        return total(sizes, sizes)
+
+    def _bytes_of(self, topic: str, records: PerSecond) -> PerSecond:
+        if not records:
+            return records
+        each = self._record_bytes.get(topic)
+        return None if each is None else records * each
+
+    def _changed(self, subject: Subject) -> dict[str, Any]:
+        return {
+            "isr_left": self._changes["left", subject],
+            "isr_joined": self._changes["joined", subject],
+            "leader_changes": self._changes["led", subject],
+        }
+
+
+class _Commits:
+    """What a group had committed at the last looks."""
+
+    def __init__(self) -> None:
+        self._looks: deque[Told[Mapping[TopicPartition, Offset]]] = deque(maxlen=WINDOW - 1)
+
+    def per_second(self, now: Told[Mapping[TopicPartition, Offset]], same: set[str]) -> Rates:
+        """How fast each offset grew since the oldest of them; None where it is new.  All begin anew
+        where one was set back, or its topic was made anew: is not in `same`."""
+        if self._looks:
+            last = self._looks[-1].values
+            for partition, offset in now.values.items():
+                if partition in last and (offset < last[partition] or partition.topic not in same):
+                    self._looks.clear()
+                    break
+        rates = {partition: self._grown(partition, now) for partition in now.values}
+        self._looks.append(now)
+        return rates
+
+    def _grown(
+        self, partition: TopicPartition, now: Told[Mapping[TopicPartition, Offset]]
+    ) -> PerSecond:
+        for look in self._looks:
+            if partition in look.values:
+                before = Told(look.at_s, look.values[partition])
+                return growth(before, Told(now.at_s, now.values[partition]))
+        return None
+
+
+class _Flows:
+    """What has changed from one look to the next, partition by partition."""
+
+    def __init__(self, before: Snapshot | None, now: Snapshot) -> None:
+        self.now = now
+        self.same = _same_topics(before, now)
+        """Topics that were there before."""
+        self.known_before = (
+            {} if before is None else {t: p for t, p in before.partitions() if t.topic in self.same}
+        )
+        self.by_topic: dict[str, list[TopicPartition]] = defaultdict(list)
+        """Partitions that have a leader."""
+        self.by_leader: dict[BrokerId, list[TopicPartition]] = defaultdict(list)
+        self.lagging: Counter[BrokerId] = Counter()
+        """Replicas of a broker that are out of sync."""
+        self.leaders: dict[TopicPartition, BrokerId | None] = {}
+        self.records_in: Rates = {}
+        self.bytes_in: Rates = {}
+        for partition, known in now.partitions():
+            leader = self.leaders[partition] = known.leader
+            self.lagging.update({*known.replicas} - {*known.isr})
+            if leader is None:
+                continue
+            self.by_topic[partition.topic].append(partition)
+            self.by_leader[leader].append(partition)
+            self.records_in[partition] = self.bytes_in[partition] = None
+            if before is None or (was := self.known_before.get(partition)) is None:
+                continue
+            ends = before.end(partition, was.leader), now.end(partition, leader)
+            self.records_in[partition] = growth(*ends)
+            # Of the same replica, whoever led before: replicas differ in size.
+            sizes = before.size(partition, leader), now.size(partition, leader)
+            self.bytes_in[partition] = growth(*sizes)
+
+    def commits(self, group: SeenGroup) -> dict[TopicPartition, Offset]:
+        """Without those of topics that are no more: of them nothing is left to read."""
+        return {p: offset for p, offset in (group.committed or {}).items() if p in self.leaders}
+
+    def size(self, partitions: Iterable[TopicPartition]) -> int | None:
+        """Bytes of the leaders' logs; None where one is not known."""
+        sizes = [self.now.size(p, self.leaders[p]) for p in partitions]
+        known = [size.values for size in sizes if size is not None]
+        return sum(known) if len(known) == len(sizes) else None
+
+    def lag(self, commits: Mapping[TopicPartition, Offset]) -> int | None:
+        """Records left to read in all of these; None where it is not known of one, or of none."""
+        found = []
+        for partition, offset in commits.items():
+            end = self.now.end(partition, self.leaders[partition])
+            # An offset that was committed after we had asked for the end is beyond it.
+            found.append(None if end is None else max(0, end.values - offset))
+        return lags.total(found)
+
+
+def _by_all(outs: Mapping[str, Rates], flows: _Flows) -> Rates:
+    """Records out by all groups together; not known while a coordinator does not tell its own."""
+    if not flows.now.has_all_groups or not flows.known_before:
+        return dict.fromkeys(flows.leaders)
+    rates: Rates = dict.fromkeys(flows.leaders, 0.0)
+    for of_group in outs.values():
+        for partition, rate in of_group.items():
+            so_far = rates[partition]
+            rates[partition] = None if rate is None or so_far is None else so_far + rate
+    return rates
+
+
+def _same_topics(before: Snapshot | None, now: Snapshot) -> set[str]:
+    """A topic that was deleted and made anew has another id, where brokers know of ids."""
+    if before is None:
+        return set()
+    return {
+        name
+        for name, topic in now.topics.items()
+        if name in before.topics and before.topics[name].id == topic.id
+    }
+
+
+def growth(before: Told[int] | None, now: Told[int] | None) -> PerSecond:
+    """None where either is not known, or where it became less."""
+    if before is None or now is None or now.values < before.values or now.at_s <= before.at_s:
+        return None
+    return (now.values - before.values) / (now.at_s - before.at_s)
+
+
+def total(rates: Rates, partitions: Iterable[TopicPartition]) -> PerSecond:
+    """The sum over these; None where one is not known."""
+    so_far = 0.0
+    for partition in partitions:
+        rate = rates[partition]
+        if rate is None:
+            return None
+        so_far += rate
+    return so_far
+
+
+def trend(lag: int | None, per_second: PerSecond) -> str | None:
+    """Which way a lag goes that changes so fast."""
+    if lag is None or per_second is None:
+        return None
+    if abs(per_second) <= lag * STEADY_SHARE:
+        return STEADY
+    return GROWING if per_second > 0 else SHRINKING
+
+
+def _ordered(rows: Iterable[Row]) -> list[Row]:
+    return sorted(
+        rows,
+        key=lambda row: (
+            _WORST_FIRST.index(row.state or ""),
+            -(row.records_in_per_second or 0),
+            -(row.records_out_per_second or 0),
+        ),
+    )

@@ -1,0 +1,90 @@
+"""Where looks are shown: in place on a terminal, as tables one after another, or as rows of -o."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias
+
+from kcli.client.errors import ClusterUnreachable
+from kcli.options import Refused
+from kcli.output import answer, complain
+from kcli.rows.listing import Rows
+from kcli.top import tables
+from kcli.top.rates import Seen
+from kcli.top.tables import HEADING, WRONG, Line
+
+Show: TypeAlias = Callable[[Seen], None]
+
+STYLES = {HEADING: "bold", WRONG: "red", "": ""}
+
+
+def as_rows(out: Rows, views: Sequence[str]) -> Show:
+    """What is not told is said once, however often it is asked for."""
+    told: set[str] = set()
+    was_missing = False
+
+    def show(seen: Seen) -> None:
+        nonlocal was_missing
+        rows = tables.rows_of(seen)
+        for row in (row for view in views for row in rows[view]):
+            out.row(time_ms=seen.time_ms, **row._asdict())
+        for what, why in seen.refused.items():
+            if what not in told:
+                told.add(what)
+                out.refused(what, Refused(why))
+        if seen.missing and not was_missing:
+            out.refused(None, ClusterUnreachable("listTopics"))
+        was_missing = bool(seen.missing)
+
+    return show
+
+
+def as_text(views: Sequence[str]) -> Show:
+    """Whole tables, and a blank line between one look and the next."""
+    told: set[str] = set()
+    is_first = True
+
+    def show(seen: Seen) -> None:
+        nonlocal is_first
+        if not is_first:
+            answer()
+        is_first = False
+        answer(tables.summary(seen))
+        for table in tables.tables(seen, views):
+            answer()
+            for line in table:
+                answer(line.text)
+        for note in tables.notes(seen):
+            if note not in told:
+                told.add(note)
+                complain(note)
+
+    return show
+
+
+@contextmanager
+def on_a_terminal(views: Sequence[str]) -> Iterator[Show]:
+    """Each look in the place of the one before, cut to the terminal's size."""
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console()
+
+    def drawn(seen: Seen) -> Group:
+        lines = [Line(tables.summary(seen), HEADING)]
+        lines += [Line(note, WRONG) for note in tables.notes(seen)]
+        # A line less, for the cursor.
+        height = console.height - 1 - len(lines)
+        for table in tables.tables(seen, views, height=height, width=console.width):
+            lines += [Line(""), *table]
+        return Group(
+            *(Text(line.text, STYLES[line.style], no_wrap=True, overflow="crop") for line in lines)
+        )
+
+    # What else is printed meanwhile is printed as ever.
+    with Live(
+        console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+    ) as live:
+        yield lambda seen: live.update(drawn(seen), refresh=True)

@@ -1,0 +1,260 @@
+"""One look at a cluster: every broker is asked at the same time, and each once.
+
+    Metadata                   brokers, leaders, who is in sync: from any broker
+    DescribeQuorum             the controller, where KRaft keeps it from Metadata
+    ListOffsets                where the partitions end that a broker leads
+    DescribeLogDirs            how large its replicas are
+    ListGroups, OffsetFetch    the groups that it coordinates, and what they have committed
+
+A broker that does not answer in time costs the look that time and nothing else: what it would have
+told is not known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+from kcli.client import groups, log_dirs, offsets, quorum
+from kcli.client.errors import ClientError
+from kcli.groups.gathering import OF_CONSUMERS
+from kcli.reach import ANSWER_S
+from kcli.running import reason
+from kserver.config.setting import INT_MAX
+from kserver.errors import ErrorCode, KafkaError, ProtocolError
+from kserver.model import BrokerId, Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from kcli.client.cluster import Cluster, Node, PartitionMetadata, TopicMetadata
+    from kcli.client.group_descriptions import CommittedOffset
+
+T = TypeVar("T")
+
+PATIENCE_MS = 15_000
+"""How long the first look waits for a cluster that does not answer."""
+RETRIES = 2
+"""How often brokers are asked again for metadata before a later look is given up."""
+ENDS, SIZES, GROUPS = "ends of partitions", "sizes of replicas", "groups"
+FAILURES = (ClientError, KafkaError, ProtocolError, OSError)
+"""What a question to a cluster may fail with."""
+
+
+class Told(NamedTuple, Generic[T]):
+    """An answer, and when it came: seconds of a clock that never jumps."""
+
+    at_s: float
+    values: T
+
+
+class SeenGroup(NamedTuple):
+    """`state` is None where the broker does not tell it, `committed` where it refuses."""
+
+    state: str | None
+    committed: Mapping[TopicPartition, Offset] | None
+
+
+@dataclass
+class BrokerAnswers:
+    """What one broker told; None where it refused, did not answer, or was not asked."""
+
+    ends: Told[Mapping[TopicPartition, Offset]] | None = None
+    sizes: Told[Mapping[TopicPartition, int]] | None = None
+    """Bytes of its replicas."""
+    groups: Told[Mapping[str, SeenGroup]] | None = None
+    is_silent: bool = False
+    """Whether it answers nothing at all."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Why, by what it was asked for."""
+
+
+@dataclass
+class Snapshot:
+    time_ms: int
+    at_s: float
+    controller: BrokerId | None
+    nodes: Mapping[BrokerId, Node]
+    """The brokers that the cluster has now."""
+    topics: Mapping[str, TopicMetadata]
+    answers: Mapping[BrokerId, BrokerAnswers]
+    """Of all `nodes`."""
+
+    def partitions(self) -> Iterator[tuple[TopicPartition, PartitionMetadata]]:
+        for topic in self.topics.values():
+            for partition in topic.partitions:
+                yield TopicPartition(topic.name, partition.partition), partition
+
+    @cached_property
+    def groups(self) -> Mapping[str, Told[SeenGroup]]:
+        return {
+            name: Told(answers.groups.at_s, group)
+            for answers in self.answers.values()
+            if answers.groups is not None
+            for name, group in answers.groups.values.items()
+        }
+
+    @cached_property
+    def has_all_groups(self) -> bool:
+        return all(answers.groups is not None for answers in self.answers.values())
+
+    def end(self, partition: TopicPartition, leader: BrokerId | None) -> Told[Offset] | None:
+        answers = None if leader is None else self.answers.get(leader)
+        return None if answers is None else _one(answers.ends, partition)
+
+    def size(self, partition: TopicPartition, broker: BrokerId | None) -> Told[int] | None:
+        """Bytes of the replica that this broker has."""
+        answers = None if broker is None else self.answers.get(broker)
+        return None if answers is None else _one(answers.sizes, partition)
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """What brokers would not tell, and why."""
+        return {
+            f"{what} of broker {broker}": why
+            for broker, answers in sorted(self.answers.items())
+            for what, why in answers.refused.items()
+        }
+
+
+def _one(told: Told[Mapping[TopicPartition, int]] | None, key: TopicPartition) -> Told[int] | None:
+    if told is None or (value := told.values.get(key)) is None:
+        return None
+    return Told(told.at_s, value)
+
+
+class Wanted(NamedTuple):
+    """Which are looked at; of groups, only what they have committed for these topics."""
+
+    topic: Callable[[str], bool]
+    group: Callable[[str], bool]
+    readers_only: bool
+    """Leave out groups that have committed nothing for these topics."""
+
+
+async def take(cluster: Cluster, wanted: Wanted, *, patient: bool) -> Snapshot:
+    """Raises ClientError, KafkaError, ProtocolError or OSError where no broker answers: after a few
+    tries, or if `patient` only when the time is over that a command waits for a cluster."""
+    await _learn(cluster, INT_MAX if patient else RETRIES)
+    now = Snapshot(
+        round(time.time() * 1000),
+        asyncio.get_running_loop().time(),
+        cluster.controller,
+        dict(cluster.nodes),
+        {name: topic for name, topic in cluster.topics.items() if wanted.topic(name)},
+        {broker: BrokerAnswers() for broker in cluster.nodes},
+    )
+    led: dict[BrokerId, list[TopicPartition]] = defaultdict(list)
+    for partition, known in now.partitions():
+        if known.leader is not None:
+            led[known.leader].append(partition)
+    now.controller, *_ = await asyncio.gather(
+        _controller(cluster),
+        *(_ask(cluster, broker, now.answers[broker], led[broker], wanted) for broker in now.nodes),
+    )
+    return now
+
+
+async def _learn(cluster: Cluster, retries: int) -> None:
+    """From the first broker that answers: one that is silent is left for the next one as soon as
+    its connection has timed out."""
+    deadline = cluster.deadline(PATIENCE_MS)
+    await cluster.retry("listTopics", deadline, lambda: cluster.refresh(None), retries=retries)
+
+
+async def _controller(cluster: Cluster) -> BrokerId | None:
+    """None where it is not known, or not told to us."""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            peer = await cluster.peer()
+            if quorum.DESCRIBE_QUORUM not in peer.versions:
+                return cluster.controller
+            return await quorum.leader(peer)
+    except FAILURES:
+        return None
+
+
+async def _ask(
+    cluster: Cluster,
+    broker: BrokerId,
+    answers: BrokerAnswers,
+    led: list[TopicPartition],
+    wanted: Wanted,
+) -> None:
+    """Everything of one broker; what one question is refused does not keep the others from being
+    answered."""
+
+    async def told(what: str, asking: Awaitable[T]) -> Told[T] | None:
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                values = await asking
+        except OSError:
+            unanswered.append(what)
+        except KafkaError as error:
+            if not error.code.retriable:
+                answers.refused[what] = reason(error)
+        except (ClientError, ProtocolError) as error:
+            answers.refused[what] = reason(error)
+        else:
+            return Told(asyncio.get_running_loop().time(), values)
+        return None
+
+    unanswered: list[str] = []
+    answers.ends, answers.sizes, answers.groups = await asyncio.gather(
+        told(ENDS, _ends(cluster, broker, led)),
+        told(SIZES, _sizes(cluster, broker, wanted)),
+        told(GROUPS, _groups(cluster, broker, wanted)),
+    )
+    # Of no partitions it need not be asked where they end.
+    asked = {ENDS, SIZES, GROUPS} if led else {SIZES, GROUPS}
+    answers.is_silent = asked <= set(unanswered)
+
+
+async def _ends(
+    cluster: Cluster, broker: BrokerId, led: list[TopicPartition]
+) -> dict[TopicPartition, Offset]:
+    """Without those of which it says that it does not lead them."""
+    found = await offsets.list_at(cluster, broker, dict.fromkeys(led, offsets.LATEST))
+    return {p: one.offset for p, one in found.items() if not isinstance(one, KafkaError)}
+
+
+async def _sizes(cluster: Cluster, broker: BrokerId, wanted: Wanted) -> dict[TopicPartition, int]:
+    directories = await log_dirs.describe_at(cluster, broker)
+    if not directories:
+        # So said brokers before Kafka 3.0 to who may not know.
+        raise KafkaError(ErrorCode.cluster_authorization_failed)
+    return {
+        replica.partition: replica.size
+        for directory in directories
+        for replica in directory.replicas
+        if not replica.is_future and wanted.topic(replica.partition.topic)
+    }
+
+
+async def _groups(cluster: Cluster, broker: BrokerId, wanted: Wanted) -> dict[str, SeenGroup]:
+    listed = {
+        one.group: one
+        for one in await groups.listings_at(cluster, broker)
+        if one.protocol_type in OF_CONSUMERS and wanted.group(one.group)
+    }
+    committed = await groups.offsets_at(cluster, broker, listed) if listed else {}
+    seen = {
+        name: SeenGroup(one.state, _committed(committed.get(name), wanted))
+        for name, one in listed.items()
+    }
+    return {n: group for n, group in seen.items() if group.committed or not wanted.readers_only}
+
+
+def _committed(
+    told: Mapping[TopicPartition, CommittedOffset | KafkaError] | KafkaError | None, wanted: Wanted
+) -> dict[TopicPartition, Offset] | None:
+    if told is None or isinstance(told, KafkaError):
+        return None
+    return {
+        partition: one.offset
+        for partition, one in told.items()
+        if not isinstance(one, KafkaError) and wanted.topic(partition.topic)
+    }

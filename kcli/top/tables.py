@@ -1,0 +1,212 @@
+"""What a look shows to a person: a line on the cluster, and a table each of brokers, topics and
+groups.
+
+Pure: rows in, lines out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import NamedTuple, TypeAlias
+
+from kcli.groups.group_text import NOTHING
+from kcli.output import visible
+from kcli.top.rates import AWAY, OFFLINE, UNDER_REPLICATED, UP, Row, Seen
+
+Cells: TypeAlias = tuple[str, ...]
+
+RATES = ("RECORDS-IN/S", "BYTES-IN/S", "RECORDS-OUT/S", "~BYTES-OUT/S")
+"""The tilde says that it is an estimate."""
+CHANGES = ("ISR", "ELECTIONS", "OUT-OF-SYNC", "SIZE")
+HEADINGS = {
+    "brokers": ("BROKER", "STATE", *RATES, "LEADS", *CHANGES),
+    "topics": ("TOPIC", "STATE", *RATES, "PARTITIONS", *CHANGES),
+    "groups": ("GROUP", "STATE", "LAG", "LAG/S", "TREND", *RATES[2:], "PARTITIONS"),
+}
+"""What matters most stands on the left: a narrow terminal shows as many columns as it can."""
+VIEWS = tuple(HEADINGS)
+ON_THE_LEFT = (0, 1)
+"""Columns of words."""
+GAP = "  "
+NAME_COLUMNS = 30
+"""What the name may take of a terminal that is too narrow."""
+
+HEADING, WRONG = "heading", "wrong"
+
+
+class Line(NamedTuple):
+    text: str
+    style: str = ""
+    """HEADING, WRONG or "": how a terminal shows it."""
+
+
+def summary(seen: Seen) -> str:
+    """The cluster in a line."""
+    partitions, under_replicated, offline = (
+        sum(getattr(row, name) or 0 for row in seen.topics)
+        for name in ("partitions", "under_replicated", "offline")
+    )
+    controller = NOTHING if seen.controller is None else str(seen.controller)
+    line = (
+        f"{clock(seen.time_ms)}  brokers {len(seen.brokers)}, away {seen.away}, "
+        f"controller {controller}  topics {len(seen.topics):,}  partitions {partitions:,}, "
+        f"under-replicated {under_replicated:,}, offline {offline:,}  groups {len(seen.groups):,}"
+    )
+    return visible(line)
+
+
+def notes(seen: Seen) -> list[str]:
+    """What keeps the tables from being whole."""
+    told = [f"not told: {what}: {why}" for what, why in seen.refused.items()]
+    if seen.missing:
+        told.append(f"no broker answers since {clock(seen.time_ms)}: {seen.missing}")
+    return list(map(visible, told))
+
+
+def tables(
+    seen: Seen, views: Sequence[str], *, height: int | None = None, width: int | None = None
+) -> list[list[Line]]:
+    """The lines of each of `views`; cut to so many lines in all, with a blank one before each, and
+    to so many columns."""
+    rows = rows_of(seen)
+    wanted = [len(rows[view]) for view in views]
+    rooms = wanted if height is None else shared(wanted, height - 2 * len(views))
+    return [_table(view, rows[view], room, width) for view, room in zip(views, rooms, strict=True)]
+
+
+def rows_of(seen: Seen) -> dict[str, list[Row]]:
+    return {"brokers": seen.brokers, "topics": seen.topics, "groups": seen.groups}
+
+
+def shared(wanted: Sequence[int], lines: int) -> list[int]:
+    """Who wants little gets it; the others share what is left evenly."""
+    rooms = [0] * len(wanted)
+    left = max(lines, 0)
+    smallest_first = sorted(range(len(wanted)), key=lambda index: wanted[index])
+    for done, index in enumerate(smallest_first):
+        rooms[index] = min(wanted[index], left // (len(wanted) - done))
+        left -= rooms[index]
+    return rooms
+
+
+def _table(view: str, rows: Sequence[Row], room: int, width: int | None) -> list[Line]:
+    # One line says how many more there are.
+    shown = rows if len(rows) <= room else rows[: max(0, room - 1)]
+    cells = [HEADINGS[view], *(tuple(map(visible, _CELLS[view](row))) for row in shown)]
+    heading, *lines = aligned(cells, width)
+    table = [Line(heading, HEADING)]
+    table += [
+        Line(text, WRONG if row.state in (AWAY, OFFLINE, UNDER_REPLICATED) else "")
+        for row, text in zip(shown, lines, strict=True)
+    ]
+    if len(shown) < len(rows) and room > 0:
+        table.append(Line(f"... and {len(rows) - len(shown):,} more"))
+    return table
+
+
+def aligned(lines: Sequence[Cells], width: int | None) -> list[str]:
+    """Columns one below another; in `width`, names are cut and then columns are left out."""
+    from rich.cells import cell_len, set_cell_size
+
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    if width is not None:
+        if sum(widths) + len(GAP) * (len(widths) - 1) > width:
+            widths[0] = min(widths[0], NAME_COLUMNS)
+        while len(widths) > 1 and sum(widths) + len(GAP) * (len(widths) - 1) > width:
+            widths.pop()
+
+    def padded(index: int, cell: str) -> str:
+        if cell_len(cell) > widths[index]:
+            return set_cell_size(cell, widths[index] - 1) + "…"
+        filling = " " * (widths[index] - cell_len(cell))
+        return cell + filling if index in ON_THE_LEFT else filling + cell
+
+    return [
+        GAP.join(padded(index, cells[index]) for index in range(len(widths))).rstrip()
+        for cells in lines
+    ]
+
+
+def _broker(row: Row) -> Cells:
+    state = row.state or NOTHING
+    if row.state == UP and row.is_controller:
+        state = "controller"
+    elif row.state == AWAY and row.away_since_ms is not None:
+        state = f"{AWAY} since {clock(row.away_since_ms)}"
+    named = f"{row.name} {row.address}" if row.address else row.name
+    return (
+        named,
+        state,
+        *_rates(row),
+        number(row.partitions),
+        *_changes(row),
+    )
+
+
+def _topic(row: Row) -> Cells:
+    return (
+        row.name,
+        f"{OFFLINE} {row.offline}" if row.offline else row.state or NOTHING,
+        *_rates(row),
+        number(row.partitions),
+        *_changes(row),
+    )
+
+
+def _group(row: Row) -> Cells:
+    return (
+        row.name,
+        row.state or NOTHING,
+        number(row.lag),
+        NOTHING if row.lag_per_second is None else f"{row.lag_per_second:+,.1f}",
+        row.lag_trend or NOTHING,
+        rate(row.records_out_per_second),
+        size(row.bytes_out_per_second),
+        number(row.partitions),
+    )
+
+
+_CELLS: dict[str, Callable[[Row], Cells]] = {
+    "brokers": _broker,
+    "topics": _topic,
+    "groups": _group,
+}
+
+
+def _rates(row: Row) -> Cells:
+    return (
+        rate(row.records_in_per_second),
+        size(row.bytes_in_per_second),
+        rate(row.records_out_per_second),
+        size(row.bytes_out_per_second),
+    )
+
+
+def _changes(row: Row) -> Cells:
+    return (
+        f"-{row.isr_left} +{row.isr_joined}",
+        number(row.leader_changes),
+        number(row.under_replicated),
+        size(row.size_bytes),
+    )
+
+
+def clock(time_ms: int) -> str:
+    """The time of day here."""
+    return datetime.fromtimestamp(time_ms / 1000).astimezone().strftime("%H:%M:%S")
+
+
+def number(value: int | None) -> str:
+    return NOTHING if value is None else f"{value:,}"
+
+
+def rate(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:,.1f}"
+
+
+def size(value: float | None) -> str:
+    """`1.5 MB`: in powers of 1000."""
+    from rich.filesize import decimal
+
+    return NOTHING if value is None else decimal(round(value))

@@ -1,0 +1,46 @@
+"""ListPartitionReassignments (key 46): v0.
+
+Behaviour:
+- Those of the named partitions, or of all, that are on their way from some replicas to others
+  (KIP-455); others are left out.
+
+Errors: NOT_CONTROLLER.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kserver.api.context import Context
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import TopicPartition
+from kserver.wire.versions import reply_to
+
+KEY, VERSIONS = 46, range(0, 1)
+
+
+async def handle(request: Any, context: Context) -> Any:
+    reply = reply_to(request)
+    wanted = None
+    if request.topics is not None:
+        wanted = [
+            TopicPartition(topic.name, number)
+            for topic in request.topics
+            for number in topic.partition_indexes
+        ]
+    try:
+        found = context.parts.controller.list_reassignments(wanted)
+    except KafkaError as error:
+        return reply(error_code=error.code, error_message=error.message or None, topics=[])
+    topics: dict[str, list[Any]] = {}
+    for key, info in found.items():
+        topics.setdefault(key.topic, []).append(
+            reply.topics.partitions(
+                partition_index=key.partition,
+                replicas=info.replicas,
+                adding_replicas=info.adding,
+                removing_replicas=info.removing,
+            )
+        )
+    listed = [reply.topics(name=name, partitions=p) for name, p in topics.items()]
+    return reply(error_code=ErrorCode.none, error_message=None, topics=listed)

@@ -1,0 +1,112 @@
+"""Brokers that come and go: their registrations watched, their partitions led anew, all told.
+
+One whose process is proven gone goes at once, though its registration stands still.
+(Kafka: KafkaController.processBrokerChange, onBrokerStartup, onBrokerFailure.)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from kserver import znodes
+from kserver.config.broker import BrokerConfig
+from kserver.controller.channel import ChannelManager
+from kserver.controller.context import ControllerContext, live_broker
+from kserver.controller.event_queue import ControllerState, Put
+from kserver.controller.failure_detector import BrokerFailureDetector
+from kserver.controller.feature_operations import FeatureOperations
+from kserver.controller.partition_states import PartitionStates
+from kserver.controller.reassignments import Reassignments
+from kserver.controller.store import together
+from kserver.controller.topic_deletion import TopicDeletionManager
+from kserver.world.session import until_connected
+from kserver.world.zookeeper import NoNode, Stat, WatchEvent, ZooKeeper
+
+log = logging.getLogger(__name__)
+
+
+class BrokerChanges:
+    def __init__(
+        self,
+        zookeeper: ZooKeeper,
+        context: ControllerContext,
+        partitions: PartitionStates,
+        channels: ChannelManager,
+        deletions: TopicDeletionManager,
+        reassignments: Reassignments,
+        features: FeatureOperations,
+        failures: BrokerFailureDetector,
+        config: Callable[[], BrokerConfig],
+        put: Put,
+    ) -> None:
+        self._zookeeper = zookeeper
+        self._context = context
+        self._partitions = partitions
+        self._channels = channels
+        self._deletions = deletions
+        self._reassignments = reassignments
+        self._features = features
+        self._failures = failures
+        self._config = config
+        self._put = put
+
+    def may_be_due(self, _event: WatchEvent | None = None) -> None:
+        """Whoever has come or gone is taken note of, in its turn."""
+        self._put(ControllerState.BROKER_CHANGE, self._take_note)
+
+    async def _take_note(self) -> None:
+        context = self._context
+        before = context.brokers
+        await until_connected(self.load)
+        now = context.brokers
+        if now == before:
+            return
+        came = {id_ for id_, b in now.items() if id_ not in before or before[id_].epoch != b.epoch}
+        gone = before.keys() - now.keys()
+        for broker in came | gone:
+            context.offline.pop(broker, None)
+            context.shutting_down.discard(broker)
+        self._deletions.brokers_changed(gone, came)
+        self._channels.close(gone)
+        log.info("brokers: %s came, %s went", sorted(came) or "none", sorted(gone) or "none")
+        changed = await self._partitions.reconsider(came | gone, came)
+        if came:
+            await until_connected(self._features.agree)
+            # Those that they shall follow.
+            await self._channels.tell(self._channels.new_batch(), now.keys() - came)
+        batch = self._channels.new_batch()
+        batch.changes(changed)
+        await self._channels.tell(batch, now.keys() - came)
+        if came:
+            await self._channels.tell_all(came)
+        await self._deletions.advance()
+        await self._reassignments.advance()
+
+    async def load(self) -> None:
+        """Those that live now are in the context, and watched.  ConnectionLost."""
+        watch = self.may_be_due
+        ids = await self._zookeeper.children(znodes.BROKER_IDS, watch)
+
+        async def read(id_: str) -> tuple[bytes, Stat] | None:
+            try:
+                return await self._zookeeper.get(f"{znodes.BROKER_IDS}/{id_}", watch)
+            except NoNode:
+                return None  # and the first watch tells of it
+
+        found = await together([partial(read, id_) for id_ in ids])
+        registered = {
+            int(id_): live_broker(znodes.decode_broker(int(id_), znode[0]), znode[1].czxid)
+            for id_, znode in zip(ids, found, strict=True)
+            if znode is not None
+        }
+        self._failures.follow(registered, self._config().inter_broker_listener)
+        self._context.brokers = registered
+        self.forget_who_is_gone()
+
+    def forget_who_is_gone(self) -> None:
+        """Whose process is proven gone is no live broker, though its registration stands."""
+        brokers = self._context.brokers
+        gone = self._failures.is_gone
+        self._context.brokers = {id_: b for id_, b in brokers.items() if not gone(id_)}

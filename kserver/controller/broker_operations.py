@@ -1,0 +1,93 @@
+"""What a broker asks of the controller: that others are in sync, producer ids, to stop in order.
+
+Each is for the registration of the broker that lives now, and refused to one before.
+(Kafka: KafkaController.processAlterPartition, processAllocateProducerIds, doControlledShutdown.)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from kserver.controller import producer_ids
+from kserver.controller.channel import ChannelManager
+from kserver.controller.context import ControllerContext
+from kserver.controller.partition_states import PartitionStates
+from kserver.controller.partitions import IsrChange
+from kserver.controller.reassignments import Reassignments
+from kserver.controller.request_batch import followed_by
+from kserver.controller.store import ClaimedStore, not_controller
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import BrokerId, LeaderAndIsr, TopicPartition
+from kserver.wire.control import NO_BROKER_EPOCH
+from kserver.znodes import ProducerIdBlock
+
+log = logging.getLogger(__name__)
+
+FOR_ALL = frozenset({ErrorCode.not_controller, ErrorCode.stale_broker_epoch})
+
+
+class BrokerOperations:
+    """Each raises NOT_CONTROLLER, or SessionExpired or BadVersion, which mean the same; `act_on`
+    does what may find that this is no longer the controller."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        store: ClaimedStore,
+        partitions: PartitionStates,
+        channels: ChannelManager,
+        reassignments: Reassignments,
+        act_on: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]],
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._partitions = partitions
+        self._channels = channels
+        self._reassignments = reassignments
+        self._act_on = act_on
+
+    async def alter_partitions(
+        self, broker: BrokerId, broker_epoch: int, changes: Sequence[IsrChange]
+    ) -> list[LeaderAndIsr | KafkaError]:
+        """Who is in sync, as the leader `broker` proposes it: each partition's state from now on,
+        or why it was refused.  STALE_BROKER_EPOCH."""
+        self._check(broker, broker_epoch, ErrorCode.stale_broker_epoch)
+        batch = self._channels.new_batch()
+        decided = await self._partitions.alter(broker, changes, batch)
+        await self._channels.tell_of_topics(batch)
+        await self._act_on(self._reassignments.advance)
+        if decided and isinstance(decided[0], KafkaError) and decided[0].code in FOR_ALL:
+            raise decided[0]
+        return decided
+
+    async def allocate_producer_ids(self, broker: BrokerId, broker_epoch: int) -> ProducerIdBlock:
+        """BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH, UNKNOWN_SERVER_ERROR when no ids are
+        left."""
+        self._check(broker, broker_epoch, ErrorCode.broker_id_not_registered)
+        return await producer_ids.allocate(self._store, broker)
+
+    async def shut_down(self, broker: BrokerId, broker_epoch: int) -> list[TopicPartition]:
+        """The broker is about to stop: what it leads is led by others once this returns; what it
+        leads still, for nobody else is in sync.  STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE."""
+        if broker_epoch == NO_BROKER_EPOCH and broker in self._context.brokers:
+            broker_epoch = self._context.brokers[broker].epoch
+        self._check(broker, broker_epoch, ErrorCode.broker_not_available)
+        log.info("broker %d is about to stop", broker)
+        self._context.shutting_down.add(broker)
+        changed, remaining = await self._partitions.hand_over(broker)
+        batch = self._channels.new_batch()
+        batch.changes(changed)
+        batch.stops(broker, followed_by(broker, changed))
+        await self._channels.tell_of_topics(batch)
+        return remaining
+
+    def _check(self, broker: BrokerId, broker_epoch: int, unknown: ErrorCode) -> None:
+        """`unknown` is raised where the broker does not live."""
+        if not self._context.is_active:
+            raise not_controller()
+        live = self._context.brokers.get(broker)
+        if live is None:
+            raise KafkaError(unknown)
+        if live.epoch != broker_epoch:
+            raise KafkaError(ErrorCode.stale_broker_epoch)

@@ -1,0 +1,203 @@
+"""Connections that are kept to learn of a process's end: what liveness.py decides upon.
+
+    BrokerFailureDetector       the controller's: one connection to each registered broker
+    ControllerFailureDetector   every other broker's: one to the controller; when that is proven
+                                gone it deletes /controller, so that another one is elected
+
+Nothing is asked over these connections but ApiVersions, as they open.  A kernel closes those of a
+process that was killed within milliseconds, so that a failover begins some RETRY_S after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from kserver.controller.context import LiveBroker
+from kserver.controller.liveness import RETRY_S, ControllerWatch, Doubt, Proof
+from kserver.errors import KafkaError, ProtocolError
+from kserver.model import BrokerId, Endpoint
+from kserver.peer import Peer, PeerOptions, addresses_of
+from kserver.world.running import RunningParts
+
+log = logging.getLogger(__name__)
+
+ANSWER_TIMEOUT_MS = 5000
+"""Who takes longer to answer a connection has not answered."""
+LOOK_AGAIN_S = 1.0
+"""After a connection that was not answered, and for a process that is gone."""
+FIRST_LOOK_S = 0.25
+"""A new controller waits so long to know who is there before it decides who leads."""
+
+
+class Unreached(enum.Enum):
+    REFUSED = enum.auto()
+    """Every address of the host refused: nobody listens there."""
+    NOT_ANSWERED = enum.auto()
+
+
+async def look(endpoint: Endpoint, client_id: str) -> Peer | Unreached:
+    options = PeerOptions(client_id=client_id, setup_timeout_ms=ANSWER_TIMEOUT_MS)
+    seen = Unreached.NOT_ANSWERED
+    try:
+        addresses = await addresses_of(endpoint.host)
+    except OSError:
+        return seen
+    for address in addresses:
+        try:
+            return await Peer.connect(address, endpoint.port, options)
+        except ConnectionRefusedError:
+            seen = Unreached.REFUSED
+        except (OSError, KafkaError, ProtocolError):
+            return Unreached.NOT_ANSWERED
+    return seen
+
+
+class ProcessWatch:
+    """One process at one address; `on_change` is awaited whenever it is proven gone, or answers
+    after it was."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        proof: Proof,
+        client_id: str,
+        on_change: Callable[[ProcessWatch], Awaitable[None]],
+    ) -> None:
+        self.endpoint = endpoint
+        self.proof = proof
+        self.looked = asyncio.Event()
+        """Set once anything is known."""
+        self._client_id = client_id
+        self._on_change = on_change
+
+    async def run(self) -> None:
+        proof = self.proof
+        while True:
+            was_gone = proof.is_gone
+            # At first there is no connection: that was closed before it could be watched.
+            proof.closed()
+            seen = await look(self.endpoint, self._client_id)
+            if isinstance(seen, Peer):
+                try:
+                    proof.answered()
+                    self.looked.set()
+                    if was_gone:
+                        await self._on_change(self)
+                    await asyncio.shield(seen.closed)
+                finally:
+                    seen.close()
+                continue
+            if seen is Unreached.REFUSED:
+                proof.refused()
+                if proof.is_gone and not was_gone:
+                    self.looked.set()
+                    await self._on_change(self)
+            else:
+                proof.not_answered()
+                self.looked.set()
+            in_doubt = seen is Unreached.REFUSED and not proof.is_gone
+            await asyncio.sleep(RETRY_S if in_doubt else LOOK_AGAIN_S)
+
+
+class BrokerFailureDetector:
+    """`on_change` is called whenever a broker is proven gone, or answers after all."""
+
+    def __init__(self, broker_id: BrokerId, on_change: Callable[[], None]) -> None:
+        self._id = broker_id
+        self._on_change = on_change
+        self._watches: dict[BrokerId, tuple[LiveBroker, ProcessWatch]] = {}
+        self.gone: Endpoint | None = None
+        """Where a controller listened that this broker has proven gone: at first it need not be
+        refused there twice again."""
+        self.watches = RunningParts[ProcessWatch]()
+        """To run beside this."""
+
+    def follow(self, registered: Mapping[BrokerId, LiveBroker], listener: str) -> None:
+        """These from now on, where they listen for brokers; what is known of a registration that
+        has not changed stays known."""
+        for id_, (broker, watch) in list(self._watches.items()):
+            if registered.get(id_) != broker:
+                del self._watches[id_]
+                self.watches.stop(watch)
+        for id_, broker in registered.items():
+            endpoint = broker.info.endpoints.get(listener)
+            if id_ != self._id and id_ not in self._watches and endpoint is not None:
+                watch = ProcessWatch(endpoint, Proof(), f"{self._id}", self._changed)
+                if endpoint == self.gone:
+                    watch.proof.doubt = Doubt.REFUSED
+                self._watches[id_] = broker, watch
+                self.watches.start(watch)
+        self.gone = None
+
+    def is_gone(self, broker: BrokerId) -> bool:
+        """Whether the process of its present registration is."""
+        followed = self._watches.get(broker)
+        return followed is not None and followed[1].proof.is_gone
+
+    @property
+    def fenced(self) -> int:
+        """How many registered brokers have a process that is gone."""
+        return sum(watch.proof.is_gone for _, watch in self._watches.values())
+
+    async def looked(self) -> None:
+        """Returns once something is known of each of them, or FIRST_LOOK_S later."""
+        if not self.watches.is_running:
+            return
+        with contextlib.suppress(TimeoutError):  # who does not answer is no less alive for it
+            async with asyncio.timeout(FIRST_LOOK_S):
+                for _, watch in list(self._watches.values()):
+                    await watch.looked.wait()
+
+    async def _changed(self, watch: ProcessWatch) -> None:
+        log.info(
+            "%s: %s", watch.endpoint, "nobody listens" if watch.proof.is_gone else "it is back"
+        )
+        self._on_change()
+
+
+class ControllerFailureDetector:
+    """`depose` deletes /controller where the claim that it is given still stands."""
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        session_timeout_s: float,
+        depose: Callable[[int], Awaitable[None]],
+    ) -> None:
+        self._id = broker_id
+        self._depose = depose
+        self._proof = ControllerWatch(session_timeout_s)
+        self._claim = -1
+        self._watch: ProcessWatch | None = None
+        self.gone: Endpoint | None = None
+        """Where the last controller listened, if that was proven gone."""
+        self.watches = RunningParts[ProcessWatch]()
+        """To run beside this."""
+
+    def follow(self, controller: BrokerId, claim: int, endpoint: Endpoint) -> None:
+        """The broker that is the controller by the claim of this number, where it listens."""
+        if self._watch is not None and (self._claim, self._watch.endpoint) == (claim, endpoint):
+            return
+        self.stop()
+        self.gone = None
+        self._claim = claim
+        self._proof.elected(controller)
+        self._watch = ProcessWatch(endpoint, self._proof, f"{self._id}", self._changed)
+        self.watches.start(self._watch)
+
+    def stop(self) -> None:
+        """This broker is the controller, or nobody is."""
+        if self._watch is not None:
+            self.watches.stop(self._watch)
+            self._watch = None
+
+    async def _changed(self, watch: ProcessWatch) -> None:
+        proof = self._proof
+        if proof.is_gone and proof.may_depose(asyncio.get_running_loop().time()):
+            log.info("broker %d, the controller, is gone from %s", proof.broker, watch.endpoint)
+            self.gone = watch.endpoint
+            await self._depose(self._claim)

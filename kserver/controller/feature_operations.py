@@ -1,0 +1,77 @@
+"""Features raised and lowered: as clients ask for it, and to what every live broker knows.
+
+The rules are those of `features`.  (Kafka: KafkaController.processFeatureUpdates,
+maybeSetupFeatureVersioning.)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from types import MappingProxyType
+
+from kserver import znodes
+from kserver.controller import features, stored
+from kserver.controller.config_manager import ConfigManager
+from kserver.controller.context import ControllerContext
+from kserver.controller.store import ClaimedStore, not_controller, refusal
+from kserver.errors import KafkaError
+from kserver.metadata import Features
+from kserver.model import BrokerId
+from kserver.world.zookeeper import Create, SetData
+
+log = logging.getLogger(__name__)
+
+
+class FeatureOperations:
+    def __init__(
+        self,
+        context: ControllerContext,
+        store: ClaimedStore,
+        configs: ConfigManager,
+        broker_id: BrokerId,
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._configs = configs
+        self._id = broker_id
+
+    async def update(
+        self, updates: Sequence[features.Update], validate_only: bool
+    ) -> list[KafkaError | None]:
+        """All of them or none; what is changed is in force when this returns."""
+        before = self._configs.features
+        known = {id_: broker.features for id_, broker in self._context.brokers.items()}
+        levels, errors = features.plan(updates, before.levels, self._id, known)
+        if not self._context.is_active:
+            return [not_controller() for _ in updates]
+        if validate_only or any(errors) or levels == before.levels:
+            return errors
+
+        write = SetData(znodes.FEATURES, znodes.encode_features(levels), before.epoch)
+        refused = await refusal(self._store.write([write]))
+        if refused is not None:
+            return [refused for _ in updates]
+        log.info("features: %s", levels or "none")
+        after = Features(MappingProxyType(levels), before.epoch + 1)
+        self._configs.features_changed(after)
+        return errors
+
+    async def agree(self) -> None:
+        """No level is above what a live broker knows; a new cluster has the newest.
+        ConnectionLost."""
+        found = await stored.read_features(self._store)
+        before = features.NEWEST if found is None else found.levels
+        known = [broker.features for broker in self._context.brokers.values()]
+        levels = features.known_to_all(before, known)
+        data = znodes.encode_features(levels)
+        if found is None:
+            await self._store.write([Create(znodes.FEATURES, data)])
+            epoch = 0
+        elif levels != found.levels:
+            log.info("features are lowered to what every broker knows: %s", levels or "none")
+            await self._store.write([SetData(znodes.FEATURES, data, found.epoch)])
+            epoch = found.epoch + 1
+        else:
+            return
+        self._configs.features_changed(Features(MappingProxyType(levels), epoch))

@@ -1,0 +1,211 @@
+"""Elections that somebody asks for, while the leaders there are may be well.
+
+    asked by                                          which partitions              elected
+    ElectLeaders (KIP-460)                            those named, or all           either type
+    /admin/preferred_replica_election, by old tools   those named, or all           preferred
+    auto.leader.rebalance.enable, now and then        of a broker that leads too    preferred
+                                                      few of those it should
+    unclean.leader.election.enable, when it is set    led by nobody, where it       unclean
+                                                      holds now
+
+PREFERRED gives leadership back to the first replica, if that is in sync; it ends no leader who is
+in sync without a successor.  UNCLEAN elects where nobody leads, a replica out of sync if it must.
+(Kafka: KafkaController.processReplicaLeaderElection, checkAndTriggerAutoLeaderRebalance.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+
+from kserver import znodes
+from kserver.config.broker import BrokerConfig
+from kserver.controller.channel import ChannelManager
+from kserver.controller.context import ControllerContext
+from kserver.controller.election import elect_offline, elect_preferred
+from kserver.controller.event_queue import ControllerState, Put
+from kserver.controller.partition_states import PartitionStates
+from kserver.controller.partitions import state_of
+from kserver.controller.store import ClaimedStore, not_controller
+from kserver.errors import ErrorCode, KafkaError, StorageError
+from kserver.metadata import PartitionInfo, TopicInfo
+from kserver.model import NO_BROKER, BrokerId, ElectionType, LeaderAndIsr, TopicPartition
+from kserver.world.zookeeper import Delete
+
+log = logging.getLogger(__name__)
+
+FIRST_LOOK_S = 5.0
+"""After a start, at who leads too little."""
+
+
+class LeaderElections:
+    def __init__(
+        self,
+        context: ControllerContext,
+        store: ClaimedStore,
+        partitions: PartitionStates,
+        channels: ChannelManager,
+        config: Callable[[], BrokerConfig],
+        put: Put,
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._partitions = partitions
+        self._channels = channels
+        self._config = config
+        self._put = put
+
+    async def run(self) -> None:
+        """Leaderships are given back now and then, until it is cancelled."""
+        await asyncio.sleep(FIRST_LOOK_S)
+        while True:
+            if self._config().auto_leader_rebalance_enable and self._context.is_active:
+                self._put(ControllerState.AUTO_LEADER_BALANCE, self._rebalance)
+            await asyncio.sleep(self._config().leader_imbalance_check_interval_seconds)
+
+    async def elect(
+        self, election: ElectionType, wanted: Collection[TopicPartition] | None
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """The outcome for each of these, or of all partitions: None where a leader was elected.
+
+        ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION for a topic that is being deleted.
+        Raises NOT_CONTROLLER.
+        """
+        if not self._context.is_active:
+            raise not_controller()
+        keys = self._all() if wanted is None else list(wanted)
+        results: dict[TopicPartition, KafkaError | None] = {}
+        chosen: list[tuple[TopicInfo, PartitionInfo, LeaderAndIsr]] = []
+        for key in keys:
+            try:
+                chosen.append(self._choose(election, key))
+                results[key] = None
+            except KafkaError as error:
+                results[key] = error
+        changed = await self._partitions.write(chosen)
+        batch = self._channels.new_batch()
+        batch.changes(changed)
+        await self._channels.tell_of_topics(batch)
+        return results
+
+    def _choose(
+        self, election: ElectionType, key: TopicPartition
+    ) -> tuple[TopicInfo, PartitionInfo, LeaderAndIsr]:
+        context = self._context
+        topic = context.topics.get(key.topic)
+        if topic is None or not 0 <= key.partition < len(topic.partitions):
+            text = "The partition does not exist."
+            raise KafkaError(ErrorCode.unknown_topic_or_partition, text)
+        if key.topic in context.deletions:
+            raise KafkaError(ErrorCode.invalid_topic_exception, "The topic is being deleted")
+        info = topic.partitions[key.partition]
+        online, last = self._may_lead(key.topic, info), state_of(info, context.epoch)
+        if election is ElectionType.PREFERRED:
+            is_needed = info.leader != info.replicas[0]
+            state = elect_preferred(info.replicas, last, online, context.epoch)
+            code = ErrorCode.preferred_leader_not_available
+        else:
+            is_needed = info.leader not in context.online(key.topic, info)
+            state = elect_offline(info.replicas, last, online, context.epoch, unclean=True)
+            code = ErrorCode.eligible_leaders_not_available
+        if not is_needed:
+            text = "Leader election not needed for topic partition."
+            raise KafkaError(ErrorCode.election_not_needed, text)
+        if state is None:
+            text = f"Failed to elect leader for partition {key}: no replica that may lead is there"
+            raise KafkaError(code, text)
+        return topic, info, state
+
+    def _all(self) -> list[TopicPartition]:
+        return [
+            TopicPartition(topic.name, info.partition)
+            for topic in self._context.topics.values()
+            for info in topic.partitions
+        ]
+
+    # What old tools write
+
+    async def preferred_election_noted(self, data: bytes) -> None:
+        """/admin/preferred_replica_election holds this."""
+        try:
+            wanted = znodes.decode_preferred_election(data)
+        except StorageError as error:
+            log.error("%s: it is removed", error)
+        else:
+            log_failures(await self.elect(ElectionType.PREFERRED, wanted))
+        await self._store.write([Delete(znodes.PREFERRED_ELECTION)])
+
+    # Leadership given back
+
+    async def _rebalance(self) -> None:
+        """Of a broker that leads too few of the partitions that it should."""
+        wanted: list[TopicPartition] = []
+        at_most = self._config().leader_imbalance_per_broker_percentage / 100
+        for placed in self._by_preferred().values():
+            away = [key for key, info in placed if info.leader != info.replicas[0]]
+            if len(away) > at_most * len(placed):
+                wanted += [key for key in away if self._can_be_given_back(key)]
+        if wanted:
+            log.info("%d leadership(s) go back to preferred replicas", len(wanted))
+            log_failures(await self.elect(ElectionType.PREFERRED, wanted))
+
+    def _by_preferred(self) -> Mapping[int, Sequence[tuple[TopicPartition, PartitionInfo]]]:
+        found: dict[int, list[tuple[TopicPartition, PartitionInfo]]] = {}
+        for topic in self._context.topics.values():
+            if topic.name not in self._context.deletions:
+                for info in topic.partitions:
+                    key = TopicPartition(topic.name, info.partition)
+                    found.setdefault(info.replicas[0], []).append((key, info))
+        return found
+
+    def _can_be_given_back(self, key: TopicPartition) -> bool:
+        info = self._context.topics[key.topic].partitions[key.partition]
+        preferred = info.replicas[0]
+        return (
+            not info.adding
+            and not info.removing
+            and preferred in info.isr
+            and preferred in self._may_lead(key.topic, info)
+        )
+
+    def _may_lead(self, topic: str, info: PartitionInfo) -> list[BrokerId]:
+        """Those that are about to stop are given no more to lead."""
+        stopping = self._context.shutting_down
+        return [broker for broker in self._context.online(topic, info) if broker not in stopping]
+
+    # unclean.leader.election.enable
+
+    def settings_changed(self, topics: Collection[str]) -> None:
+        """Of these topics, or of the brokers where there are none."""
+        if self._context.is_active:
+            state = (
+                ControllerState.TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE
+                if topics
+                else ControllerState.UNCLEAN_LEADER_ELECTION_ENABLE
+            )
+            self._put(state, partial(self._lead_what_nobody_leads, topics))
+
+    async def _lead_what_nobody_leads(self, topics: Collection[str]) -> None:
+        known = self._context.topics
+        found: Iterable[TopicInfo] = (
+            [known[name] for name in topics if name in known] if topics else known.values()
+        )
+        unled = [
+            TopicPartition(topic.name, info.partition)
+            for topic in found
+            for info in topic.partitions
+            if info.leader == NO_BROKER
+        ]
+        if unled:
+            batch = self._channels.new_batch()
+            batch.changes(await self._partitions.reconsider_some(unled))
+            await self._channels.tell_of_topics(batch)
+
+
+def log_failures(results: Mapping[TopicPartition, KafkaError | None]) -> None:
+    for key, error in results.items():
+        if error is not None and error.code is not ErrorCode.election_not_needed:
+            log.warning("%s keeps its leader: %s", key, error)

@@ -1,0 +1,101 @@
+"""Znodes that are written for the controller to act on: watched, read, acted on.
+
+    /brokers/topics                     its children name all topics, also those that others make
+    /admin/delete_topics                its children name topics that are to be deleted
+    /log_dir_event_notification         its children name brokers one of whose disks has failed
+    /isr_change_notification            its children name partitions whose state was written by
+                                        their leader, which is older than AlterPartition
+    /admin/preferred_replica_election   it names partitions that are to be led by the first replica
+    /admin/reassign_partitions          it names partitions, and the replicas that they are to have
+
+A watch is called once and lost with the connection, so each is read anew, and watched, whenever it
+was called and whenever there is a connection again.
+(Kafka: ZNodeChangeHandler and ZNodeChildChangeHandler, as KafkaController has them.)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias, TypeVar
+
+from kserver import znodes
+from kserver.controller.event_queue import ControllerState, Put
+from kserver.controller.store import ClaimedStore, together
+from kserver.errors import StorageError
+from kserver.world.session import until_connected
+from kserver.world.zookeeper import Delete, NoNode, WatchEvent, ZooKeeper
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+OnChildren: TypeAlias = Callable[[list[str]], Awaitable[None]]
+"""Told the names of a znode's children."""
+OnData: TypeAlias = Callable[[bytes], Awaitable[None]]
+"""Told what a znode holds."""
+
+STATES = {
+    znodes.TOPICS: ControllerState.TOPIC_CHANGE,
+    znodes.DELETE_TOPICS: ControllerState.TOPIC_DELETION,
+    znodes.LOG_DIR_EVENTS: ControllerState.LOG_DIR_CHANGE,
+    znodes.ISR_CHANGES: ControllerState.ISR_CHANGE,
+    znodes.PREFERRED_ELECTION: ControllerState.MANUAL_LEADER_BALANCE,
+    znodes.REASSIGN_PARTITIONS: ControllerState.ALTER_PARTITION_REASSIGNMENT,
+}
+"""The controller's while it reads each and acts on it."""
+
+
+class Notices:
+    def __init__(
+        self,
+        zookeeper: ZooKeeper,
+        store: ClaimedStore,
+        put: Put,
+        *,
+        of_children: Mapping[str, OnChildren],
+        of_data: Mapping[str, OnData],
+    ) -> None:
+        self._zookeeper = zookeeper
+        self._store = store
+        self._put = put
+        self._of_children = of_children
+        self._of_data = of_data
+
+    def read_all(self) -> None:
+        for path in (*self._of_children, *self._of_data):
+            self._put(STATES[path], partial(self._read, path))
+
+    async def take(
+        self, parent: str, names: Sequence[str], decode: Callable[[bytes], T]
+    ) -> list[T]:
+        """What these children of `parent` say, which are deleted; what makes no sense is logged."""
+        paths = [f"{parent}/{name}" for name in names]
+        read = [partial(self._store.find, path) for path in paths]
+        found = await until_connected(partial(together, read))
+        said: list[T] = []
+        for znode in found:
+            if znode is not None:
+                try:
+                    said.append(decode(znode[0]))
+                except StorageError as error:
+                    log.error("%s: it is removed", error)
+        there = zip(paths, found, strict=True)
+        await self._store.write([Delete(path) for path, znode in there if znode is not None])
+        return said
+
+    def _changed(self, event: WatchEvent) -> None:
+        self._put(STATES[event.path], partial(self._read, event.path))
+
+    async def _read(self, path: str) -> None:
+        if path in self._of_children:
+            names = await until_connected(partial(self._zookeeper.children, path, self._changed))
+            await self._of_children[path](names)
+            return
+        if await until_connected(partial(self._zookeeper.exists, path, self._changed)) is not None:
+            try:
+                data, _ = await until_connected(partial(self._zookeeper.get, path))
+            except NoNode:
+                return  # gone again
+            await self._of_data[path](data)

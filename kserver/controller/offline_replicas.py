@@ -1,0 +1,96 @@
+"""Replicas that live brokers cannot serve, for their disk failed: known by the answers to
+LeaderAndIsr.
+
+    answered                  known as     what follows
+    KAFKA_STORAGE_ERROR       online       offline: others lead, and are in sync, without it
+    none                      offline      online: where nobody led, it may
+    none, or any other error  online       nothing
+    nobody has asked yet                   online, until the first answer of a registration
+
+All brokers are told in UpdateMetadata which replicas are offline.
+(Kafka: KafkaController.processLeaderAndIsrResponseReceived, KIP-112.)
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from kserver.controller.channel import ChannelManager
+from kserver.controller.context import ControllerContext, LiveBroker
+from kserver.controller.event_queue import ControllerState, Put
+from kserver.controller.partition_states import PartitionStates
+from kserver.errors import ErrorCode
+from kserver.model import BrokerId, TopicPartition
+from kserver.wire.control import LeaderAndIsrRequest, LeaderAndIsrResponse
+
+log = logging.getLogger(__name__)
+
+
+class OfflineReplicas:
+    def __init__(
+        self,
+        context: ControllerContext,
+        partitions: PartitionStates,
+        channels: ChannelManager,
+        put: Put,
+    ) -> None:
+        self._context = context
+        self._partitions = partitions
+        self._channels = channels
+        self._put = put
+
+    def answered(
+        self, broker: LiveBroker, request: LeaderAndIsrRequest, answer: LeaderAndIsrResponse
+    ) -> None:
+        known = self._context.offline.get(broker.info.id, set())
+        names = {topic.topic_id: topic.topic_name for topic in request.topic_states}
+        failed, works = set(), set()
+        for topic in answer.topics:
+            # Up to version 4 topics are named, later they have their id.
+            name = topic.topic_name or names.get(topic.topic_id)
+            if name is None:
+                continue
+            for partition in topic.partition_errors:
+                key = TopicPartition(name, partition.partition_index)
+                if partition.error_code is ErrorCode.kafka_storage_error:
+                    failed.add(key)
+                elif partition.error_code is ErrorCode.none:
+                    works.add(key)
+        failed, works = failed - known, works & known
+        if failed or works:
+            self._put(
+                ControllerState.LEADER_AND_ISR_RESPONSE_RECEIVED,
+                partial(self._changed, broker, failed, works),
+            )
+
+    async def ask(self, broker: BrokerId) -> None:
+        """A live one, about everything that it hosts: it tells that a disk of its has failed."""
+        batch = self._channels.new_batch()
+        for topic in self._context.topics.values():
+            hosted = [p for p in topic.partitions if broker in p.replicas]
+            if hosted and topic.name not in self._context.deletions:
+                batch.asks(broker, topic, hosted)
+        await self._channels.tell(batch, [broker])
+
+    async def _changed(
+        self, broker: LiveBroker, failed: set[TopicPartition], works: set[TopicPartition]
+    ) -> None:
+        context, id_ = self._context, broker.info.id
+        now = context.brokers.get(id_)
+        if now is None or now.epoch != broker.epoch:
+            return
+        offline = context.offline.setdefault(id_, set())
+        offline |= failed
+        offline -= works
+        log.info("broker %d: %d replica(s) offline, %d online again", id_, len(failed), len(works))
+        touched = failed | works
+        changed = await self._partitions.reconsider_some(touched)
+        batch = self._channels.new_batch()
+        batch.changes(changed)
+        told = {(topic.name, p.partition) for topic, partitions in changed for p in partitions}
+        for name, number in sorted(touched - told):
+            topic = context.topics.get(name)
+            if topic is not None and name not in context.deletions:
+                batch.tells(topic, [topic.partitions[number]])
+        await self._channels.tell_of_topics(batch)

@@ -1,0 +1,306 @@
+"""Who leads each partition, and with whom in sync: decided, written, and put into the context.
+
+    brokers came or went    the partitions on them are reconsidered, in as few writes as fit
+    a leader proposes       its ISR is judged, and written on condition that nothing else was
+    a controller starts     what was stored is read, and whatever can be led is led
+    a topic was found       so is it
+    a state was written     by a leader older than AlterPartition: it is read again
+
+What changed is returned, or put into the batch, for the brokers to be told.
+(Kafka: PartitionStateMachine, KafkaController.processAlterPartition.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from uuid import UUID
+
+from kserver import znodes
+from kserver.config.broker import BrokerConfig
+from kserver.config.topic import TopicConfig
+from kserver.controller import topics as rules
+from kserver.controller.config_manager import ConfigManager
+from kserver.controller.context import (
+    ControllerContext,
+    Returned,
+    next_state,
+    returned_since,
+)
+from kserver.controller.partitions import IsrChange, judge, state_of, with_state, without
+from kserver.controller.request_batch import Changes, RequestBatch
+from kserver.controller.store import ClaimedStore, refusal, together
+from kserver.errors import ErrorCode, KafkaError
+from kserver.metadata import PartitionInfo, TopicInfo
+from kserver.metrics.meters import ControllerMeters
+from kserver.model import NO_BROKER, BrokerId, LeaderAndIsr, TopicPartition
+from kserver.world.session import until_connected
+from kserver.world.zookeeper import Create, Op, SetData, ZooKeeper
+
+log = logging.getLogger(__name__)
+
+
+class PartitionStates:
+    """Each write may raise SessionExpired, and BadVersion where this is no longer the
+    controller."""
+
+    def __init__(
+        self,
+        zookeeper: ZooKeeper,
+        store: ClaimedStore,
+        context: ControllerContext,
+        configs: ConfigManager,
+        config: Callable[[], BrokerConfig],
+        new_topic_id: Callable[[], UUID],
+        meters: ControllerMeters,
+    ) -> None:
+        self._meters = meters
+        self._zookeeper = zookeeper
+        self._store = store
+        self._context = context
+        self._configs = configs
+        self._config = config
+        self._new_topic_id = new_topic_id
+
+    async def restore(self, deleted: Collection[str]) -> None:
+        """All topics as the znodes have them, once whatever can be led is led; but those that are
+        noted to be `deleted`, which nobody leads."""
+        names = await self._zookeeper.children(znodes.TOPICS)
+        self._context.set_topics(await self._led(names, deleted))
+
+    async def adopt(self, names: Iterable[str], batch: RequestBatch) -> None:
+        """Those among the children of /brokers/topics that somebody else has made: led, and put
+        into the batch.  Apache's brokers make by themselves what their clients name, and the
+        internal topics."""
+        for topic in await self._led([name for name in names if name not in self._context.topics]):
+            self._context.set_topic(topic)
+            batch.leads(topic, topic.partitions, is_new=True)
+            log.info("found topic %s with %d partition(s)", topic.name, len(topic.partitions))
+
+    async def _led(self, names: Sequence[str], deleted: Collection[str] = ()) -> list[TopicInfo]:
+        """As they are once whatever can be led of them is led."""
+        restored = await together(
+            [partial(self._restore, name, is_deleted=name in deleted) for name in names]
+        )
+        changes: list[Op] = []
+        for topic, ops in restored:
+            changes += await self._with_parents(topic.name, ops)
+        await self._store.write(changes)
+        return [topic for topic, _ in restored]
+
+    async def _with_parents(self, topic: str, ops: Sequence[Op]) -> list[Op]:
+        """Where a partition was never led, the znodes above its state may be missing as well."""
+        if not any(isinstance(op, Create) for op in ops):
+            return list(ops)
+        partitions = znodes.partitions_path(topic)
+        names = await self._store.children(partitions)
+        there = set() if names is None else {partitions, *(f"{partitions}/{n}" for n in names)}
+        complete: list[Op] = []
+        for op in ops:
+            if isinstance(op, Create):
+                missing = [path for path in znodes.parents_of(op.path)[-2:] if path not in there]
+                complete += map(Create, missing)
+                there.update(missing)
+            complete.append(op)
+        return complete
+
+    async def _restore(self, name: str, *, is_deleted: bool) -> tuple[TopicInfo, list[Op]]:
+        data, stat = await self._zookeeper.get(znodes.topic_path(name))
+        assignment = znodes.decode_topic(name, data)
+        ops: list[Op] = []
+        topic_id = assignment.topic_id
+        if topic_id is None:
+            topic_id = self._new_topic_id()
+            assignment = replace(assignment, topic_id=topic_id)
+            data = znodes.encode_topic(assignment)
+            ops.append(SetData(znodes.topic_path(name), data, stat.version))
+        if is_deleted:
+            topic, _ = rules.restore(name, assignment, {}, lambda _replicas, _partition: None)
+            return topic, []
+        paths = [partial(self._store.find, znodes.state_path(name, p)) for p in assignment.replicas]
+        found = dict(zip(assignment.replicas, await together(paths), strict=True))
+        states = {
+            p: znodes.decode_state(name, p, state[0], state[1].version)
+            for p, state in found.items()
+            if state is not None
+        }
+        config = await self._config_of(name, topic_id)
+        brokers = self._context.brokers
+
+        def state(replicas: Sequence[BrokerId], partition: int) -> LeaderAndIsr | None:
+            znode = found[partition]
+            returned = returned_since(brokers, znode[1].mzxid) if znode else Returned()
+            return next_state(
+                replicas,
+                states.get(partition),
+                brokers,
+                returned,
+                self._context.epoch,
+                unclean=config.unclean_leader_election_enable,
+            )
+
+        topic, writes = rules.restore(name, assignment, states, state)
+        return topic, ops + writes
+
+    async def reconsider(
+        self, touched: Collection[BrokerId], returned: Collection[BrokerId]
+    ) -> Changes:
+        """Who leads the partitions for which these brokers may matter; those that changed."""
+
+        def matters(partition: PartitionInfo) -> bool:
+            return any(replica in touched for replica in partition.replicas)
+
+        return await self._reconsider(
+            [
+                (topic, partitions)
+                for topic in self._context.topics.values()
+                if (partitions := [p for p in topic.partitions if matters(p)])
+            ],
+            returned,
+        )
+
+    async def reconsider_some(self, partitions: Iterable[TopicPartition]) -> Changes:
+        """The same, of these."""
+        by_topic: dict[str, list[int]] = {}
+        for topic, partition in partitions:
+            by_topic.setdefault(topic, []).append(partition)
+        topics = self._context.topics
+        return await self._reconsider(
+            [
+                (topics[name], [topics[name].partitions[n] for n in sorted(numbers)])
+                for name, numbers in by_topic.items()
+                if name in topics
+            ],
+            (),
+        )
+
+    async def _reconsider(
+        self,
+        found: Iterable[tuple[TopicInfo, Sequence[PartitionInfo]]],
+        returned: Collection[BrokerId],
+    ) -> Changes:
+        context = self._context
+        chosen: list[tuple[TopicInfo, PartitionInfo, LeaderAndIsr]] = []
+        has_returned = Returned.of(context.brokers, returned)
+        for topic, partitions in found:
+            if topic.name in context.deletions:
+                continue
+            config: TopicConfig | None = None
+            for p in partitions:
+                last, online = state_of(p, context.epoch), context.online(topic.name, p)
+                is_led = p.leader in online and p.leader not in returned
+                if config is None and not is_led:
+                    config = await self._config_of(topic.name, topic.id)
+                if not online and len(p.replicas) == 1 and p.leader in context.brokers:
+                    # Its disk failed, or is full: nobody else could lead, and it may yet.
+                    continue
+                state = next_state(
+                    p.replicas,
+                    last,
+                    online,
+                    has_returned,
+                    context.epoch,
+                    unclean=not is_led
+                    and config is not None
+                    and config.unclean_leader_election_enable,
+                )
+                if state is not None:
+                    chosen.append((topic, p, state))
+        return await self.write(chosen)
+
+    async def write(
+        self, chosen: Iterable[tuple[TopicInfo, PartitionInfo, LeaderAndIsr]]
+    ) -> Changes:
+        """These partitions are in these states from now on."""
+        ops: list[Op] = []
+        changed: dict[str, tuple[TopicInfo, list[PartitionInfo]]] = {}
+        began_s = asyncio.get_running_loop().time()
+        is_election = False
+        for topic, before, state in chosen:
+            is_election |= state.leader not in (before.leader, NO_BROKER)
+            self._meters.unclean_elections += state.is_recovering and not before.is_recovering
+            path = znodes.state_path(topic.name, before.partition)
+            ops.append(SetData(path, znodes.encode_state(state), before.partition_epoch))
+            changed.setdefault(topic.name, (topic, []))[1].append(with_state(before, state))
+        await self._store.write(ops)
+        if is_election:
+            took_s = asyncio.get_running_loop().time() - began_s
+            self._meters.election_times_ms.add(1000 * took_s)
+        for topic, partitions in changed.values():
+            self._context.set_partitions(topic.name, partitions)
+        return list(changed.values())
+
+    async def hand_over(self, broker: BrokerId) -> tuple[Changes, list[TopicPartition]]:
+        """`broker` is about to stop: others lead what it leads, and it leaves every ISR; those that
+        changed, and what it leads still although a replica lives that could catch up."""
+        context = self._context
+        chosen: list[tuple[TopicInfo, PartitionInfo, LeaderAndIsr]] = []
+        remaining: list[TopicPartition] = []
+        for topic in context.topics.values():
+            for p in topic.partitions:
+                if broker not in p.isr or len(p.replicas) == 1 or topic.name in context.deletions:
+                    continue
+                staying = [
+                    b for b in context.online(topic.name, p) if b not in context.shutting_down
+                ]
+                state = without(broker, p, staying, context.shutting_down, context.epoch)
+                if state is not None:
+                    chosen.append((topic, p, state))
+                elif p.leader == broker and staying:
+                    remaining.append(TopicPartition(topic.name, p.partition))
+        return await self.write(chosen), remaining
+
+    async def alter(
+        self, broker: BrokerId, changes: Sequence[IsrChange], batch: RequestBatch
+    ) -> list[LeaderAndIsr | KafkaError]:
+        """Each as the leader `broker` proposes it, or why not."""
+        return await together([partial(self._alter, broker, change, batch) for change in changes])
+
+    async def _alter(
+        self, broker: BrokerId, change: IsrChange, batch: RequestBatch
+    ) -> LeaderAndIsr | KafkaError:
+        topic = self._context.topic_by_id(change.topic_id)
+        if topic is None or topic.name in self._context.deletions:
+            return KafkaError(ErrorCode.unknown_topic_id)
+        try:
+            state = judge(change, broker, topic, self._context)
+        except KafkaError as error:
+            return error
+        now = topic.partitions[change.partition]
+        if state.partition_epoch == now.partition_epoch:
+            return state
+        path = znodes.state_path(topic.name, change.partition)
+        write = SetData(path, znodes.encode_state(state), now.partition_epoch)
+        refused = await refusal(self._store.write([write]))
+        if refused is not None:
+            return refused
+        info = with_state(now, state)
+        self._context.set_partitions(topic.name, [info])
+        batch.tells(topic, [info])
+        return state
+
+    async def reread(self, partitions: Collection[TopicPartition], batch: RequestBatch) -> None:
+        """The states of these were written by their leaders."""
+        topics = self._context.topics
+        known = [
+            key
+            for key in sorted(partitions)
+            if key.topic in topics and key.partition < len(topics[key.topic].partitions)
+        ]
+        paths = [partial(self._store.find, znodes.state_path(*key)) for key in known]
+        found = await until_connected(partial(together, paths))
+        for (name, number), znode in zip(known, found, strict=True):
+            if znode is not None:
+                before = topics[name].partitions[number]
+                info = with_state(
+                    before, znodes.decode_state(name, number, znode[0], znode[1].version)
+                )
+                self._context.set_partitions(name, [info])
+                batch.tells(topics[name], [info])
+
+    async def _config_of(self, topic: str, topic_id: UUID) -> TopicConfig:
+        await self._configs.learn({topic: topic_id})
+        return TopicConfig.stored(self._configs.topics[topic], self._config())

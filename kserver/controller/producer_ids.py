@@ -1,0 +1,45 @@
+"""Blocks of producer ids: each broker is given the next thousand, and no two the same.
+
+/latest_producer_id_block holds the last that was given, and to whom; it is written with the version
+that was read, by whoever is the controller still.  What is left of a block when its broker stops is
+never used.  (Kafka: KafkaController.allocateProducerIds, ZkProducerIdManager.)
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from kserver import znodes
+from kserver.controller.store import ClaimedStore
+from kserver.errors import ErrorCode, KafkaError
+from kserver.model import BrokerId, ProducerId
+from kserver.world.session import until_connected
+from kserver.world.zookeeper import Create, Op, SetData
+from kserver.znodes import ProducerIdBlock
+
+log = logging.getLogger(__name__)
+
+BLOCK_SIZE = 1000
+LAST_PRODUCER_ID: ProducerId = (1 << 63) - 1
+
+
+async def allocate(store: ClaimedStore, broker: BrokerId) -> ProducerIdBlock:
+    """Raises KafkaError when no ids are left, BadVersion when somebody else was quicker, and
+    SessionExpired."""
+    path = znodes.PRODUCER_ID_BLOCK
+    found = await until_connected(partial(store.find, path))
+    block = block_after(found[0] if found is not None else b"", broker)
+    data = znodes.encode_producer_id_block(block)
+    write: Op = Create(path, data) if found is None else SetData(path, data, found[1].version)
+    await store.write([write])
+    log.info("broker %d was given the producer ids %d to %d", broker, block.first, block.last)
+    return block
+
+
+def block_after(last: bytes, broker: BrokerId) -> ProducerIdBlock:
+    """The next one; `last` is empty where Kafka made the znode and nobody asked yet."""
+    first = znodes.decode_producer_id_block(last).last + 1 if last else 0
+    if first > LAST_PRODUCER_ID - BLOCK_SIZE:
+        raise KafkaError(ErrorCode.unknown_server_error, "Have exhausted all producerIds.")
+    return ProducerIdBlock(broker, first, first + BLOCK_SIZE - 1)

@@ -1,0 +1,120 @@
+"""Topics that are being deleted: noted, told, and gone once every replica is.
+
+    noted       /admin/delete_topics/T is written, by this controller or by an old tool: clients
+                are told that T is no more, each live replica that it is to delete its log
+    answered    a replica is deleted, or could not be; the last one takes the znodes with it
+    resumed     a broker has returned, or another controller goes on: who has not answered is told
+
+A topic with replicas on brokers that are away, or on disks that have failed, keeps its name until
+they return.  What each replica is up to is `replicas`.  (Kafka: TopicDeletionManager.)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+
+from kserver import znodes
+from kserver.config.broker import BrokerConfig
+from kserver.controller.channel import ChannelManager
+from kserver.controller.context import ControllerContext
+from kserver.controller.replicas import Replica, TopicDeletion
+from kserver.controller.store import ClaimedStore
+from kserver.controller.topic_znodes import TopicZnodes
+from kserver.errors import ErrorCode
+from kserver.metadata import TopicInfo
+from kserver.model import BrokerId
+from kserver.wire.control import StopReplicaRequest, StopReplicaResponse
+from kserver.world.session import until_connected
+from kserver.world.zookeeper import Delete
+
+log = logging.getLogger(__name__)
+
+
+class TopicDeletionManager:
+    """Each call that writes may raise SessionExpired, and BadVersion where this is no longer the
+    controller."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        store: ClaimedStore,
+        topic_znodes: TopicZnodes,
+        channels: ChannelManager,
+        config: Callable[[], BrokerConfig],
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._znodes = topic_znodes
+        self._channels = channels
+        self._config = config
+
+    def noted(self, topics: Iterable[TopicInfo]) -> None:
+        """These are to be deleted: `advance` does what can be done now."""
+        for topic in topics:
+            self._context.deletions[topic.name] = TopicDeletion(topic, self._context.brokers)
+
+    async def advance(self) -> None:
+        """Whoever is to be told is told, what is done is removed."""
+        batch = self._channels.new_batch()
+        for deletion in self._context.deletions.values():
+            if started := deletion.start():
+                batch.deletes(deletion.topic, started)
+        # This broker's own replicas have answered when this returns.
+        await self._channels.tell_of_topics(batch)
+        for deletion in list(self._context.deletions.values()):
+            if deletion.is_done:
+                await until_connected(partial(self._znodes.remove, deletion.topic.name))
+                deletion.removed()
+                del self._context.deletions[deletion.topic.name]
+                self._context.remove_topic(deletion.topic)
+
+    async def read_notes(self, names: Iterable[str]) -> None:
+        """These are the children of /admin/delete_topics.  What is left of topics that are gone
+        is removed, and so is a note that `delete.topic.enable` forbids."""
+        topics, deletions = self._context.topics, self._context.deletions
+        for name in names:
+            if name in deletions:
+                continue
+            if name not in topics:
+                await until_connected(partial(self._znodes.remove, name))
+            elif self._config().delete_topic_enable:
+                self.noted([topics[name]])
+            else:
+                log.warning("topic %s is not deleted: delete.topic.enable is false", name)
+                await self._store.write([Delete(znodes.delete_topic_path(name))])
+
+    def answered(
+        self, broker: BrokerId, request: StopReplicaRequest, answer: StopReplicaResponse
+    ) -> bool:
+        """Whether `advance` has something to do now."""
+        deletions = self._context.deletions
+        errors = {(e.topic_name, e.partition_index): e.error_code for e in answer.partition_errors}
+        is_news = False
+        for topic in request.topic_states:
+            deletion = deletions.get(topic.topic_name)
+            if deletion is None:
+                continue
+            for state in topic.partition_states:
+                if state.delete_partition:
+                    number = state.partition_index
+                    error = errors.get((topic.topic_name, number), answer.error_code)
+                    is_deleted = error is answer.error_code is ErrorCode.none
+                    deletion.answered(Replica(number, broker), is_deleted=is_deleted)
+                    is_news |= is_deleted
+            if broker in deletion.waiting_for:
+                log.warning(
+                    "the deletion of topic %s waits: broker %d could not delete its replicas",
+                    topic.topic_name,
+                    broker,
+                )
+        return is_news
+
+    def brokers_changed(self, gone: Collection[BrokerId], came: Collection[BrokerId]) -> None:
+        """`advance` goes on with those that came."""
+        for deletion in self._context.deletions.values():
+            for broker in gone:
+                deletion.broker_gone(broker)
+            for broker in came:
+                deletion.broker_came(broker)

@@ -1,0 +1,182 @@
+"""Peers: open connections to the other brokers, at `inter.broker.listener.name`, one to each.
+
+    a broker is asked for          what its caller is given
+    that is connected              the open connection
+    never before, or it has ended  a new one, at the address that the metadata has now
+    that could not be reached      NotTriedAgain, until a backoff has passed
+    that nobody has told of        BROKER_NOT_AVAILABLE
+
+    the metadata changes, and the broker    its connection
+    has another address                     is closed: what is out on it fails, and is asked anew
+    is registered no more                   the same: one that died without a word answers nothing
+    is where it was                         stays
+
+A pool belongs to one use, for a broker answers one connection in order: what waits long for its
+answer would hold up the rest.  `Outbox` is how one use sends: all that waits for a broker in one
+request, and the next once that was answered.
+
+(Kafka: InterBrokerSendThread, NetworkClient.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, Protocol, TypeVar
+
+from kserver.config.broker import BrokerConfig
+from kserver.errors import ErrorCode, KafkaError, ProtocolError
+from kserver.metadata import ClusterMetadata, MetadataCache
+from kserver.model import BrokerId, Endpoint
+from kserver.peer import Disconnected, Peer, PeerOptions
+
+FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.05, 1.0
+"""After the first try in vain, and the longest: each time twice the last."""
+
+T = TypeVar("T")
+
+
+class NotTriedAgain(Disconnected):
+    """The broker could not be reached just now, as whoever tried was told."""
+
+
+class FollowsMetadata(Protocol):
+    """A part that acts on each image of the cluster."""
+
+    def apply(self, image: ClusterMetadata) -> None: ...
+
+
+class _Place:
+    """Where one broker is, and how it went to reach it."""
+
+    __slots__ = ("backoff_s", "endpoint", "failure", "peer", "retry_at_s", "turn")
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.peer: Peer | None = None
+        self.turn = asyncio.Lock()
+        """One connects at a time."""
+        self.failure: OSError | KafkaError | ProtocolError | None = None
+        self.backoff_s = FIRST_BACKOFF_S
+        self.retry_at_s = 0.0
+        """By the loop's time."""
+
+
+class Peers:
+    """`client_id` is what the other brokers read in their logs."""
+
+    def __init__(
+        self, client_id: str, config: Callable[[], BrokerConfig], metadata: MetadataCache
+    ) -> None:
+        self._client_id = client_id
+        self._config = config
+        self._metadata = metadata
+        self._loop = asyncio.get_running_loop()
+        self._places: dict[BrokerId, _Place] = {}
+        self._is_closed = False
+
+    async def to(self, broker: BrokerId) -> Peer:
+        """Raises OSError, ProtocolError and KafkaError as `Peer.connect` does."""
+        endpoint = self._endpoint(broker, self._metadata.current)
+        place = self._places.get(broker)
+        if place is None or place.endpoint != endpoint:
+            self.leave(broker)
+            place = self._places[broker] = _Place(endpoint)
+        async with place.turn:
+            if place.peer is not None and place.peer.is_open:
+                return place.peer
+            if place.failure is not None and self._loop.time() < place.retry_at_s:
+                text = f"broker {broker} is not tried again yet: {place.failure}"
+                raise NotTriedAgain(text)
+            peer = await self._connect(place)
+        if self._is_closed or self._places.get(broker) is not place:
+            peer.close()
+            raise KafkaError(ErrorCode.broker_not_available, f"broker {broker} is elsewhere now")
+        return peer
+
+    async def _connect(self, place: _Place) -> Peer:
+        config = self._config()
+        options = PeerOptions(
+            self._client_id,
+            setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+            request_timeout_ms=config.request_timeout_ms,
+        )
+        try:
+            place.peer = await Peer.connect(place.endpoint.host, place.endpoint.port, options)
+        except (OSError, KafkaError, ProtocolError) as error:
+            place.failure = error
+            place.retry_at_s = self._loop.time() + place.backoff_s
+            place.backoff_s = min(2 * place.backoff_s, LAST_BACKOFF_S)
+            raise
+        place.failure, place.backoff_s = None, FIRST_BACKOFF_S
+        return place.peer
+
+    def _endpoint(self, broker: BrokerId, image: ClusterMetadata) -> Endpoint:
+        known = image.brokers.get(broker)
+        if known is None:
+            raise KafkaError(ErrorCode.broker_not_available, f"broker {broker} is not registered")
+        listener = self._config().inter_broker_listener
+        endpoint = known.endpoints.get(listener)
+        if endpoint is None:
+            text = f"broker {broker} has no listener {listener} (inter.broker.listener.name)"
+            raise KafkaError(ErrorCode.broker_not_available, text)
+        return endpoint
+
+    def apply(self, image: ClusterMetadata) -> None:
+        """Leave those that are elsewhere now, or gone."""
+        for broker, place in list(self._places.items()):
+            try:
+                stays = self._endpoint(broker, image) == place.endpoint
+            except KafkaError:
+                stays = False
+            if not stays:
+                self.leave(broker)
+
+    def leave(self, broker: BrokerId) -> None:
+        """Its connection is closed, if there is one: what is out on it fails with Disconnected."""
+        place = self._places.pop(broker, None)
+        if place is not None and place.peer is not None:
+            place.peer.close()
+
+    def close(self) -> None:
+        """What is out fails with Disconnected; nobody is connected to any more."""
+        self._is_closed = True
+        for broker in list(self._places):
+            self.leave(broker)
+
+
+class Outbox(Generic[T]):
+    """What waits to be sent to each broker.  `send` is given a broker and at most `most` of what
+    waits for it, in order; for one broker it is called again once it has returned.
+
+    It has no limit of its own: a marker waits for each partition of a transaction that has ended, a
+    question for each request that is being answered.
+    """
+
+    def __init__(self, send: Callable[[BrokerId, list[T]], Awaitable[None]], most: int) -> None:
+        self._send = send
+        self._most = most
+        self._waiting: dict[BrokerId, list[T]] = {}
+        self._serving: set[BrokerId] = set()
+        self._has_waiting = asyncio.Event()
+
+    def put(self, broker: BrokerId, one: T) -> None:
+        self._waiting.setdefault(broker, []).append(one)
+        self._has_waiting.set()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._has_waiting.wait()
+                self._has_waiting.clear()
+                for broker in [b for b in self._waiting if b not in self._serving]:
+                    self._serving.add(broker)
+                    group.create_task(self._serve(broker))
+
+    async def _serve(self, broker: BrokerId) -> None:
+        while waiting := self._waiting.pop(broker, None):
+            if len(waiting) > self._most:
+                self._waiting[broker] = waiting[self._most :]
+            await self._send(broker, waiting[: self._most])
+        self._serving.discard(broker)

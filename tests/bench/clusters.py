@@ -1,0 +1,320 @@
+"""Clusters of brokers on this machine, as users start them: each broker one process, defaults.
+
+Ours runs on the ZooKeeper of `k zookeeper-server-start`, Apache's 3.9.2 on the one of its own
+release, and Apache's 4.3.1 without: each of its nodes is broker and controller.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kserver.errors import ErrorCode
+from tests.bench.load import batch
+from tests.bench.machine import BenchError
+from tests.bench.servers import (
+    APACHE,
+    APACHE_VERSION,
+    ELDER_VERSION,
+    OURS,
+    K,
+    Kind,
+    Server,
+    apache_command,
+    compile_packages,
+    free_port,
+)
+from tests.support import apache_kafka
+from tests.support.wire_client import WireClient, milliseconds
+
+PRODUCE, METADATA, CREATE_TOPICS, DESCRIBE_QUORUM = 0, 3, 19, 55
+ALL_IN_SYNC = -1
+LIST_OFFSETS, LATEST = 2, -1
+PATIENCE_S = 120
+ASK_AGAIN_S = 0.01
+ZOOKEEPER_TIMEOUT_S = 60
+
+
+class ZooKeeper:
+    """One server, ours or that of Apache's release, in a directory of its own."""
+
+    def __init__(self, kind: Kind, directory: Path) -> None:
+        self.port = free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        directory.mkdir(parents=True)
+        if kind is OURS:
+            compile_packages()
+            config = directory / "zookeeper.properties"
+            config.write_text(f"dataDir={directory}/data\nclientPort={self.port}\n")
+            command = [sys.executable, "-c", K, "zookeeper-server-start", str(config)]
+        else:
+            command = [
+                *(sys.executable, apache_kafka.__file__, "zookeeper", ELDER_VERSION),
+                *("--data", str(directory), "--port", str(self.port)),
+            ]
+        with open(directory / "output.txt", "ab") as file:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=file, stderr=file
+            )
+
+    def wait_until_it_listens(self) -> None:
+        deadline = time.monotonic() + ZOOKEEPER_TIMEOUT_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise BenchError("ZooKeeper does not listen") from None
+            time.sleep(ASK_AGAIN_S)
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+class Cluster:
+    """Brokers 1 to `count` of one kind, and the ZooKeeper of those that need one."""
+
+    def __init__(self, kind: Kind, directory: Path, count: int = 3) -> None:
+        self.kind = kind
+        ids = range(1, count + 1)
+        self.zookeeper = None if kind is APACHE else ZooKeeper(kind, directory / "zookeeper")
+        controllers = {id_: free_port() for id_ in ids}
+        quorum = ",".join(f"{id_}@127.0.0.1:{port}" for id_, port in controllers.items())
+        self.brokers = {
+            id_: Server(self._member(id_, quorum), directory / str(id_), *self._settings(id_))
+            for id_ in ids
+        }
+        self._topics = 0
+
+    def _settings(self, id_: int) -> Sequence[str]:
+        if self.kind is not OURS:
+            return ()
+        assert self.zookeeper is not None
+        return (f"broker.id={id_}", f"zookeeper.connect={self.zookeeper.address}")
+
+    def _member(self, id_: int, quorum: str) -> Kind:
+        if self.kind is OURS:
+            return OURS
+        options = ["--broker-id", str(id_)]
+        if self.zookeeper is None:
+            version = APACHE_VERSION
+            options += ["--quorum", quorum]
+        else:
+            version = ELDER_VERSION
+            options += ["--zookeeper", self.zookeeper.address]
+
+        def command(directory: Path, port: int, settings: Sequence[str]) -> list[str]:
+            return apache_command(version, directory, port, settings, *options)
+
+        return Kind(self.kind.name, command, self.kind.warm_up_s)
+
+    def start(self) -> float:
+        """Seconds from the start of the brokers' processes to the first record, which all of them
+        have; what is prepared once, and ZooKeeper, is there before."""
+        if self.zookeeper is not None:
+            self.zookeeper.wait_until_it_listens()
+        for broker in self.brokers.values():
+            broker.directory.mkdir(parents=True, exist_ok=True)
+            broker.kind.command(broker.directory, broker.port, broker.settings)
+        began = time.perf_counter()
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(Server.start, self.brokers.values()))
+        topic = self.create(1)
+        self.write_one(topic)
+        return time.perf_counter() - began
+
+    def stop(self) -> None:
+        for broker in self.brokers.values():
+            if broker.runs:
+                broker.kill()
+        if self.zookeeper is not None:
+            self.zookeeper.stop()
+
+    # What it is asked.
+
+    def survivor(self) -> Server:
+        return next(broker for broker in self.brokers.values() if broker.runs)
+
+    @property
+    def address(self) -> str:
+        return ",".join(broker.address for broker in self.brokers.values())
+
+    def metadata(self, topic: str) -> Any:
+        """Of one topic, as a broker that runs has it."""
+        with WireClient(self.survivor().address) as client:
+            return client.call(
+                METADATA, 4, topics=[{"name": topic}], allow_auto_topic_creation=False
+            )
+
+    def leaders(self, topic: str) -> Mapping[int, int]:
+        """By partition; -1 where there is none."""
+        (found,) = self.metadata(topic).topics
+        return {
+            p.partition_index: p.leader_id if p.error_code is ErrorCode.none else -1
+            for p in found.partitions
+        }
+
+    def controller(self) -> int:
+        """The id of the one that is; waits until there is one."""
+        found: list[int] = []
+
+        def told() -> bool:
+            found.append(self._controller())
+            return found[-1] in self.brokers
+
+        self.until(told, "has no controller")
+        return found[-1]
+
+    def _controller(self) -> int:
+        """What KRaft tells in metadata is any broker."""
+        with WireClient(self.survivor().address) as client:
+            if self.kind is not APACHE:
+                return int(client.call(METADATA, 4, topics=[]).controller_id)
+            partitions = [{"partition_index": 0}]
+            asked = [{"topic_name": "__cluster_metadata", "partitions": partitions}]
+            (found,) = client.call(DESCRIBE_QUORUM, 0, topics=asked).topics
+        return int(found.partitions[0].leader_id)
+
+    def until(self, holds: Callable[[], bool], what: str) -> None:
+        """BenchError where it does not come about."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                if holds():
+                    return
+            except OSError:
+                pass  # nobody answers, or nobody yet
+            if time.monotonic() > deadline:
+                raise BenchError(f"a cluster of {self.kind.name} {what}")
+            time.sleep(ASK_AGAIN_S)
+
+    def until_whole(self, topic: str) -> None:
+        """All brokers run, and each replica of the topic is in sync."""
+
+        def whole() -> bool:
+            (found,) = self.metadata(topic).topics
+            return all(len(p.isr_nodes) == len(p.replica_nodes) for p in found.partitions)
+
+        self.until(whole, "does not get in sync")
+
+    def create(
+        self, partitions: int, *, leader: int | None = None, replicas: int | None = None
+    ) -> str:
+        """A new topic, on all brokers unless told otherwise; `leader` leads each partition of it.
+
+        It is asked for until the brokers that it takes are there.
+        """
+        self._topics += 1
+        name = f"bench-{self._topics}"
+        count = replicas or len(self.brokers)
+        others = [id_ for id_ in self.brokers if id_ != leader]
+        wanted: dict[str, Any] = {"num_partitions": partitions, "replication_factor": count}
+        if leader is not None:
+            assigned = [
+                {"partition_index": index, "broker_ids": [leader, *others][:count]}
+                for index in range(partitions)
+            ]
+            wanted = {"num_partitions": -1, "replication_factor": -1, "assignments": assigned}
+
+        def made() -> bool:
+            with WireClient(self.survivor().address, timeout_s=PATIENCE_S) as client:
+                controller = client.call(METADATA, 4, topics=[])
+                at = {b.node_id: f"{b.host}:{b.port}" for b in controller.brokers}
+            if len(at) < count or controller.controller_id not in at:
+                return False
+            with WireClient(at[controller.controller_id], timeout_s=PATIENCE_S) as client:
+                (answer,) = client.call(
+                    CREATE_TOPICS, 5, topics=[{"name": name} | wanted], timeout=milliseconds(30_000)
+                ).topics
+            return answer.error_code in (ErrorCode.none, ErrorCode.topic_already_exists)
+
+        self.until(made, "makes no topic")
+        alive = set(self.brokers)
+        self.until(lambda: self.is_led(name, partitions, alive), "has no leaders")
+        self.until(lambda: self.serves(name), "does not serve what it leads")
+        return name
+
+    def is_led(self, topic: str, partitions: int, by: set[int]) -> bool:
+        led = self.leaders(topic)
+        return len(led) == partitions and set(led.values()) <= by
+
+    def serves(self, topic: str) -> bool:
+        """Whether each leader knows that it is one."""
+        led: dict[int, list[int]] = {}
+        for partition, leader in self.leaders(topic).items():
+            led.setdefault(leader, []).append(partition)
+        for leader, partitions in led.items():
+            asked = [{"partition_index": p, "timestamp": LATEST} for p in partitions]
+            with WireClient(self.brokers[leader].address) as client:
+                (answer,) = client.call(
+                    LIST_OFFSETS, 2, replica_id=-1, topics=[{"name": topic, "partitions": asked}]
+                ).topics
+            if any(p.error_code is not ErrorCode.none for p in answer.partitions):
+                return False
+        return True
+
+    def write_one(self, topic: str) -> None:
+        """One record, which all in sync have."""
+        data = {"index": 0, "records": batch(1)}
+        asked = [{"name": topic, "partition_data": [data]}]
+
+        def written() -> bool:
+            with WireClient(self.brokers[self.leaders(topic)[0]].address) as client:
+                answer = client.call(
+                    PRODUCE, 7, acks=ALL_IN_SYNC, timeout=milliseconds(30_000), topic_data=asked
+                ).responses[0]
+            return answer.partition_responses[0].error_code is ErrorCode.none
+
+        self.until(written, "takes no record")
+
+    def end_offsets(self, topic: str) -> int:
+        """The sum of all partitions'."""
+        found = 0
+        for partition, leader in self.leaders(topic).items():
+            asked = {
+                "name": topic,
+                "partitions": [{"partition_index": partition, "timestamp": LATEST}],
+            }
+            with WireClient(self.brokers[leader].address) as client:
+                (answer,) = client.call(LIST_OFFSETS, 2, replica_id=-1, topics=[asked]).topics
+            found += answer.partitions[0].offset
+        return found
+
+    def cpu_s(self) -> float:
+        """What all brokers used up to now."""
+        return sum(broker.cpu_s() for broker in self.brokers.values())
+
+    # What is done to it.
+
+    def terminate(self, id_: int) -> None:
+        """SIGTERM, of which the end is not waited for."""
+        os.kill(self.brokers[id_].pid, signal.SIGTERM)
+
+    def bring_back(self, id_: int, topic: str) -> None:
+        """Once it has ended."""
+        broker = self.brokers[id_]
+        if broker.runs:
+            broker.stop()
+        broker.start()
+        self.until_whole(topic)
+
+
+@contextmanager
+def running(kind: Kind, directory: Path, count: int = 3) -> Iterator[Cluster]:
+    cluster = Cluster(kind, directory, count)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()

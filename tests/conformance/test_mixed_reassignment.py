@@ -1,0 +1,249 @@
+"""kafka-reassign-partitions.sh moves partitions between brokers of Apache Kafka 3.9 and ours, under
+load, at the rate that it was told."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic
+
+from kserver.wire.batch import batches
+from tests.support.apache_scripts import ApacheScripts
+from tests.support.brokers import OURS
+from tests.support.mixed_cluster import APACHE, PATIENCE_S, MixedCluster, until
+from tests.support.steady_load import SteadyLoad
+from tests.support.tools import require
+
+pytestmark = pytest.mark.story
+
+SCRIPTS = "4.3.1"
+KINDS = {1: OURS, 2: OURS, 3: APACHE, 4: APACHE}
+LOAD = "load"
+MOVES = {
+    "to-ours": [[1, 2], [2, 1], [1, 2], [2, 1]],
+    "back-to-theirs": [[3, 4], [4, 3], [3, 4], [4, 3]],
+    "factor-grown": [[3, 1, 4, 2], [4, 2, 3, 1], [3, 4, 1], [4, 1, 3]],
+    "factor-shrunk": [[1, 3], [4, 2], [3, 1], [1]],
+}
+CONTROLLERS = {"theirs": 3, "ours": 1}
+QUICK, RATE, SECONDS = 50_000_000, 800_000, 10
+"""Bytes a second, and how long it is looked at."""
+RATES = "leader.replication.throttled.rate,follower.replication.throttled.rate"
+VALUE, RECORDS = bytes(4_000), 5_000
+BULK = {
+    "theirs": {"bulk-1": [1, 4], "bulk-3": [3, 2]},
+    "ours": {"bulk-2": [2, 3], "bulk-4": [4, 1]},
+}
+"""By controller, topics: who leads it, and who is to follow.  No broker has either part twice, for
+what a quota counted in the seconds before is in its rate."""
+SETTINGS = {
+    # What one fetch brings is little to what may pass in the time that is looked at, and much to
+    # the batch at its end that is cut off, which counts too.
+    "replica.fetch.max.bytes": 100_000,
+    # How long who is held back waits before it is looked at again.
+    "replica.fetch.backoff.ms": 100,
+    "replica.fetch.wait.max.ms": 100,
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with MixedCluster(tmp_path_factory.mktemp("mixed"), KINDS, SETTINGS) as cluster:
+        until(lambda: cluster.live == set(KINDS))
+        create(cluster, LOAD, MOVES["back-to-theirs"])
+        for topics in BULK.values():
+            for topic, (leader, _) in topics.items():
+                create(cluster, topic, [[leader]])
+                fill(cluster, topic)
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def load(cluster):
+    with SteadyLoad(cluster.client, LOAD, len(MOVES["to-ours"])) as load:
+        load.advance()
+        yield load
+
+
+@pytest.fixture(scope="module")
+def scripts():
+    require("java")
+    require("mvn")
+    with ApacheScripts(SCRIPTS) as scripts:
+        yield scripts
+
+
+def create(cluster, topic, assignment):
+    new = NewTopic(topic, len(assignment), replica_assignment=assignment)
+    cluster.ask(lambda: cluster.admin.create_topics([new]))
+    until(lambda: is_placed(cluster, topic, assignment))
+    cluster.until_known(topic, len(assignment))
+
+
+def is_placed(cluster, topic, assignment):
+    """All of these replicas are in sync and one of them leads; no other is there."""
+    told = cluster.znode(f"/brokers/topics/{topic}")
+    states = [cluster.state(topic, partition) for partition in range(len(assignment))]
+    return (
+        [told["partitions"][str(partition)] for partition in range(len(assignment))] == assignment
+        and not told.get("adding_replicas")
+        and not told.get("removing_replicas")
+        and all(
+            set(state["isr"]) == set(replicas) and state["leader"] in replicas
+            for state, replicas in zip(states, assignment, strict=True)
+        )
+        and not any(
+            (broker.data / f"{topic}-{partition}").exists()
+            for partition, replicas in enumerate(assignment)
+            for id_, broker in cluster.brokers.items()
+            if id_ not in replicas
+        )
+    )
+
+
+def fill(cluster, topic):
+    refused = []
+    producer = Producer(cluster.client | {"batch.num.messages": 1})
+    for _ in range(RECORDS):
+        producer.produce(topic, VALUE, on_delivery=lambda error, _: error and refused.append(error))
+        producer.poll(0)
+    assert producer.flush(PATIENCE_S) == 0
+    assert not refused
+
+
+class Reassignment:
+    """Of `wanted`, replicas by topic and partition."""
+
+    def __init__(self, scripts, cluster, file, wanted):
+        self.topics = list(wanted)
+        moves = [
+            {"topic": topic, "partition": partition, "replicas": replicas}
+            for topic, assignment in wanted.items()
+            for partition, replicas in enumerate(assignment)
+        ]
+        file.write_text(json.dumps({"version": 1, "partitions": moves}))
+        self._count = len(moves)
+        self._cluster = cluster
+        self._scripts = scripts
+        self._words = ("--reassignment-json-file", str(file))
+
+    def run(self, *words):
+        server = ("--bootstrap-server", self._cluster.addresses)
+        return self._scripts.run("reassign-partitions", *server, *self._words, *words)
+
+    def execute(self, rate, *words):
+        done = self.run("--execute", "--throttle", str(rate), *words)
+        assert done.status == 0, done
+        assert "Successfully started partition reassignment" in done.out
+        assert f"throttle limit was set to {rate} B/s" in done.out
+        return done
+
+    def verify(self):
+        """Until all is done, which clears the throttles."""
+
+        def is_done():
+            done = self.run("--verify")
+            assert done.status == 0, done
+            return done.out.count("is completed.") == self._count
+
+        until(is_done)
+        assert not any(throttles(self._cluster, self.topics).values())
+
+
+def throttles(cluster, topics):
+    """What is set of them, by znode."""
+    paths = [f"/config/brokers/{id_}" for id_ in KINDS]
+    paths += [f"/config/topics/{topic}" for topic in topics]
+    told = {path: (cluster.znode(path) or {}).get("config", {}) for path in paths}
+    return {
+        path: sorted(key for key in config if "replication.throttled" in key)
+        for path, config in told.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("controller", "holds_back"),
+    [("theirs", "whoever-leads-and-follows"), ("ours", "only-ours")],
+)
+def test_followers_of_the_other_kind_keep_to_the_throttle(
+    cluster, scripts, tmp_path, controller, holds_back
+):
+    cluster.make_controller(CONTROLLERS[controller])
+    bulk = BULK[controller]
+    wanted = {topic: [replicas] for topic, replicas in bulk.items()}
+    reassignment = Reassignment(scripts, cluster, tmp_path / "moves.json", wanted)
+    reassignment.execute(RATE)
+    set_ = throttles(cluster, bulk)
+    assert all(len(keys) == 2 for keys in set_.values()), set_
+
+    if holds_back == "only-ours":
+        for id_ in (id_ for id_, kind in KINDS.items() if kind == APACHE):
+            broker = ("--entity-type", "brokers", "--entity-name", str(id_))
+            server = ("--bootstrap-server", cluster.addresses)
+            done = scripts.run("configs", *server, "--alter", *broker, "--delete-config", RATES)
+            assert done.status == 0, done
+
+    def sizes():
+        return {topic: size(cluster, follower, topic) for topic, (_, follower) in bulk.items()}
+
+    # The first second's share may pass at once.
+    until(lambda: min(sizes().values()) > 2 * RATE)
+    before, began_s = sizes(), time.monotonic()
+    time.sleep(SECONDS)  # it is a rate that is measured
+    after, seconds = sizes(), time.monotonic() - began_s
+    rates = {topic: (after[topic] - before[topic]) / seconds for topic in bulk}
+    print(f"{rates} bytes a second of {RATE}")
+    reassignment.execute(QUICK, "--additional")
+    reassignment.verify()
+    for topic, assignment in wanted.items():
+        until(lambda topic=topic, assignment=assignment: is_placed(cluster, topic, assignment))
+    assert rates == pytest.approx(dict.fromkeys(bulk, RATE), rel=0.1)
+    assert max(after.values()) < len(VALUE) * RECORDS
+
+
+def size(cluster, id_, topic):
+    """Bytes of records that the broker has of partition 0."""
+    files = (cluster.brokers[id_].data / f"{topic}-0").glob("*.log")
+    return sum(file.stat().st_size for file in files)
+
+
+@pytest.mark.parametrize("move", MOVES)
+@pytest.mark.parametrize("controller", CONTROLLERS)
+def test_partitions_move_under_load(cluster, load, scripts, tmp_path, controller, move):
+    cluster.make_controller(CONTROLLERS[controller])
+    wanted = {LOAD: MOVES[move]}
+    reassignment = Reassignment(scripts, cluster, tmp_path / "moves.json", wanted)
+    reassignment.execute(QUICK)
+    reassignment.verify()
+    until(lambda: is_placed(cluster, LOAD, MOVES[move]))
+    load.advance()
+
+
+def test_the_replication_factor_stays_where_the_script_is_told_so(cluster, scripts, tmp_path):
+    cluster.make_controller(CONTROLLERS["ours"])
+    wider = {LOAD: [[1, 3, 2], *MOVES["factor-shrunk"][1:]]}
+    refused = Reassignment(scripts, cluster, tmp_path / "wider.json", wider)
+    done = refused.run("--execute", "--disallow-replication-factor-change")
+    assert done.status == 1
+    assert "The replication factor would change from 2 to 3." in done.out + done.err
+    assert is_placed(cluster, LOAD, MOVES["factor-shrunk"])
+
+
+def test_in_the_end_every_record_is_there_once_and_replicas_are_byte_equal(cluster, load):
+    load.__exit__()
+    load.check()
+    bulk = [topic for topics in BULK.values() for topic in topics]
+    topics = {LOAD: len(MOVES["to-ours"])} | dict.fromkeys(bulk, 1)
+    until(lambda: is_placed(cluster, LOAD, MOVES["factor-shrunk"]))
+    cluster.kill(KINDS)
+    for topic, partitions in topics.items():
+        for partition in range(partitions):
+            replicas = cluster.znode(f"/brokers/topics/{topic}")["partitions"][str(partition)]
+            logs = {cluster.log_of(id_, topic, partition) for id_ in replicas}
+            assert len(logs) == 1, f"{topic}-{partition} on {replicas}"
+            if topic in bulk:
+                (log,) = logs
+                assert sum(batch.count for batch in batches(log)) == RECORDS

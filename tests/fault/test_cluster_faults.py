@@ -1,0 +1,50 @@
+"""A cluster struck under load: tests/soak/soak_cluster.py in small."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support import cluster_faults
+from tests.support.cluster_faults import (
+    CONTROLLER,
+    CUT,
+    FOLLOWER,
+    KILL,
+    LEADER,
+    PAUSE,
+    READ,
+    STOP,
+    TRANSACT,
+    WRITE,
+    ZOOKEEPER,
+    Cell,
+)
+from tests.support.namespaces import Namespaces
+from tests.support.process_cluster import Cluster
+
+CELLS = (
+    Cell(KILL, LEADER, "confluent", TRANSACT),
+    Cell(KILL, CONTROLLER, "k", WRITE),
+    Cell(KILL, FOLLOWER, "k", READ),
+    Cell(KILL, ZOOKEEPER, "confluent", WRITE),
+    Cell(PAUSE, LEADER, "confluent", WRITE),
+    Cell(PAUSE, CONTROLLER, "k", TRANSACT),
+    Cell(STOP, LEADER, "confluent", READ),
+    Cell(STOP, CONTROLLER, "java", WRITE),
+    Cell(CUT, LEADER, "k", TRANSACT),
+    Cell(CUT, FOLLOWER, "confluent", WRITE),
+    Cell(CUT, CONTROLLER, "confluent", READ),
+    Cell(CUT, ZOOKEEPER, "k", WRITE),
+)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("cluster")
+    with Namespaces() as network, Cluster(directory, network=network) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_every_record_is_there_once_and_in_its_place(cluster, cell):
+    cluster_faults.strike(cluster, cell, str(cell))

@@ -1,0 +1,332 @@
+"""Each check of a cluster's history finds a bug that is planted for it: in the replicas, the
+controller, the coordinators or the client, in place of one decision of theirs.  So does each
+workload that judges by itself what it saw."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+import kserver.controller.context
+import kserver.controller.reassignment
+import kserver.group.classic
+import kserver.log.retention
+import kserver.replica.fetch
+import kserver.replica.partition
+import kserver.txn.shard
+from kcli.client.cluster import Cluster, TopicMetadata
+from kcli.client.completed_fetch import CompletedFetch, FetchedBatch
+from kserver.controller import election
+from kserver.controller.context import LiveBroker, Returned
+from kserver.errors import KafkaError
+from kserver.group.group import ClassicGroup
+from kserver.group.offsets import Offsets
+from kserver.log.log import Log
+from kserver.log.producer_state import ProducerStateManager
+from kserver.log.record_filter import KeyMap
+from kserver.model import NO_PRODUCER_ID
+from kserver.replica.isr import Leader
+from kserver.replica.partition import Partition
+from tests.support.checks import CHECKS, Anomalies
+from tests.support.loop import simulate
+from tests.support.swarm import swarm
+
+SEEDS = 40
+
+
+@dataclass(frozen=True)
+class Planted:
+    """`owner.decision` is `wrong`; searched for in seeds of these workloads and faults."""
+
+    what: str
+    plants: Sequence[tuple[Any, str, Any]]
+    workload: str = "idempotent append"
+    faults: Sequence[str] = ("kill",)
+    has_long_one: bool = False
+
+
+synced = kserver.group.classic._synced
+append_as_leader, take = Partition.append_as_leader, CompletedFetch.take
+begin_generation, commit = ClassicGroup.begin_generation, Offsets.commit
+offset_for_timestamp, newest = Log.offset_for_timestamp, KeyMap.newest
+expired = kserver.log.retention.expired
+check, led = ProducerStateManager.check, election._led
+
+
+def answers_wrong_offsets(self: Partition, *given: Any, **named: Any) -> Any:
+    """Now and then those of records that came long before."""
+    appended = append_as_leader(self, *given, **named)
+    if appended.first_offset % 5 == 4 and not self.topic_partition.topic.startswith("__"):
+        return appended._replace(first_offset=appended.first_offset - 3)
+    return appended
+
+
+TAKES = itertools.count()
+LAST: dict[Any, Any] = {}
+"""The last record that was given of each partition."""
+
+
+def skips(self: CompletedFetch, most: int) -> FetchedBatch | None:
+    """Now and then a whole batch."""
+    batch = take(self, most)
+    if batch is None or next(TAKES) % 4:
+        return batch
+    return batch._replace(rows=batch.rows[:0])
+
+
+def again(self: CompletedFetch, most: int) -> FetchedBatch | None:
+    """Now and then with the last record that was given of the partition before."""
+    batch = take(self, most)
+    if batch is None or not batch.rows:
+        return batch
+    before, LAST[self._partition] = LAST.get(self._partition), batch.rows[-1]
+    if before is None or next(TAKES) % 4:
+        return batch
+    return batch._replace(rows=[before, *batch.rows])
+
+
+def committable(self: Leader, end: int, now_ms: int) -> int:
+    return end
+
+
+def takes_all(self: ProducerStateManager, *given: Any) -> None:
+    with contextlib.suppress(KafkaError):
+        check(self, *given)
+
+
+def not_kept(self: Offsets, request: Any, ticket: Any, step: Any) -> None:
+    commit(self, request, ticket, step)
+    for event in step.events:
+        self.keep(event, NO_PRODUCER_ID)
+    step.events.clear()
+
+
+def same_generation(self: ClassicGroup, now_ms: int) -> None:
+    begin_generation(self, now_ms)
+    self.generation = max(1, self.generation - 1)
+
+
+def same_epoch(*given: Any) -> Any:
+    return replace(led(*given), leader_epoch=given[0].leader_epoch)
+
+
+def nobody(replicas: Sequence[int], last: Any, live: Any, epoch: int, **named: Any) -> Any:
+    if last is None:
+        return election.elect_offline(replicas, last, live, epoch, **named)
+    return None
+
+
+def all_whole(
+    cls: type[Returned], brokers: Mapping[int, LiveBroker], returned: Iterable[int]
+) -> Returned:
+    all_of_them = frozenset(returned)
+    return cls(all_of_them, all_of_them, frozenset())
+
+
+def knows_the_first(
+    self: Cluster, now: TopicMetadata, before: TopicMetadata | None
+) -> TopicMetadata:
+    return before or now
+
+
+def looks_for_later(self: Log, timestamp: int) -> Any:
+    return offset_for_timestamp(self, timestamp + 200)
+
+
+def newer(self: KeyMap, key: bytes) -> int:
+    return newest(self, key) + 1
+
+
+def one_more(segments: Sequence[Any], *given: Any, **named: Any) -> int:
+    count = expired(segments, *given, **named)
+    return min(count + 1, len(segments) - 1) if count else 0
+
+
+def never(*_: Any, **__: Any) -> None:
+    return None
+
+
+IN_CONTEXT = kserver.controller.context
+STABLE = property(lambda self: self.high_watermark)
+SHORT = property(lambda self: max(self.log_start_offset, self.high_watermark - 1))
+
+PLANTED: Mapping[str, Planted] = {
+    "lost-write": Planted(
+        "what the leader alone has is acknowledged",
+        [(Leader, "committable", committable)],
+        faults=("isolate", "kill"),
+    ),
+    "hw-monotonic": Planted(
+        "what the leader alone has is acknowledged",
+        [(Leader, "committable", committable)],
+        faults=("isolate", "kill"),
+    ),
+    "G1a": Planted("what is not decided is stable", [(Log, "last_stable_offset", STABLE)], "mixed"),
+    "G1c": Planted("what is not decided is stable", [(Log, "last_stable_offset", STABLE)], "mixed"),
+    "precommitted-read": Planted(
+        "what is not decided is stable", [(Log, "last_stable_offset", STABLE)], "mixed"
+    ),
+    "torn-txn": Planted(
+        "what is not decided is stable", [(Log, "last_stable_offset", STABLE)], "mixed"
+    ),
+    "inconsistent-offsets": Planted(
+        "the wrong offset is answered", [(Partition, "append_as_leader", answers_wrong_offsets)]
+    ),
+    "unseen-after-final-poll": Planted(
+        "the last stable offset is one too low", [(Log, "last_stable_offset", SHORT)]
+    ),
+    "duplicate": Planted(
+        "what comes again is written again",
+        [(ProducerStateManager, "check", takes_all)],
+        faults=("kill", "reset", "clients_cut"),
+    ),
+    "nonmonotonic-send": Planted(
+        "the wrong offset is answered", [(Partition, "append_as_leader", answers_wrong_offsets)]
+    ),
+    "int-nonmonotonic-send": Planted(
+        "the wrong offset is answered",
+        [(Partition, "append_as_leader", answers_wrong_offsets)],
+        "mixed",
+    ),
+    "poll-skip": Planted(
+        "a reader passes over a batch",
+        [(CompletedFetch, "take", skips)],
+    ),
+    "int-poll-skip": Planted(
+        "a reader passes over a batch",
+        [(CompletedFetch, "take", skips)],
+    ),
+    "nonmonotonic-poll": Planted(
+        "a reader is given a record twice",
+        [(CompletedFetch, "take", again)],
+    ),
+    "int-nonmonotonic-poll": Planted(
+        "a reader is given a record twice",
+        [(CompletedFetch, "take", again)],
+    ),
+    "lso-stuck": Planted(
+        "the last stable offset is one too low", [(Log, "last_stable_offset", SHORT)]
+    ),
+    "commit-regression": Planted(
+        "offsets are not in the log", [(Offsets, "commit", not_kept)], "classic group"
+    ),
+    "one-owner": Planted(
+        "a generation is used again",
+        [(ClassicGroup, "begin_generation", same_generation)],
+        "classic group",
+    ),
+    "group-liveness": Planted(
+        "what the leader gave out is lost",
+        [(kserver.group.classic, "_synced", lambda group, _: synced(group, b""))],
+        "classic group",
+        ("reset",),
+    ),
+    "epoch-monotonic": Planted(
+        "an election begins no epoch", [(election, "_led", same_epoch)], faults=("kill", "stop")
+    ),
+    "replica-equal": Planted(
+        "where logs diverge is not looked at",
+        [
+            (kserver.replica.partition, "divergence", never),
+            (kserver.replica.fetch, "divergence", never),
+        ],
+        faults=("kill", "isolate", "pause"),
+    ),
+    "recovery": Planted(
+        "nobody joins the ISR again", [(Leader, "fetched", never)], faults=("isolate", "kill")
+    ),
+    "led": Planted(
+        "nobody is elected", [(IN_CONTEXT, "elect_offline", nobody)], faults=("kill_all", "kill")
+    ),
+    "acked-survives-power-loss": Planted(
+        "whoever returns is believed to have all its records",
+        [(Returned, "of", classmethod(all_whole))],
+        faults=("power_and_kill_all",),
+    ),
+    "progress-during-fault": Planted(
+        "a client keeps to the leader that it knew first",
+        [(Cluster, "_newer", knows_the_first)],
+        faults=("kill",),
+        has_long_one=True,
+    ),
+    "zombie-fenced": Planted(
+        "the epoch of a transactional id's producer is not looked at",
+        [(kserver.txn.shard, "_check_epoch", never)],
+        "transform",
+    ),
+}
+
+
+JUDGED: Mapping[str, tuple[str, Planted]] = {
+    "times": (
+        ": it is ",
+        Planted(
+            "a later time is looked for", [(Log, "offset_for_timestamp", looks_for_later)], "times"
+        ),
+    ),
+    "compacted": (
+        " has lost ",
+        Planted("the last record of a key goes as well", [(KeyMap, "newest", newer)], "compacted"),
+    ),
+    "trimmed": (
+        "sized-0 has ",
+        Planted(
+            "a segment more goes than the size allows",
+            [(kserver.log.retention, "expired", one_more)],
+            "trimmed",
+        ),
+    ),
+    "churn": (
+        "churned-",
+        Planted(
+            "a move ends where it began",
+            [(kserver.controller.reassignment, "target", kserver.controller.reassignment.origin)],
+            "churn",
+        ),
+    ),
+}
+"""By workload: what it says that does not hold, and the bug."""
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_a_planted_bug_is_found_by_the_workload_that_looks_for_it(name: str) -> None:
+    said, planted = JUDGED[name]
+    assert any(said in text for found in runs(planted) for text in found)
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_bug_is_found_by_its_check(name: str) -> None:
+    assert any(name in found for found in runs(PLANTED[name]))
+
+
+def runs(planted: Planted) -> Iterator[frozenset[str]]:
+    """The checks that found something, or what a workload says that does not hold, seed by seed."""
+    run = partial(
+        swarm,
+        workloads=[planted.workload],
+        faults=planted.faults,
+        with_a_long_one=planted.has_long_one,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, decision, wrong in planted.plants:
+            patch.setattr(owner, decision, wrong)
+        for seed in range(SEEDS):
+            try:
+                simulate(run, seed)
+            except Anomalies as error:
+                yield error.names
+            except AssertionError as error:
+                yield frozenset({str(error)})
+            except (RuntimeError, OSError, ExceptionGroup):
+                # The planted bug broke something else before.
+                yield frozenset()
+
+
+def test_every_check_has_its_bug() -> None:
+    assert set(PLANTED) == set(CHECKS)

@@ -1,0 +1,61 @@
+"""A cluster under mixes of faults and workloads that the seed draws: all that must hold does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import pytest
+
+from tests.support.loop import SimLoop, simulate
+from tests.support.seeds import seeds
+from tests.support.swarm import swarm
+
+SAME = 20
+SEEDS = seeds(SAME, 0)
+FOUND: Mapping[tuple[str, tuple[str, ...], int], str] = {
+    (
+        "classic group",
+        ("power",),
+        14,
+    ): "a lookup of the coordinator failed when nobody waited for it",
+    (
+        "static members",
+        ("power_and_kill_all",),
+        2,
+    ): "offsets that were asked for were left behind by a broker that stopped",
+    (
+        "trimmed",
+        ("pause",),
+        27,
+    ): "records were said to be deleted before the followers had deleted them,"
+    " and were back with the next leader",
+    (
+        "compacted",
+        ("kill_all", "clients_cut", "kill"),
+        16,
+    ): "a follower's segments behind a gap that"
+    " its leader's compaction had left were removed as it started again",
+}
+"""What seeds of one workload under some faults have shown."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_breaks_everything_promised_holds(seed: int) -> None:
+    simulate(swarm, seed)
+
+
+@pytest.mark.parametrize(("workload", "faults", "seed"), FOUND)
+def test_what_was_found_once_stays_mended(
+    workload: str, faults: tuple[str, ...], seed: int
+) -> None:
+    simulate(partial(swarm, workloads=[workload], faults=faults), seed)
+
+
+async def traced(loop: SimLoop) -> str:
+    await swarm(loop)
+    return loop.trace.digest
+
+
+def test_one_seed_is_one_run() -> None:
+    assert simulate(traced, 3) == simulate(traced, 3) != simulate(traced, 4)

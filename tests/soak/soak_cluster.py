@@ -1,0 +1,52 @@
+"""Three brokers under every fault, each whom it may strike, and every kind of load.
+
+    pytest tests/soak/soak_cluster.py                          72 cells: half an hour
+    CELLS=432 pytest tests/soak/soak_cluster.py                each with each of three ZooKeepers
+    FIRST_CELL=72 pytest tests/soak/soak_cluster.py            the next 72
+    pytest 'tests/soak/soak_cluster.py' -k 'cut-leader'        some of them
+
+A cell has a cluster of its own.  Beside what `tests/support/cluster_faults.py` says of the load,
+the replicas are the same, byte for byte, when all is over, and no broker logged a traceback.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+
+import pytest
+
+from tests.support import cluster_faults
+from tests.support.cluster_faults import FAULTS, LIBRARIES, TARGETS, WORKLOADS, Cell
+from tests.support.namespaces import Namespaces
+from tests.support.process_cluster import APACHE, ENSEMBLE, OWN, Cluster
+
+COUNT = int(os.environ.get("CELLS", "72"))
+FIRST = int(os.environ.get("FIRST_CELL", "0"))
+ALL = [
+    (zookeeper, Cell(fault, target, library, workload))
+    for fault, target, library, workload in itertools.product(FAULTS, TARGETS, LIBRARIES, WORKLOADS)
+    for zookeeper in (OWN, APACHE, ENSEMBLE)
+]
+STRIDE = 7
+"""Among the first 72 are each fault and target with each ZooKeeper, library and workload."""
+SOME = [ALL[number * STRIDE % len(ALL)] for number in range(FIRST, min(FIRST + COUNT, len(ALL)))]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("zookeeper", "cell"), SOME, ids=[f"{zookeeper}-{cell}" for zookeeper, cell in SOME]
+)
+def test_every_record_is_there_once_and_in_its_place(tmp_path, zookeeper, cell):
+    with (
+        Namespaces() as network,
+        Cluster(tmp_path, zookeeper=zookeeper, network=network) as cluster,
+    ):
+        topic = cluster_faults.strike(cluster, cell, "soak")
+        for broker in cluster.brokers.values():
+            broker.kill()
+        first, *others = (cluster.log_of(broker, topic) for broker in cluster.brokers.values())
+        assert first
+        assert [other == first for other in others] == [True, True]
+        output = "".join(line for broker in cluster.brokers.values() for line in broker.output)
+        assert "Traceback" not in output, output[output.index("Traceback") - 500 :][:3000]

@@ -1,0 +1,17 @@
+"""A cluster gets a broker, and partitions by the gigabyte move to it under load.
+
+    pytest tests/soak/soak_reassignment.py        100 partitions with 10 GB, ten minutes
+
+Its small form is tests/integration/test_reassignment_of_a_gigabyte.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.large_reassignment import QUIET, reassign_under_load
+
+
+@pytest.mark.soak
+def test_ten_gigabytes_move_under_load(tmp_path):
+    reassign_under_load(tmp_path, partitions=100, partition_bytes=100 << 20, rates=QUIET)

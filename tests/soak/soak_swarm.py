@@ -1,0 +1,63 @@
+"""Clusters under mixes of faults and workloads, over many more seeds, in one process.
+
+    SEEDS=50000 FIRST_SEED=10000 pytest -s tests/soak/soak_swarm.py
+
+A line for each seed that fails, one now and then of how far it is, and the sums at the end, which
+Ctrl-C (SIGINT) brings on.  A process of its own for each core: give each another FIRST_SEED.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+
+from tests.support.loop import simulate
+from tests.support.swarm import Run, swarm
+
+SEEDS = int(os.environ.get("SEEDS", "1000"))
+FIRST = int(os.environ.get("FIRST_SEED", "10000"))
+SEEDS_PER_LINE = 100
+
+
+class Sums:
+    def __init__(self) -> None:
+        self.seeds = self.faults = self.operations = 0
+        self.virtual_s = 0.0
+        self.failing: list[int] = []
+        self._began_s, self._cpu_s = time.monotonic(), time.process_time()
+
+    def add(self, run: Run) -> None:
+        self.virtual_s += run.virtual_s
+        self.faults += run.faults
+        self.operations += run.operations
+
+    def __str__(self) -> str:
+        wall_s = time.monotonic() - self._began_s
+        cpu_s = time.process_time() - self._cpu_s
+        return (
+            f"{self.seeds} seeds, {len(self.failing)} failing {self.failing},"
+            f" {self.virtual_s / 3600:.1f} virtual hours, {self.faults} faults,"
+            f" {self.operations} operations acknowledged, {wall_s:.0f} s, {cpu_s:.0f} s of CPU"
+        )
+
+
+def test_whatever_breaks_everything_promised_holds() -> None:
+    # pytest keeps the log records of a test until it ends, and they keep what they name.
+    logging.disable(logging.CRITICAL)
+    sums = Sums()
+    try:
+        for seed in range(FIRST, FIRST + SEEDS):
+            try:
+                sums.add(simulate(swarm, seed))
+            except Exception as error:
+                sums.failing.append(seed)
+                told = " ".join(str(error).split())
+                print(f"seed {seed} fails: {type(error).__name__}: {told[:300]}", flush=True)
+            sums.seeds += 1
+            if sums.seeds % SEEDS_PER_LINE == 0:
+                print(sums, flush=True)
+    finally:
+        logging.disable(logging.NOTSET)
+        print(sums, flush=True)
+    assert not sums.failing

@@ -1,0 +1,147 @@
+"""What a cluster promises, checked over a history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.support.history import (
+    Calm,
+    Committed,
+    Decided,
+    Done,
+    Ended,
+    Event,
+    Fetched,
+    History,
+    Holds,
+    Leads,
+    Led,
+    Mended,
+    Partition,
+    Polled,
+    Recovered,
+    Result,
+    Sent,
+    Struck,
+    Told,
+)
+
+RECOVERY_S = 30.0
+FAULT_S = 60.0
+LEAST_OPERATIONS = 100
+"""Done by all clients in FAULT_S of one fault, while most brokers are well."""
+
+
+def hw_monotonic(history: History) -> Iterator[str]:
+    """Whoever asks for the end of a partition again is told no less than before.  (Others may be
+    told less: who has not heard of a new leader asks the former, that has not heard of it either.)
+    """
+    told: dict[tuple[str, Partition], Told] = {}
+    for at, event in enumerate(history):
+        if isinstance(event, Told):
+            before = told.setdefault((event.asker, event.partition), event)
+            if event.high_watermark < before.high_watermark:
+                yield (
+                    f"{event.partition} ended at {event.high_watermark} (event {at}), and at"
+                    f" {before.high_watermark} before"
+                )
+            else:
+                told[event.asker, event.partition] = event
+
+
+def epoch_monotonic(history: History) -> Iterator[str]:
+    """One leads in a leader epoch, and epochs only rise."""
+    leader: dict[tuple[str, Partition, int], int] = {}
+    newest: dict[tuple[str, Partition], int] = {}
+    for at, event in enumerate(history):
+        if isinstance(event, Decided):
+            key = (event.topic_id, event.partition)
+            if event.leader_epoch < newest.get(key, 0):
+                yield f"{event.partition} is in epoch {event.leader_epoch} again (event {at})"
+            newest[key] = event.leader_epoch
+            broker = event.leader
+        elif isinstance(event, Leads):
+            broker = event.broker
+        else:
+            continue
+        if broker >= 0:
+            of_epoch = (event.topic_id, event.partition, event.leader_epoch)
+            first = leader.setdefault(of_epoch, broker)
+            if first != broker:
+                yield (
+                    f"{event.partition} is led by {first} and {broker} in epoch"
+                    f" {event.leader_epoch} (event {at})"
+                )
+
+
+def replica_equal(history: History) -> Iterator[str]:
+    """At rest, replicas have the same bytes, from where the later of two begins."""
+    first: dict[Partition, Holds] = {}
+    for event in history:
+        if isinstance(event, Holds):
+            other = first.setdefault(event.partition, event)
+            start = max(event.log_start_offset, other.log_start_offset)
+            ours, theirs = (
+                [batch for batch in one.batches if batch[0] >= start] for one in (event, other)
+            )
+            if ours != theirs:
+                at = next(
+                    (a for a, b in zip(ours, theirs, strict=False) if a != b),
+                    min(ours[len(theirs) :] + theirs[len(ours) :], default=(start, "")),
+                )
+                yield (
+                    f"{event.partition} on {event.broker} and {other.broker} differ from {at[0]} on"
+                )
+
+
+def progress_during_fault(history: History) -> Iterator[str]:
+    """While one fault lasts and most brokers are well, clients get something done.  What had been
+    read before it began is nothing new."""
+    since: Struck | None = None
+    done = 0
+    read: set[tuple[Partition, int]] = set()
+    for event in history:
+        if isinstance(event, Struck):
+            since, done = event, 0
+        elif since is not None and isinstance(event, Mended):
+            lasted_s = event.at_s - since.at_s
+            if lasted_s >= FAULT_S and done < LEAST_OPERATIONS:
+                yield f"{done} operations in {lasted_s:.0f} s of {since.what}"
+            since = None
+        if isinstance(event, Polled):
+            record = (event.partition, event.offset)
+            done += record not in read
+            read.add(record)
+        else:
+            done += is_done(event)
+
+
+def recovery(history: History) -> Iterator[str]:
+    """30 s after the last fault everything is as before it."""
+    calm_s = None
+    for event in history:
+        if isinstance(event, Struck):
+            calm_s = None
+        elif isinstance(event, Calm):
+            calm_s = event.at_s
+        elif isinstance(event, Recovered):
+            if calm_s is not None and event.at_s > calm_s + RECOVERY_S:
+                yield f"it took {event.at_s - calm_s:.0f} s"
+            calm_s = None
+    if calm_s is not None:
+        yield f"it has not happened since {calm_s:.0f} s"
+
+
+def led(history: History) -> Iterator[str]:
+    """Every partition with a live replica in sync is led, by one of those."""
+    for event in history:
+        if isinstance(event, Led) and event.live_isr and event.leader not in event.live_isr:
+            in_sync = sorted(event.live_isr)
+            yield f"{event.partition} is led by {event.leader}: in sync and up are {in_sync}"
+
+
+def is_done(event: Event) -> bool:
+    """Whether a client was answered what it asked for, besides records."""
+    return isinstance(event, Fetched | Told | Done) or (
+        isinstance(event, Sent | Committed | Ended) and event.result is Result.OK
+    )

@@ -1,0 +1,210 @@
+"""What records promise, to whoever writes and reads them, checked over a history."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tests.support.history import (
+    Deletes,
+    History,
+    LostPower,
+    Partition,
+    Polled,
+    Result,
+    Seated,
+    Sent,
+    commits_answered,
+    ends_reached,
+    values_read,
+)
+
+
+def lost_write(history: History) -> Iterator[str]:
+    """What was acknowledged is read by whoever comes past where it was written.  Where a part of a
+    transaction is there it is `torn_txn` that tells, and after a power cut another."""
+    powerless = _first_power_loss(history)
+    for at, event in _lost(history):
+        if at >= powerless:
+            yield f"{event.value} was written to {event.partition} and is not there"
+
+
+def acked_survives_power_loss(history: History) -> Iterator[str]:
+    """What was acknowledged before one machine lost its power is read after it."""
+    powerless = _first_power_loss(history)
+    for at, event in _lost(history):
+        if at < powerless:
+            yield f"{event.value} was lost of {event.partition} with the power"
+
+
+def _first_power_loss(history: History) -> int:
+    """What was acknowledged before it is in danger; 0 where there was none."""
+    return max((at for at, e in enumerate(history) if isinstance(e, LostPower)), default=0)
+
+
+def _lost(history: History) -> Iterator[tuple[int, Sent]]:
+    read, passed, committed = values_read(history), ends_reached(history), commits_answered(history)
+    deleted = _deleted(history)
+    sent = [(at, e) for at, e in enumerate(history) if isinstance(e, Sent)]
+    torn = {e.transaction for _, e in sent if (e.partition, e.value) in read} - {None}
+    for at, event in sent:
+        if (
+            event.result is Result.OK
+            and (event.transaction is None or event.transaction in committed)
+            and event.transaction not in torn
+            and deleted[event.partition] <= event.offset < passed.get(event.partition, 0)
+            and (event.partition, event.value) not in read
+        ):
+            yield at, event
+
+
+def _deleted(history: History) -> defaultdict[Partition, int]:
+    """Below which offsets records may be gone."""
+    deleted: defaultdict[Partition, int] = defaultdict(int)
+    for event in history:
+        if isinstance(event, Deletes):
+            deleted[event.partition] = max(deleted[event.partition], event.offset)
+    return deleted
+
+
+def unseen_after_final_poll(history: History) -> Iterator[str]:
+    """Nothing was acknowledged beyond the end that the last reader came to."""
+    passed, committed = ends_reached(history), commits_answered(history)
+    for event in history:
+        if (
+            isinstance(event, Sent)
+            and event.result is Result.OK
+            and (event.transaction is None or event.transaction in committed)
+            and event.offset >= passed.get(event.partition, event.offset + 1)
+        ):
+            yield (
+                f"{event.value} was written to {event.partition} at {event.offset}, which ends at"
+                f" {passed[event.partition]}"
+            )
+
+
+def duplicate(history: History) -> Iterator[str]:
+    """Nothing is there twice of what an idempotent producer wrote."""
+    may_repeat = {e.value for e in history if isinstance(e, Sent) and e.may_repeat}
+    found: dict[tuple[str, str], tuple[Partition, int]] = {}
+    for event in history:
+        if isinstance(event, Polled) and event.value not in may_repeat:
+            here = (event.partition, event.offset)
+            first = found.setdefault((event.partition[0], event.value.partition("#")[0]), here)
+            if first != here:
+                yield f"{event.value} is at {first} and at {here}"
+
+
+def inconsistent_offsets(history: History) -> Iterator[str]:
+    """An offset has one value, whoever wrote it there, read it there, or when."""
+    found: dict[tuple[Partition, int], str] = {}
+    for at, event in enumerate(history):
+        if isinstance(event, Polled) or (isinstance(event, Sent) and event.result is Result.OK):
+            first = found.setdefault((event.partition, event.offset), event.value)
+            if first != event.value:
+                yield (
+                    f"{event.partition} has {first} and {event.value} at {event.offset}"
+                    f" (event {at})"
+                )
+
+
+# Writers
+
+
+def nonmonotonic_send(history: History) -> Iterator[str]:
+    """What a producer sends later to a partition comes after what it sent before."""
+    for before, event in _sends(history):
+        if before.transaction is None or before.transaction != event.transaction:
+            yield f"{event.value} is at {event.offset}, and {before.value} before it"
+
+
+def int_nonmonotonic_send(history: History) -> Iterator[str]:
+    """The same of two records of one transaction."""
+    for before, event in _sends(history):
+        if before.transaction is not None and before.transaction == event.transaction:
+            yield f"{event.value} is at {event.offset}, and {before.value} before it"
+
+
+def _sends(history: History) -> Iterator[tuple[Sent, Sent]]:
+    """Two neighbours of a producer in a partition that came in the wrong order."""
+    sent: defaultdict[tuple[str, Partition], list[Sent]] = defaultdict(list)
+    for event in history:
+        if isinstance(event, Sent) and event.result is Result.OK and event.number:
+            sent[event.producer, event.partition].append(event)
+    for events in sent.values():
+        events.sort(key=lambda event: event.number)
+        for before, event in itertools.pairwise(events):
+            if event.offset <= before.offset:
+                yield before, event
+
+
+# Readers
+
+
+def poll_skip(history: History) -> Iterator[str]:
+    """A reader passes over nothing that is there, from one poll to the next."""
+    for event, text, is_internal in _skips(history):
+        if not is_internal:
+            yield f"{event.reader} {text}"
+
+
+def int_poll_skip(history: History) -> Iterator[str]:
+    """The same within what one poll returned."""
+    for event, text, is_internal in _skips(history):
+        if is_internal:
+            yield f"{event.reader} {text} in poll {event.poll}"
+
+
+def _skips(history: History) -> Iterator[tuple[Polled, str, bool]]:
+    """Readers of committed records see the same of what they come past, whenever they do."""
+    there: defaultdict[Partition, set[int]] = defaultdict(set)
+    deleted = _deleted(history)
+    for event in history:
+        if isinstance(event, Polled):
+            there[event.partition].add(event.offset)
+    for at, event, expected, is_internal in _polls(history):
+        begin = max(expected, deleted[event.partition])
+        passed = there[event.partition].intersection(range(begin, event.offset))
+        if passed:
+            text = (
+                f"came from {expected} to {event.offset} of {event.partition} (event {at}), past"
+                f" {min(passed)}"
+            )
+            yield event, text, is_internal
+
+
+def nonmonotonic_poll(history: History) -> Iterator[str]:
+    """A reader never goes back by itself, from one poll to the next."""
+    for event, text, is_internal in _returns(history):
+        if not is_internal:
+            yield f"{event.reader} {text}"
+
+
+def int_nonmonotonic_poll(history: History) -> Iterator[str]:
+    """The same within what one poll returned."""
+    for event, text, is_internal in _returns(history):
+        if is_internal:
+            yield f"{event.reader} {text} in poll {event.poll}"
+
+
+def _returns(history: History) -> Iterator[tuple[Polled, str, bool]]:
+    for at, event, expected, is_internal in _polls(history):
+        if event.offset < expected:
+            text = (
+                f"was given {event.offset} of {event.partition} (event {at}) and was at {expected}"
+            )
+            yield event, text, is_internal
+
+
+def _polls(history: History) -> Iterator[tuple[int, Polled, int, bool]]:
+    """Each, the offset at which its reader was, and whether one poll had brought it there."""
+    position: dict[tuple[str, Partition], tuple[int, int]] = {}
+    for at, event in enumerate(history):
+        if isinstance(event, Seated):
+            position[event.reader, event.partition] = event.offset, 0
+        elif isinstance(event, Polled):
+            key = (event.reader, event.partition)
+            expected, poll = position.get(key, (0, 0))
+            yield at, event, expected, event.poll != 0 and event.poll == poll
+            position[key] = event.offset + 1, event.poll

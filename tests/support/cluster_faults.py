@@ -1,0 +1,252 @@
+"""What is done to a cluster of processes under load, and whether every record came out of it.
+
+A cell is a fault, whom it strikes, a client library and what that does.  Three brokers have three
+roles then: one is controller; another leads the topic, and coordinates the group or transactions of
+the load; the third follows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from tests.integration.clients.catalogue import HERE
+from tests.integration.clients.teller import Teller
+from tests.support import apache_kafka
+from tests.support.brokers import QUICK_START
+from tests.support.process import BrokerProcess
+from tests.support.process_cluster import GROUP, PATIENCE_S, TRANSACTION, Cluster
+from tests.support.tools import require
+from tests.support.zookeeper_server import ZooKeeperServer
+
+JAVA = "4.3.1"
+KILL, PAUSE, STOP, CUT = "kill", "pause", "stop", "cut"
+FAULTS = (KILL, PAUSE, STOP, CUT)
+LEADER, FOLLOWER, CONTROLLER, ZOOKEEPER = "leader", "follower", "controller", "zookeeper"
+TARGETS = (LEADER, FOLLOWER, CONTROLLER, ZOOKEEPER)
+LIBRARIES = ("confluent", "java", "k")
+WRITE, TRANSACT, READ = "write", "transact", "read"
+WORKLOADS = (WRITE, TRANSACT, READ)
+SESSION_S = 2.0
+HOLD_S = SESSION_S + 1.5
+"""How long one is paused or cut: until its session has ended."""
+SOME = 100
+"""Numbers that are some progress."""
+NAMES = 12
+"""Tried, to find a group or transactional id that is not the controller's to coordinate."""
+
+
+class Cell(NamedTuple):
+    fault: str
+    target: str
+    library: str
+    workload: str
+
+    def __str__(self) -> str:
+        return "-".join(self)
+
+
+class Worker:
+    """One of tests/integration/clients/workers, in a process of its own."""
+
+    def __init__(self, library: str, mode: str, **options: str) -> None:
+        self.name = f"{library} {mode}"
+        self.done: list[int] = []
+        self.failed: list[str] = []
+        self.said: list[str] = []
+        self._told = threading.Condition()
+        words = [w for k, v in options.items() for w in (f"--{k.replace('_', '-')}", v)]
+        command = [*_program(library), mode, *words]
+        self._process = Teller(command, self._told, self._take, self.said.append)
+
+    def _take(self, line: str) -> None:
+        told = json.loads(line)
+        self.done += told.get("done", ())
+        if "failed" in told:
+            self.failed.append(told["failed"])
+
+    def until_done(self, count: int) -> None:
+        """So many numbers in all."""
+
+        def is_done() -> bool:
+            return len(self.done) >= count or bool(self.failed) or not self._process.is_running
+
+        with self._told:
+            self._told.wait_for(is_done, PATIENCE_S)
+            assert len(self.done) >= count, f"{self.name} does not go on: {self.story()}"
+
+    def until_progress(self) -> None:
+        self.until_done(len(self.done) + SOME)
+
+    def stop(self) -> None:
+        """Once it has ended what it began."""
+        self._process.stop()
+        assert not self.failed, f"{self.name}: {self.failed[:5]}"
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def story(self) -> str:
+        return f"{len(self.done)} done, {self.failed[:5]}, {''.join(self.said[-20:])}"
+
+
+def _program(library: str) -> list[str]:
+    if library == "java":
+        libraries = f"{apache_kafka.install(JAVA)}/libs/*"
+        source = str(HERE / "java" / "Worker.java")
+        return [require("java"), "-Xmx256M", *QUICK_START.split(), "-cp", libraries, source]
+    if library == "confluent":
+        require("confluent_kafka")
+    return [sys.executable, str(HERE / "workers" / f"{library}_worker.py")]
+
+
+def strike(cluster: Cluster, cell: Cell, name: str) -> str:
+    """The cell's fault under its load, and the load's topic; AssertionError where a record is lost,
+    doubled or moved, or an error reached who should not hear of it."""
+    controller, leader, key = roles(cluster, cell.workload, name)
+    topic = f"{name}-topic"
+    cluster.create(topic, leader=leader)
+    cluster.until_in_sync(topic)
+    with ExitStack() as stack:
+
+        def started(mode: str, **options: str) -> Worker:
+            worker = Worker(cell.library, mode, bootstrap_server=cluster.addresses, **options)
+            stack.callback(worker.kill)
+            return worker
+
+        reader = None
+        if cell.workload == TRANSACT:
+            worker = started(TRANSACT, topic=topic, transactional_id=key)
+        else:
+            worker = started(WRITE, topic=topic)
+        if cell.workload == READ:
+            reader = started(READ, topic=topic, group_id=key)
+        watched = reader or worker
+        watched.until_done(SOME)
+        harm(cluster, cell, controller, leader, watched)
+        watched.until_progress()
+        cluster.until_in_sync(topic)
+        watched.until_progress()
+        worker.stop()
+        expect(worker, worker.done)
+        if reader is not None:
+            reader.until_done(len(worker.done))
+            reader.stop()
+            expect(reader, reader.done)
+            assert len(reader.done) == len(worker.done)
+        found = in_order(written(cluster, topic, "read_committed"))
+        assert found == f"0 to {len(worker.done)}", found
+        if cell.workload == TRANSACT:
+            # The check can fail: who reads all reads what was aborted.
+            assert -1 in written(cluster, topic, "read_uncommitted")
+        cluster.until_in_sync(topic)
+    return topic
+
+
+def roles(cluster: Cluster, workload: str, name: str) -> tuple[int, int, str]:
+    """The controller, another broker, and a name of which that is coordinator: where all are the
+    controller's, any name and broker."""
+    controller = cluster.controller()
+    leader = next(id_ for id_ in cluster.brokers if id_ != controller)
+    if workload != WRITE:
+        of = GROUP if workload == READ else TRANSACTION
+        for number in range(NAMES):
+            key = f"{name}-{number}"
+            coordinator = cluster.coordinator(key, of)
+            if coordinator != controller:
+                return controller, coordinator, key
+    return controller, leader, name
+
+
+def harm(cluster: Cluster, cell: Cell, controller: int, leader: int, load: Worker) -> None:
+    """Done and undone again; the load goes on meanwhile where a broker is struck."""
+    (follower,) = set(cluster.brokers) - {controller, leader}
+    ids = {LEADER: leader, FOLLOWER: follower, CONTROLLER: controller}
+    is_broker = cell.target in ids
+    struck = cluster.brokers[ids[cell.target]] if is_broker else cluster.zookeeper_leader()
+    undo = done(cluster, cell.fault, struck)
+    began = time.monotonic()
+    try:
+        if is_broker:
+            load.until_progress()
+        if cell.fault in (PAUSE, CUT) or not is_broker:
+            time.sleep(max(0.0, began + HOLD_S - time.monotonic()))  # it is time that is tried
+    finally:
+        undo()
+
+
+def done(
+    cluster: Cluster, fault: str, struck: BrokerProcess | ZooKeeperServer
+) -> Callable[[], object]:
+    """Do it, and return how it is undone."""
+    assert struck.process is not None
+    if fault == PAUSE:
+        pid = struck.process.pid
+        os.kill(pid, signal.SIGSTOP)
+        return lambda: os.kill(pid, signal.SIGCONT)
+    if fault == CUT:
+        seat = cluster.seats[struck]
+        seat.cut()
+        return seat.heal
+    if fault == KILL:
+        struck.kill()
+    elif isinstance(struck, BrokerProcess):
+        assert struck.stop() == 0
+    else:
+        struck.process.send_signal(signal.SIGTERM)
+        struck.process.wait(PATIENCE_S)
+    return struck.start
+
+
+def written(cluster: Cluster, topic: str, isolation: str) -> list[int]:
+    """Of partition 0, to its end."""
+    consumer = Consumer(
+        cluster.client
+        | {
+            "group.id": "none",
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "log_level": 0,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[int] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        for message in consumer.consume(1000, timeout=1):
+            error = message.error()
+            if error is None:
+                found.append(int(message.value() or b""))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                consumer.close()
+                return found
+    raise AssertionError(f"{topic} has no end")
+
+
+def expect(worker: Worker, numbers: Sequence[int]) -> None:
+    found = in_order(numbers)
+    assert found == f"0 to {len(numbers)}", f"{worker.name}: {found}"
+
+
+def in_order(numbers: Sequence[int]) -> str:
+    """That they are, from 0 on; else where they first are not, and what is missing or twice."""
+    for place, number in enumerate(numbers):
+        if place != number:
+            missing = sorted(set(range(max(numbers) + 1)) - set(numbers))
+            twice = len(numbers) - len(set(numbers))
+            around = numbers[max(0, place - 2) : place + 3]
+            return (
+                f"{number} at {place} ({around}); {len(missing)} missing {missing[:5]}, "
+                f"{twice} twice; {len(numbers)} in all"
+            )
+    return f"0 to {len(numbers)}"

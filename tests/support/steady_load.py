@@ -1,0 +1,161 @@
+"""Records that are written and read in the background while brokers come and go.
+
+with SteadyLoad(client_settings, "topic", partitions=8) as load:
+    ...
+    load.advance()
+load.check()
+
+Each partition is written the numbers 0, 1, 2, ... by an idempotent producer with acks=all, and a
+group reads them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections import defaultdict
+from typing import Any, Self
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from tests.support.librdkafka_deadlock import DeadlockWatch
+
+PACE_S = 0.02
+"""Between a record to each partition and the next."""
+PATIENCE_S = 120
+LEAST = 20
+SESSION_MS = 10_000
+"""After which another reader takes over from one that is deadlocked."""
+
+
+class SteadyLoad:
+    def __init__(self, client: dict[str, Any], topic: str, partitions: int) -> None:
+        self._client = client
+        self._topic = topic
+        self._partitions = partitions
+        self._sent = 0
+        """To each partition."""
+        self._acknowledged = 0
+        self.errors: list[str] = []
+        """What a client of it was told that ended a record or a read."""
+        self._read: dict[int, int] = defaultdict(int)
+        """The next number that a partition's reader has not seen."""
+        self._stop = threading.Event()
+        self._producer = Producer(
+            client
+            | {
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "message.timeout.ms": PATIENCE_S * 1000,
+                "retry.backoff.ms": 50,
+            }
+        )
+        self._deadlocks = DeadlockWatch()
+        self._writer = threading.Thread(target=self._write)
+        self._reader = self._new_reader()
+
+    def __enter__(self) -> Self:
+        self._writer.start()
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._writer.join()
+        self._reader.join()
+
+    def advance(self) -> None:
+        """Returns once records that are written from now on are acknowledged and read."""
+        acknowledged = self._acknowledged + LEAST * self._partitions
+        read = self._sent + 1
+        deadline = time.monotonic() + PATIENCE_S
+        while self._acknowledged < acknowledged or min(self._next_read()) < read:
+            assert not self.errors, self.errors
+            if self._deadlocks.is_new():
+                # It has left for the others; what it was cannot be closed, or be waited for.
+                print("librdkafka is deadlocked: another reader takes over")
+                self._reader = self._new_reader()
+                self._reader.start()
+            assert time.monotonic() < deadline, (
+                f"{self._acknowledged} of {acknowledged} acknowledged, read up to"
+                f" {self._next_read()} of {read}"
+            )
+            time.sleep(PACE_S)
+
+    def check(self) -> None:
+        """After its end: each number once, in order, and no client was told of an error."""
+        assert not self.errors, self.errors
+        assert self._acknowledged == self._sent * self._partitions > 0
+        for partition in range(self._partitions):
+            assert self._stored(partition) == list(range(self._sent))
+
+    def _next_read(self) -> list[int]:
+        return [self._read[partition] for partition in range(self._partitions)]
+
+    def _write(self) -> None:
+        def told(error: Any, _message: object) -> None:
+            if error is None:
+                self._acknowledged += 1
+            else:
+                self.errors.append(f"producer: {error}")
+
+        while not self._stop.is_set():
+            for partition in range(self._partitions):
+                value = str(self._sent).encode()
+                self._producer.produce(self._topic, value, partition=partition, on_delivery=told)
+            self._sent += 1
+            self._producer.poll(PACE_S)
+        left = self._producer.flush(PATIENCE_S)
+        if left:
+            self.errors.append(f"producer: {left} records were never answered")
+
+    def _new_reader(self) -> threading.Thread:
+        return threading.Thread(target=self._follow, daemon=True)
+
+    def _follow(self) -> None:
+        consumer = Consumer(
+            self._client
+            | {
+                "group.id": f"{self._topic}-readers",
+                "auto.offset.reset": "earliest",
+                "auto.commit.interval.ms": 500,
+                "session.timeout.ms": SESSION_MS,
+            }
+        )
+        consumer.subscribe([self._topic])
+        while not self._stop.is_set():
+            message = consumer.poll(PACE_S)
+            if threading.current_thread() is not self._reader:
+                # Not even collected: that would close it.
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(consumer))
+                return
+            if message is None:
+                continue
+            if message.error() is not None:
+                self.errors.append(f"consumer: {message.error()}")
+                continue
+            number, partition = int(message.value()), message.partition()
+            # After a rebalance some are read again, and none may be passed over.
+            if number > self._read[partition]:
+                self.errors.append(f"consumer: {partition} jumped to {number}")
+            self._read[partition] = max(self._read[partition], number + 1)
+        consumer.close()
+
+    def _stored(self, partition: int) -> list[int]:
+        consumer = Consumer(self._client | {"group.id": "none"})
+        consumer.assign([TopicPartition(self._topic, partition, 0)])
+        found: list[int] = []
+        deadline = time.monotonic() + PATIENCE_S
+        try:
+            _, end = consumer.get_watermark_offsets(
+                TopicPartition(self._topic, partition), timeout=PATIENCE_S
+            )
+            while len(found) < end and time.monotonic() < deadline:
+                for message in consumer.consume(1000, 1):
+                    if message.error() is not None:
+                        raise KafkaException(message.error())
+                    found.append(int(message.value()))
+        finally:
+            consumer.close()
+        return found

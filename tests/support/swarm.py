@@ -1,0 +1,273 @@
+"""A simulated cluster under faults and workloads that its seed draws, and what must hold of it.
+
+set up    3 to 5 brokers, the workloads' topics, everything in sync
+trouble   faults, one or two at a time, while the workloads go on
+calm      everything is mended: within 30 s all is in sync, and each workload goes on
+the end   the workloads stop, everything is read once more, and the history is verified
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from random import Random
+from typing import NamedTuple
+
+from kcli.client.admin import Admin, NewTopic
+from kcli.client.config import AdminConfig
+from kserver import znodes
+from kserver.errors import KafkaError
+from kserver.wire.batch import batches
+from kserver.world.zookeeper import WatchEvent
+from tests.support.checks import verify
+from tests.support.checks.cluster import FAULT_S, is_done
+from tests.support.faults import FAULTS, strike
+from tests.support.history import Calm, Decided, Holds, Leads, Led, Recovered, Struck
+from tests.support.loop import SimLoop
+from tests.support.scene import Scene
+from tests.support.simulated_cluster import SimulatedCluster
+from tests.support.workload_churn import Churns
+from tests.support.workload_compacted import Compacts
+from tests.support.workload_groups import Group
+from tests.support.workload_times import Times
+from tests.support.workload_transactions import Mixed, Money, Transforms
+from tests.support.workload_trimmed import Trims
+from tests.support.workloads import Appends, Workload
+
+SETTINGS = {
+    "replica.fetch.backoff.ms": 200,
+    "offsets.topic.num.partitions": 2,
+    "transaction.state.log.num.partitions": 2,
+    "transaction.state.log.min.isr": 1,
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 1000,
+    "group.consumer.min.session.timeout.ms": 1000,
+    "group.consumer.session.timeout.ms": 6000,
+    "group.consumer.min.heartbeat.interval.ms": 100,
+    "group.consumer.heartbeat.interval.ms": 1000,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
+    "log.index.size.max.bytes": 4096,
+    "log.retention.check.interval.ms": 5000,
+    "log.cleaner.backoff.ms": 2000,
+}
+LOOK_S = 0.25
+SETTLING_S = 10.0
+TROUBLE_S = 15.0
+LONGEST = ("kill", "pause", "isolate", "zookeeper_cut", "refuse")
+"""Faults that one broker may have for FAULT_S while the others serve.  Not clients that are cut off
+from a leader whom all brokers reach: nobody deposes it.  Nor a leader that is cut off from a
+controller that follows it, which alone could take it out of the ISR."""
+PATIENCE_S = 45.0
+LIMIT_S = 1800.0
+"""No run takes as long: one that goes on for ever fails."""
+
+WORKLOADS: Mapping[str, Callable[[Random], Workload]] = {
+    "append": partial(Appends, idempotent=False),
+    "idempotent append": partial(Appends, idempotent=True),
+    "transform": Transforms,
+    "money": Money,
+    "mixed": Mixed,
+    "classic group": partial(Group, classic=True),
+    "consumer group": partial(Group, classic=False),
+    "static members": partial(Group, classic=True, static=True),
+    "compacted": Compacts,
+    "times": Times,
+    "trimmed": Trims,
+    "churn": Churns,
+}
+
+
+class Run(NamedTuple):
+    """What one was worth."""
+
+    virtual_s: float
+    faults: int
+    """That were struck."""
+    operations: int
+    """That clients were answered, as they wished."""
+
+
+class Swarm(Scene):
+    def __init__(self, loop: SimLoop, brokers: int, workloads: Sequence[Workload]) -> None:
+        self.cluster = SimulatedCluster(loop, brokers, SETTINGS)
+        super().__init__(loop, tuple(self.cluster.brokers.values()))
+        self.workloads = workloads
+        self.broken: set[int] = set()
+        """Brokers that a fault has now."""
+        self.is_calm = asyncio.Event()
+        self.is_over = asyncio.Event()
+        """Workloads stop what adds to their topics."""
+        self._watching: asyncio.Task[None] | None = None
+        self.cluster.ensemble.on_change = self._decided
+
+    def now_ms(self) -> int:
+        """By the clients' clocks, which are right."""
+        return self.cluster.ensemble.clock.now_ms()
+
+    @property
+    def topics(self) -> list[NewTopic]:
+        return [topic for workload in self.workloads for topic in workload.topics]
+
+    async def set_up(self) -> None:
+        await self.cluster.start()
+        replication = min(3, len(self.cluster.brokers))
+        min_isr = self.random.choice([1, 2])
+        async with Admin(AdminConfig.of(self.bootstrap), random=self.new_chance()) as admin:
+            topics = [
+                NewTopic(
+                    topic.name,
+                    topic.partitions,
+                    replication,
+                    config={"min.insync.replicas": str(min_isr), **topic.config},
+                )
+                for topic in self.topics
+            ]
+            for outcome in (await admin.create_topics(topics)).values():
+                if isinstance(outcome, KafkaError):
+                    raise outcome
+        for topic in self.topics:
+            await self.cluster.until_in_sync(topic.name, topic.partitions)
+        self._watching = self.loop.create_task(self._watch())
+        for workload in self.workloads:
+            workload.begin(self)
+
+    async def trouble(self, faults: Sequence[str], for_s: float) -> None:
+        """One after the other."""
+        random, until_s = self.random, self.now_s + for_s
+        while self.now_s < until_s:
+            await asyncio.sleep(random.expovariate(1))
+            await strike(self, random.choice(faults), random.expovariate(0.3))
+
+    async def calm_down(self) -> None:
+        self.note(Calm(self.now_s))
+        self.is_calm.set()
+        since = len(self.history)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await self.cluster.until_all_in_isr()
+                while not all(workload.has_done_since(self, since) for workload in self.workloads):
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            self._look_who_leads()
+            verify(self.history)
+            raise
+        self.note(Recovered(self.now_s))
+
+    async def finish(self) -> None:
+        """Everything is read, the replicas are compared, the history is verified."""
+        self.is_over.set()
+        async with asyncio.timeout(3 * PATIENCE_S):
+            for workload in self.workloads:
+                await workload.finish(self)
+            await self.stop()
+            for workload in self.workloads:
+                await workload.read_all(self)
+            await self.cluster.until_all_in_sync()
+        self._look_at_rest()
+        assert self._watching is not None
+        self._watching.cancel()
+        for broker in sorted(self.cluster.up):
+            await self.cluster.stop(broker)
+        bugs = [bug for broker in self.cluster.brokers.values() for bug in broker.bugs]
+        assert not bugs, bugs
+        verify(self.history)
+        for workload in self.workloads:
+            workload.judge(self)
+
+    def _look_who_leads(self) -> None:
+        for key in self.cluster.hosted_anywhere():
+            replicas = self.cluster.replicas(*key)
+            leader = self.cluster.leader(*key)
+            decided = [e for e in self.history if isinstance(e, Decided) and e.partition == key]
+            isr = decided[-1].isr if decided else frozenset(replicas)
+            led_by = None if leader is None else leader.leader_id
+            self.note(Led(self.now_s, key, led_by, isr & self.cluster.up))
+
+    def _look_at_rest(self) -> None:
+        self._look_who_leads()
+        for key in self.cluster.hosted_anywhere():
+            for broker, replica in self.cluster.replicas(*key).items():
+                log = replica.log
+                log.check()
+                if "compact" in log.config.cleanup_policy:
+                    continue  # each is cleaned by itself
+                held = tuple(
+                    (batch.base_offset, hashlib.sha256(batch.buffer).hexdigest()[:16])
+                    for batch in batches(self.cluster.whole(replica))
+                )
+                self.note(Holds(self.now_s, key, broker, log.log_start_offset, held))
+
+    async def _watch(self) -> None:
+        """Who leads, as the brokers have it."""
+        seen: set[tuple[object, ...]] = set()
+        while True:
+            for broker in sorted(self.cluster.up):
+                for key, replica in self.cluster.hosted(broker).items():
+                    fact = (
+                        znodes.uuid_to_text(replica.topic_id),
+                        tuple(key),
+                        broker,
+                        replica.epoch,
+                    )
+                    if replica.is_leader and fact not in seen:
+                        seen.add(fact)
+                        self.note(Leads(self.now_s, *fact))
+            await asyncio.sleep(LOOK_S)
+
+    def _decided(self, event: WatchEvent) -> None:
+        """The controller wrote the state of a partition, it may be."""
+        match event.path.split("/"):
+            case ["", "brokers", "topics", topic, "partitions", number, "state"]:
+                tree = self.cluster.ensemble.tree
+                node = tree.nodes.get(event.path)
+                if node is None:
+                    return
+                state = json.loads(node.data)
+                about = json.loads(tree.node(f"/brokers/topics/{topic}").data)
+                self.note(
+                    Decided(
+                        self.now_s,
+                        about["topic_id"],
+                        (topic, int(number)),
+                        state["leader"],
+                        state["leader_epoch"],
+                        frozenset(state["isr"]),
+                    )
+                )
+
+
+async def swarm(
+    loop: SimLoop,
+    workloads: Sequence[str] = (),
+    faults: Sequence[str] = (),
+    without: Collection[str] = (),
+    *,
+    with_a_long_one: bool | None = None,
+) -> Run:
+    """What is not given is drawn.  `with_a_long_one`: a fault that lasts for FAULT_S, alone."""
+    random = loop.random
+    drawn = workloads or random.sample(sorted(WORKLOADS), random.randint(1, 2))
+    possible = faults or [name for name in FAULTS if name not in without]
+    chosen = faults or random.sample(possible, random.randint(1, min(5, len(possible))))
+    brokers = random.choice([3, 3, 3, 4, 5])
+    loop.trace.add("swarm", brokers, *drawn, *chosen)
+    scene = Swarm(loop, brokers, [WORKLOADS[name](random) for name in drawn])
+    async with asyncio.timeout(LIMIT_S):
+        await scene.set_up()
+        at_once = random.choice([1, 1, 2])
+        async with asyncio.TaskGroup() as group:
+            for _ in range(at_once):
+                group.create_task(scene.trouble(chosen, TROUBLE_S))
+        has_long_one = random.random() < 0.1
+        if has_long_one if with_a_long_one is None else with_a_long_one:
+            longest = [name for name in LONGEST if name in possible]
+            await asyncio.sleep(SETTLING_S)
+            if longest:
+                await strike(scene, random.choice(longest), FAULT_S)
+        await scene.calm_down()
+        await scene.finish()
+    faults = sum(isinstance(event, Struck) for event in scene.history)
+    return Run(loop.time(), faults, sum(map(is_done, scene.history)))

@@ -1,0 +1,72 @@
+"""Fetchers come and go with the partitions that are followed, and leave no log half cut."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kserver.config.broker import BrokerConfig
+from kserver.metadata import ClusterMetadata
+from kserver.model import TopicPartition
+from kserver.replica.manager import ReplicaManager
+from tests.support.logs import batch
+from tests.unit.log.test_manager import Host, run
+from tests.unit.replica.test_manager import ME, become, started, state, stop
+
+KEY = TopicPartition("a", 0)
+
+
+def grow(host: Host, replicas: ReplicaManager, batches: int) -> None:
+    for _ in range(batches):
+        replicas.get("a", 0).log.append_as_leader(batch(), 1, host.clock.now_ms())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_cut_ends_before_a_role_is_given_also_of_a_fetcher_that_has_nothing_left(
+    seed: int,
+) -> None:
+    async def scenario(host: Host) -> None:
+        replicas = await started(host)
+        running = host.loop.create_task(replicas.run())
+        become(replicas, "a", state(0, leader=1, epoch=1))
+        grow(host, replicas, 10)
+        partition = replicas.get("a", 0)
+        (fetcher,) = replicas.fetchers.running
+        cutting = host.loop.create_task(fetcher._cut(partition, 4))
+        while not partition.log.is_being_cut:
+            await asyncio.sleep(0)
+        # It follows another one from now on, and then leads.
+        become(replicas, "a", state(0, leader=2, epoch=2))
+        assert fetcher not in replicas.fetchers.running
+        await replicas.cuts_ended({KEY})
+        assert not partition.log.is_being_cut
+        assert become(replicas, "a", state(0, leader=ME, epoch=3))
+        assert partition.log.epochs.entries[-1] == (3, 4), "its epoch starts at the cut"
+        grow(host, replicas, 1)
+        await cutting
+        running.cancel()
+        await asyncio.wait([running])
+
+    run(scenario, seed=seed)
+
+
+def test_a_leader_has_as_many_fetchers_as_are_set_and_none_without_partitions() -> None:
+    async def scenario(host: Host) -> None:
+        replicas = await started(host)
+        running = host.loop.create_task(replicas.run())
+        become(replicas, "a", *(state(n, leader=1, epoch=1) for n in range(8)))
+        assert len(replicas.fetchers.running) == 1
+        for number in (3, 2):
+            host.config = BrokerConfig.load(
+                None, ["log.dirs=/logs", f"num.replica.fetchers={number}"]
+            )
+            replicas.reconfigure(ClusterMetadata("cluster"), ())
+            assert len(replicas.fetchers.running) == number
+        for number in range(8):
+            stop(replicas, "a", number, 1, delete=False)
+        assert not replicas.fetchers.running
+        running.cancel()
+        await asyncio.wait([running])
+
+    run(scenario)
