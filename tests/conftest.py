@@ -2,9 +2,9 @@
 
 `pytest -n 2` runs the suite in two processes: a file's tests stay in one of them, and where a
 directory's tests share brokers, the directory's do.  Scopes of many minutes begin first, else one
-process would wait for the other at the end.  Seeds by the thousand go to whichever is free.
+process would wait for the other at the end.  Seeds by the hundred go to whichever is free.
 
-`--stage first` leaves out what needs a JVM for most of its time, and seeds by the thousand;
+`--stage first` leaves out what needs a JVM for most of its time, and seeds by the hundred;
 `--stage second` is that alone, and `--stage quick` is what a change is tried with before anything
 else.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.support import tools
+from tests.support import stage, tools
 from tests.support.seeds import FIRST_SEED
 
 # Timing decides no test: a slow machine is not a broken one.
@@ -53,15 +53,12 @@ SECOND_STAGE = (
     "integration/test_groups_apache.py",
     "simulation/test_swarm_more.py",
 )
-"""Spark, Apache's brokers and scripts beside ours, and seeds by the thousand."""
+"""Spark, Apache's brokers and scripts beside ours, and seeds by the hundred."""
 WHEREVER = ("simulation/test_swarm_more.py",)
 """Each of their tests goes to the process that is free."""
-HANGS_S = 400
-"""Of no use to judge speed: a test that runs for so long waits for what will not come."""
 BROKEN_STORIES: dict[Path, str] = {}
-"""The first test that failed, by the file: brokers that it left dead would have each of the others
-wait to the end of its patience."""
-WITHOUT_LIMIT = ("soak/",)
+"""File -> its first failure, after which the rest of the file is skipped: brokers that a failed
+test left dead would make each test after it wait for its whole timeout."""
 QUICK = ("tidy/", "unit/", "contract/", "simulation/test_determinism.py")
 NOT_QUICK = ("contract/test_znodes_apache.py",)
 LONGEST_FIRST = (
@@ -84,15 +81,19 @@ def pytest_addoption(parser):
     parser.addoption("--stage", choices=STAGES, help="a part of the suite; all of it otherwise")
 
 
+def pytest_configure(config):
+    stage.configure(config)
+
+
 def pytest_collection_modifyitems(config, items):
-    stage = config.getoption("stage")
-    chosen = [item for item in items if stage is None or is_of(stage, path_of(item.nodeid))]
+    name = config.getoption("stage")
+    chosen = [item for item in items if name is None or is_of(name, path_of(item.nodeid))]
     if len(chosen) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
     items[:] = sorted(chosen, key=lambda item: rank(path_of(item.nodeid)))
     for item in items:
-        if not path_of(item.nodeid).startswith(WITHOUT_LIMIT):
-            item.add_marker(pytest.mark.timeout(HANGS_S))
+        if limit := stage.limit_s(path_of(item.nodeid)):
+            item.add_marker(pytest.mark.timeout(limit))
 
 
 def path_of(nodeid):
@@ -100,10 +101,10 @@ def path_of(nodeid):
     return nodeid.partition("::")[0].removeprefix("tests/")
 
 
-def is_of(stage, path):
-    if stage == "quick":
+def is_of(name, path):
+    if name == "quick":
         return path.startswith(QUICK) and not path.startswith(NOT_QUICK)
-    return path.startswith(SECOND_STAGE) is (stage == "second")
+    return path.startswith(SECOND_STAGE) is (name == "second")
 
 
 def rank(path):
@@ -140,7 +141,8 @@ def pytest_runtest_setup(item):
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item):
     report = yield
-    if report.failed and item.get_closest_marker("story"):
+    if stage.ends_its_file(item, report):
+        setattr(report, stage.ENDS_FILE, True)
         BROKEN_STORIES.setdefault(item.path, item.name)
     return report
 

@@ -4,10 +4,10 @@
 #     sh tests/run.sh [--quick | --second] [PYTEST ARGUMENTS]
 #
 # --quick runs what is fast, --second what is left out otherwise: Spark, Apache's brokers and scripts
-# beside ours, a thousand simulated clusters, and the contract of the wire protocol held to Apache's
+# beside ours, a hundred more simulated clusters, and the contract of the wire protocol held to Apache's
 # brokers.  Files that are named run in any case.  What else is installed (Java, Maven, Node, Go,
 # kcat, zsh, fish) is used; what is not is named at the end with the line that installs it.  With CI
-# set, absence fails.
+# set, absence fails.  Tests that failed run once more, alone (tests/stage.py).
 set -eu
 cd "$(dirname "$0")/.."
 stage=first
@@ -29,10 +29,7 @@ if [ ! -x "$venv/bin/python" ]; then
     }
 fi
 "$venv/bin/pip" install --quiet --disable-pip-version-check -e '.[test,spark]'
-pytest() {
-    "$venv/bin/python" -m pytest -n 2 --no-loadscope-reorder "$@"
-}
-pytest ${stage:+--stage="$stage"} "$@"
+"$venv/bin/python" tests/stage.py ${stage:+--stage="$stage"} "$@"
 if [ "$stage" = second ]; then
-    BROKERS='3.9.2 4.3.1' pytest "$@" tests/contract/api
+    BROKERS='3.9.2 4.3.1' "$venv/bin/python" tests/stage.py "$@" tests/contract/api
 fi

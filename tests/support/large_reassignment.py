@@ -36,11 +36,16 @@ SETTINGS = {"zookeeper.session.timeout.ms": 4000, "offsets.topic.num.partitions"
 
 
 def reassign_under_load(
-    directory: Path, *, partitions: int, partition_bytes: int, rates: tuple[float, float]
+    directory: Path,
+    *,
+    partitions: int,
+    partition_bytes: int,
+    throttle: int,
+    rates: tuple[float, float],
 ) -> None:
-    """`rates`: QUIET or BUSY."""
+    """`throttle` in bytes a second; `rates`: QUIET or BUSY."""
     with opened_cluster(directory, 3, SETTINGS) as cluster:
-        large = LargeReassignment(cluster, partitions, partition_bytes, rates)
+        large = LargeReassignment(cluster, partitions, partition_bytes, throttle, rates)
         large.fill()
         large.ask("topics", "--create", "--topic", LOAD, "--partitions", LOAD_PARTITIONS)
         client = {"bootstrap.servers": cluster.bootstrap_servers}
@@ -61,9 +66,11 @@ class LargeReassignment(Moves):
         cluster: KafkaCluster,
         partitions: int,
         partition_bytes: int,
+        throttle: int,
         rates: tuple[float, float],
     ) -> None:
-        super().__init__(cluster, TOPIC, 120 + 4 * partitions * partition_bytes / THROTTLE)
+        super().__init__(cluster, TOPIC, 120 + 4 * partitions * partition_bytes / throttle)
+        self.throttle = throttle
         self.partitions = partitions
         self.records = partition_bytes // RECORD_BYTES
         """Of each partition."""
@@ -84,14 +91,14 @@ class LargeReassignment(Moves):
 
     def move_to(self, new: int) -> None:
         """The throttle is held; the controller is killed meanwhile."""
-        plan = self.reassign("--plan", "rebalance", "--throttle", str(THROTTLE))
+        plan = self.reassign("--plan", "rebalance", "--throttle", str(self.throttle))
         try:
             # The first second's share may pass at once.
-            until(lambda: self.held_by(new) > 2 * THROTTLE, self.patience_s)
+            until(lambda: self.held_by(new) > 2 * self.throttle, self.patience_s)
             since, held = time.monotonic(), self.held_by(new)
             time.sleep(WINDOW_S)  # what is measured is a rate
             came = self.held_by(new) - held
-            rate = came / (time.monotonic() - since) / THROTTLE
+            rate = came / (time.monotonic() - since) / self.throttle
             print(f"{rate:.2f} of the throttle")
             least, most = self.rates
             assert least <= rate <= most
@@ -108,7 +115,7 @@ class LargeReassignment(Moves):
     def take_back(self, new: int) -> None:
         """What Ctrl-C has cut short."""
         before = self.replicas()
-        words = ("--plan", "evacuate", "--broker-list", str(new), "--throttle", str(THROTTLE))
+        words = ("--plan", "evacuate", "--broker-list", str(new), "--throttle", str(self.throttle))
         plan = self.reassign(*words)
         try:
             until(lambda: TOPIC in {one["topic"] for one in self.moving()}, self.patience_s)

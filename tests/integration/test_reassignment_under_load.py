@@ -1,0 +1,11 @@
+"""The small form of tests/soak/soak_reassignment.py: 1 % of its bytes, at 10 % of its rate."""
+
+from __future__ import annotations
+
+from tests.support.large_reassignment import BUSY, THROTTLE, reassign_under_load
+
+
+def test_a_hundred_megabytes_move_under_load(tmp_path):
+    reassign_under_load(
+        tmp_path, partitions=10, partition_bytes=10 << 20, throttle=THROTTLE // 10, rates=BUSY
+    )
