@@ -186,5 +186,8 @@ def test_what_a_broker_keeps_of_its_settings_is_not_in_its_directory(broker):
     data = broker.data
     for directory, _, names in os.walk(data):
         for name in names:
-            kept = Path(directory, name).read_bytes().decode(errors="replace")
-            assert not any(secret in kept for secret in SECRETS.values()), name
+            try:
+                text = Path(directory, name).read_bytes().decode(errors="replace")
+            except FileNotFoundError:  # the broker replaces its checkpoints by renaming a .tmp file
+                continue
+            assert not any(secret in text for secret in SECRETS.values()), name
