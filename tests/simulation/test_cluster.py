@@ -15,7 +15,7 @@ from kserver.model import TopicPartition
 from kserver.replica.partition import Partition
 from tests.support.loop import SimLoop, simulate
 from tests.support.seeds import seeds
-from tests.support.simulated_cluster import SimulatedCluster
+from tests.support.simulated_cluster import PATIENCE_S, SimulatedCluster
 
 PARTITIONS = 2
 SEEDS = seeds(6)
@@ -46,9 +46,10 @@ async def read_all(loop: SimLoop, cluster: SimulatedCluster) -> dict[int, list[b
     async with Consumer(config, random=random(loop)) as consumer:
         consumer.assign(partitions)
         ends = await consumer.end_offsets(partitions)
-        while [p for p, end in ends.items() if await consumer.position(p) < end]:
-            for record in await consumer.poll(1000):
-                found[record.partition].append(record.value)
+        async with asyncio.timeout(PATIENCE_S):
+            while [p for p, end in ends.items() if await consumer.position(p) < end]:
+                for record in await consumer.poll(1000):
+                    found[record.partition].append(record.value)
     return found
 
 
@@ -96,9 +97,10 @@ async def kept(loop: SimLoop) -> str:
             outcomes.append(await producer.send("t", value, partition=partition))
             await asyncio.sleep(loop.random.expovariate(20))
         calm.set()
-        await breaking
-        for outcome in outcomes:
-            await outcome
+        async with asyncio.timeout(PATIENCE_S):
+            await breaking
+            for outcome in outcomes:
+                await outcome
     await cluster.until_in_sync("t", PARTITIONS)
     assert await read_all(loop, cluster) == sent
     cluster.check()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from kserver.model import TopicPartition
 from kserver.replica.partition import Partition
@@ -18,6 +18,8 @@ SETTINGS = {
     "replica.lag.time.max.ms": 5000,
     "offsets.topic.num.partitions": 2,
 }
+PATIENCE_S = 600
+"""Virtual seconds that a cluster without faults may take to be whole again."""
 
 
 class SimulatedCluster:
@@ -89,19 +91,42 @@ class SimulatedCluster:
 
     async def until_in_sync(self, topic: str, partitions: int) -> None:
         """Every replica of every partition is in sync, and has what its leader has."""
-        while not all(self._in_sync(topic, number) for number in range(partitions)):
-            await asyncio.sleep(0.1)
+        await self._until(lambda: all(self._in_sync(topic, number) for number in range(partitions)))
 
     async def until_all_in_sync(self) -> None:
         """The same of every partition that anybody hosts."""
-        while not all(self._in_sync(*key) for key in self.hosted_anywhere()):
-            await asyncio.sleep(0.1)
+        await self._until(lambda: all(self._in_sync(*key) for key in self.hosted_anywhere()))
 
     async def until_all_in_isr(self) -> None:
         """Every partition that anybody hosts is led, and all its replicas are in sync, though
         records are under way."""
-        while not all(self._has_full_isr(*key) for key in self.hosted_anywhere()):
+        await self._until(lambda: all(self._has_full_isr(*key) for key in self.hosted_anywhere()))
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        """Wait for at most PATIENCE_S of virtual time; fail with what the cluster looks like."""
+        deadline = self.loop.time() + PATIENCE_S
+        while not holds():
+            if self.loop.time() > deadline:
+                raise AssertionError(f"not in sync after {PATIENCE_S} s:\n{self.description()}")
             await asyncio.sleep(0.1)
+
+    def description(self) -> str:
+        """Leaders, ISR, epochs and ends of each partition, and the znodes that say so."""
+        lines = [f"up: {sorted(self.up)}"]
+        for key in self.hosted_anywhere():
+            for id_, replica in self.replicas(*key).items():
+                isr = sorted(replica.leader.isr) if replica.leader else ""
+                lines.append(
+                    f"{key} on {id_}: {'leader' if replica.is_leader else 'follower'} in epoch"
+                    f" {replica.epoch}, end {replica.log.log_end_offset}, high watermark"
+                    f" {replica.log.high_watermark}, ISR {isr}"
+                )
+        lines += [
+            f"{path}: {node.data!r}"
+            for path, node in sorted(self.ensemble.tree.nodes.items())
+            if path.endswith("/state") or path in ("/controller", "/controller_epoch")
+        ]
+        return "\n".join(lines)
 
     def _has_full_isr(self, topic: str, number: int) -> bool:
         leader, replicas = self.leader(topic, number), self.replicas(topic, number)
