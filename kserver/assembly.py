@@ -9,6 +9,7 @@ run       until the broker stops
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection
 from contextlib import closing
 from uuid import UUID
@@ -40,6 +41,11 @@ from kserver.txn.verification import Verification
 from kserver.world import World
 from kserver.world.embedded import EmbeddedZooKeeper
 from kserver.znodes import ProducerIdBlock
+
+log = logging.getLogger(__name__)
+
+AWAITED_S = 30
+"""Seconds between two lines that name what a start waits for."""
 
 
 class Assembly:
@@ -225,8 +231,21 @@ class Assembly:
         await controlled_shutdown.hand_over(ask, self.metadata, config)
 
     async def told(self) -> None:
-        """Returns once the controller has said what is hosted here, and that can be served."""
-        await self.publisher.has_metadata.wait()
+        """Wait until the controller has sent what is hosted here, and that can be served.
+
+        A cluster without a controller is waited for without a limit, with a line each AWAITED_S.
+        """
+        while not self.publisher.has_metadata.is_set():
+            try:
+                async with asyncio.timeout(AWAITED_S):
+                    await self.publisher.has_metadata.wait()
+            except TimeoutError:
+                log.warning(
+                    "broker %d: still waiting for the controller to send the metadata"
+                    " (UpdateMetadata and LeaderAndIsr); the controller is %s",
+                    self._broker_id,
+                    self.metadata.current.controller,
+                )
         # The controller knows of it, and who is in sync since then has what it needs.
         self.logs.may_lack_records = False
         await self.replicas.settle()

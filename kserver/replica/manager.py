@@ -464,13 +464,13 @@ class ReplicaManager:
         """After a start: what recovery found and memory alone may hold goes to disk, so that no
         record is hidden again that `flush.before.ack` had shown.
 
-        Logs of topics that the cluster does not know are named and left alone: a coordination
-        store that was lost must not take the records with it.
+        Logs that the cluster does not place here are named and kept: a coordination store that was
+        lost must not take the records with it.
         """
         for stray in self._logs.logs.keys() - self.partitions.keys():
             log.warning(
-                "%s is on disk, but no topic of this cluster: it is left alone; remove %s if it is"
-                " not wanted",
+                "%s is on disk, but the cluster places no replica of it here: %s is kept and not"
+                " served",
                 stray,
                 self._logs.logs[stray].directory,
             )

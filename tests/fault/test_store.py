@@ -28,7 +28,7 @@ def test_a_log_whose_topic_the_store_has_forgotten_is_set_aside_when_its_name_is
         store.write_bytes(before)
 
         broker.start()
-        await_line(broker, "t-0 is on disk, but no topic of this cluster: it is left alone")
+        await_line(broker, "t-0 is on disk, but the cluster places no replica of it here")
         create_topic(broker.address, "t")
         assert stored(broker, "t") == []
         (aside,) = (path for path in broker.data.iterdir() if path.name.endswith("-stray"))
