@@ -1,4 +1,4 @@
-"""Chunk: one partition's bytes out of a Fetch answer, decoded when they are wanted.
+"""CompletedFetch: one partition's bytes out of a Fetch answer, decoded when they are wanted.
 
 Pure: bytes in, records out.
 

@@ -1,8 +1,8 @@
 """Handover: ends transactions that producers elsewhere left open for it.
 
     handed = await producer.hand_over_transaction()      # there, and the producer may be closed
-    async with Heir(config) as heir:                     # here, with what `handed` says
-        await heir.commit(handed)
+    async with TransactionSuccessor(config) as successor:    # here, with what `handed` says
+        await successor.commit(handed)
 
 So one place decides on what many have written, such as the driver of a job on what its tasks wrote.
 Who initializes the transactional.id before that aborts the transaction, and it cannot be ended here

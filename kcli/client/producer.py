@@ -356,8 +356,8 @@ class Producer:
         await self._transaction_manager().abort()
 
     async def hand_over_transaction(self) -> HandedOver:
-        """Deliver what was sent, and leave it to an Heir (handover) to end the transaction, from
-        anywhere; this producer can only be closed.  TransactionFailed when any of it failed.
+        """Deliver what was sent, and leave it to a TransactionSuccessor to end the transaction,
+        from anywhere; this producer can only be closed.  TransactionFailed when any of it failed.
         """
         return await self._transaction_manager().hand_over()
 

@@ -1,6 +1,6 @@
 """What a transactional producer may do when, and what each refusal means to its transaction.
 
-Pure: states, tables and decisions; `transaction manager.py` asks the brokers.
+Pure: states, tables and decisions; `transaction_manager.py` asks the brokers.
 
     UNINITIALIZED -> INITIALIZING -> READY -> IN_TRANSACTION -> COMMITTING -> READY
                                                     |   |            |

@@ -1,4 +1,4 @@
-"""Outlet: a task's rows on their way into a producer, counted, the first failure kept.
+"""RowProducer: a task's rows on their way into a producer, counted, the first failure kept.
 
     collected     some MB of rows at a time, since a step over columns costs by the step
     by topic      each with its partitions and limits, asked once

@@ -321,40 +321,6 @@ def batch_in_two(
     return before_crc + under_crc, body
 
 
-class BatchBuilder:
-    """Collects records for one batch."""
-
-    __slots__ = ("records", "size")
-
-    def __init__(self) -> None:
-        self.records: list[NewRecord] = []
-        self.size = HEADER_SIZE
-        """An upper bound of the batch's bytes before compression."""
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    def append(
-        self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()
-    ) -> int:
-        """Takes one record; the new `size`."""
-        self.records.append((timestamp, key, value, headers))
-        self.size += record_size_limit(key, value, headers)
-        return self.size
-
-    def build(self, **fields: Any) -> bytes:
-        """The batch; `fields` as `encode_batch` takes them."""
-        return encode_batch(self.records, **fields)
-
-
-def record_size_limit(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """An upper bound of one record's bytes."""
-    size = 36 + (len(key) if key else 0) + (len(value) if value else 0)
-    for name, content in headers:
-        size += 10 + 3 * len(name) + (len(content) if content else 0)
-    return size
-
-
 class ControlType(enum.IntEnum):
     """What a control record's key says; every other type is `unknown`."""
 

@@ -3,7 +3,7 @@
 Pure: no I/O, no clock, no await.
 
 The embedded and the simulated ZooKeeper keep one; the contract test holds both to the real one.
-`Transaction` tries requests one after the other on top of a tree, which stays as it is until
+`ZnodeTransaction` tries requests one after the other on top of a tree, which stays as it is until
 `commit`, so that nothing is seen before it is on disk.
 
 Rules (ZooKeeper: PrepRequestProcessor, DataTree, DataNode):

@@ -10,7 +10,7 @@ import pytest
 
 from kserver.errors import ErrorCode
 from kserver.peer import Peer
-from kserver.wire.batch import BatchBuilder, batches
+from kserver.wire.batch import batches, encode_batch
 from kserver.wire.versions import request
 from tests.support.loop import SimLoop, simulate
 from tests.support.seeds import seeds
@@ -90,11 +90,13 @@ async def fetch(peer: Peer, topic: str, partition: int, offset: int, max_wait_ms
 
 
 def batch(clock_ms: int, *values: bytes, producer: tuple[int, int, int] = (-1, -1, -1)) -> bytes:
-    builder = BatchBuilder()
-    for value in values:
-        builder.append(clock_ms, None, value, ())
     producer_id, epoch, sequence = producer
-    return builder.build(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+    return encode_batch(
+        [(clock_ms, None, value, ()) for value in values],
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+    )
 
 
 async def values_of(peer: Peer, topic: str, partition: int = 0) -> list[bytes]:

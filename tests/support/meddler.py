@@ -25,8 +25,8 @@ from kserver.wire.codec import (
     read_response,
     write_response,
 )
-from kserver.wire.frame import FrameReader
 from kserver.wire.versions import reply_to
+from tests.support.frame_reader import FrameReader
 from tests.support.hostile import Known, random_answer, spoilt
 from tests.support.loop import SimLoop, host
 

@@ -21,8 +21,8 @@ from uuid import UUID
 from kserver.errors import ErrorCode
 from kserver.wire import codec
 from kserver.wire.codec import versions_of
-from kserver.wire.frame import FrameReader
 from kserver.wire.versions import reply_to
+from tests.support.frame_reader import FrameReader
 from tests.support.loop import SimLoop, host
 
 API_VERSIONS = 18

@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kserver.errors import KafkaError, ProtocolError
@@ -13,7 +13,6 @@ from kserver.wire.batch import (
     DELETE_HORIZON,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
-    BatchBuilder,
     ControlRecord,
     ControlType,
     Record,
@@ -26,7 +25,7 @@ from kserver.wire.batch import (
     read_control_record,
 )
 from kserver.wire.compression import Compression
-from tests.support.record_model import FIELDS, NOW, records, sealed
+from tests.support.record_model import FIELDS, NOW, sealed
 
 # Batches
 
@@ -125,18 +124,6 @@ def test_a_single_batch_may_not_be_cut():
     for size in (0, 11, 60, len(batch) - 1):
         with pytest.raises(ProtocolError):
             RecordBatch(batch[:size])
-
-
-@given(records.filter(bool))
-@example([(0, None, None, (("\u20ac" * 1000, None),) * 3)])
-def test_a_builder_builds_what_was_appended_within_the_size_it_said(new):
-    builder = BatchBuilder()
-    sizes = [builder.append(*record) for record in new]
-    batch = builder.build(base_offset=3)
-    assert batch == encode_batch(new, base_offset=3)
-    assert sizes == sorted(sizes)
-    assert len(batch) <= sizes[-1] == builder.size
-    assert len(builder) == len(new)
 
 
 # Control records

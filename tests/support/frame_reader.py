@@ -1,4 +1,4 @@
-"""Frames: an int32 length, then so many bytes.
+"""Frames: an int32 length, then that many bytes.
 
 Pure: bytes in, frames out.
 """

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kserver.errors import ProtocolError
-from kserver.wire.frame import FrameReader
+from tests.support.frame_reader import FrameReader
 
 
 def framed(body):
