@@ -38,6 +38,8 @@ def cluster(directory):
     for id, broker in cluster.brokers.items():
         broker.settings["log.dirs"] = ",".join(disk(directory, id, name) for name in DISKS)
         broker.settings["broker.rack"] = RACKS[id]
+        # A record a fetch, so that a move at a byte a second outlasts a test on any machine.
+        broker.settings["replica.fetch.max.bytes"] = len(VALUE)
     with cluster:
         yield cluster
 
