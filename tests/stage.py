@@ -2,9 +2,10 @@
 
     python tests/stage.py [PYTEST ARGUMENTS]
 
-Tests that failed run once more at the end, alone and in one process.  A test that passes then is
-listed under FLAKY with its first failure and does not fail the stage; it is still a bug.  After
-MAX_FAILURES failures the stage ends at once and nothing runs again.
+Tests that failed run once more at the end, alone and in one process, however late it is.  A test
+that passes then is listed under FLAKY with its first failure and does not fail the stage; it is
+still a bug.  One that is skipped then has not passed.  After MAX_FAILURES failures the stage ends
+at once and nothing runs again.
 
 K_TESTS_END (seconds since 1970, none by default) ends whatever is running then: the stage prints
 the tests that were running, with their stacks, and fails.  `.ci/run` sets it.
@@ -20,16 +21,20 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TypeAlias
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.support.stage import FAILURES, RUNNING, STACKS
+from tests.support.stage import FAILURES, PASSED, RUNNING, STACKS
 
 MAX_FAILURES = 4
 STACKS_S = 2
 """How long a process may take to write its stacks after SIGUSR1."""
 OUT_OF_TIME = 124
 TESTS_FAILED = 1
+
+Failures: TypeAlias = dict[str, tuple[str, str]]
+"""What to run again (a test, or its file) -> the test that failed, and the text of its failure."""
 
 
 def main(arguments: list[str]) -> int:
@@ -45,15 +50,20 @@ def main(arguments: list[str]) -> int:
     return code
 
 
-def _again(failures: dict[str, str], place: Path) -> int:
+def _again(failures: Failures, place: Path) -> int:
     """Run what failed once more, and list what passes now."""
     _heading("once more, alone: " + ", ".join(failures))
+    os.environ.pop("K_TESTS_START_UNTIL", None)
     code = _pytest(["-n", "0", "--durations=0", "--durations-min=1", *failures], place)
-    still = _failures(place)
-    if flaky := {test: text for test, text in failures.items() if test not in still}:
+    still, passed = _failures(place), _passed(place)
+    flaky = {again for again, (test, _) in failures.items() if test in passed} - still.keys()
+    if flaky:
         _heading("FLAKY")
-        for test, text in flaky.items():
-            print(f"{test} failed, then passed alone. Its first failure:\n{text}\n")
+    for test, text in (failures[again] for again in sorted(flaky)):
+        print(f"{test} failed, then passed alone. Its first failure:\n{text}\n")
+    if unproven := failures.keys() - still.keys() - flaky:
+        _heading("failed, and did not run again: " + ", ".join(sorted(unproven)))
+        return code or TESTS_FAILED
     return code
 
 
@@ -98,10 +108,14 @@ def _tell_what_is_running(place: Path) -> None:
     time.sleep(STACKS_S)
 
 
-def _failures(place: Path) -> dict[str, str]:
-    """What to run again, and the text of its first failure."""
+def _failures(place: Path) -> Failures:
     path = place / FAILURES
     return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def _passed(place: Path) -> set[str]:
+    path = place / PASSED
+    return set(json.loads(path.read_text())) if path.exists() else set()
 
 
 def _heading(text: str) -> None:

@@ -4,7 +4,8 @@ In the directory that K_TESTS_PLACE names:
 
 | file | content |
 |---|---|
-| `failures.json` | what to run again -> the text of its first failure |
+| `failures.json` | what to run again (a test, or its file) -> the test that failed, and how |
+| `passed.json` | the tests that passed |
 | `PID.running` | the test that the process is running |
 | `PID.stacks` | the stacks of a process that was asked for them, or that no signal could end |
 
@@ -28,6 +29,7 @@ from typing import Any, TextIO
 import pytest
 
 FAILURES = "failures.json"
+PASSED = "passed.json"
 RUNNING = ".running"
 STACKS = ".stacks"
 ENDS_FILE = "ends_file"
@@ -49,7 +51,6 @@ LIMITS_S: Mapping[str, tuple[int, str]] = {
 GRACE_S = 45
 """How long after its limit a test may take to fail; its process is ended then (it waits in C)."""
 SLOWEST = 10
-START_UNTIL = float(os.environ.get("K_TESTS_START_UNTIL", "inf"))
 
 
 def limit_s(path: str) -> int:
@@ -73,21 +74,26 @@ class Record:
 
     def __init__(self, place: Path | None) -> None:
         self._place = place
-        self._failures: dict[str, str] = {}
+        self._failures: dict[str, tuple[str, str]] = {}
+        self._passed: set[str] = set()
         self._by_file: defaultdict[str, float] = defaultdict(float)
         self._by_test: defaultdict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._by_test[report.nodeid] += report.duration
         self._by_file[report.nodeid.partition("::")[0]] += report.duration
+        if report.passed and report.when == "call":
+            self._passed.add(report.nodeid)
         if report.failed:
             ends_file = getattr(report, ENDS_FILE, False)
             again = report.nodeid.partition("::")[0] if ends_file else report.nodeid
-            self._failures.setdefault(again, f"({report.when}) {report.longreprtext}")
+            text = f"({report.when}) {report.longreprtext}"
+            self._failures.setdefault(again, (report.nodeid, text))
 
     def pytest_sessionfinish(self) -> None:
         if self._place is not None:
             (self._place / FAILURES).write_text(json.dumps(self._failures))
+            (self._place / PASSED).write_text(json.dumps(sorted(self._passed)))
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if len(self._by_file) <= SLOWEST:
@@ -121,7 +127,7 @@ class Watch:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        if time.time() > START_UNTIL:
+        if time.time() > float(os.environ.get("K_TESTS_START_UNTIL", "inf")):
             pytest.skip("left out: no time was left for it (K_TESTS_START_UNTIL)")
 
     @contextlib.contextmanager

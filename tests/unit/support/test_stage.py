@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.support.stage import LIMIT_S, LIMITS_S, limit_s
 
 ROOT = Path(__file__).parents[3]
@@ -25,6 +27,19 @@ def wait_for_ever():
     time.sleep(300)
 def test_one():
     wait_for_ever()
+"""
+AT_THE_END_OF_TIME = """
+import os, time
+from pathlib import Path
+import pytest
+def test_one():
+    mark = Path(__file__).with_suffix(".mark")
+    if mark.exists():
+        {second_time}
+        return
+    mark.touch()
+    time.sleep(max(0, float(os.environ["K_TESTS_START_UNTIL"]) - time.time()))
+    assert 1 == 2
 """
 STORY = f"""
 import pytest
@@ -84,6 +99,21 @@ def test_what_has_not_begun_in_time_is_left_out_and_counted(tmp_path: Path) -> N
     done = stage(tmp_path, FAILING, K_TESTS_START_UNTIL="1")
     assert done.returncode == 0, done.stdout
     assert "left out: no time was left for it" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("second_time", "code"), [("assert 1 == 2", 1), ("pytest.skip('late')", 1), ("pass", 0)]
+)
+def test_a_failure_is_run_again_though_it_is_late(
+    tmp_path: Path, second_time: str, code: int
+) -> None:
+    done = stage(
+        tmp_path,
+        AT_THE_END_OF_TIME.format(second_time=second_time),
+        K_TESTS_START_UNTIL=str(time.time() + 10),
+    )
+    assert done.returncode == code, done.stdout
+    assert ("=== FLAKY ===" in done.stdout) is (code == 0)
 
 
 def test_every_test_has_a_limit_of_at_most_five_minutes() -> None:
