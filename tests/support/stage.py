@@ -43,7 +43,7 @@ LIMITS_S: Mapping[str, tuple[int, str]] = {
     "integration/scripts/": (240, "a JVM for each of Apache's scripts"),
     "integration/spark/": (300, "Spark takes ten seconds a start, and streams run for a while"),
     "integration/test_apache_zookeeper.py": (240, "ensembles of Apache's ZooKeeper"),
-    "integration/test_example_access_log.py": (240, "Spark"),
+    "integration/test_example_access_log.py": (300, "five jobs on Spark, one after the other"),
     "integration/test_reassignment_under_load.py": (240, "a hundred megabytes at 3 MB a second"),
     "soak/": (0, "soaks take as long as they are told to"),
 }
