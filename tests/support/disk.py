@@ -28,16 +28,17 @@ import errno
 import fnmatch
 import os
 import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from greenlet import getcurrent, greenlet
 
 from kserver.world.clock import Clock
 from kserver.world.disk import Buffer
+from tests.support.inodes import Change, Directory, Inode
 
 T = TypeVar("T")
 
@@ -61,7 +62,7 @@ class SimDisk:
         """How long offloaded work takes in the mean, and each of its pauses."""
         self.random = random
         self.clock = clock
-        self._root = _Directory()
+        self._root = Directory()
         self._locks: set[str] = set()
         self._faults: list[Fault] = []
         self._is_dead = False
@@ -94,9 +95,9 @@ class SimDisk:
         if node is None:
             if not create:
                 raise _error(errno.ENOENT, path)
-            node = _Inode(self.clock.now_ms())
+            node = Inode(self.clock.now_ms())
             directory.change({name: node})
-        if isinstance(node, _Directory):
+        if isinstance(node, Directory):
             raise _error(errno.EISDIR, path)
         return SimFile(self, path, node)
 
@@ -110,7 +111,7 @@ class SimDisk:
 
     def is_directory(self, path: str) -> bool:
         self.touch("is_directory", path)
-        return isinstance(self._find(path), _Directory)
+        return isinstance(self._find(path), Directory)
 
     def make_directories(self, path: str) -> None:
         self.touch("make_directories", path)
@@ -118,9 +119,9 @@ class SimDisk:
         for name in _names(path):
             node = directory.entries.get(name)
             if node is None:
-                node = _Directory()
+                node = Directory()
                 directory.change({name: node})
-            if isinstance(node, _Inode):
+            if isinstance(node, Inode):
                 raise _error(errno.EEXIST, path)
             directory = node
 
@@ -143,12 +144,12 @@ class SimDisk:
         moved, replaced = source.entries.get(old_name), target.entries.get(new_name)
         if moved is None:
             raise _error(errno.ENOENT, old)
-        if isinstance(replaced, _Directory):
-            if isinstance(moved, _Inode):
+        if isinstance(replaced, Directory):
+            if isinstance(moved, Inode):
                 raise _error(errno.EISDIR, new)
             if replaced.entries:
                 raise _error(errno.ENOTEMPTY, new)
-        elif replaced is not None and isinstance(moved, _Directory):
+        elif replaced is not None and isinstance(moved, Directory):
             raise _error(errno.ENOTDIR, new)
         if source is target:
             source.change({old_name: None, new_name: moved})
@@ -260,44 +261,44 @@ class SimDisk:
             if not done.done():
                 done.set_result(result)
 
-    def _next(self, root: _Directory) -> SimDisk:
+    def _next(self, root: Directory) -> SimDisk:
         self._is_dead = True
         disk = SimDisk(self.random, self.clock)
         disk._root = root
         disk.capacity_bytes, disk.cold_chance = self.capacity_bytes, self.cold_chance
         return disk
 
-    def _find(self, path: str) -> _Inode | _Directory | None:
-        node: _Inode | _Directory | None = self._root
+    def _find(self, path: str) -> Inode | Directory | None:
+        node: Inode | Directory | None = self._root
         for name in _names(path):
-            if not isinstance(node, _Directory):
+            if not isinstance(node, Directory):
                 return None
             node = node.entries.get(name)
         return node
 
-    def _directory(self, path: str) -> _Directory:
+    def _directory(self, path: str) -> Directory:
         node = self._find(path)
         if node is None:
             raise _error(errno.ENOENT, path)
-        if isinstance(node, _Inode):
+        if isinstance(node, Inode):
             raise _error(errno.ENOTDIR, path)
         return node
 
-    def _file(self, path: str) -> _Inode:
+    def _file(self, path: str) -> Inode:
         node = self._find(path)
         if node is None:
             raise _error(errno.ENOENT, path)
-        if isinstance(node, _Directory):
+        if isinstance(node, Directory):
             raise _error(errno.EISDIR, path)
         return node
 
-    def _parent(self, path: str) -> tuple[_Directory, str]:
+    def _parent(self, path: str) -> tuple[Directory, str]:
         *_, name = _names(path)
         return self._directory(posixpath.dirname(path)), name
 
 
 class SimFile:
-    def __init__(self, disk: SimDisk, path: str, inode: _Inode) -> None:
+    def __init__(self, disk: SimDisk, path: str, inode: Inode) -> None:
         self.path = path
         self._disk = disk
         self._inode = inode
@@ -375,13 +376,13 @@ class SimFile:
         growth = position + size - self._inode.used_bytes
         return size - max(0, min(size, growth - self._disk.room_bytes()))
 
-    def _change(self, change: _Change) -> None:
+    def _change(self, change: Change) -> None:
         self._inode.modified_ms = self._disk.clock.now_ms()
         self._inode.change(change)
 
 
 class SimDirectory:
-    def __init__(self, disk: SimDisk, path: str, directory: _Directory) -> None:
+    def __init__(self, disk: SimDisk, path: str, directory: Directory) -> None:
         self._disk = disk
         self._path = path
         self._directory = directory
@@ -389,7 +390,7 @@ class SimDirectory:
     def replace_file(self, name: str, data: bytes) -> None:
         path, temporary = f"{self._path}/{name}", f"{name}.tmp"
         self._disk.touch("replace_file", path)
-        inode = _Inode(self._disk.clock.now_ms())
+        inode = Inode(self._disk.clock.now_ms())
         file = SimFile(self._disk, path + ".tmp", inode)
         try:
             self._disk.touch("open", file.path)
@@ -472,125 +473,6 @@ class Fault:
 
     def clear(self) -> None:
         self.times = 0
-
-
-_Change = tuple[str, int, bytes]
-"""("write", position, data) or ("truncate", size, b"")."""
-
-
-class _Inode:
-    """A file: what processes see, what is on the platters, and the changes between the two."""
-
-    def __init__(self, modified_ms: int, data: _Bytes | None = None) -> None:
-        self.data = data or _Bytes()
-        self.pending: list[_Change] = []
-        self.modified_ms = modified_ms
-        self.used_bytes = len(self.data)
-        """Where written bytes end: zeros beyond it take no room."""
-        self._durable = self.data.copy()
-
-    def change(self, change: _Change) -> None:
-        kind, position, data = change
-        if kind == "write" and not data:
-            return
-        self.data.apply(change)
-        if kind == "write":
-            self.used_bytes = max(self.used_bytes, position + len(data))
-        self.used_bytes = min(self.used_bytes, len(self.data))
-        self.pending.append(change)
-
-    def sync(self) -> None:
-        for change in self.pending:
-            self._durable.apply(change)
-        self.pending.clear()
-
-    def after_crash(self, random: Random, keep: float | None) -> _Inode:
-        data = self._durable.copy()
-        for kind, position, written in self.pending:
-            kept = random.choice((0.0, random.random(), 1.0)) if keep is None else keep
-            if kind == "write":
-                written = written[: round(len(written) * kept)]
-            elif kept < 1.0:
-                continue
-            if written or kind == "truncate":
-                data.apply((kind, position, written))
-        return _Inode(self.modified_ms, data)
-
-
-class _Bytes:
-    """Bytes of a file.  Zeros at its end are not stored: an index is 10 MB long from its first
-    entry on, and with them half the time of a simulation was spent on zeros."""
-
-    __slots__ = ("_size", "_stored")
-
-    def __init__(self, stored: bytes = b"", size: int = 0) -> None:
-        self._stored = bytearray(stored)
-        self._size = size
-
-    def __len__(self) -> int:
-        return self._size
-
-    def copy(self) -> _Bytes:
-        return _Bytes(self._stored, self._size)
-
-    def read(self, position: int, size: int) -> bytes:
-        end = min(position + size, self._size)
-        stored = bytes(self._stored[position:end])
-        return stored + bytes(max(0, end - position - len(stored)))
-
-    def apply(self, change: _Change) -> None:
-        kind, position, written = change
-        if kind == "truncate":
-            del self._stored[position:]
-            self._size = position
-            return
-        if len(self._stored) < position:
-            self._stored.extend(bytes(position - len(self._stored)))
-        self._stored[position : position + len(written)] = written
-        self._size = max(self._size, position + len(written))
-
-
-class _Directory:
-    def __init__(self) -> None:
-        self.entries: dict[str, _Inode | _Directory] = {}
-        self._durable: dict[str, _Inode | _Directory] = {}
-        self._pending: list[dict[str, _Inode | _Directory | None]] = []
-
-    def change(self, changes: dict[str, _Inode | _Directory | None]) -> None:
-        """Set these entries, and remove those that are None, at once."""
-        _enter(self.entries, changes)
-        self._pending.append(changes)
-
-    def sync(self) -> None:
-        for changes in self._pending:
-            _enter(self._durable, changes)
-        self._pending.clear()
-
-    def inodes(self) -> Iterator[_Inode]:
-        for node in self.entries.values():
-            if isinstance(node, _Inode):
-                yield node
-            else:
-                yield from node.inodes()
-
-    def after_crash(self, random: Random, keep: float | None) -> _Directory:
-        entries = dict(self._durable)
-        count = len(self._pending)
-        kept = random.randint(0, count) if keep is None else round(count * keep)
-        for changes in self._pending[:kept]:
-            _enter(entries, changes)
-        after = _Directory()
-        after.entries = {name: node.after_crash(random, keep) for name, node in entries.items()}
-        after._durable = dict(after.entries)
-        return after
-
-
-def _enter(entries: dict[str, Any], changes: dict[str, Any]) -> None:
-    for name, node in changes.items():
-        if node is None:
-            del entries[name]
-        else:
-            entries[name] = node
 
 
 def _names(path: str) -> list[str]:
