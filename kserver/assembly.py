@@ -19,6 +19,7 @@ from kserver.api.context import Parts, Spawn
 from kserver.config.broker import BrokerConfig
 from kserver.controller.config_manager import ConfigManager
 from kserver.controller.controller import Controller
+from kserver.controller.sender_check import SenderCheck
 from kserver.coordinator.runtime import CoordinatorRuntime
 from kserver.group.shard import GroupShard
 from kserver.log.manager import LogManager
@@ -162,6 +163,7 @@ class Assembly:
         self.configs = ConfigManager(
             world.zookeeper, metadata, config, broker_id, self._settings_changed
         )
+        self._senders = SenderCheck(world.zookeeper, lambda: config().inter_broker_listener)
         self.publisher = MetadataPublisher(
             metadata,
             self.configs,
@@ -276,6 +278,7 @@ class Assembly:
             marker_log=self.marker_log,
             verification=self.verification,
             quotas=self.quotas,
+            senders=self._senders,
             spawn=spawn,
         )
 

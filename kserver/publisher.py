@@ -4,8 +4,9 @@
     StopReplica      partitions are hosted no longer, and deleted where it says so
     UpdateMetadata   clients are told of these brokers, leaders and topics
 
-A message of an older controller epoch than was seen is refused, and so is one that was meant for an
-earlier registration of this broker; leader epochs and topic ids are judged for each partition.
+A message of an older controller epoch than was seen is refused, one of another controller in the
+same epoch, and one that was meant for an earlier registration of this broker; leader epochs and
+topic ids are judged for each partition.
 Messages are taken one by one, in the order in which they come.
 
 (Kafka: KafkaApis.handleLeaderAndIsrRequest and its kin; BrokerMetadataPublisher.)
@@ -66,6 +67,8 @@ class MetadataPublisher:
         self._knows_cluster = False
         self.controller_epoch = 0
         """The highest that was seen."""
+        self._sender = NO_BROKER
+        """The controller of that epoch."""
         self._metadata_epoch = 0
         """That of the controller who last told of topics."""
         self._roles_epoch = NO_BROKER_EPOCH
@@ -123,7 +126,18 @@ class MetadataPublisher:
                 self.controller_epoch,
             )
             return ErrorCode.stale_controller_epoch
-        self.controller_epoch = request.controller_epoch
+        if request.controller_epoch > self.controller_epoch:
+            self.controller_epoch = request.controller_epoch
+            self._sender = request.controller_id
+        elif self._sender not in (NO_BROKER, request.controller_id):
+            log.warning(
+                "%s of controller %d was refused: controller %d has epoch %d",
+                type(request).__name__,
+                request.controller_id,
+                self._sender,
+                self.controller_epoch,
+            )
+            return ErrorCode.invalid_request
         return ErrorCode.none
 
     async def _leader_and_isr(

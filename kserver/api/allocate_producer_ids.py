@@ -4,8 +4,8 @@ Behaviour:
 - The controller gives the broker that asks the next block of producer ids, a thousand, which no
   other broker was given.
 
-Errors: NOT_CONTROLLER, BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH (of another registration),
-UNKNOWN_SERVER_ERROR (no ids are left).
+Errors: CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER, BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH
+(of another registration), UNKNOWN_SERVER_ERROR (no ids are left).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from kserver.api.context import Context
-from kserver.errors import KafkaError
+from kserver.errors import ErrorCode, KafkaError
 from kserver.wire.versions import reply_to
 
 KEY, VERSIONS = 67, range(0, 1)
@@ -21,6 +21,8 @@ KEY, VERSIONS = 67, range(0, 1)
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
+    if not await context.from_broker("AllocateProducerIds"):
+        return reply(error_code=ErrorCode.cluster_authorization_failed)
     try:
         block = await context.parts.controller.allocate_producer_ids(
             request.broker_id, request.broker_epoch

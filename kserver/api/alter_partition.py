@@ -4,9 +4,9 @@ Behaviour:
 - Who is in sync with a partition's leader is written as the leader proposes it, if it leads in the
   present epoch and its news are the newest; asked again, it is answered the same again.
 
-Errors: NOT_CONTROLLER, STALE_BROKER_EPOCH; by partition UNKNOWN_TOPIC_ID,
-UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, INVALID_REQUEST, INVALID_UPDATE_VERSION,
-INELIGIBLE_REPLICA.
+Errors: CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER, STALE_BROKER_EPOCH; by partition
+UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, INVALID_REQUEST,
+INVALID_UPDATE_VERSION, INELIGIBLE_REPLICA.
 
 Versions:
 - v3 epochs of the brokers in sync (KIP-903)
@@ -30,6 +30,8 @@ RECOVERING = 1
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
+    if not await context.from_broker("AlterPartition"):
+        return reply(error_code=ErrorCode.cluster_authorization_failed)
     changes = [
         IsrChange(
             topic.topic_id,

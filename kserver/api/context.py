@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from kserver.config.broker import BrokerConfig
 from kserver.controller.config_manager import ConfigManager
 from kserver.controller.controller import Controller
+from kserver.controller.sender_check import SenderCheck
 from kserver.coordinator.runtime import CoordinatorRuntime
 from kserver.group.shard import GroupShard
 from kserver.log.manager import LogManager
@@ -60,6 +61,7 @@ class Parts:
     marker_log: MarkerLog
     verification: Verification
     quotas: Quotas
+    senders: SenderCheck
     spawn: Spawn
 
 
@@ -86,6 +88,13 @@ class Context:
     session: Session
     version: int
     client_id: str | None
+
+    async def from_broker(self, request: str) -> bool:
+        """Whether the connection is a registered broker's; `request` is its name, for the log.
+
+        Raises ZooKeeperError if ZooKeeper cannot be asked.
+        """
+        return await self.parts.senders.is_broker(self.session.address, request)
 
 
 def is_broker(replica_id: BrokerId, session: Session, parts: Parts) -> bool:

@@ -5,7 +5,8 @@ Behaviour:
   it out of every ISR; then it may stop without anybody missing it.
 - What it leads still is named: nobody else is in sync.  It waits and asks again, or stops anyway.
 
-Errors: NOT_CONTROLLER, STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE (it is not registered).
+Errors: CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER, STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE (it
+is not registered).
 
 Versions:
 - v0, of Kafka 0.8, has a header of its own, and is not served
@@ -28,6 +29,8 @@ MESSAGE = ControlledShutdownRequest
 
 
 async def handle(request: ControlledShutdownRequest, context: Context) -> ControlMessage:
+    if not await context.from_broker("ControlledShutdown"):
+        return ControlledShutdownResponse(ErrorCode.cluster_authorization_failed)
     try:
         remaining = await context.parts.controller.shut_down(
             request.broker_id, request.broker_epoch

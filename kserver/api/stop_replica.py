@@ -3,17 +3,19 @@
 Behaviour:
 - Partitions are hosted no longer, and deleted where it says so (publisher.py).
 
-Errors: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH; FENCED_LEADER_EPOCH, KAFKA_STORAGE_ERROR.
+Errors: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST (control.py); STALE_CONTROLLER_EPOCH,
+STALE_BROKER_EPOCH; FENCED_LEADER_EPOCH, KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
 
+from kserver.api import control
 from kserver.api.context import Context
-from kserver.wire.control import ControlMessage, StopReplicaRequest
+from kserver.wire.control import ControlMessage, StopReplicaRequest, StopReplicaResponse
 
 KEY, VERSIONS = 5, range(5)
 MESSAGE = StopReplicaRequest
 
 
 async def handle(request: StopReplicaRequest, context: Context) -> ControlMessage:
-    return await context.parts.publisher.publish(request)
+    return await control.publish(request, context, StopReplicaResponse)

@@ -3,17 +3,19 @@
 Behaviour:
 - Clients are told of these brokers, leaders and topics from now on (publisher.py).
 
-Errors: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH.
+Errors: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST (control.py); STALE_CONTROLLER_EPOCH,
+STALE_BROKER_EPOCH.
 """
 
 from __future__ import annotations
 
+from kserver.api import control
 from kserver.api.context import Context
-from kserver.wire.control import ControlMessage, UpdateMetadataRequest
+from kserver.wire.control import ControlMessage, UpdateMetadataRequest, UpdateMetadataResponse
 
 KEY, VERSIONS = 6, range(9)
 MESSAGE = UpdateMetadataRequest
 
 
 async def handle(request: UpdateMetadataRequest, context: Context) -> ControlMessage:
-    return await context.parts.publisher.publish(request)
+    return await control.publish(request, context, UpdateMetadataResponse)

@@ -17,6 +17,7 @@ from typing import Any
 
 from kserver.wire import versions
 from kserver.wire.codec import read_response, write_request
+from kserver.wire.control import ControlMessage, read_answer
 
 _SIZE = struct.Struct(">i")
 
@@ -25,11 +26,17 @@ class WireClient:
     """Blocking; an answer that takes longer than `timeout_s` raises TimeoutError."""
 
     def __init__(
-        self, address: str, *, client_id: str | None = "wire", timeout_s: float = 30
+        self,
+        address: str,
+        *,
+        client_id: str | None = "wire",
+        timeout_s: float = 30,
+        source: str = "",
     ) -> None:
+        """From the address `source`, where one is given."""
         host, _, port = address.rpartition(":")
         self._client_id = client_id
-        self._socket = socket.create_connection((host, int(port)), timeout_s)
+        self._socket = socket.create_connection((host, int(port)), timeout_s, (source, 0))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation_id = 0
 
@@ -38,12 +45,20 @@ class WireClient:
         correlation_id = self.send(api_key, version, **fields)
         return self.receive(api_key, version, correlation_id)
 
+    def call_control(self, request: ControlMessage, version: int) -> Any:
+        """As `call`, of one of the messages that kio does not have, in a flexible version."""
+        self._send_flexible(request.api_key, version, request.encode(version))
+        return read_answer(request, version, memoryview(self.receive_frame()))
+
     def call_bytes(self, api_key: int, version: int, body: bytes) -> Any:
         """As `call`, of a flexible version's request whose body is given as its bytes."""
+        self._send_flexible(api_key, version, body)
+        return self.receive(api_key, version, self._correlation_id)
+
+    def _send_flexible(self, api_key: int, version: int, body: bytes) -> None:
         self._correlation_id += 1
         head = struct.pack(">hhihx", api_key, version, self._correlation_id, -1)
         self.send_bytes(_SIZE.pack(len(head) + len(body)) + head + body)
-        return self.receive(api_key, version, self._correlation_id)
 
     def send(self, api_key: int, version: int, /, **fields: Any) -> int:
         """Send only; returns the correlation id."""
