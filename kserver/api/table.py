@@ -9,8 +9,8 @@ clients use at once what they see.  A module is one of
 
 Left out, each with its reason:
 
-    SASL, ACLs, SCRAM (17, 29-31, 36, 50, 51)
-                                           to come with security
+    SCRAM (50, 51)                         to come with security, as do SASL and ACLs (17, 29-31,
+                                           36), which are served to say that there are none
     delegation tokens (38-41)              a cluster of this size authenticates its clients itself
     client telemetry (71, 72)              clients' metrics are their own affair here
     KRaft (52-55, 58, 59, 62-64, 70, 73, 80-82)
@@ -39,11 +39,14 @@ from kserver.api import (
     consumer_group_describe,
     consumer_group_heartbeat,
     controlled_shutdown,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_groups,
     delete_records,
     delete_topics,
+    describe_acls,
     describe_client_quotas,
     describe_cluster,
     describe_configs,
@@ -73,6 +76,8 @@ from kserver.api import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sasl_authenticate,
+    sasl_handshake,
     stop_replica,
     sync_group,
     throttling,
@@ -114,6 +119,7 @@ MODULES: tuple[ModuleType, ...] = (
     sync_group,
     describe_groups,
     list_groups,
+    sasl_handshake,
     api_versions,
     create_topics,
     delete_topics,
@@ -125,10 +131,14 @@ MODULES: tuple[ModuleType, ...] = (
     end_txn,
     write_txn_markers,
     txn_offset_commit,
+    describe_acls,
+    create_acls,
+    delete_acls,
     describe_configs,
     alter_configs,
     alter_replica_log_dirs,
     describe_log_dirs,
+    sasl_authenticate,
     create_partitions,
     delete_groups,
     elect_leaders,
