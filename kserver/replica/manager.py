@@ -160,7 +160,8 @@ class ReplicaManager:
         is_full: bool,
     ) -> list[LeaderAndIsrTopicError]:
         """Host what the controller places here, in the role that it gives; `configs` are the
-        overrides of these topics.  Where `is_full`, what is not named is not hosted any more.
+        overrides of these topics.  Where `is_full`, what is not named is no longer hosted; its log
+        stays.
 
         One error for each partition (Kafka: ReplicaManager.becomeLeaderOrFollower):
         STALE_CONTROLLER_EPOCH for an older leader epoch, INCONSISTENT_TOPIC_ID,
@@ -174,7 +175,13 @@ class ReplicaManager:
             }
             for hosted in list(self.partitions.values()):
                 if named.get(hosted.topic_partition) != hosted.topic_id:
-                    self._drop(hosted, delete=True)
+                    # StopReplica alone deletes: what a controller forgets to name is not lost.
+                    log.warning(
+                        "%s: the controller's full LeaderAndIsr places no replica of it here; its"
+                        " log is kept and not served",
+                        hosted.topic_partition,
+                    )
+                    self._drop(hosted, delete=False)
         return [
             LeaderAndIsrTopicError(
                 tuple(
@@ -421,8 +428,8 @@ class ReplicaManager:
             # Of a topic that was deleted while this broker was away, or that a coordination store
             # older than the logs does not know: only what is deleted by order is removed.
             log.warning(
-                "%s was on disk, of topic id %s, where the cluster has topic id %s: its log was set"
-                " aside as %s; remove that if it is not wanted",
+                "%s: on disk with topic id %s, but the cluster's topic id is %s; its log was set"
+                " aside as %s",
                 key,
                 found.topic_id,
                 topic_id,
