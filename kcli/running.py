@@ -58,19 +58,21 @@ def run(
     """Do the work to its end; `while_read`, until nobody can read standard output any more, which
     raises BrokenPipeError: a write would tell, but the next one may never come.
 
-    TimeoutError where --timeout ends it first.  SIGTERM ends it as Ctrl-C does: what is open is
-    closed first, then SystemExit carries the status that a shell knows for it.  `awaited` is what
-    a person at the terminal is told to be waiting for, if it takes long.
+    TimeoutError where --timeout ends it first.  SIGTERM, and the SIGHUP of a terminal that is
+    closed, end it as Ctrl-C does: what is open is closed first, then SystemExit carries the status
+    that a shell knows for it.  A signal that the parent ignores (nohup) stays ignored.  `awaited`
+    is what a person at the terminal is told to be waiting for, if it takes long.
     """
-    terminated = unread = False
+    unread = False
+    ended_by: signal.Signals | None = None
 
     async def bounded() -> T:
         task = asyncio.current_task()
         assert task is not None
 
-        def terminate() -> None:
-            nonlocal terminated
-            terminated = True
+        def terminate(number: signal.Signals) -> None:
+            nonlocal ended_by
+            ended_by = ended_by or number
             task.cancel()
 
         def reader_has_gone() -> None:
@@ -81,7 +83,9 @@ def run(
         # Records live for a moment, many thousands at a time, and no cycle holds them: looking for
         # cycles at every 700 new objects costs a fifth of what a consumer does.
         gc.set_threshold(COLLECT_EVERY)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                asyncio.get_running_loop().add_signal_handler(number, terminate, number)
         waiting = _Waiting(awaited) if awaited else contextlib.nullcontext()
         watched = _watched(reader_has_gone) if while_read else contextlib.nullcontext()
         try:
@@ -98,8 +102,8 @@ def run(
     except asyncio.CancelledError:
         if unread:
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)) from None
-        assert terminated
-        raise SystemExit(128 + signal.SIGTERM) from None
+        assert ended_by is not None
+        raise SystemExit(128 + ended_by) from None
 
 
 @contextlib.contextmanager

@@ -233,7 +233,9 @@ def test_a_reader_that_has_enough_ends_the_command_quietly(k, topic):
     assert told[1].startswith("Processed a total of ")
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_a_signal_ends_reading_with_the_count(k, topic, number, status):
     k("console-producer", "--topic", topic, input=b"one\n")
     words = [*K, "console-consumer", "--topic", topic, "--from-beginning"]
@@ -246,7 +248,8 @@ def test_a_signal_ends_reading_with_the_count(k, topic, number, status):
         assert reading.stderr.read() == b"Processed a total of 1 messages\n"
 
 
-def test_what_was_read_before_a_signal_is_sent(k, topic):
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGHUP, 129)])
+def test_what_was_read_before_a_signal_is_sent(k, topic, number, status):
     words = [*K, "console-producer", "--topic", topic, "--timeout", "60000"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, bufsize=0, env=k.environment) as sending:
         sending.stdin.write(b"first\n" * 10_000)
@@ -255,8 +258,8 @@ def test_what_was_read_before_a_signal_is_sent(k, topic):
         sending.stdin.write(b"last\n")
         while _unread_bytes(sending.stdin):
             time.sleep(0.01)  # it has no way to tell us
-        sending.send_signal(signal.SIGINT)
-        assert sending.wait(TIMEOUT_S) == 130
+        sending.send_signal(number)
+        assert sending.wait(TIMEOUT_S) == status
     lines = consumed(k, topic)
     assert (len(lines), lines[-1]) == (10_001, b"last")
 

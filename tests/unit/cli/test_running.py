@@ -43,19 +43,33 @@ def test_a_timeout_of_the_work_s_own_is_let_through():
         run(work(), None)
 
 
-def test_sigterm_ends_the_work_in_order():
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_work_in_order(number):
     closed = []
 
     async def work():
         try:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
             await forever()
         finally:
             closed.append(True)
 
     with pytest.raises(SystemExit) as end:
         run(work(), None)
-    assert (end.value.code, closed) == (143, [True])
+    assert (end.value.code, closed) == (128 + number, [True])
+
+
+def test_a_signal_that_the_parent_ignores_stays_ignored():
+    async def work():
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.sleep(0)
+        return "done"
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert run(work(), None) == "done"
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize(
