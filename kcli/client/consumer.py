@@ -182,7 +182,13 @@ class Consumer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.close()
+        """Close, to the end even if cancelled meanwhile: else a member stays in its group."""
+        closing = asyncio.ensure_future(self.close())
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            await asyncio.wait([closing])
+            raise
 
     # What is read
 

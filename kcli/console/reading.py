@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,11 @@ from kcli.console.extent import RECORDS_AT_ONCE, UpTo, seek
 from kcli.console.formatters import Formatter, Unprintable
 from kcli.console.offset_range import OffsetRange
 from kcli.console.record_filter import RecordFilter
+from kcli.console.standard_output import StandardOutput
 from kcli.options import Refused
 from kcli.output import answer_bytes, complain
 from kcli.running import EXPECTED, reason
-from kserver.model import TopicPartition
+from kserver.model import Offset, TopicPartition
 
 if TYPE_CHECKING:
     from kcli.client.cluster import TopicMetadata
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from kcli.client.consumer import Consumer, FetchedBatch
 
 LOOK_AGAIN_S = 0.1
+SLOW_S = 1.0
+"""Printing what one poll gave takes no longer, unless the reader is slow."""
 FOREVER_MS = 1 << 40
 
 Poll = Callable[[float, int], Awaitable["list[FetchedBatch] | None"]]
@@ -61,6 +65,11 @@ class Reading:
         self._wanted = wanted
         self._formats = formats
         self._config = config
+        self._output = StandardOutput()
+        self._at_once = RECORDS_AT_ONCE
+        """How many records are polled at once."""
+        self._unprinted: dict[TopicPartition, Offset] = {}
+        """The first offset of each partition that was polled and then not printed."""
 
     async def all(self) -> None:
         """Until a stop, or nothing came for the patience given, or enough records were printed.
@@ -91,13 +100,17 @@ class Reading:
     async def print_all(self, poll: Poll) -> None:
         """What `poll` gives, as long as it gives something in time."""
         while (most := self._left()) > 0 and (found := await poll(self._patience_ms(), most)):
-            self._print(found)
+            await self._print(found)
 
     async def _share(self, consumer: Consumer) -> None:
         """What the group gives; at the end the consumer commits what was printed, and leaves."""
         topic, include = self._wanted.topic, self._wanted.include
         consumer.subscribe([] if topic is None else [topic], pattern=include)
-        await self.print_all(consumer.poll_batches)
+        try:
+            await self.print_all(consumer.poll_batches)
+        finally:
+            for partition in set(self._unprinted) & set(consumer.assignment):
+                await consumer.seek(partition, self._unprinted[partition])
         if self._left() > 0 and not consumer.cluster.nodes:
             raise ClusterUnreachable("listTopics")
 
@@ -108,8 +121,8 @@ class Reading:
         limit, wanted = self._wanted.messages, self._wanted
         passes_over = wanted.filter is not None and not wanted.in_group
         if limit is None or (passes_over and self.count < limit):
-            return RECORDS_AT_ONCE
-        return min(limit - self.count, RECORDS_AT_ONCE)
+            return self._at_once
+        return min(limit - self.count, self._at_once)
 
     def _patience_ms(self) -> float:
         return FOREVER_MS if self._wanted.patience_ms is None else self._wanted.patience_ms
@@ -185,9 +198,12 @@ class Reading:
             if added := set(found) - set(consumer.assignment):
                 consumer.assign([*consumer.assignment, *sorted(added)])
 
-    def _print(self, batches: Sequence[FetchedBatch]) -> None:
+    async def _print(self, batches: Sequence[FetchedBatch]) -> None:
         if self._wanted.filter is not None:
             batches = self._filtered(batches, self._wanted.filter)
+        if self._wanted.in_group:
+            await self._print_in_group(batches)
+            return
         try:
             # Not joined: that would copy them all once more.
             pieces = [self._formats.lines(batch) for batch in batches]
@@ -196,6 +212,57 @@ class Reading:
             return
         self.count += sum(len(batch.rows) for batch in batches)
         answer_bytes(*pieces)
+
+    async def _print_in_group(self, batches: Sequence[FetchedBatch]) -> None:
+        """Print, and note where each partition goes on if it fails or is cancelled on the way."""
+        began_s = asyncio.get_running_loop().time()
+        failure, by_batch = None, True
+        try:
+            lines = [self._formats.lines(batch) for batch in batches]
+            printed = sum(len(batch.rows) for batch in batches)
+        except Unprintable:
+            by_batch = False
+            lines, failure = self._lines_one_by_one(batches)
+            printed = len(lines)
+        try:
+            await self._output.write(b"".join(lines))
+        except BaseException:
+            if by_batch:
+                lines = [self._formats.line(b, record) for b in batches for record in b.records]
+            self._note_printed(batches, whole_lines(lines, self._output.written))
+            raise
+        self._note_printed(batches, printed)
+        if failure is not None:
+            raise failure
+        if asyncio.get_running_loop().time() - began_s > SLOW_S:
+            # Offsets are committed between two polls, and a slow reader has to get there.
+            self._at_once = self._config.max_poll_records
+
+    def _lines_one_by_one(
+        self, batches: Sequence[FetchedBatch]
+    ) -> tuple[list[bytes], Unprintable | None]:
+        """A line for each record, up to one that cannot be printed; those may be passed over."""
+        lines = []
+        for batch in batches:
+            for record in batch.records:
+                try:
+                    lines.append(self._formats.line(batch, record))
+                except Unprintable as error:
+                    if not self._wanted.skip_unprintable:
+                        return lines, error
+                    complain(f"Error processing message, skipping this message: {error}")
+                    lines.append(b"")
+        return lines, None
+
+    def _note_printed(self, batches: Sequence[FetchedBatch], printed: int) -> None:
+        """The first records were printed, this many, and the others not."""
+        self.count += printed
+        for batch in batches:
+            for row in batch.rows[printed:]:
+                partition = TopicPartition(batch.topic, batch.partition)
+                self._unprinted.setdefault(partition, row[0])
+                break
+            printed = max(0, printed - len(batch.rows))
 
     def _filtered(
         self, batches: Sequence[FetchedBatch], filter: RecordFilter
@@ -222,3 +289,8 @@ class Reading:
                     if not self._wanted.skip_unprintable:
                         raise
                     complain(f"Error processing message, skipping this message: {error}")
+
+
+def whole_lines(lines: Iterable[bytes], taken: int) -> int:
+    """How many of the lines end within the first `taken` bytes of them all."""
+    return sum(1 for end in itertools.accumulate(map(len, lines)) if end <= taken)

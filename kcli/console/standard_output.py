@@ -1,0 +1,70 @@
+"""Standard output that does not hold up the event loop, and knows how much it has taken.
+
+A member of a group must go on sending heartbeats while a slow reader, such as `less`, keeps its end
+of the pipe full; and it may commit only what was handed to the operating system without an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import stat
+import sys
+from collections.abc import Callable
+
+from kcli.output import transient, visible
+
+PIECE_BYTES = select.PIPE_BUF
+"""A pipe that poll(2) calls writable takes at least this many bytes without blocking."""
+
+
+class StandardOutput:
+    """`written` is how many bytes were taken since the last `write` began; a terminal, which is
+    shown other bytes, takes all or nothing."""
+
+    def __init__(self) -> None:
+        self.written = 0
+
+    async def write(self, data: bytes) -> None:
+        """Hand over all of the bytes.  Raises OSError; `written` says how many were taken."""
+        self.written = 0
+        sys.stdout.flush()
+        if sys.stdout.isatty():
+            transient("")
+            await self._write(visible(data.decode(errors="replace")).encode(), lambda _: None)
+            self.written = len(data)
+        else:
+            await self._write(data, self._took)
+
+    def _took(self, count: int) -> None:
+        self.written += count
+
+    async def _write(self, data: bytes, took: Callable[[int], None]) -> None:
+        try:
+            descriptor = sys.stdout.fileno()
+            never_blocks = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        except (OSError, ValueError):  # a test's buffer
+            sys.stdout.buffer.write(data)
+            took(len(data))
+            return
+        rest = memoryview(data)
+        poll = select.poll()
+        poll.register(descriptor, select.POLLOUT)
+        while rest:
+            if never_blocks or poll.poll(0):
+                count = os.write(descriptor, rest if never_blocks else rest[:PIECE_BYTES])
+                took(count)
+                rest = rest[count:]
+            else:
+                await _writable(descriptor)
+
+
+async def _writable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    writable = asyncio.Event()
+    loop.add_writer(descriptor, writable.set)
+    try:
+        await writable.wait()
+    finally:
+        loop.remove_writer(descriptor)
