@@ -382,8 +382,13 @@ class LogSegment:
         return bool(is_header and self.base_offset <= base_offset <= offset)
 
     def check_largest_timestamp(self) -> None:
-        """StorageError where the time index ends with what no batch has.  Waits for the disk."""
-        if self._position_of(self.times.last()) is None:
+        """Raises StorageError if the time index ends with an entry that no batch has, or is empty
+        although the first batch has a timestamp.  Waits for the disk."""
+        if not self.times.file.count:
+            _, first = next(self.headers(), (0, None))
+            if first is not None and first.max_timestamp >= 0:
+                raise StorageError(f"{self.times.file.path} has no entries")
+        elif self._position_of(self.times.last()) is None:
             raise StorageError(f"{self.times.file.path} ends with {self.times.last()}")
 
     def position_of_time(self, timestamp: int, start: Offset) -> int:
