@@ -19,8 +19,9 @@ Behaviour:
 - read_committed ends at the last stable offset and lists aborted transactions; for
   read_uncommitted that list is null.  Records are empty, never null.
 
-Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE,
-FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, KAFKA_STORAGE_ERROR;
+Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID (in a session, once
+another topic has the name), NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH,
+UNKNOWN_LEADER_EPOCH, KAFKA_STORAGE_ERROR;
 FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH for the whole answer.
 
 Versions:
@@ -157,6 +158,7 @@ def handle_frame(
                 request.forgotten,
                 now_ms=parts.world.clock.now_ms(),
                 new_id=parts.world.random.randint(1, 2**31 - 1),
+                names=names,
                 is_follower=is_follower,
             )
         except KafkaError as error:

@@ -94,6 +94,8 @@ def read(
             partition = partitions.get((one.topic, one.partition))
             if partition is None:
                 partition = _missing(replicas, one)
+            if one.topic_id is not None and one.topic_id != partition.topic_id:
+                raise KafkaError(ErrorCode.inconsistent_topic_id)
             # Any negative epoch is none, as in Kafka (FetchRequest.optionalEpoch).
             epoch = max(one.current_leader_epoch, NO_EPOCH)
             if leader_only:

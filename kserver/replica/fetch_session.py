@@ -25,7 +25,7 @@ and has lived that long; else the newcomer stays sessionless.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
@@ -81,6 +81,8 @@ class FetchSession:
     partitions: dict[SessionKey, Known] = field(default_factory=dict)
     active: dict[SessionKey, None] = field(default_factory=dict)
     clock: SessionClock = field(default_factory=SessionClock)
+    unnamed: set[SessionKey] = field(default_factory=set)
+    """Partitions whose topic id had no name yet when they were named."""
     _looked_ms: int = 0
 
     def update(
@@ -92,18 +94,38 @@ class FetchSession:
             known = self.partitions.pop(key, None)
             if known is not None:
                 self.active.pop(key, None)
+                self.unnamed.discard(key)
                 gone.append(known.wanted)
         for wanted in named:
             known = self.partitions.get(wanted.key)
             if known is None:
                 self.partitions[wanted.key] = Known(wanted)
+                if wanted.topic is None:
+                    self.unnamed.add(wanted.key)
             else:
+                if wanted.topic is None:
+                    # The topic is deleted: of another with its name these are no partitions.
+                    wanted = wanted._replace(topic=known.wanted.topic)
                 if wanted.current_leader_epoch != known.wanted.current_leader_epoch:
                     # A follower drops what comes for an epoch that has ended: it is told again.
                     known.high_watermark = known.log_start_offset = -1
                 known.wanted = wanted
             self.active[wanted.key] = None
         return gone
+
+    def name(self, names: Mapping[UUID, str]) -> list[FetchPartition]:
+        """Those whose topic has a name by now: this broker hears of new topics a little later than
+        some clients do."""
+        named = []
+        for key in sorted(self.unnamed, key=str):
+            known = self.partitions[key]
+            topic_id = known.wanted.topic_id
+            if topic_id is not None and (topic := names.get(topic_id)) is not None:
+                self.unnamed.discard(key)
+                known.wanted = known.wanted._replace(topic=topic)
+                self.active[key] = None
+                named.append(known.wanted)
+        return named
 
     def wanted(self) -> list[FetchPartition]:
         """All that it is about."""
@@ -167,9 +189,11 @@ class FetchSessions:
         *,
         now_ms: int,
         new_id: int,
+        names: Mapping[UUID, str],
         is_follower: bool = False,
     ) -> Fetching:
-        """Resolve a request.  `new_id` is a random positive id for a session that may be made.
+        """Resolve a request.  `new_id` is a random positive id for a session that may be made,
+        `names` are those of all topics by their ids.
         A follower's incremental one is about the active partitions.
 
         Raises KafkaError with a session error; it is the whole response's error.
@@ -192,9 +216,10 @@ class FetchSessions:
         session.used_ms = now_ms
         self._sessions.move_to_end(session_id)
         gone = session.update(named, forgotten)
+        found = session.name(names) if session.unnamed else ()
         if is_follower:
             self._unwatch(session, gone)
-            self._watch(session, named)
+            self._watch(session, (*named, *found))
             session.look_at_all(now_ms)
         if not session.partitions:
             self.end(session_id)

@@ -251,7 +251,7 @@ class ReplicaManager:
         session, if it has one: those count too that are not among them for they have not moved."""
         for one in wanted:
             partition = self.partitions.get((one.topic, one.partition))
-            if partition is None:
+            if partition is None or one.topic_id not in (None, partition.topic_id):
                 continue
             before = partition.log.high_watermark, partition.begins_at(replica)
             # What is refused here the read refuses as well, and answers.

@@ -17,9 +17,13 @@ from tests.contract.api.calls import (
     fetch,
     fetch_fields,
     fetch_from,
+    partition_count,
     produce,
     produce_to,
+    topic_id,
 )
+from tests.support import brokers
+from tests.support.brokers import until
 from tests.support.wire_client import WireClient, milliseconds
 
 KEY, VERSIONS = module.KEY, module.VERSIONS
@@ -341,6 +345,28 @@ def test_a_session_tells_only_what_changed(client, make_topic, version):
     forgotten = [named | {"partitions": [2]}]
     produce_to(client, PRODUCE_VERSION, topic, {0: batch(b"b"), 2: batch(b"c")})
     assert told(ask(full.session_id, 4, {}, forgotten_topics_data=forgotten)) == {0: [b"b"]}
+
+
+@versions_since(FIRST_WITH_TOPIC_IDS)
+@pytest.mark.parametrize("names_again", [False, True])
+def test_a_session_gives_nothing_of_the_next_topic_of_a_name(
+    broker, client, topic, version, names_again
+):
+    def ask(session_id, epoch, offsets):
+        fields = {"session_id": session_id, "session_epoch": epoch}
+        return client.call(KEY, version, **fetch_fields(version, topic, offsets, **fields))
+
+    session_id = ask(0, 0, {0: 0}).session_id
+    client.call(20, 5, topic_names=[topic.name], timeout=milliseconds(30_000))
+    until(lambda: partition_count(client, topic.name) is None)
+    brokers.create_topic(broker.address, topic.name, 1)
+    next_topic = Topic(topic.name, topic_id(client, topic.name))
+    assert next_topic.id != topic.id
+    produce(client, PRODUCE_VERSION, next_topic, batch(b"of the next"))
+    answer = ask(session_id, 1, {0: 0} if names_again else {})
+    (partition,) = answer.responses[0].partitions
+    assert partition.error_code is ErrorCode.inconsistent_topic_id
+    assert not partition.records
 
 
 @versions_since(7)

@@ -1,5 +1,7 @@
 """Incremental fetch sessions, KIP-227."""
 
+from uuid import UUID
+
 import pytest
 
 from kserver.errors import ErrorCode, KafkaError
@@ -10,8 +12,10 @@ def wanted(partition, offset=0, topic="t"):
     return FetchPartition(topic, None, partition, -1, offset, -1, -1, 1000)
 
 
-def begin(sessions, session_id, epoch, named, forgotten=(), now_ms=0, new_id=7):
-    return sessions.begin(session_id, epoch, named, forgotten, now_ms=now_ms, new_id=new_id)
+def begin(sessions, session_id, epoch, named, forgotten=(), now_ms=0, new_id=7, names=None):
+    return sessions.begin(
+        session_id, epoch, named, forgotten, now_ms=now_ms, new_id=new_id, names=names or {}
+    )
 
 
 def test_a_session_remembers_what_was_named_and_forgets_what_is_forgotten():
@@ -23,6 +27,27 @@ def test_a_session_remembers_what_was_named_and_forgets_what_is_forgotten():
     assert {(w.partition, w.offset) for w in second.wanted} == {(0, 0), (1, 5)}
     third = begin(sessions, 7, 2, [wanted(2)], [("t", 0)])
     assert {w.partition for w in third.wanted} == {1, 2}
+
+
+TOPIC_ID = UUID(int=1)
+
+
+def by_id(topic, offset=0):
+    return wanted(0, offset, topic)._replace(topic_id=TOPIC_ID)
+
+
+def test_a_topic_that_had_no_name_is_named_as_soon_as_it_has_one():
+    sessions = FetchSessions(10)
+    begin(sessions, 0, 0, [by_id(None)])
+    assert begin(sessions, 7, 1, []).wanted == [by_id(None)]
+    assert begin(sessions, 7, 2, [], names={TOPIC_ID: "t"}).wanted == [by_id("t")]
+    assert begin(sessions, 7, 3, []).wanted == [by_id("t")]
+
+
+def test_a_topic_keeps_its_name_in_a_session_after_it_was_deleted():
+    sessions = FetchSessions(10)
+    begin(sessions, 0, 0, [by_id("t")])
+    assert begin(sessions, 7, 1, [by_id(None, offset=5)]).wanted == [by_id("t", offset=5)]
 
 
 def test_a_wrong_epoch_or_id_is_refused():
@@ -100,7 +125,14 @@ def test_who_was_answered_goes_to_the_end_of_the_line():
 
 def begin_follower(sessions, session_id, epoch, named, forgotten=(), now_ms=0, new_id=7):
     return sessions.begin(
-        session_id, epoch, named, forgotten, now_ms=now_ms, new_id=new_id, is_follower=True
+        session_id,
+        epoch,
+        named,
+        forgotten,
+        now_ms=now_ms,
+        new_id=new_id,
+        names={},
+        is_follower=True,
     )
 
 

@@ -79,7 +79,13 @@ def test_a_leader_reads_from_just_where_its_follower_is(seed: int) -> None:
         new_id = step + 1
         try:
             fetching = leader.begin(
-                asked.session_id, asked.epoch, named, forgotten, now_ms=step * 50_000, new_id=new_id
+                asked.session_id,
+                asked.epoch,
+                named,
+                forgotten,
+                now_ms=step * 50_000,
+                new_id=new_id,
+                names={},
             )
         except KafkaError:
             session.lost()
@@ -96,7 +102,9 @@ def test_a_leader_reads_from_just_where_its_follower_is(seed: int) -> None:
             case 0:
                 leader = FetchSessions(2)
             case 1:
-                leader.begin(0, 0, named or _one(), (), now_ms=step * 50_000, new_id=-new_id)
+                leader.begin(
+                    0, 0, named or _one(), (), now_ms=step * 50_000, new_id=-new_id, names={}
+                )
 
 
 def _one() -> list[FetchPartition]:
