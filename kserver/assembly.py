@@ -180,7 +180,9 @@ class Assembly:
             self.publisher.publish,
             alive.registered,
             self.publisher.controller_is,
+            lambda: self.publisher.controller_epoch,
         )
+        self.configs.on_readable = alive.report
 
     async def _allocate_producer_ids(self) -> ProducerIdBlock:
         """By the controller, which may be this broker."""

@@ -26,6 +26,7 @@ from kserver.config.broker import BrokerConfig
 from kserver.config.dynamic import BrokerOverrides
 from kserver.config.topic import TopicConfig
 from kserver.controller.configs import overrides_of
+from kserver.controller.store import make_persistent
 from kserver.errors import StorageError
 from kserver.log.manager import LogManager
 from kserver.metadata import BrokerInfo, ClusterMetadata, MetadataCache
@@ -153,7 +154,7 @@ class Broker:
                 " it, correct the address, or leave the key out for the embedded store"
             ) from error
         stack.push_async_callback(zookeeper.close)
-        await registration.prepare(zookeeper)
+        await make_persistent(zookeeper)
         self.cluster_id = await registration.cluster_id(zookeeper, world.random)
         self.id = await registration.broker_id(zookeeper, config, logs.stored_broker_id)
         logs.identify(self.id, self.cluster_id)

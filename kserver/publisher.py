@@ -104,6 +104,8 @@ class MetadataPublisher:
         self, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
     ) -> ControlMessage:
         """Returns the answer; what it says is in force then."""
+        # What ZooKeeper has to be asked for is asked before the turn, which nobody is to wait for.
+        await self._learn(request)
         async with self._turn:
             error = self._refusal(request)
             if isinstance(request, LeaderAndIsrRequest):
@@ -111,6 +113,20 @@ class MetadataPublisher:
             if isinstance(request, StopReplicaRequest):
                 return await self._stop_replica(request, error)
             return await self._update_metadata(request, error)
+
+    async def _learn(
+        self, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
+    ) -> None:
+        """The settings of topics that are new here."""
+        if isinstance(request, LeaderAndIsrRequest):
+            await self._configs.learn({t.topic_name: t.topic_id for t in request.topic_states})
+        elif isinstance(request, UpdateMetadataRequest):
+            there = {
+                topic.topic_name: topic.topic_id
+                for topic in request.topic_states
+                if topic.partition_states[0].leader != DURING_DELETION
+            }
+            await self._configs.learn(there)
 
     def _refusal(
         self, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
@@ -145,7 +161,7 @@ class MetadataPublisher:
     ) -> LeaderAndIsrResponse:
         if error is not ErrorCode.none:
             return LeaderAndIsrResponse(error)
-        await self._configs.learn({t.topic_name: t.topic_id for t in request.topic_states})
+        await self._learn(request)
         await self._replicas.cuts_ended(_partitions(request))
         errors = self._replicas.become_leader_or_follower(
             request.topic_states, self._configs.topics, is_full=request.type == FULL
@@ -171,11 +187,9 @@ class MetadataPublisher:
         self, request: UpdateMetadataRequest, error: ErrorCode
     ) -> UpdateMetadataResponse:
         if error is ErrorCode.none:
+            await self._learn(request)
             told = request.topic_states
             gone = {t.topic_name for t in told if t.partition_states[0].leader == DURING_DELETION}
-            await self._configs.learn(
-                {t.topic_name: t.topic_id for t in told if t.topic_name not in gone}
-            )
             before = self._metadata.current
             self._metadata.update(self._with_own(before.updated(request, self._configs.topics)))
             if told or request.type == FULL:

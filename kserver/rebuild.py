@@ -19,8 +19,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from kserver import registration, znodes
+from kserver import znodes
 from kserver.config.broker import BrokerConfig
+from kserver.controller.store import make_persistent
 from kserver.coordinator.topics import wanted_topic
 from kserver.errors import StorageError
 from kserver.log import checkpoint
@@ -146,7 +147,7 @@ class Rebuild:
         store = self._store
         await store.start()
         try:
-            await registration.prepare(store)
+            await make_persistent(store)
             await store.create(
                 znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster), make_parents=True
             )

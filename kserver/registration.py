@@ -4,12 +4,14 @@
     /brokers/seqid     its version, counted on from `reserved.broker.max.id`, is a broker id that
                        nobody has
     /brokers/ids/N     this broker's endpoints, for as long as its session lives; a new session
-                       writes it anew, and removes what a process has left that is proven gone
+                       writes it anew, and removes what a process has left that is proven gone;
+                       so it is where somebody has deleted it
     /log_dir_event_notification/log_dir_event_S
-                       one of its disks failed: the controller asks which replicas are offline
+                       one of its disks failed, or the like: the controller asks which replicas
+                       are offline
 
-A start calls `prepare`, asks for `cluster_id` and `broker_id`, and registers before the controller
-starts.  (Kafka: KafkaServer.startup, KafkaZkClient.)
+A start asks for `cluster_id` and `broker_id`, and registers before the controller starts.
+(Kafka: KafkaServer.startup, KafkaZkClient.)
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from uuid import UUID
 from kserver import znodes
 from kserver.config.broker import BrokerConfig
 from kserver.controller.features import NEWEST
+from kserver.controller.store import make_persistent
 from kserver.errors import ConfigError
 from kserver.log.manager import LogManager
 from kserver.model import BrokerId, Endpoint
@@ -32,38 +35,20 @@ from kserver.world import World
 from kserver.world.session import claim, in_any_session, until_connected
 from kserver.world.zookeeper import (
     BadVersion,
-    Create,
     Delete,
     NodeExists,
     NoNode,
     Op,
     SessionEvent,
     SessionExpired,
+    WatchEvent,
     ZooKeeper,
 )
+from kserver.znodes import UnreadableZnode
 
 log = logging.getLogger(__name__)
 
 LONE_BROKER_ID: BrokerId = 0
-
-
-async def prepare(zookeeper: ZooKeeper) -> None:
-    """Make the znodes that every cluster has, where they are missing."""
-
-    async def make_missing() -> None:
-        missing: dict[str, Create] = {}
-        for path in znodes.PERSISTENT_PATHS:
-            while path and path not in missing and await zookeeper.exists(path) is None:
-                missing[path] = Create(path)
-                path = path.rpartition("/")[0]
-        if missing:
-            await zookeeper.multi([missing[path] for path in sorted(missing)])
-
-    while True:
-        try:
-            return await until_connected(make_missing)
-        except NodeExists:
-            pass  # another broker makes them as well
 
 
 async def cluster_id(zookeeper: ZooKeeper, random: Random) -> str:
@@ -142,9 +127,8 @@ class Registration:
         self._lost = False
         self._moved = False
         """Its endpoints are others than the znode tells."""
-        self._disk_failed = False
-        """The controller was not told yet of a log directory that failed."""
-        logs.on_directory_failed = self._directory_failed
+        self._is_to_report = False
+        logs.on_directory_failed = self.report
         self._due = asyncio.Event()
         self._registered = asyncio.Event()
         self.epoch = -1
@@ -165,10 +149,12 @@ class Registration:
             try:
                 if lost:
                     await self._register()
-                elif moved:
+                else:
+                    await self._check()
+                if moved:
                     await self._tell()
-                if self._disk_failed:
-                    await self._tell_of_disk()
+                if self._is_to_report:
+                    await self._report()
             except SessionExpired:
                 pass  # the next session tries again
 
@@ -187,15 +173,16 @@ class Registration:
         self._moved = True
         self._due.set()
 
-    def _directory_failed(self) -> None:
-        self._disk_failed = True
+    def report(self) -> None:
+        """The controller is to ask which replicas this broker can serve: a disk has failed, or what
+        kept it from hosting some is mended.  (Kafka: KafkaZkClient.propagateLogDirEvent)"""
+        self._is_to_report = True
         self._due.set()
 
-    async def _tell_of_disk(self) -> None:
-        """(Kafka: KafkaZkClient.propagateLogDirEvent)"""
+    async def _report(self) -> None:
         prefix, data = znodes.LOG_DIR_EVENT_PREFIX, znodes.encode_log_dir_event(self._id)
         await until_connected(partial(self._zookeeper.create, prefix, data, sequence=True))
-        self._disk_failed = False
+        self._is_to_report = False
 
     async def _tell(self) -> None:
         path = znodes.broker_path(self._id)
@@ -235,6 +222,9 @@ class Registration:
             await self._zookeeper.multi(ops)
         except (NoNode, BadVersion):
             return  # its session has ended meanwhile
+        except UnreadableZnode as error:
+            log.error("%s: the end of its session is waited for", error)
+            return
         log.info("broker %d: the registration of an earlier start was removed", self._id)
 
     async def _register(self) -> None:
@@ -245,23 +235,39 @@ class Registration:
             await claim(self._zookeeper, path, create, self._timeout_ms)
         except NodeExists as error:
             data, _ = await until_connected(partial(self._zookeeper.get, path))
-            other = znodes.decode_broker(self._id, data)
+            try:
+                endpoints = znodes.decode_broker(self._id, data).endpoints
+            except UnreadableZnode:
+                endpoints = ()
+            where = f", at {', '.join(map(str, endpoints))}" if endpoints else ""
             raise ConfigError(
-                f"broker.id: another broker with the id {self._id} is registered (znode {path}), "
-                f"at {', '.join(map(str, other.endpoints))}: stop it, or choose another broker.id"
+                f"broker.id: another broker with the id {self._id} is registered (znode {path})"
+                f"{where}: stop it, or choose another broker.id"
             ) from error
-        stat = await until_connected(partial(self._zookeeper.exists, path))
+        stat = await until_connected(partial(self._zookeeper.exists, path, self._touched))
         if stat is None or stat.ephemeral_owner != self._zookeeper.session_id:
             raise SessionExpired(path)
         self.epoch = stat.czxid
         self._registered.set()
         log.info("registered broker %d in epoch %d", self._id, self.epoch)
 
+    def _touched(self, _event: WatchEvent) -> None:
+        self._due.set()
+
+    async def _check(self) -> None:
+        """Somebody may have deleted its znode, and the ones above it."""
+        path = znodes.broker_path(self._id)
+        if await until_connected(partial(self._zookeeper.exists, path, self._touched)) is None:
+            log.error("%s was deleted by somebody else: broker %d registers again", path, self._id)
+            await make_persistent(self._zookeeper)
+            await self._register()
+
     def _session_changed(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:
             self._expired = True
             self._registered.clear()
-        elif event is SessionEvent.CONNECTED and self._expired:
+        elif event is SessionEvent.CONNECTED:
+            # The watch is lost, and where the session is a new one the znode too.
+            self._lost |= self._expired
             self._expired = False
-            self._lost = True
             self._due.set()

@@ -25,8 +25,8 @@ Pure: paths, encode and decode; no I/O.
     /consumers/G/offsets/T/P              the next offset to read, as text
 
 Keys stand in the order in which Kafka 3.9.2 writes them, which is that of Scala's maps; partitions
-stand in their own order.  Older versions of a znode are read too.  A decode raises StorageError for
-bytes that are not what Kafka would have written.  (Kafka: kafka.zk.ZkData, KafkaZkClient.)
+stand in their own order.  Older versions of a znode are read too.  A decode raises UnreadableZnode
+for bytes that are not what Kafka would have written.  (Kafka: kafka.zk.ZkData, KafkaZkClient.)
 """
 
 from __future__ import annotations
@@ -222,6 +222,24 @@ def uuid_from_text(text: str) -> UUID:
         raise ValueError(str(error)) from error
 
 
+MAX_NAMED_BYTES = 200
+"""So much of a znode that cannot be read stands in the error."""
+
+
+class UnreadableZnode(StorageError):
+    """`path` holds `data`, from which nobody can tell what was meant; None where its access list
+    lets this broker not read it."""
+
+    def __init__(self, path: str, data: bytes | None, reason: Exception) -> None:
+        self.path = path
+        self.data = data
+        if data is None:
+            super().__init__(f"{path} cannot be read ({reason!r})")
+            return
+        named = repr(data[:MAX_NAMED_BYTES]) + ("..." if len(data) > MAX_NAMED_BYTES else "")
+        super().__init__(f"{path} holds {named}, which is not what Kafka writes there ({reason!r})")
+
+
 _JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 
@@ -231,13 +249,29 @@ def _to_json(value: Mapping[str, object]) -> bytes:
 
 @contextmanager
 def _decoding(path: str, data: bytes) -> Iterator[Any]:
-    """The JSON; StorageError for whatever the reader of its fields trips over."""
+    """The JSON; UnreadableZnode for whatever the reader of its fields trips over."""
     try:
         yield json.loads(data)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StorageError(
-            f"{path} holds {data!r}, which is not what Kafka writes there ({error!r})"
-        ) from error
+    except _UNREADABLE as error:
+        raise UnreadableZnode(path, data, error) from error
+
+
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+
+
+def _int32(value: object) -> int:
+    """What goes into messages as an int32."""
+    number = int(value)  # type: ignore[call-overload]
+    if not -(1 << 31) <= number < 1 << 31:
+        raise ValueError(f"{number} is not an int32")
+    return int(number)
+
+
+def _brokers(ids: Iterable[object]) -> tuple[BrokerId, ...]:
+    brokers = tuple(map(_int32, ids))
+    if len(set(brokers)) < len(brokers) or any(broker < 0 for broker in brokers):
+        raise ValueError(f"{brokers} are not distinct broker ids")
+    return brokers
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +328,8 @@ def decode_broker(broker: BrokerId, data: bytes) -> BrokerRegistration:
             broker,
             tuple(_endpoint(text, protocols) for text in endpoints),
             int(fields.get("timestamp", -1)),
-            fields.get("rack"),
-            fields.get("jmx_port", -1),
+            None if fields.get("rack") is None else str(fields["rack"]),
+            _int32(fields.get("jmx_port", -1)),
             str(fields.get("incarnation_id", "")),
             bool(fields.get("may_lack_records", False)),
             {str(k): int(v["max_version"]) for k, v in fields.get("features", {}).items()},
@@ -310,7 +344,7 @@ def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
         listener,
         protocols.get(listener, listener),
         host.removeprefix("[").removesuffix("]"),
-        int(port),
+        _int32(port),
     )
 
 
@@ -348,12 +382,14 @@ def decode_topic(topic: str, data: bytes) -> TopicAssignment:
 
         def replicas(key: str) -> dict[int, tuple[BrokerId, ...]]:
             given = fields.get(key, {}).items()
-            return {int(p): tuple(int(b) for b in brokers) for p, brokers in given}
+            return {int(p): _brokers(brokers) for p, brokers in given}
 
         topic_id = fields.get("topic_id")
         partitions = replicas("partitions")
         if not partitions or sorted(partitions) != list(range(len(partitions))):
             raise ValueError("the partitions are not 0, 1, ...")
+        if not all(partitions.values()):
+            raise ValueError("a partition has no replicas")
         return TopicAssignment(
             None if topic_id is None else uuid_from_text(topic_id),
             partitions,
@@ -379,10 +415,10 @@ def encode_state(state: LeaderAndIsr) -> bytes:
 def decode_state(topic: str, partition: int, data: bytes, znode_version: int) -> LeaderAndIsr:
     with _decoding(state_path(topic, partition), data) as fields:
         return LeaderAndIsr(
-            int(fields["leader"]),
-            int(fields["leader_epoch"]),
-            tuple(int(b) for b in fields["isr"]),
-            int(fields["controller_epoch"]),
+            _int32(fields["leader"]),
+            _int32(fields["leader_epoch"]),
+            _brokers(fields["isr"]),
+            _int32(fields["controller_epoch"]),
             znode_version,
             fields.get("leader_recovery_state", 0) == 1,
         )
@@ -436,7 +472,7 @@ def encode_controller_epoch(epoch: int) -> bytes:
 
 def decode_controller_epoch(data: bytes) -> int:
     with _decoding(CONTROLLER_EPOCH, data) as epoch:
-        return int(epoch)
+        return _int32(epoch)
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
@@ -476,9 +512,7 @@ def decode_preferred_election(data: bytes) -> list[TopicPartition]:
 def decode_reassignments(data: bytes) -> dict[TopicPartition, tuple[BrokerId, ...]]:
     with _decoding(REASSIGN_PARTITIONS, data) as fields:
         return {
-            TopicPartition(str(p["topic"]), int(p["partition"])): tuple(
-                int(b) for b in p["replicas"]
-            )
+            TopicPartition(str(p["topic"]), int(p["partition"])): tuple(map(_int32, p["replicas"]))
             for p in fields["partitions"]
         }
 
@@ -525,7 +559,7 @@ def decode_features(data: bytes) -> dict[str, int]:
     """Levels by name; none where the status says that they do not count."""
     with _decoding(FEATURES, data) as fields:
         features = fields["features"] if fields["status"] == 1 else {}
-        return {str(name): int(found["max_version_level"]) for name, found in features.items()}
+        return {str(name): _int32(found["max_version_level"]) for name, found in features.items()}
 
 
 STATIC = "static"

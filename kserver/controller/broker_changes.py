@@ -13,7 +13,7 @@ from functools import partial
 from kserver import znodes
 from kserver.config.broker import BrokerConfig
 from kserver.controller.channel import ChannelManager
-from kserver.controller.context import ControllerContext, live_broker
+from kserver.controller.context import ControllerContext, LiveBroker, live_broker
 from kserver.controller.event_queue import ControllerState, Put
 from kserver.controller.failure_detector import BrokerFailureDetector
 from kserver.controller.feature_operations import FeatureOperations
@@ -21,8 +21,10 @@ from kserver.controller.partition_states import PartitionStates
 from kserver.controller.reassignments import Reassignments
 from kserver.controller.store import together
 from kserver.controller.topic_deletion import TopicDeletionManager
+from kserver.controller.unreadable import UnreadableZnodes
 from kserver.world.session import until_connected
-from kserver.world.zookeeper import NoNode, Stat, WatchEvent, ZooKeeper
+from kserver.world.zookeeper import NoAuth, NoNode, WatchEvent, ZooKeeper
+from kserver.znodes import UnreadableZnode
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +53,7 @@ class BrokerChanges:
         self._failures = failures
         self._config = config
         self._put = put
+        self._unreadable = UnreadableZnodes(zookeeper, self.may_be_due)
 
     def may_be_due(self, _event: WatchEvent | None = None) -> None:
         """Whoever has come or gone is taken note of, in its turn."""
@@ -86,24 +89,35 @@ class BrokerChanges:
 
     async def load(self) -> None:
         """Those that live now are in the context, and watched.  ConnectionLost."""
-        watch = self.may_be_due
-        ids = await self._zookeeper.children(znodes.BROKER_IDS, watch)
-
-        async def read(id_: str) -> tuple[bytes, Stat] | None:
-            try:
-                return await self._zookeeper.get(f"{znodes.BROKER_IDS}/{id_}", watch)
-            except NoNode:
-                return None  # and the first watch tells of it
-
-        found = await together([partial(read, id_) for id_ in ids])
-        registered = {
-            int(id_): live_broker(znodes.decode_broker(int(id_), znode[0]), znode[1].czxid)
-            for id_, znode in zip(ids, found, strict=True)
-            if znode is not None
-        }
+        names = await self._zookeeper.children(znodes.BROKER_IDS, self.may_be_due)
+        found = await together([partial(self._read, name) for name in names])
+        registered = {broker.info.id: broker for broker in found if broker is not None}
         self._failures.follow(registered, self._config().inter_broker_listener)
         self._context.brokers = registered
         self.forget_who_is_gone()
+
+    async def _read(self, name: str) -> LiveBroker | None:
+        """A child of /brokers/ids; None where it has gone, of which the watch tells, or cannot be
+        read."""
+        path = f"{znodes.BROKER_IDS}/{name}"
+        data, epoch = None, -1
+        try:
+            data, stat = await self._zookeeper.get(path, self.may_be_due)
+            epoch = stat.czxid
+            return live_broker(znodes.decode_broker(int(name), data), epoch)
+        except NoNode:
+            return None
+        except (UnreadableZnode, NoAuth, ValueError) as error:
+            known = next(
+                (b for b in self._context.brokers.values() if str(b.info.id) == name), None
+            )
+            if known is not None and known.epoch != epoch:
+                known = None
+            await self._unreadable.leave_out(
+                error if isinstance(error, UnreadableZnode) else UnreadableZnode(path, data, error),
+                f"broker {name} is left out" if known is None else f"broker {name} is as before",
+            )
+            return known
 
     def forget_who_is_gone(self) -> None:
         """Whose process is proven gone is no live broker, though its registration stands."""

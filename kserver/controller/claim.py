@@ -1,6 +1,7 @@
 """Who is the controller: the broker whose session holds /controller.
 
-    vacant    claimed, and /controller_epoch raised with it, in one write
+    vacant    claimed, and /controller_epoch raised with it, in one write: above what it holds, and
+              above the latest that this broker has heard of
     held      watched: once the znode changes or is gone, `on_change` is called; `depose` deletes
               it, when its holder is proven gone
 
@@ -9,6 +10,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -32,6 +34,9 @@ from kserver.world.zookeeper import (
     WatchEvent,
     ZooKeeper,
 )
+from kserver.znodes import UnreadableZnode
+
+log = logging.getLogger(__name__)
 
 
 class Holder(NamedTuple):
@@ -48,12 +53,14 @@ class ControllerClaim:
         broker_id: BrokerId,
         store: ClaimedStore,
         on_change: Callable[[], None],
+        epoch_heard: Callable[[], int],
     ) -> None:
         self._zookeeper = zookeeper
         self._clock = clock
         self._id = broker_id
         self._store = store
         self._on_change = on_change
+        self._epoch_heard = epoch_heard
 
     async def attempt(self) -> bool:
         """Whether this session is the controller's; the store has its epoch then.
@@ -81,14 +88,18 @@ class ControllerClaim:
         return None if stat is None else stat.ephemeral_owner
 
     async def holder(self) -> Holder | None:
-        """Whoever holds it now; None where nobody does, or it changes hands meanwhile, of which
-        `on_change` tells."""
+        """Whoever holds it now; None where nobody does, it cannot be read, or it changes hands
+        meanwhile, of which `on_change` tells."""
         before = await until_connected(partial(self._store.find, znodes.CONTROLLER_EPOCH))
         controller = await until_connected(partial(self._store.find, znodes.CONTROLLER))
         after = await until_connected(partial(self._store.find, znodes.CONTROLLER_EPOCH))
         if before is None or controller is None or after is None or before[1] != after[1]:
             return None
-        return Holder(znodes.decode_controller(controller[0]), after[1].version)
+        try:
+            return Holder(znodes.decode_controller(controller[0]), after[1].version)
+        except UnreadableZnode as error:
+            log.error("%s: who is the controller is not known until it changes", error)
+            return None
 
     async def depose(self, claim: int) -> None:
         """Delete /controller, unless it was claimed since."""
@@ -101,11 +112,18 @@ class ControllerClaim:
 
     async def _try(self) -> None:
         found = await self._store.find(znodes.CONTROLLER_EPOCH)
+        epoch = self._epoch_heard()
         if found is None:
-            await self._zookeeper.create(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
-            epoch, version = 0, 0
+            data = znodes.encode_controller_epoch(epoch)
+            await self._zookeeper.create(znodes.CONTROLLER_EPOCH, data)
+            version = 0
         else:
-            epoch, version = znodes.decode_controller_epoch(found[0]), found[1].version
+            version = found[1].version
+            try:
+                # Whoever has set it back would have brokers refuse the next controller.
+                epoch = max(epoch, znodes.decode_controller_epoch(found[0]))
+            except UnreadableZnode as error:
+                log.error("%s: epochs go on from %d, the latest heard of", error, epoch)
         controller = znodes.encode_controller(self._id, self._clock.now_ms())
         data = znodes.encode_controller_epoch(epoch + 1)
         await self._zookeeper.multi(

@@ -6,7 +6,8 @@
     a note    another broker, or an old tool, has changed an entity: it is read again
 
 Any broker alters any of it, not only the controller.  A note that was missed, while this broker had
-no connection, say, is known by a gap in their numbers: then all of it is read again.
+no connection, say, is known by a gap in their numbers: then all of it is read again.  An entity
+that cannot be read stays as it was last known, and is read again once it is changed.
 
 (Kafka: ZkAdminManager, ZkConfigManager, ZkNodeChangeNotificationListener.)
 """
@@ -25,8 +26,9 @@ from kserver import znodes
 from kserver.config.broker import BrokerConfig
 from kserver.controller import configs, quotas, stored
 from kserver.controller.configs import ResourceType
-from kserver.controller.store import ZnodeStore, refusal, together
-from kserver.errors import ErrorCode, KafkaError, StorageError
+from kserver.controller.store import ZnodeStore, make_persistent, refusal, together
+from kserver.controller.unreadable import UnreadableZnodes
+from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import ClusterMetadata, Features, MetadataCache, TopicInfo
 from kserver.model import NO_BROKER, BrokerId
 from kserver.world.session import in_any_session, until_connected
@@ -41,10 +43,12 @@ from kserver.world.zookeeper import (
     SessionEvent,
     SessionExpired,
     SetData,
+    Stat,
     WatchEvent,
     ZooKeeper,
     ZooKeeperError,
 )
+from kserver.znodes import UnreadableZnode
 
 log = logging.getLogger(__name__)
 
@@ -72,9 +76,14 @@ class ConfigManager:
         self._id = broker_id
         self._on_change = on_change
         self._store = ZnodeStore(zookeeper)
+        self._unread: dict[tuple[str, str], UnreadableZnode] = {}
+        """Entities, by type and name, that could not be read."""
+        self.on_readable: Callable[[], None] = lambda: None
+        """Called once settings of a topic are known for which this broker hosted nothing."""
         self._turn = asyncio.Lock()
         """Changes and the reading of notes take turns, so that no older state hides a newer one."""
         self._due = asyncio.Event()
+        self._unreadable = UnreadableZnodes(zookeeper, self._due.set)
         self._last_note = -1
         self.topics: dict[str, Mapping[str, str]] = {}
         """The overrides of each topic that there was when it was read, by name."""
@@ -87,8 +96,7 @@ class ConfigManager:
         return self._metadata.current.features
 
     async def load(self) -> None:
-        """Read everything into `metadata`, without telling `on_change`.  StorageError for a znode
-        that makes no sense."""
+        """Read everything into `metadata`, without telling `on_change`."""
         self._zookeeper.on_session(self._session_changed)
         await until_connected(self._load)
 
@@ -102,21 +110,31 @@ class ConfigManager:
                     await until_connected(self._read_notes)
                 except SessionExpired:
                     pass  # the next session sets it due again
-                except StorageError as error:
-                    log.error("a change of settings is passed over: %s", error)
+                except NoNode as error:
+                    log.error("%s was deleted by somebody else: it is made again", error)
+                    await in_any_session(partial(make_persistent, self._zookeeper))
+                    self._due.set()
 
     async def learn(self, topics: Mapping[str, UUID]) -> None:
         """Read the overrides of these topics, unless they are known.  An old controller tells no
-        ids: a zero stands for any."""
+        ids: a zero stands for any.  Those that cannot be read are not in `topics` afterwards."""
         unknown = [
             name
             for name, id in topics.items()
             if name not in self.topics or (id.int and self._topic_ids.get(name, id) != id)
         ]
         reads = [partial(in_any_session, partial(self._topic_overrides, n)) for n in unknown]
-        found = await together(reads)
-        self.topics.update(zip(unknown, found, strict=True))
+        for name, overrides in zip(unknown, await together(reads), strict=True):
+            self.topics.pop(name, None)
+            if overrides is not None:
+                self.topics[name] = overrides
         self._topic_ids |= {name: id for name, id in topics.items() if id.int}
+
+    def overrides_of(self, topic: str) -> Mapping[str, str]:
+        """Of one that was `learn`ed.  UnreadableZnode."""
+        if topic not in self.topics:
+            raise self._unread[znodes.TOPIC_CONFIGS, topic]
+        return self.topics[topic]
 
     def created(self, topic: TopicInfo) -> None:
         """This broker has written its overrides."""
@@ -128,6 +146,7 @@ class ConfigManager:
         for name in names:
             self.topics.pop(name, None)
             self._topic_ids.pop(name, None)
+            self._unread.pop((znodes.TOPIC_CONFIGS, name), None)
 
     async def alter_configs(
         self, changes: Sequence[configs.Change], *, validate_only: bool
@@ -269,17 +288,22 @@ class ConfigManager:
 
     async def _load(self) -> None:
         # The notes first: what is changed while the rest is read is noted after them.
-        notes = await self._zookeeper.children(znodes.CONFIG_CHANGES, self._noted)
+        notes = _numbers(await self._zookeeper.children(znodes.CONFIG_CHANGES, self._noted))
         store = self._store
         names = await self._zookeeper.children(znodes.TOPICS)
-        overrides = await together([partial(self._topic_overrides, name) for name in names])
+        found = await together([partial(self._topic_overrides, name) for name in names])
+        before = dict(self.topics)
         self.topics.clear()
-        self.topics.update(zip(names, overrides, strict=True))
+        for name, overrides in zip(names, found, strict=True):
+            if overrides is not None:
+                self.topics[name] = overrides
+            elif name in before:
+                self.topics[name] = before[name]
         image = replace(
             self._metadata.current,
-            quotas=await stored.read_quotas(store),
-            broker_configs=await stored.read_broker_configs(store, [self._id]),
-            group_configs=await stored.read_group_configs(store),
+            quotas=await stored.read_quotas(store, self._overrides),
+            broker_configs=await stored.read_broker_configs(self._overrides, [self._id]),
+            group_configs=await stored.read_group_configs(store, self._overrides),
             features=await self._read_features(),
         )
         changed = {
@@ -288,29 +312,73 @@ class ConfigManager:
             if name in self.topics and topic.config != self.topics[name]
         }
         self._metadata.update(image.with_topics(changed))
-        self._last_note = _number(notes[-1]) if notes else -1
+        self._last_note = max(notes, default=-1)
 
     async def _read_features(self) -> Features:
         await self._zookeeper.exists(znodes.FEATURES, self._noted)
-        return await stored.read_features(self._store) or Features()
+        try:
+            return await stored.read_features(self._store) or Features()
+        except UnreadableZnode as error:
+            await self._unreadable.leave_out(error, "features stay as they were known")
+            return self.features
 
-    async def _topic_overrides(self, name: str) -> Mapping[str, str]:
-        found = await self._store.find(znodes.config_path(znodes.TOPIC_CONFIGS, name))
-        return znodes.decode_config(znodes.TOPIC_CONFIGS, name, found[0] if found else b"")
+    async def _topic_overrides(self, name: str) -> Mapping[str, str] | None:
+        """None where they cannot be read."""
+        found = await self._find(znodes.TOPIC_CONFIGS, name)
+        return None if found is None else found[0]
+
+    async def _overrides(self, entity_type: str, name: str) -> Mapping[str, str] | None:
+        """As they were known where they cannot be read; None where there is no such entity."""
+        found = await self._find(entity_type, name)
+        if found is None:
+            return self._known(entity_type, name)
+        return None if found[1] is None else found[0]
+
+    def _known(self, entity_type: str, name: str) -> Mapping[str, str] | None:
+        image = self._metadata.current
+        if entity_type == znodes.GROUP_CONFIGS:
+            return image.group_configs.get(znodes.unsanitized(name))
+        if entity_type == znodes.BROKER_CONFIGS:
+            broker = NO_BROKER if name == znodes.DEFAULT_ENTITY else int(name)
+            return image.broker_configs.get(broker)
+        bounds = image.quotas.get(znodes.quota_entity(entity_type, name), {})
+        return {key: str(bound) for key, bound in bounds.items()}
+
+    async def _find(
+        self, entity_type: str, name: str
+    ) -> tuple[Mapping[str, str], Stat | None] | None:
+        """None where it cannot be read: then it is read again once it is changed."""
+        entity = entity_type, name
+        try:
+            found = await self._store.find(znodes.config_path(*entity))
+            overrides = znodes.decode_config(*entity, found[0] if found else b"")
+        except UnreadableZnode as error:
+            self._unread[entity] = error
+            await self._unreadable.leave_out(error, "its settings stay as they were known")
+            return None
+        self._unread.pop(entity, None)
+        return overrides, found[1] if found else None
 
     async def _read_notes(self) -> None:
         notes = await self._zookeeper.children(znodes.CONFIG_CHANGES, self._noted)
-        new = [note for note in notes if _number(note) > self._last_note]
-        if new and _number(new[0]) > self._last_note + 1:
+        new = [number for number in _numbers(notes) if number > self._last_note]
+        if new and new[0] > self._last_note + 1:
             before = self._metadata.current
             await self._load()
             self._on_change(self._metadata.current, before.topics.keys())
             return
-        for note in new:
-            found = await self._store.find(f"{znodes.CONFIG_CHANGES}/{note}")
+        for number in new:
+            found = await self._store.find(f"{znodes.CONFIG_CHANGE_PREFIX}{number:010d}")
             if found is not None:
-                await self._read_entity(*znodes.decode_config_change(found[0]))
-            self._last_note = _number(note)
+                try:
+                    entity = znodes.decode_config_change(found[0])
+                except UnreadableZnode as error:
+                    log.error("note %d of a changed entity is passed over: %s", number, error)
+                else:
+                    await self._read_entity(*entity)
+            self._last_note = number
+        for entity in sorted(self._unread):
+            await self._read_entity(*entity)
         features = await self._read_features()
         if features != self.features:
             self.features_changed(features)
@@ -318,10 +386,17 @@ class ConfigManager:
     async def _read_entity(self, entity_type: str, name: str) -> None:
         """It may have changed."""
         image = self._metadata.current
-        found = await self._store.find(znodes.config_path(entity_type, name))
-        overrides = znodes.decode_config(entity_type, name, found[0] if found else b"")
+        was_unread = (entity_type, name) in self._unread
+        found = await self._find(entity_type, name)
+        if found is None:
+            return
+        overrides = found[0]
         if entity_type == znodes.TOPIC_CONFIGS:
-            if name in self.topics and overrides != self.topics[name]:
+            if name not in self.topics:
+                if was_unread and name in image.topics:
+                    self._publish_topic(name, overrides)
+                    self.on_readable()
+            elif overrides != self.topics[name]:
                 self._publish_topic(name, overrides)
         elif entity_type == znodes.GROUP_CONFIGS:
             group = znodes.unsanitized(name)
@@ -351,5 +426,8 @@ def _note(entity_type: str, name: str) -> Create:
     return Create(znodes.CONFIG_CHANGE_PREFIX, note, sequence=True)
 
 
-def _number(note: str) -> int:
-    return int(note.rpartition("_")[2])
+def _numbers(notes: Sequence[str]) -> list[int]:
+    """Of those that are notes; somebody may have made other znodes beside them."""
+    prefix = znodes.CONFIG_CHANGE_PREFIX.rpartition("/")[2]
+    numbers = [note.removeprefix(prefix) for note in notes if note.startswith(prefix)]
+    return sorted(int(number) for number in numbers if number.isascii() and number.isdigit())

@@ -27,6 +27,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from uuid import UUID
 
@@ -49,12 +50,13 @@ from kserver.controller.partition_states import PartitionStates
 from kserver.controller.partitions import IsrChange
 from kserver.controller.reassignments import Reassignments
 from kserver.controller.request_batch import ControlRequest
-from kserver.controller.store import ClaimedStore, not_controller
+from kserver.controller.store import ClaimedStore, make_persistent, not_controller
 from kserver.controller.topic_deletion import TopicDeletionManager
 from kserver.controller.topic_operations import Charge, TopicOperations
 from kserver.controller.topic_znodes import TopicZnodes
 from kserver.controller.topics import CreatablePartitions, CreatableTopic
-from kserver.errors import KafkaError, StorageError
+from kserver.controller.unreadable import UnreadableZnodes
+from kserver.errors import KafkaError
 from kserver.metadata import PartitionInfo, TopicInfo
 from kserver.metrics.meters import ControllerMeters
 from kserver.model import NO_BROKER, BrokerId, ElectionType, LeaderAndIsr, TopicPartition
@@ -66,18 +68,21 @@ from kserver.wire.control import (
     StopReplicaResponse,
 )
 from kserver.world import World
-from kserver.world.session import RECONNECT_BACKOFF_S, until_connected
+from kserver.world.session import until_connected
 from kserver.world.zookeeper import (
     BadVersion,
+    NoAuth,
     NodeExists,
     NoNode,
     SessionEvent,
     SessionExpired,
     ZooKeeperError,
 )
-from kserver.znodes import ProducerIdBlock
+from kserver.znodes import ProducerIdBlock, UnreadableZnode
 
 log = logging.getLogger(__name__)
+
+READ_AGAIN_S = 0.1
 
 
 def _nothing(_partitions: int) -> None:
@@ -87,7 +92,8 @@ def _nothing(_partitions: int) -> None:
 class Controller:
     """`publish` brings a message to this broker's own parts; `registered` waits until this session
     has registered this broker; `known` is called with NO_BROKER once this broker is the controller
-    no longer, and with the one that is as soon as /controller tells.
+    no longer, and with the one that is as soon as /controller tells; `epoch_heard` gives the
+    latest epoch of a controller that this broker has heard of.
     """
 
     def __init__(
@@ -99,6 +105,7 @@ class Controller:
         publish: Callable[[ControlRequest], Awaitable[ControlMessage]],
         registered: Callable[[], Awaitable[object]],
         known: Callable[[BrokerId], None],
+        epoch_heard: Callable[[], int],
     ) -> None:
         self._zookeeper = world.zookeeper
         self._random = world.random
@@ -111,12 +118,20 @@ class Controller:
         self._store = store = ClaimedStore(world.zookeeper)
         topic_znodes = TopicZnodes(world.zookeeper, store)
         self._claim = ControllerClaim(
-            world.zookeeper, world.clock, broker_id, store, self._controller_changed
+            world.zookeeper, world.clock, broker_id, store, self._controller_changed, epoch_heard
         )
+        unreadable = UnreadableZnodes(world.zookeeper, lambda: self._notices.read(znodes.TOPICS))
         self._queue = EventQueue(self.meters.queue_times_ms)
         self._channels = ChannelManager(context, broker_id, config, publish, self._answered)
         self._partitions = PartitionStates(
-            world.zookeeper, store, context, configs, config, self._new_topic_id, self.meters
+            world.zookeeper,
+            store,
+            context,
+            configs,
+            config,
+            self._new_topic_id,
+            self.meters,
+            unreadable,
         )
         self._deletions = TopicDeletionManager(context, store, topic_znodes, self._channels, config)
         self._topics = TopicOperations(
@@ -200,10 +215,7 @@ class Controller:
         return self._channels
 
     async def start(self) -> None:
-        """Become the controller and tell every broker what there is, or follow the one that is.
-
-        StorageError for a znode that makes no sense.
-        """
+        """Become the controller and tell every broker what there is, or follow the one that is."""
         self._zookeeper.on_session(self._session_changed)
         await self._elect()
 
@@ -318,14 +330,17 @@ class Controller:
             await event()
         except SessionExpired:
             pass  # whoever is the controller next reads it all
-        except ZooKeeperError as error:
-            self._read_all_again(error)
+        except (ZooKeeperError, UnreadableZnode) as error:
+            await self._read_all_again(error)
 
-    def _read_all_again(self, error: ZooKeeperError) -> None:
+    async def _read_all_again(self, error: ZooKeeperError | UnreadableZnode) -> None:
         """Another controller was elected, or somebody has written what only it should."""
         log.warning("%s: all is read again", error)
         self._resign()
-        asyncio.get_running_loop().call_later(RECONNECT_BACKOFF_S, self._controller_changed)
+        if isinstance(error, NoNode):
+            with suppress(SessionExpired):
+                await make_persistent(self._zookeeper)
+        asyncio.get_running_loop().call_later(READ_AGAIN_S, self._controller_changed)
 
     def _answered(
         self, broker: LiveBroker, request: ControlRequest, answer: ControlMessage
@@ -342,13 +357,7 @@ class Controller:
 
     async def _topics_found(self, names: list[str]) -> None:
         batch = self._channels.new_batch()
-        try:
-            await until_connected(partial(self._partitions.adopt, names, batch))
-        except NoNode:
-            return  # gone before it was read, of which the watch tells
-        except StorageError as error:
-            log.error("%s", error)
-            return
+        await until_connected(partial(self._partitions.adopt, names, batch))
         await self._channels.tell_of_topics(batch)
 
     async def _disks_failed(self, names: list[str]) -> None:
@@ -416,8 +425,8 @@ class Controller:
             self._notices.read_all()
         except (SessionExpired, BadVersion):
             pass  # the next session tries again, or the next change of /controller
-        except (NodeExists, NoNode) as error:
-            self._read_all_again(error)
+        except (NodeExists, NoNode, NoAuth, UnreadableZnode) as error:
+            await self._read_all_again(error)
 
     async def _follow_controller(self) -> None:
         holder = await self._claim.holder()
@@ -427,11 +436,16 @@ class Controller:
             self._known(holder.broker)
         path = znodes.broker_path(holder.broker)
         registered = await until_connected(partial(self._store.find, path))
-        if registered is not None:
-            listener = self._config().inter_broker_listener
-            for endpoint in znodes.decode_broker(holder.broker, registered[0]).endpoints:
-                if endpoint.listener == listener:
-                    self._controller_failures.follow(*holder, endpoint)
+        if registered is None:
+            return
+        try:
+            endpoints = znodes.decode_broker(holder.broker, registered[0]).endpoints
+        except UnreadableZnode:
+            return  # the controller tells of it; its session alone says whether it lives
+        listener = self._config().inter_broker_listener
+        for endpoint in endpoints:
+            if endpoint.listener == listener:
+                self._controller_failures.follow(*holder, endpoint)
 
     async def _load(self) -> None:
         """Finish what was begun before, and have whatever can be led be led."""

@@ -19,6 +19,7 @@ from kserver.errors import KafkaError
 from kserver.metadata import Features
 from kserver.model import BrokerId
 from kserver.world.zookeeper import Create, SetData
+from kserver.znodes import UnreadableZnode
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,11 @@ class FeatureOperations:
     async def agree(self) -> None:
         """No level is above what a live broker knows; a new cluster has the newest.
         ConnectionLost."""
-        found = await stored.read_features(self._store)
+        try:
+            found = await stored.read_features(self._store)
+        except UnreadableZnode as error:
+            log.error("%s: features stay as they were known", error)
+            return
         before = features.NEWEST if found is None else found.levels
         known = [broker.features for broker in self._context.brokers.values()]
         levels = features.known_to_all(before, known)

@@ -65,7 +65,11 @@ class Notices:
 
     def read_all(self) -> None:
         for path in (*self._of_children, *self._of_data):
-            self._put(STATES[path], partial(self._read, path))
+            self.read(path)
+
+    def read(self, path: str) -> None:
+        """One of them, in its turn."""
+        self._put(STATES[path], partial(self._read, path))
 
     async def take(
         self, parent: str, names: Sequence[str], decode: Callable[[bytes], T]
@@ -86,7 +90,7 @@ class Notices:
         return said
 
     def _changed(self, event: WatchEvent) -> None:
-        self._put(STATES[event.path], partial(self._read, event.path))
+        self.read(event.path)
 
     async def _read(self, path: str) -> None:
         if path in self._of_children:

@@ -33,12 +33,14 @@ from kserver.controller.context import (
 from kserver.controller.partitions import IsrChange, judge, state_of, with_state, without
 from kserver.controller.request_batch import Changes, RequestBatch
 from kserver.controller.store import ClaimedStore, refusal, together
+from kserver.controller.unreadable import UnreadableZnodes
 from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import PartitionInfo, TopicInfo
 from kserver.metrics.meters import ControllerMeters
 from kserver.model import NO_BROKER, BrokerId, LeaderAndIsr, TopicPartition
 from kserver.world.session import until_connected
-from kserver.world.zookeeper import Create, Op, SetData, ZooKeeper
+from kserver.world.zookeeper import Create, NoNode, Op, SetData, ZooKeeper
+from kserver.znodes import UnreadableZnode
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +58,12 @@ class PartitionStates:
         config: Callable[[], BrokerConfig],
         new_topic_id: Callable[[], UUID],
         meters: ControllerMeters,
+        unreadable: UnreadableZnodes,
     ) -> None:
         self._meters = meters
+        self._unreadable = unreadable
+        self._left_out: set[str] = set()
+        """Topics that could not be read."""
         self._zookeeper = zookeeper
         self._store = store
         self._context = context
@@ -69,27 +75,58 @@ class PartitionStates:
         """All topics as the znodes have them, once whatever can be led is led; but those that are
         noted to be `deleted`, which nobody leads."""
         names = await self._zookeeper.children(znodes.TOPICS)
-        self._context.set_topics(await self._led(names, deleted))
+        self._left_out.clear()
+        self._context.set_topics([topic for topic, _ in await self._led(names, deleted)])
 
     async def adopt(self, names: Iterable[str], batch: RequestBatch) -> None:
         """Those among the children of /brokers/topics that somebody else has made: led, and put
         into the batch.  Apache's brokers make by themselves what their clients name, and the
         internal topics."""
-        for topic in await self._led([name for name in names if name not in self._context.topics]):
+        unknown = [name for name in names if name not in self._context.topics]
+        for topic, new in await self._led(unknown):
             self._context.set_topic(topic)
-            batch.leads(topic, topic.partitions, is_new=True)
+            self._left_out.discard(topic.name)
+            for is_new in (True, False):
+                partitions = [p for p in topic.partitions if (p.partition in new) == is_new]
+                batch.leads(topic, partitions, is_new=is_new)
             log.info("found topic %s with %d partition(s)", topic.name, len(topic.partitions))
 
-    async def _led(self, names: Sequence[str], deleted: Collection[str] = ()) -> list[TopicInfo]:
-        """As they are once whatever can be led of them is led."""
+    async def _led(
+        self, names: Sequence[str], deleted: Collection[str] = ()
+    ) -> list[tuple[TopicInfo, Collection[int]]]:
+        """As they are once whatever can be led of them is led, and which of their partitions were
+        never led before; without those that cannot be read."""
         restored = await together(
-            [partial(self._restore, name, is_deleted=name in deleted) for name in names]
+            [partial(self._restore_or_leave_out, name, name in deleted) for name in names]
         )
         changes: list[Op] = []
-        for topic, ops in restored:
-            changes += await self._with_parents(topic.name, ops)
+        led: list[tuple[TopicInfo, Collection[int]]] = []
+        for one in restored:
+            if one is not None:
+                topic, ops = one
+                changes += await self._with_parents(topic.name, ops)
+                created = {op.path for op in ops if isinstance(op, Create)}
+                new = {
+                    p.partition
+                    for p in topic.partitions
+                    if znodes.state_path(topic.name, p.partition) in created
+                }
+                led.append((topic, new))
         await self._store.write(changes)
-        return [topic for topic, _ in restored]
+        return led
+
+    async def _restore_or_leave_out(
+        self, name: str, is_deleted: bool
+    ) -> tuple[TopicInfo, list[Op]] | None:
+        try:
+            return await self._restore(name, is_deleted=is_deleted)
+        except NoNode:
+            return None  # deleted meanwhile
+        except UnreadableZnode as error:
+            self._left_out.add(name)
+            consequence = f"topic {name} is left out, and led by nobody,"
+            await self._unreadable.leave_out(error, consequence)
+            return None
 
     async def _with_parents(self, topic: str, ops: Sequence[Op]) -> list[Op]:
         """Where a partition was never led, the znodes above its state may be missing as well."""
@@ -108,7 +145,10 @@ class PartitionStates:
         return complete
 
     async def _restore(self, name: str, *, is_deleted: bool) -> tuple[TopicInfo, list[Op]]:
-        data, stat = await self._zookeeper.get(znodes.topic_path(name))
+        found_topic = await self._store.find(znodes.topic_path(name))
+        if found_topic is None:
+            raise NoNode(znodes.topic_path(name))
+        data, stat = found_topic
         assignment = znodes.decode_topic(name, data)
         ops: list[Op] = []
         topic_id = assignment.topic_id
@@ -132,7 +172,11 @@ class PartitionStates:
 
         def state(replicas: Sequence[BrokerId], partition: int) -> LeaderAndIsr | None:
             znode = found[partition]
-            returned = returned_since(brokers, znode[1].mzxid) if znode else Returned()
+            if name in self._left_out:
+                # When its leader came, compared with what was mended since, says nothing.
+                returned = Returned(frozenset(brokers), whole=frozenset(brokers))
+            else:
+                returned = returned_since(brokers, znode[1].mzxid) if znode else Returned()
             return next_state(
                 replicas,
                 states.get(partition),
@@ -283,7 +327,7 @@ class PartitionStates:
         return state
 
     async def reread(self, partitions: Collection[TopicPartition], batch: RequestBatch) -> None:
-        """The states of these were written by their leaders."""
+        """The states of these were written by their leaders.  UnreadableZnode."""
         topics = self._context.topics
         known = [
             key
@@ -294,13 +338,12 @@ class PartitionStates:
         found = await until_connected(partial(together, paths))
         for (name, number), znode in zip(known, found, strict=True):
             if znode is not None:
-                before = topics[name].partitions[number]
-                info = with_state(
-                    before, znodes.decode_state(name, number, znode[0], znode[1].version)
-                )
+                state = znodes.decode_state(name, number, znode[0], znode[1].version)
+                info = with_state(topics[name].partitions[number], state)
                 self._context.set_partitions(name, [info])
                 batch.tells(topics[name], [info])
 
     async def _config_of(self, topic: str, topic_id: UUID) -> TopicConfig:
+        """UnreadableZnode."""
         await self._configs.learn({topic: topic_id})
-        return TopicConfig.stored(self._configs.topics[topic], self._config())
+        return TopicConfig.stored(self._configs.overrides_of(topic), self._config())

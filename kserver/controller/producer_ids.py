@@ -25,8 +25,8 @@ LAST_PRODUCER_ID: ProducerId = (1 << 63) - 1
 
 
 async def allocate(store: ClaimedStore, broker: BrokerId) -> ProducerIdBlock:
-    """Raises KafkaError when no ids are left, BadVersion when somebody else was quicker, and
-    SessionExpired."""
+    """Raises KafkaError when no ids are left or nobody can tell which are, BadVersion when somebody
+    else was quicker, and SessionExpired."""
     path = znodes.PRODUCER_ID_BLOCK
     found = await until_connected(partial(store.find, path))
     block = block_after(found[0] if found is not None else b"", broker)
@@ -39,7 +39,11 @@ async def allocate(store: ClaimedStore, broker: BrokerId) -> ProducerIdBlock:
 
 def block_after(last: bytes, broker: BrokerId) -> ProducerIdBlock:
     """The next one; `last` is empty where Kafka made the znode and nobody asked yet."""
-    first = znodes.decode_producer_id_block(last).last + 1 if last else 0
+    try:
+        first = znodes.decode_producer_id_block(last).last + 1 if last else 0
+    except znodes.UnreadableZnode as error:
+        text = f"{error}: set its block_end above every producer id in use"
+        raise KafkaError(ErrorCode.kafka_storage_error, text) from error
     if first > LAST_PRODUCER_ID - BLOCK_SIZE:
         raise KafkaError(ErrorCode.unknown_server_error, "Have exhausted all producerIds.")
     return ProducerIdBlock(broker, first, first + BLOCK_SIZE - 1)

@@ -14,13 +14,15 @@ from typing import TypeVar
 
 from kserver import znodes
 from kserver.errors import ErrorCode, KafkaError, StorageError
-from kserver.world.session import RECONNECT_BACKOFF_S, in_any_session
+from kserver.world.session import RECONNECT_BACKOFF_S, in_any_session, until_connected
 from kserver.world.zookeeper import (
     NO_SESSION,
     BadVersion,
     Check,
     ConnectionLost,
     Create,
+    NoAuth,
+    NodeExists,
     NoNode,
     Op,
     SessionExpired,
@@ -29,6 +31,7 @@ from kserver.world.zookeeper import (
     ZooKeeper,
     ZooKeeperError,
 )
+from kserver.znodes import UnreadableZnode
 
 log = logging.getLogger(__name__)
 
@@ -71,16 +74,38 @@ class ZnodeStore:
         return found is None
 
     async def find(self, path: str) -> tuple[bytes, Stat] | None:
+        """UnreadableZnode where its access list forbids it."""
         try:
             return await self._zookeeper.get(path)
         except NoNode:
             return None
+        except NoAuth as error:
+            raise UnreadableZnode(path, None, error) from error
 
     async def children(self, path: str) -> list[str] | None:
         try:
             return await self._zookeeper.children(path)
         except NoNode:
             return None
+
+
+async def make_persistent(zookeeper: ZooKeeper) -> None:
+    """Make the znodes that every cluster has, where they are missing."""
+
+    async def make_missing() -> None:
+        missing: dict[str, Create] = {}
+        for path in znodes.PERSISTENT_PATHS:
+            while path and path not in missing and await zookeeper.exists(path) is None:
+                missing[path] = Create(path)
+                path = path.rpartition("/")[0]
+        if missing:
+            await zookeeper.multi([missing[path] for path in sorted(missing)])
+
+    while True:
+        try:
+            return await until_connected(make_missing)
+        except NodeExists:
+            pass  # another broker makes them as well
 
 
 class ClaimedStore(ZnodeStore):

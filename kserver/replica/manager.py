@@ -209,9 +209,10 @@ class ReplicaManager:
         if hosted is None:
             if self._offline.get(key) == topic.topic_id:
                 return ErrorCode.kafka_storage_error
-            hosted = self._try_to_host(
-                key, topic.topic_id, configs[topic.topic_name], is_new=state.is_new
-            )
+            overrides = configs.get(topic.topic_name)
+            if overrides is None:  # its znode cannot be read: nobody knows what may be deleted
+                return ErrorCode.kafka_storage_error
+            hosted = self._try_to_host(key, topic.topic_id, overrides, is_new=state.is_new)
             if hosted is None:
                 return ErrorCode.kafka_storage_error
         elif hosted.topic_id != topic.topic_id:

@@ -67,14 +67,18 @@ class ProducerIds:
 
     async def run(self) -> None:
         """Ask for blocks when they are wanted, until it is cancelled."""
+        said = ""
         while True:
             await self._is_wanted.wait()
             try:
                 block = await self._allocate()
             except (KafkaError, OSError) as error:
-                log.info("the controller gave no producer ids: %s", error)
+                if said != str(error):
+                    said = str(error)
+                    log.warning("the controller gave no producer ids: %s", said)
                 await asyncio.sleep(RETRY_S)
                 continue
+            said = ""
             self._is_wanted.clear()
             self._next = range(block.first, block.last + 1)
             for given in self._waiting:

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from kserver.controller.config_manager import ConfigManager
 from kserver.controller.controller import Controller
+from kserver.controller.store import make_persistent
 from kserver.errors import ErrorCode
 from kserver.log.manager import LogManager
 from kserver.metadata import ClusterMetadata, MetadataCache
 from kserver.model import Endpoint
-from kserver.registration import Registration, cluster_id, prepare
+from kserver.registration import Registration, cluster_id
 from kserver.wire.control import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
@@ -49,6 +50,7 @@ class ControlledBroker:
             self._publish,
             self.registration.registered,
             self._known,
+            lambda: max((r.controller_epoch for r in self.requests), default=0),
         )
 
     def _known(self, controller):
@@ -68,7 +70,7 @@ class ControlledBroker:
 
     async def __aenter__(self):
         await self.zookeeper.start()
-        await prepare(self.zookeeper)
+        await make_persistent(self.zookeeper)
         cluster = await cluster_id(self.zookeeper, self.world.random)
         self.metadata.update(replace(self.metadata.current, cluster_id=cluster))
         await self._listen()

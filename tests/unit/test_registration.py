@@ -7,10 +7,11 @@ import pytest
 from kserver import znodes
 from kserver.config.broker import BrokerConfig
 from kserver.config.topic import TopicConfig
+from kserver.controller.store import make_persistent
 from kserver.errors import ConfigError
 from kserver.log.manager import LogManager
 from kserver.model import Endpoint
-from kserver.registration import Registration, broker_id, cluster_id, prepare
+from kserver.registration import Registration, broker_id, cluster_id
 from kserver.world import World
 from tests.support.clock import SimClock
 from tests.support.disk import SimDisk
@@ -37,7 +38,7 @@ def scenario(test):
 async def client_of(ensemble):
     zookeeper = ensemble.client()
     await zookeeper.start()
-    await prepare(zookeeper)
+    await make_persistent(zookeeper)
     return zookeeper
 
 
@@ -69,10 +70,10 @@ async def test_the_znodes_that_every_cluster_has_are_made_once(ensemble):
     clients = [ensemble.client() for _ in range(3)]
     for zookeeper in clients:
         await zookeeper.start()
-    await asyncio.gather(*(prepare(zookeeper) for zookeeper in clients))
+    await asyncio.gather(*(make_persistent(zookeeper) for zookeeper in clients))
     assert set(znodes.PERSISTENT_PATHS) <= set(ensemble.tree.nodes)
     before = dict(ensemble.tree.nodes)
-    await prepare(clients[0])
+    await make_persistent(clients[0])
     assert ensemble.tree.nodes == before
 
 

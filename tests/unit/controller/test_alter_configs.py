@@ -3,7 +3,6 @@
 import asyncio
 import json
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,7 +10,6 @@ from kserver import znodes
 from kserver.controller.config_manager import KEPT_NOTES
 from kserver.controller.configs import Change, Op, OpType, ResourceType
 from kserver.controller.topics import CreatableTopic
-from kserver.errors import StorageError
 from kserver.model import NO_BROKER
 from tests.support.clock import SimClock
 from tests.support.loop import simulate
@@ -121,16 +119,6 @@ async def test_only_so_many_notes_are_kept(ensemble):
         notes = paths(ensemble, "/config/changes")
         assert len(notes) == KEPT_NOTES + 9
         assert notes[-1].endswith(f"{2 * KEPT_NOTES + 8:010d}")
-
-
-@scenario
-async def test_overrides_that_are_no_json_end_the_start_and_name_the_znode(ensemble):
-    async with Broker(ensemble) as broker:
-        await broker.zookeeper.create("/config/brokers/1", b"nonsense")
-        await broker.kill()
-    with pytest.raises(StorageError, match="/config/brokers/1"):
-        async with Broker(ensemble):
-            pass
 
 
 @settings(max_examples=8, deadline=None)

@@ -11,7 +11,7 @@ from kserver import znodes
 from kserver.config.broker import BrokerConfig
 from kserver.controller.event_queue import MAX_WAITING_OPERATIONS
 from kserver.controller.topics import CreatablePartitions, CreatableTopic
-from kserver.errors import ErrorCode, KafkaError, StorageError
+from kserver.errors import ErrorCode, KafkaError
 from kserver.model import LeaderAndIsr
 from kserver.wire.control import FULL
 from kserver.world import World
@@ -145,15 +145,6 @@ async def test_a_start_finishes_deletions(ensemble):
     async with Broker(ensemble) as broker:
         assert broker.topics == {}
         assert set(ensemble.tree.nodes) == before
-
-
-@scenario
-async def test_an_unreadable_znode_is_named(ensemble):
-    async with Broker(ensemble) as broker:
-        await broker.zookeeper.create("/brokers/topics/foo", b"not JSON")
-    with pytest.raises(StorageError, match="/brokers/topics/foo holds b'not JSON'"):
-        async with Broker(ensemble):
-            pass
 
 
 @scenario
