@@ -4,8 +4,8 @@ The folders, in import order.  A module imports from its own folder or from the 
 right (`tests/tidy/test_layers.py` holds it):
 
     model errors metrics config wire world zookeeper metadata znodes peer peers node_to_controller
-    log replica coordinator group txn controller publisher security network api registration
-    controlled_shutdown rebuild observation assembly broker process
+    log replica coordinator group txn cluster_config controller publisher security network api
+    registration controlled_shutdown rebuild observation assembly broker process
 
 Where is ...?
 
@@ -39,14 +39,14 @@ Where is ...?
     a replica from one disk to another         replica/move.py
     every server.properties key                config/sections/, config/known_keys.txt;
                                                every topic key: config/topic.py
-    settings changed while it runs             config/dynamic.py, controller/config_manager.py
+    settings changed while it runs             config/dynamic.py, cluster_config/config_manager.py
     what the controller says, taken            publisher.py
     what is not deterministic                  world/: clock, disk, ZooKeeper, randomness
     ZooKeeper itself, served                   zookeeper/, whose head lists its parts
     Kafka's znodes, and who may change them    znodes.py; who we are to ZooKeeper:
                                                world/kazoo.py
-    the controller: elected, its one queue     controller/controller.py, controller/claim.py,
-                                               controller/event_queue.py
+    a znode that cannot be read                cluster_config/unreadable.py
+    the controller: elected, its one queue     controller/, whose head is the table of its events
     brokers that come and go                   controller/broker_changes.py
     what it knows of the cluster               controller/context.py
     who leads what, decided and written        controller/partition_states.py; the rules:

@@ -16,8 +16,8 @@ from uuid import UUID
 
 from kserver import controlled_shutdown
 from kserver.api.context import Parts, Spawn
+from kserver.cluster_config.config_manager import ConfigManager
 from kserver.config.broker import BrokerConfig
-from kserver.controller.config_manager import ConfigManager
 from kserver.controller.controller import Controller
 from kserver.controller.sender_check import SenderCheck
 from kserver.coordinator.runtime import CoordinatorRuntime

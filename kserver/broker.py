@@ -21,12 +21,12 @@ from kserver import registration
 from kserver.api.requests import Requests
 from kserver.api.table import open_session, served_by
 from kserver.assembly import Assembly
+from kserver.cluster_config.configs import overrides_of
+from kserver.cluster_config.znode_store import make_persistent
 from kserver.config import dynamic
 from kserver.config.broker import BrokerConfig
 from kserver.config.dynamic import BrokerOverrides
 from kserver.config.topic import TopicConfig
-from kserver.controller.configs import overrides_of
-from kserver.controller.store import make_persistent
 from kserver.errors import StorageError
 from kserver.log.manager import LogManager
 from kserver.metadata import BrokerInfo, ClusterMetadata, MetadataCache

@@ -5,6 +5,7 @@
     +-- ProtocolError   the bytes make no sense: that connection is closed
     +-- StorageError    the disk failed: that log directory goes offline
     |   +-- NoRoom      no room for what was asked, or no descriptor: refused, and all else goes on
+    |   +-- UnreadableZnode  ZooKeeper holds nonsense: what it stands for is left out
     +-- ConfigError     a setting is wrong: the start is refused, naming key, value and range
 
 Anything else that is raised is a bug.
@@ -26,7 +27,15 @@ finally:
     if not _has_hypothesis:
         del sys.modules["hypothesis"]
 
-__all__ = ["ConfigError", "ErrorCode", "KafkaError", "NoRoom", "ProtocolError", "StorageError"]
+__all__ = [
+    "ConfigError",
+    "ErrorCode",
+    "KafkaError",
+    "NoRoom",
+    "ProtocolError",
+    "StorageError",
+    "UnreadableZnode",
+]
 
 NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT}) | NO_DESCRIPTOR
@@ -35,6 +44,10 @@ RAISE_OPEN_FILES = "raise the limit on open files (ulimit -n, LimitNOFILE=)"
 
 MAX_TEXT = 8_000
 """Characters: an answer's string takes 32,767 bytes, and texts may repeat what was sent."""
+
+
+MAX_NAMED_BYTES = 200
+"""So much of a znode that cannot be read stands in the error."""
 
 
 class KafkaError(Exception):
@@ -62,6 +75,20 @@ class StorageError(Exception):
 class NoRoom(StorageError):
     """No room for what was to be written, or no descriptor for its file: nothing has changed, and
     there may be room later."""
+
+
+class UnreadableZnode(StorageError):
+    """`path` holds `data`, from which nobody can tell what was meant; None where its access list
+    lets this broker not read it."""
+
+    def __init__(self, path: str, data: bytes | None, reason: Exception) -> None:
+        self.path = path
+        self.data = data
+        if data is None:
+            super().__init__(f"{path} cannot be read ({reason!r})")
+            return
+        named = repr(data[:MAX_NAMED_BYTES]) + ("..." if len(data) > MAX_NAMED_BYTES else "")
+        super().__init__(f"{path} holds {named}, which is not what Kafka writes there ({reason!r})")
 
 
 def storage_error(path: str, error: Exception) -> StorageError:

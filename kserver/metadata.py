@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from uuid import UUID
 
+from kserver.errors import ErrorCode, KafkaError
 from kserver.model import (
     INTERNAL_TOPICS,
     NO_BROKER,
@@ -34,6 +35,9 @@ NO_ID = UUID(int=0)
 
 GROUP_VERSION = "group.version"
 TRANSACTION_VERSION = "transaction.version"
+
+MAX_TOPIC_NAME_LENGTH = 249
+LEGAL_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,3 +229,22 @@ class MetadataCache:
             async with asyncio.timeout(timeout_s):
                 await future
         return self.current
+
+
+def check_topic_name(name: str) -> None:
+    """INVALID_TOPIC_EXCEPTION, as `Topic.validate` words it."""
+    if not name:
+        reason = "the empty string is not allowed"
+    elif name in (".", ".."):
+        reason = f"'{name}' is not allowed"
+    elif len(name) > MAX_TOPIC_NAME_LENGTH:
+        most = MAX_TOPIC_NAME_LENGTH
+        reason = f"the length of '{name}' is longer than the max allowed length {most}"
+    elif not LEGAL_CHARACTERS.issuperset(name):
+        reason = (
+            f"'{name}' contains one or more characters other than ASCII alphanumerics, "
+            "'.', '_' and '-'"
+        )
+    else:
+        return
+    raise KafkaError(ErrorCode.invalid_topic_exception, f"Topic name is invalid: {reason}")

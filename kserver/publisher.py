@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from types import MappingProxyType
 
-from kserver.controller.config_manager import ConfigManager
+from kserver.cluster_config.config_manager import ConfigManager
 from kserver.errors import ErrorCode
 from kserver.metadata import ClusterMetadata, MetadataCache
 from kserver.model import NO_BROKER, BrokerId, TopicPartition

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from kserver import znodes
+from kserver.cluster_config.znode_store import make_persistent
 from kserver.config.broker import BrokerConfig
-from kserver.controller.store import make_persistent
 from kserver.coordinator.topics import wanted_topic
 from kserver.errors import StorageError
 from kserver.log import checkpoint

@@ -25,10 +25,10 @@ from random import Random
 from uuid import UUID
 
 from kserver import znodes
+from kserver.cluster_config.znode_store import make_persistent
 from kserver.config.broker import BrokerConfig
 from kserver.controller.features import NEWEST
-from kserver.controller.store import make_persistent
-from kserver.errors import ConfigError
+from kserver.errors import ConfigError, UnreadableZnode
 from kserver.log.manager import LogManager
 from kserver.model import BrokerId, Endpoint
 from kserver.world import World
@@ -44,7 +44,6 @@ from kserver.world.zookeeper import (
     WatchEvent,
     ZooKeeper,
 )
-from kserver.znodes import UnreadableZnode
 
 log = logging.getLogger(__name__)
 

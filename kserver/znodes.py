@@ -41,7 +41,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 from uuid import UUID
 
-from kserver.errors import StorageError
+from kserver.errors import UnreadableZnode
 from kserver.model import (
     BrokerId,
     Endpoint,
@@ -220,24 +220,6 @@ def uuid_from_text(text: str) -> UUID:
         return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
     except binascii.Error as error:
         raise ValueError(str(error)) from error
-
-
-MAX_NAMED_BYTES = 200
-"""So much of a znode that cannot be read stands in the error."""
-
-
-class UnreadableZnode(StorageError):
-    """`path` holds `data`, from which nobody can tell what was meant; None where its access list
-    lets this broker not read it."""
-
-    def __init__(self, path: str, data: bytes | None, reason: Exception) -> None:
-        self.path = path
-        self.data = data
-        if data is None:
-            super().__init__(f"{path} cannot be read ({reason!r})")
-            return
-        named = repr(data[:MAX_NAMED_BYTES]) + ("..." if len(data) > MAX_NAMED_BYTES else "")
-        super().__init__(f"{path} holds {named}, which is not what Kafka writes there ({reason!r})")
 
 
 _JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)

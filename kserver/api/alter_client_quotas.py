@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from kserver.api.context import Context
-from kserver.controller.quotas import Alteration
+from kserver.cluster_config.quotas import Alteration
 from kserver.errors import ErrorCode
 from kserver.wire.versions import reply_to
 

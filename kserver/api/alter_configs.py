@@ -17,7 +17,7 @@ from typing import Any
 
 from kserver.api.context import Context
 from kserver.api.incremental_alter_configs import answer
-from kserver.controller.configs import Change, Op, OpType
+from kserver.cluster_config.configs import Change, Op, OpType
 
 KEY, VERSIONS = 33, range(3)
 

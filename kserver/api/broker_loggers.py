@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from kserver.controller.configs import Op, OpType
+from kserver.cluster_config.configs import Op, OpType
 from kserver.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from kserver.cluster_config.config_manager import ConfigManager
 from kserver.config.broker import BrokerConfig
-from kserver.controller.config_manager import ConfigManager
 from kserver.controller.controller import Controller
 from kserver.controller.sender_check import SenderCheck
 from kserver.coordinator.runtime import CoordinatorRuntime

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 from kserver.api.context import Context
-from kserver.controller.quotas import Component, matching, names_of
+from kserver.cluster_config.quotas import Component, matching, names_of
 from kserver.errors import ErrorCode, KafkaError
 from kserver.wire.versions import reply_to
 

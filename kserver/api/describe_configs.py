@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from kserver.api.broker_loggers import levels
 from kserver.api.context import Context
+from kserver.cluster_config.configs import NOT_KEPT, ResourceType, check_broker
 from kserver.config.broker import BrokerConfig
 from kserver.config.dynamic import is_sensitive, type_of
 from kserver.config.group import GroupConfig
@@ -38,10 +39,8 @@ from kserver.config.setting import (
     settings_of,
 )
 from kserver.config.topic import TopicConfig
-from kserver.controller.configs import NOT_KEPT, ResourceType, check_broker
-from kserver.controller.topics import check_name
 from kserver.errors import ErrorCode, KafkaError
-from kserver.metadata import TopicInfo
+from kserver.metadata import TopicInfo, check_topic_name
 from kserver.model import NO_BROKER
 from kserver.wire.versions import reply_to
 
@@ -103,7 +102,7 @@ def topic_entries(topic: TopicInfo, broker: BrokerConfig) -> list[DescribedEntry
 def _entries(resource_type: int, name: str, context: Context) -> list[DescribedEntry]:
     parts = context.parts
     if resource_type == ResourceType.TOPIC:
-        check_name(name)
+        check_topic_name(name)
         topic = parts.metadata.current.topics.get(name)
         if topic is None:
             raise KafkaError(ErrorCode.unknown_topic_or_partition)

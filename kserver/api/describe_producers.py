@@ -16,9 +16,9 @@ from __future__ import annotations
 from typing import Any
 
 from kserver.api.context import Context, Parts
-from kserver.controller.topics import check_name
 from kserver.errors import KafkaError
 from kserver.log.producer_state import ProducerStateEntry
+from kserver.metadata import check_topic_name
 from kserver.model import NO_EPOCH, ProducerId
 from kserver.wire.versions import reply_to
 
@@ -44,7 +44,7 @@ async def handle(request: Any, context: Context) -> Any:
 
 def _partition(topic: str, index: int, parts: Parts, new: Any) -> Any:
     try:
-        check_name(topic)
+        check_topic_name(topic)
         partition = parts.replicas.get(topic, index)
         partition.check_leader(NO_EPOCH)
     except KafkaError as error:

@@ -16,8 +16,8 @@ from typing import Any
 
 from kserver.api.answers import TOPIC_OPERATIONS, state_of
 from kserver.api.context import Context
-from kserver.controller.topics import check_name
 from kserver.errors import ErrorCode, KafkaError
+from kserver.metadata import check_topic_name
 from kserver.wire.versions import reply_to
 
 KEY, VERSIONS = 75, range(0, 1)
@@ -83,7 +83,7 @@ async def handle(request: Any, context: Context) -> Any:
 
 def _why_missing(name: str) -> ErrorCode:
     try:
-        check_name(name)
+        check_topic_name(name)
     except KafkaError as error:
         return error.code
     return ErrorCode.unknown_topic_or_partition

@@ -23,7 +23,7 @@ from typing import Any
 
 from kserver.api import broker_loggers
 from kserver.api.context import Context
-from kserver.controller.configs import Change, Op, ResourceType, check_broker, refused
+from kserver.cluster_config.configs import Change, Op, ResourceType, check_broker, refused
 from kserver.errors import ErrorCode, KafkaError
 from kserver.wire.versions import reply_to
 

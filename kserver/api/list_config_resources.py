@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kserver.api.context import Context
-from kserver.controller.configs import ResourceType
+from kserver.cluster_config.configs import ResourceType
 from kserver.errors import ErrorCode
 from kserver.wire.versions import reply_to
 

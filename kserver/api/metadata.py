@@ -33,9 +33,9 @@ from kserver.api.answers import (
 )
 from kserver.api.context import Context
 from kserver.api.throttling import Mutations
-from kserver.controller.topics import CreatableTopic, check_name
+from kserver.controller.topics import CreatableTopic
 from kserver.errors import ErrorCode, KafkaError, StorageError
-from kserver.metadata import ClusterMetadata, TopicInfo
+from kserver.metadata import ClusterMetadata, TopicInfo, check_topic_name
 from kserver.model import INTERNAL_TOPICS
 from kserver.wire.versions import reply_to
 
@@ -120,7 +120,7 @@ async def _find_one(
     topic = image.topics.get(asked.name)
     if topic is not None:
         return topic
-    check_name(asked.name)
+    check_topic_name(asked.name)
     if not may_create or asked.name in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.unknown_topic_or_partition)
     return await auto_creation.create(CreatableTopic(asked.name), context.parts, mutations.charge)

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from functools import partial
 
 from kserver import znodes
+from kserver.cluster_config.unreadable import UnreadableZnodes
+from kserver.cluster_config.znode_store import together
 from kserver.config.broker import BrokerConfig
 from kserver.controller.channel import ChannelManager
 from kserver.controller.context import ControllerContext, LiveBroker, live_broker
@@ -19,12 +21,10 @@ from kserver.controller.failure_detector import BrokerFailureDetector
 from kserver.controller.feature_operations import FeatureOperations
 from kserver.controller.partition_states import PartitionStates
 from kserver.controller.reassignments import Reassignments
-from kserver.controller.store import together
 from kserver.controller.topic_deletion import TopicDeletionManager
-from kserver.controller.unreadable import UnreadableZnodes
+from kserver.errors import UnreadableZnode
 from kserver.world.session import until_connected
 from kserver.world.zookeeper import NoAuth, NoNode, WatchEvent, ZooKeeper
-from kserver.znodes import UnreadableZnode
 
 log = logging.getLogger(__name__)
 

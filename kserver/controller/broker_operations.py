@@ -9,14 +9,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
+from kserver.cluster_config.znode_store import not_controller
 from kserver.controller import producer_ids
 from kserver.controller.channel import ChannelManager
+from kserver.controller.claimed_store import ClaimedStore
 from kserver.controller.context import ControllerContext
 from kserver.controller.partition_states import PartitionStates
 from kserver.controller.partitions import IsrChange
 from kserver.controller.reassignments import Reassignments
 from kserver.controller.request_batch import followed_by
-from kserver.controller.store import ClaimedStore, not_controller
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, LeaderAndIsr, TopicPartition
 from kserver.wire.control import NO_BROKER_EPOCH

@@ -17,7 +17,8 @@ from functools import partial
 from typing import NamedTuple
 
 from kserver import znodes
-from kserver.controller.store import ClaimedStore
+from kserver.controller.claimed_store import ClaimedStore
+from kserver.errors import UnreadableZnode
 from kserver.model import BrokerId
 from kserver.world.clock import Clock
 from kserver.world.session import until_connected
@@ -34,7 +35,6 @@ from kserver.world.zookeeper import (
     WatchEvent,
     ZooKeeper,
 )
-from kserver.znodes import UnreadableZnode
 
 log = logging.getLogger(__name__)
 

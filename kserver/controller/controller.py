@@ -32,13 +32,16 @@ from functools import partial
 from uuid import UUID
 
 from kserver import znodes
+from kserver.cluster_config.config_manager import ConfigManager
+from kserver.cluster_config.unreadable import UnreadableZnodes
+from kserver.cluster_config.znode_store import make_persistent, not_controller
 from kserver.config.broker import BrokerConfig
 from kserver.controller import features
 from kserver.controller.broker_changes import BrokerChanges
 from kserver.controller.broker_operations import BrokerOperations
 from kserver.controller.channel import ChannelManager
 from kserver.controller.claim import ControllerClaim
-from kserver.controller.config_manager import ConfigManager
+from kserver.controller.claimed_store import ClaimedStore
 from kserver.controller.context import ControllerContext, LiveBroker
 from kserver.controller.event_queue import ControllerState, EventQueue
 from kserver.controller.failure_detector import BrokerFailureDetector, ControllerFailureDetector
@@ -50,13 +53,11 @@ from kserver.controller.partition_states import PartitionStates
 from kserver.controller.partitions import IsrChange
 from kserver.controller.reassignments import Reassignments
 from kserver.controller.request_batch import ControlRequest
-from kserver.controller.store import ClaimedStore, make_persistent, not_controller
 from kserver.controller.topic_deletion import TopicDeletionManager
 from kserver.controller.topic_operations import Charge, TopicOperations
 from kserver.controller.topic_znodes import TopicZnodes
 from kserver.controller.topics import CreatablePartitions, CreatableTopic
-from kserver.controller.unreadable import UnreadableZnodes
-from kserver.errors import KafkaError
+from kserver.errors import KafkaError, UnreadableZnode
 from kserver.metadata import PartitionInfo, TopicInfo
 from kserver.metrics.meters import ControllerMeters
 from kserver.model import NO_BROKER, BrokerId, ElectionType, LeaderAndIsr, TopicPartition
@@ -78,7 +79,7 @@ from kserver.world.zookeeper import (
     SessionExpired,
     ZooKeeperError,
 )
-from kserver.znodes import ProducerIdBlock, UnreadableZnode
+from kserver.znodes import ProducerIdBlock
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from kserver.controller.store import not_controller, outcome
+from kserver.cluster_config.znode_store import not_controller, outcome
 from kserver.errors import ErrorCode, KafkaError
 from kserver.metrics.meters import Histogram
 

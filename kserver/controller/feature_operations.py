@@ -11,15 +11,16 @@ from collections.abc import Sequence
 from types import MappingProxyType
 
 from kserver import znodes
-from kserver.controller import features, stored
-from kserver.controller.config_manager import ConfigManager
+from kserver.cluster_config import stored
+from kserver.cluster_config.config_manager import ConfigManager
+from kserver.cluster_config.znode_store import not_controller, refusal
+from kserver.controller import features
+from kserver.controller.claimed_store import ClaimedStore
 from kserver.controller.context import ControllerContext
-from kserver.controller.store import ClaimedStore, not_controller, refusal
-from kserver.errors import KafkaError
+from kserver.errors import KafkaError, UnreadableZnode
 from kserver.metadata import Features
 from kserver.model import BrokerId
 from kserver.world.zookeeper import Create, SetData
-from kserver.znodes import UnreadableZnode
 
 log = logging.getLogger(__name__)
 

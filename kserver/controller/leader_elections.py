@@ -21,14 +21,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from kserver import znodes
+from kserver.cluster_config.znode_store import not_controller
 from kserver.config.broker import BrokerConfig
 from kserver.controller.channel import ChannelManager
+from kserver.controller.claimed_store import ClaimedStore
 from kserver.controller.context import ControllerContext
 from kserver.controller.election import elect_offline, elect_preferred
 from kserver.controller.event_queue import ControllerState, Put
 from kserver.controller.partition_states import PartitionStates
 from kserver.controller.partitions import state_of
-from kserver.controller.store import ClaimedStore, not_controller
 from kserver.errors import ErrorCode, KafkaError, StorageError
 from kserver.metadata import PartitionInfo, TopicInfo
 from kserver.model import NO_BROKER, BrokerId, ElectionType, LeaderAndIsr, TopicPartition

@@ -21,8 +21,9 @@ from functools import partial
 from typing import TypeAlias, TypeVar
 
 from kserver import znodes
+from kserver.cluster_config.znode_store import together
+from kserver.controller.claimed_store import ClaimedStore
 from kserver.controller.event_queue import ControllerState, Put
-from kserver.controller.store import ClaimedStore, together
 from kserver.errors import StorageError
 from kserver.world.session import until_connected
 from kserver.world.zookeeper import Delete, NoNode, WatchEvent, ZooKeeper

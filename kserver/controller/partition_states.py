@@ -20,10 +20,13 @@ from functools import partial
 from uuid import UUID
 
 from kserver import znodes
+from kserver.cluster_config.config_manager import ConfigManager
+from kserver.cluster_config.unreadable import UnreadableZnodes
+from kserver.cluster_config.znode_store import refusal, together
 from kserver.config.broker import BrokerConfig
 from kserver.config.topic import TopicConfig
 from kserver.controller import topics as rules
-from kserver.controller.config_manager import ConfigManager
+from kserver.controller.claimed_store import ClaimedStore
 from kserver.controller.context import (
     ControllerContext,
     Returned,
@@ -32,15 +35,12 @@ from kserver.controller.context import (
 )
 from kserver.controller.partitions import IsrChange, judge, state_of, with_state, without
 from kserver.controller.request_batch import Changes, RequestBatch
-from kserver.controller.store import ClaimedStore, refusal, together
-from kserver.controller.unreadable import UnreadableZnodes
-from kserver.errors import ErrorCode, KafkaError
+from kserver.errors import ErrorCode, KafkaError, UnreadableZnode
 from kserver.metadata import PartitionInfo, TopicInfo
 from kserver.metrics.meters import ControllerMeters
 from kserver.model import NO_BROKER, BrokerId, LeaderAndIsr, TopicPartition
 from kserver.world.session import until_connected
 from kserver.world.zookeeper import Create, NoNode, Op, SetData, ZooKeeper
-from kserver.znodes import UnreadableZnode
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ import logging
 from functools import partial
 
 from kserver import znodes
-from kserver.controller.store import ClaimedStore
-from kserver.errors import ErrorCode, KafkaError
+from kserver.controller.claimed_store import ClaimedStore
+from kserver.errors import ErrorCode, KafkaError, UnreadableZnode
 from kserver.model import BrokerId, ProducerId
 from kserver.world.session import until_connected
 from kserver.world.zookeeper import Create, Op, SetData
@@ -41,7 +41,7 @@ def block_after(last: bytes, broker: BrokerId) -> ProducerIdBlock:
     """The next one; `last` is empty where Kafka made the znode and nobody asked yet."""
     try:
         first = znodes.decode_producer_id_block(last).last + 1 if last else 0
-    except znodes.UnreadableZnode as error:
+    except UnreadableZnode as error:
         text = f"{error}: set its block_end above every producer id in use"
         raise KafkaError(ErrorCode.kafka_storage_error, text) from error
     if first > LAST_PRODUCER_ID - BLOCK_SIZE:

@@ -18,10 +18,11 @@ from dataclasses import replace
 from functools import partial
 
 from kserver import znodes
+from kserver.cluster_config.znode_store import not_controller
 from kserver.controller import reassignment
 from kserver.controller.channel import ChannelManager
+from kserver.controller.claimed_store import ClaimedStore
 from kserver.controller.context import ControllerContext
-from kserver.controller.store import ClaimedStore, not_controller
 from kserver.errors import ErrorCode, KafkaError, StorageError
 from kserver.metadata import PartitionInfo, TopicInfo
 from kserver.model import BrokerId, LeaderAndIsr, TopicPartition

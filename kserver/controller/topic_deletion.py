@@ -18,9 +18,9 @@ from functools import partial
 from kserver import znodes
 from kserver.config.broker import BrokerConfig
 from kserver.controller.channel import ChannelManager
+from kserver.controller.claimed_store import ClaimedStore
 from kserver.controller.context import ControllerContext
 from kserver.controller.replicas import Replica, TopicDeletion
-from kserver.controller.store import ClaimedStore
 from kserver.controller.topic_znodes import TopicZnodes
 from kserver.errors import ErrorCode
 from kserver.metadata import TopicInfo

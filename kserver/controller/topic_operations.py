@@ -13,13 +13,13 @@ from types import MappingProxyType
 from typing import TypeAlias, TypeVar
 from uuid import UUID
 
+from kserver.cluster_config.config_manager import ConfigManager
+from kserver.cluster_config.znode_store import not_controller, refusal, together
 from kserver.config.broker import BrokerConfig
 from kserver.controller import topics as rules
 from kserver.controller.channel import ChannelManager
-from kserver.controller.config_manager import ConfigManager
 from kserver.controller.context import ControllerContext
 from kserver.controller.reassignment import is_moving
-from kserver.controller.store import not_controller, refusal, together
 from kserver.controller.topic_deletion import TopicDeletionManager
 from kserver.controller.topic_znodes import TopicZnodes
 from kserver.controller.topics import CreatablePartitions, CreatableTopic

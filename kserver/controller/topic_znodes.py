@@ -6,8 +6,9 @@ import logging
 from functools import partial
 
 from kserver import znodes
+from kserver.cluster_config.znode_store import together
 from kserver.controller import topics as rules
-from kserver.controller.store import ClaimedStore, together
+from kserver.controller.claimed_store import ClaimedStore
 from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import TopicInfo
 from kserver.world.session import until_connected

@@ -28,15 +28,13 @@ from kserver.config.broker import BrokerConfig
 from kserver.config.topic import TopicConfig
 from kserver.controller.placement import place
 from kserver.errors import RAISE_OPEN_FILES, ConfigError, ErrorCode, KafkaError
-from kserver.metadata import PartitionInfo, TopicInfo
+from kserver.metadata import PartitionInfo, TopicInfo, check_topic_name
 from kserver.model import NO_BROKER, BrokerId, LeaderAndIsr
 from kserver.world.zookeeper import Create, Op, SetData
 
 FILES_A_LOG = 3
 """The records and two indexes."""
-MAX_NAME_LENGTH = 249
 MAX_PARTITIONS_PER_REQUEST = 10_000
-LEGAL_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 CLUSTER_METADATA = "__cluster_metadata"
 
 UNKNOWN_TOPIC = "This server does not host this topic-partition."
@@ -62,24 +60,6 @@ class CreatablePartitions:
     """How many there are to be in all."""
     assignments: Sequence[Sequence[BrokerId]] | None = None
     """Replicas of the partitions that are added."""
-
-
-def check_name(name: str) -> None:
-    """INVALID_TOPIC_EXCEPTION, as `Topic.validate` words it."""
-    if not name:
-        reason = "the empty string is not allowed"
-    elif name in (".", ".."):
-        reason = f"'{name}' is not allowed"
-    elif len(name) > MAX_NAME_LENGTH:
-        reason = f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
-    elif not LEGAL_CHARACTERS.issuperset(name):
-        reason = (
-            f"'{name}' contains one or more characters other than ASCII alphanumerics, "
-            "'.', '_' and '-'"
-        )
-    else:
-        return
-    raise KafkaError(ErrorCode.invalid_topic_exception, f"Topic name is invalid: {reason}")
 
 
 def colliding(name: str, topics: Iterable[str]) -> str | None:
@@ -146,7 +126,7 @@ def create(
     if new.name == CLUSTER_METADATA:
         text = f"Creation of internal topic {CLUSTER_METADATA} is prohibited."
         raise KafkaError(ErrorCode.invalid_request, text)
-    check_name(new.name)
+    check_topic_name(new.name)
     if new.name in topics:
         text = f"Topic '{new.name}' already exists."
         raise KafkaError(ErrorCode.topic_already_exists, text)

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from kserver import znodes
+from kserver.cluster_config.configs import Change, Op, OpType
 from kserver.config.broker import BrokerConfig
-from kserver.controller.configs import Change, Op, OpType
 from kserver.controller.topics import CreatablePartitions, CreatableTopic
 from kserver.model import NO_BROKER, TopicPartition
 from kserver.world import World

@@ -27,8 +27,8 @@ from kcli.output import visible
 from kcli.rows.row_formats import Csv
 from kcli.rows.shapes import RowField, RowShape
 from kserver import znodes
-from kserver.controller.topics import check_name
 from kserver.errors import KafkaError
+from kserver.metadata import check_topic_name
 from kserver.model import QuotaEntity
 from tests.contract.api.calls import METADATA, alter_quotas
 from tests.fault.test_hostile import BAD_NAMES, LOG_LINE, directories
@@ -46,7 +46,7 @@ HOSTILE_TEXT = "\x1b[2J\x1b]0;owned\x07=1+1\u202egnp\x9b31m\r"
 @given(st.text() | st.from_regex(r"[./\\~a-z\x00-]{1,12}", fullmatch=True))
 def test_a_topics_name_is_a_directorys(name):
     with contextlib.suppress(KafkaError):
-        check_name(name)
+        check_topic_name(name)
         is_directory(name)
 
 

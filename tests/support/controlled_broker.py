@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 from dataclasses import replace
 
-from kserver.controller.config_manager import ConfigManager
+from kserver.cluster_config.config_manager import ConfigManager
+from kserver.cluster_config.znode_store import make_persistent
 from kserver.controller.controller import Controller
-from kserver.controller.store import make_persistent
 from kserver.errors import ErrorCode
 from kserver.log.manager import LogManager
 from kserver.metadata import ClusterMetadata, MetadataCache

@@ -5,9 +5,9 @@ from random import Random
 import pytest
 
 from kserver import znodes
+from kserver.cluster_config.znode_store import make_persistent
 from kserver.config.broker import BrokerConfig
 from kserver.config.topic import TopicConfig
-from kserver.controller.store import make_persistent
 from kserver.errors import ConfigError
 from kserver.log.manager import LogManager
 from kserver.model import Endpoint

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kserver import znodes
+from kserver.controller.claimed_store import ClaimedStore
 from kserver.controller.producer_ids import LAST_PRODUCER_ID, allocate
-from kserver.controller.store import ClaimedStore
 from kserver.errors import ErrorCode, KafkaError
 from kserver.world.zookeeper import BadVersion, SessionExpired
 from kserver.znodes import ProducerIdBlock

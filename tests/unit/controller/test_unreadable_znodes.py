@@ -14,7 +14,7 @@ from kserver.wire.control import LeaderAndIsrRequest
 from tests.support.clock import SimClock
 from tests.support.loop import simulate
 from tests.support.zookeeper import SimEnsemble
-from tests.unit.controller.test_alter_configs import TOPIC, alter, setting
+from tests.unit.cluster_config.test_alter_configs import TOPIC, alter, setting
 from tests.unit.controller.test_controller import Broker, codes, paths
 
 LONGEST_S = 60

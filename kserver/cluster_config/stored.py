@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from kserver import znodes
-from kserver.controller import quotas
-from kserver.controller.store import ZnodeStore, together
+from kserver.cluster_config import quotas
+from kserver.cluster_config.znode_store import ZnodeStore, together
 from kserver.metadata import Features
 from kserver.model import NO_BROKER, BrokerId, QuotaEntity
 

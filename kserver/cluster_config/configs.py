@@ -28,9 +28,8 @@ from kserver.config.dynamic import BrokerOverrides
 from kserver.config.group import GroupConfig
 from kserver.config.setting import Setting, Type, settings_of
 from kserver.config.topic import TopicConfig
-from kserver.controller.topics import check_name
 from kserver.errors import ConfigError, ErrorCode, KafkaError
-from kserver.metadata import ClusterMetadata
+from kserver.metadata import ClusterMetadata, check_topic_name
 from kserver.model import NO_BROKER, BrokerId
 
 MAX_STORED_BYTES = 500_000
@@ -163,7 +162,7 @@ def plan(
 def _topic(change: Change, image: ClusterMetadata, config: BrokerConfig) -> ConfigPlan:
     if not change.name:
         raise _invalid("Default topic resources are not allowed.")
-    check_name(change.name)
+    check_topic_name(change.name)
     topic = image.topics.get(change.name)
     was = {} if topic is None else topic.config
     overrides = altered(was, change, settings_of(TopicConfig))

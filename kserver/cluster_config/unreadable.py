@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+from kserver.errors import UnreadableZnode
 from kserver.world.session import until_connected
 from kserver.world.zookeeper import NoAuth, NoNode, WatchEvent, ZooKeeper
-from kserver.znodes import UnreadableZnode
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kserver import znodes
-from kserver.controller.config_manager import KEPT_NOTES
-from kserver.controller.configs import Change, Op, OpType, ResourceType
+from kserver.cluster_config.config_manager import KEPT_NOTES
+from kserver.cluster_config.configs import Change, Op, OpType, ResourceType
 from kserver.controller.topics import CreatableTopic
 from kserver.model import NO_BROKER
 from tests.support.clock import SimClock

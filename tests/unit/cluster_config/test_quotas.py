@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kserver.controller.quotas import (
+from kserver.cluster_config.quotas import (
     ANY,
     CLIENT_ID,
     CLIENT_KEYS,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kserver.cluster_config import configs
+from kserver.cluster_config.configs import Change, Op, OpType, ResourceType
 from kserver.config.broker import BrokerConfig
 from kserver.config.setting import settings_of
 from kserver.config.topic import TopicConfig
-from kserver.controller import configs
-from kserver.controller.configs import Change, Op, OpType, ResourceType
 from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import ClusterMetadata, TopicInfo
 from kserver.model import NO_BROKER

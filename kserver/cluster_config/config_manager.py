@@ -23,12 +23,12 @@ from functools import partial
 from uuid import UUID
 
 from kserver import znodes
+from kserver.cluster_config import configs, quotas, stored
+from kserver.cluster_config.configs import ResourceType
+from kserver.cluster_config.unreadable import UnreadableZnodes
+from kserver.cluster_config.znode_store import ZnodeStore, make_persistent, refusal, together
 from kserver.config.broker import BrokerConfig
-from kserver.controller import configs, quotas, stored
-from kserver.controller.configs import ResourceType
-from kserver.controller.store import ZnodeStore, make_persistent, refusal, together
-from kserver.controller.unreadable import UnreadableZnodes
-from kserver.errors import ErrorCode, KafkaError
+from kserver.errors import ErrorCode, KafkaError, UnreadableZnode
 from kserver.metadata import ClusterMetadata, Features, MetadataCache, TopicInfo
 from kserver.model import NO_BROKER, BrokerId
 from kserver.world.session import in_any_session, until_connected
@@ -48,7 +48,6 @@ from kserver.world.zookeeper import (
     ZooKeeper,
     ZooKeeperError,
 )
-from kserver.znodes import UnreadableZnode
 
 log = logging.getLogger(__name__)
 

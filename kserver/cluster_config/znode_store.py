@@ -1,8 +1,4 @@
-"""Znodes as the controller and the brokers read and write them.
-
-`ZnodeStore` is any broker's.  `ClaimedStore` is the controller's: it writes nothing once another
-took its place.
-"""
+"""Znodes as any broker reads and writes them."""
 
 from __future__ import annotations
 
@@ -13,12 +9,10 @@ from functools import partial
 from typing import TypeVar
 
 from kserver import znodes
-from kserver.errors import ErrorCode, KafkaError, StorageError
+from kserver.errors import ErrorCode, KafkaError, StorageError, UnreadableZnode
 from kserver.world.session import RECONNECT_BACKOFF_S, in_any_session, until_connected
 from kserver.world.zookeeper import (
-    NO_SESSION,
     BadVersion,
-    Check,
     ConnectionLost,
     Create,
     NoAuth,
@@ -31,7 +25,6 @@ from kserver.world.zookeeper import (
     ZooKeeper,
     ZooKeeperError,
 )
-from kserver.znodes import UnreadableZnode
 
 log = logging.getLogger(__name__)
 
@@ -106,31 +99,6 @@ async def make_persistent(zookeeper: ZooKeeper) -> None:
             return await until_connected(make_missing)
         except NodeExists:
             pass  # another broker makes them as well
-
-
-class ClaimedStore(ZnodeStore):
-    """Every write is conditional on the version of /controller_epoch that the claim made."""
-
-    def __init__(self, zookeeper: ZooKeeper) -> None:
-        super().__init__(zookeeper)
-        self.session = NO_SESSION
-        """The one that claimed, or last tried to."""
-        self.epoch = 0
-        """The controller epoch that the claim began, and the znode's version of it."""
-        self.epoch_version = 0
-
-    async def _write_at_once(self, ops: Sequence[Op]) -> None:
-        """SessionExpired, or BadVersion when another controller was elected since."""
-        guard = Check(znodes.CONTROLLER_EPOCH, self.epoch_version)
-        while True:
-            if self._zookeeper.session_id != self.session:
-                raise SessionExpired(znodes.CONTROLLER)
-            try:
-                await self._zookeeper.multi([guard, *ops])
-                return
-            except ConnectionLost:
-                if await self._is_written_after_all(ops):
-                    return
 
 
 async def outcome(call: Awaitable[T]) -> T | KafkaError:

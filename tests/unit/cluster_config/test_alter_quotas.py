@@ -3,7 +3,7 @@
 import asyncio
 
 from kserver import znodes
-from kserver.controller.quotas import Alteration
+from kserver.cluster_config.quotas import Alteration
 from kserver.model import QuotaEntity
 from tests.unit.controller.test_controller import Broker, codes, paths, scenario
 

@@ -1,0 +1,1 @@
+"""What every broker reads and writes of the cluster in ZooKeeper: settings, quotas, features."""
