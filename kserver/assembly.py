@@ -163,7 +163,7 @@ class Assembly:
         self.configs = ConfigManager(
             world.zookeeper, metadata, config, broker_id, self._settings_changed
         )
-        self._senders = SenderCheck(world.zookeeper, lambda: config().inter_broker_listener)
+        self._senders = SenderCheck(world.zookeeper, config)
         self.publisher = MetadataPublisher(
             metadata,
             self.configs,

@@ -90,10 +90,7 @@ class Context:
     client_id: str | None
 
     async def from_broker(self, request: str) -> bool:
-        """Whether the connection is a registered broker's; `request` is its name, for the log.
-
-        Raises ZooKeeperError if ZooKeeper cannot be asked.
-        """
+        """Whether the connection is a registered broker's; `request` is its name, for the log."""
         return await self.parts.senders.is_broker(self.session.address, request)
 
 

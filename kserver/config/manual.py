@@ -98,6 +98,14 @@ where Kafka 4 wants a number.
 .B log.flush.before.ack, log.validate.records, flush.before.ack, validate.records
 are not known to Kafka.
 .TP
+.B inter.broker.check.address
+is not known to Kafka, whose brokers take LeaderAndIsr, StopReplica, UpdateMetadata, AlterPartition,
+ControlledShutdown and AllocateProducerIds from whoever connects, as long as no authorizer forbids
+it.  A client on the machine of a broker that knows the epochs of the cluster cannot be told from
+that broker; a firewall, or a listener that only brokers reach
+.RB ( inter.broker.listener.name ),
+is the remedy.
+.TP
 .B http.listener, metrics.naming, request.log.slow.ms, log.format, log.level
 are not known to Kafka, which has them as plug-ins and in the files of its logging library.
 .TP

@@ -35,6 +35,11 @@ def k(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def errors(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """But that it takes long, which it may."""
+    return [line for line in done.stderr.splitlines() if "still starting" not in line]
+
+
 def file_of(directory: Path, port: int, *lines: str) -> Path:
     directory.mkdir(exist_ok=True)
     path = directory / "zookeeper.properties"
@@ -87,7 +92,7 @@ def test_three_are_one_ensemble_and_are_found_to_be_stopped(tmp_path, started):
             lambda file: k("zookeeper-server-start", "-daemon", file, LOG_DIR=str(file.parent)),
             started,
         )
-    assert [(done.returncode, done.stderr) for done in starts] == [(0, "")] * 3
+    assert [(done.returncode, errors(done)) for done in starts] == [(0, [])] * 3
     deadline = time.monotonic() + PATIENCE_S
     while sorted(map(mode_of, (at[0] for at in ports.values()))) != [
         "follower",
@@ -143,7 +148,7 @@ def test_it_is_taken_from_zookeeper_home(tmp_path, started):
         ZOOKEEPER_HOME=str(home),
         JAVA_HOME=str(Path(java).resolve().parents[1]),
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, errors(done)) == (0, [])
     (pid,) = pids_of(file)
     assert f"{home}/lib/*" in Path(f"/proc/{pid}/cmdline").read_text()
 

@@ -60,7 +60,13 @@ class Scene:
         return answer.coordinators[0].error_code
 
     async def allocate(self, id_: int, broker: int, epoch: int) -> Any:
-        return await self.ask(id_, ALLOCATE, broker_id=broker, broker_epoch=epoch)
+        """Asked as a broker asks, from where one is registered."""
+        peer = await self.cluster.brokers[id_].connect(f"b{self.others[0]}")
+        try:
+            asked = request(ALLOCATE, peer.version(ALLOCATE))
+            return await peer.call(asked(broker_id=broker, broker_epoch=epoch))
+        finally:
+            peer.close()
 
 
 def run(scenario: Any, seed: int = 1, **settings: object) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
+from kserver.broker import Broker
 from kserver.model import TopicPartition
 from kserver.replica.partition import Partition
+from tests.support.at_rest import differences
 from tests.support.clock import SimClock
 from tests.support.loop import SimLoop
 from tests.support.simulated import PORT, SimulatedBroker
@@ -90,12 +92,34 @@ class SimulatedCluster:
         return next((r for r in hosted if r.is_leader and newest and r.epoch == newest.epoch), None)
 
     async def until_in_sync(self, topic: str, partitions: int) -> None:
-        """Every replica of every partition is in sync, and has what its leader has."""
-        await self._until(lambda: all(self._in_sync(topic, number) for number in range(partitions)))
+        """Every replica of every partition is in sync, and has what its leader has; and the
+        controller and every broker know what the znodes say."""
+        await self._until(
+            lambda: (
+                all(self._in_sync(topic, number) for number in range(partitions))
+                and not self.differences()
+            )
+        )
 
     async def until_all_in_sync(self) -> None:
         """The same of every partition that anybody hosts."""
-        await self._until(lambda: all(self._in_sync(*key) for key in self.hosted_anywhere()))
+        await self._until(
+            lambda: (
+                all(self._in_sync(*key) for key in self.hosted_anywhere())
+                and not self.differences()
+            )
+        )
+
+    def differences(self) -> list[str]:
+        """In what the controller, and what each broker that is up knows, differ from the znodes."""
+        parts = {id_: self._broker(id_)._parts for id_ in self.up}
+        return list(
+            differences(
+                self.ensemble.tree.nodes,
+                {id_: p.controller for id_, p in parts.items()},
+                {id_: p.metadata.current for id_, p in parts.items()},
+            )
+        )
 
     async def until_all_in_isr(self) -> None:
         """Every partition that anybody hosts is led, and all its replicas are in sync, though
@@ -126,7 +150,7 @@ class SimulatedCluster:
             for path, node in sorted(self.ensemble.tree.nodes.items())
             if path.endswith("/state") or path in ("/controller", "/controller_epoch")
         ]
-        return "\n".join(lines)
+        return "\n".join(lines + self.differences())
 
     def _has_full_isr(self, topic: str, number: int) -> bool:
         leader, replicas = self.leader(topic, number), self.replicas(topic, number)
@@ -141,9 +165,12 @@ class SimulatedCluster:
         return sorted({key for id_ in self.up for key in self.hosted(id_)})
 
     def hosted(self, id_: int) -> Mapping[TopicPartition, Partition]:
+        return self._broker(id_)._parts.replicas.partitions  # type: ignore[return-value]
+
+    def _broker(self, id_: int) -> Broker:
         broker = self.brokers[id_].broker
         assert broker is not None
-        return broker._parts.replicas.partitions  # type: ignore[return-value]
+        return broker
 
     def _in_sync(self, topic: str, number: int) -> bool:
         leader = self.leader(topic, number)

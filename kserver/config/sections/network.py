@@ -53,6 +53,15 @@ class NetworkSettings:
         type=STRING,
         doc="listener that brokers reach each other on",
     )
+    inter_broker_check_address: bool = setting(
+        "inter.broker.check.address",
+        True,
+        doc=(
+            "take messages of the controller, and of brokers to it, only from addresses that "
+            "registered brokers advertise on the listener between brokers; false where brokers "
+            "come from other addresses, through NAT for instance"
+        ),
+    )
     security_inter_broker_protocol: str = setting(
         "security.inter.broker.protocol",
         "PLAINTEXT",
