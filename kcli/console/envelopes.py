@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from kcli.console.incoming import Incoming, Unreadable
+from kserver.model import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from kcli.client.consumer import FetchedBatch
@@ -68,7 +69,7 @@ class JsonFormatter:
             if headers:
                 pairs = [f'{{"key": {quote(n)}, "value": {_json(v)}}}' for n, v in headers]
                 shown = f"[{', '.join(pairs)}]"
-            time = timestamp if timestamp >= 0 else "null"
+            time = "null" if timestamp == NO_TIMESTAMP else timestamp
             yield (
                 f'{place}{offset}, "timestamp": {time}, "key": {_json(key)}, '
                 f'"value": {_json(value)}, "headers": {shown}}}\n'
@@ -91,7 +92,7 @@ class MsgpackFormatter:
                 "topic": batch.topic,
                 "partition": batch.partition,
                 "offset": offset,
-                "timestamp": timestamp if timestamp >= 0 else None,
+                "timestamp": None if timestamp == NO_TIMESTAMP else timestamp,
                 "key": key,
                 "value": value,
                 "headers": [{"key": n, "value": v} for n, v in headers],

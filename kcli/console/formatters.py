@@ -96,7 +96,7 @@ class DefaultFormatter:
         columns: list[bytes] = []
         if self._timestamp:
             kind = b"LogAppendTime" if batch.timestamp_type else b"CreateTime"
-            columns.append(b"%b:%d" % (kind, timestamp) if timestamp >= 0 else b"NO_TIMESTAMP")
+            columns.append(b"%b:%d" % (kind, timestamp))
         if self._partition:
             columns.append(b"Partition:%d" % batch.partition)
         if self._offset:

@@ -22,7 +22,8 @@ from kcli.console.encodings import Encoding, NotEncodable
 from kcli.console.incoming import Incoming, TooLarge, Unreadable
 
 _TIMESTAMP = re.compile(rb"(?:(?:CreateTime|LogAppendTime):)?([0-9]{1,19})")
-_NO_TIMESTAMP = b"NO_TIMESTAMP"
+_NO_TIMESTAMP = (b"CreateTime:-1", b"NO_TIMESTAMP")
+"""Of a record without one, as the consoles of Kafka and of older releases print it."""
 _PARTITION = re.compile(rb"(?:Partition:)?([0-9]{1,10})")
 
 
@@ -133,7 +134,7 @@ class LineReader:
             found = self._part(line, at, self._key_separator, "timestamp's separator", number)
             if found is not None:
                 text, at = found
-                if text != _NO_TIMESTAMP:
+                if text not in _NO_TIMESTAMP:
                     timestamp = _number(_TIMESTAMP, text, "timestamp", number)
         if self._parses_partition:
             found = self._part(line, at, self._key_separator, "partition's separator", number)

@@ -310,8 +310,8 @@ class Segments:
         return None
 
     def latest(self, start: Offset) -> TimestampedOffset | None:
-        """The first record from `start` on with the largest timestamp of all; None when no record
-        has one.  May wait for the disk.
+        """The first record from `start` on with the largest timestamp of all, which may be -1; None
+        when there is none or all are of before 1970.  May wait for the disk.
         """
         latest = NO_TIMESTAMP
         for segment in self.starting_at(start):
@@ -325,7 +325,7 @@ class Segments:
                     batch = RecordBatch(segment.file.read_at(at, header.size))
                     for record in _records(batch, start):
                         latest = max(latest, record.timestamp)
-        return self.first_at(latest, start) if latest >= 0 else None
+        return self.first_at(latest, start)
 
     def check(self, log_end_offset: Offset) -> None:
         """The invariants; for tests, it reads every header."""

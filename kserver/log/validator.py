@@ -20,14 +20,15 @@ Pure: bytes in, the same bytes out with offset and leader epoch patched in place
 
 A client's records are walked with `validate.records=full`, the default: by wire/_walk.c, and where
 that finds one out of order once more in Python, which names it.  With `header` they are walked when
-the header cannot tell (compacted topic, a timestamp out of bounds, base timestamp above the
-maximum) and when they must be rebuilt (compression.type names another codec).  A maximum timestamp
-that a walk finds wrong is corrected, as in Kafka.
+the header cannot tell (compacted topic, a timestamp out of bounds or below -1, base timestamp above
+the maximum) and when they must be rebuilt (compression.type names another codec).  A maximum
+timestamp that a walk finds wrong is corrected, as in Kafka.  Times before 1970 are taken; where a
+batch has no later ones its maximum becomes -1, so no look-up by time finds it.
 
 Sequences are judged by log/producer_state, segment.bytes by log/log.  Kafka: ProduceRequest
 (validateRecords), UnifiedLog (analyzeAndValidateRecords), LogValidator.  Stricter than Kafka,
 which takes these: trailing bytes, unused attribute bits and the delete horizon, a producer id
-without an epoch, negative timestamps, the type LogAppendTime sent to a CreateTime topic, and what
+without an epoch, the type LogAppendTime sent to a CreateTime topic, and what
 unfolds to very much: Kafka streams it; here it is in memory, one batch at a time, since what is
 wrong is named by its record and compression.type compresses it anew.
 Kinder: an unknown codec is UNKNOWN_SERVER_ERROR in Kafka.
@@ -136,7 +137,7 @@ _TARGETS = {"uncompressed": 0} | {codec.name: codec.value for codec in Compressi
 
 _UNFOLDED_TIMES, _UNFOLDED_BYTES = 16, 1 << 20
 """What a batch may unfold to: so many times max.message.bytes, or so much where that is less."""
-_LATEST = (1 << 63) - 1
+_EARLIEST, _LATEST = -1 << 63, (1 << 63) - 1
 _MAX_RECORD_ERRORS = 100
 """How many refused records an answer names."""
 
@@ -240,10 +241,10 @@ def validate(
     ):
         unfolded = _unfolded(records, config) if codec else records[HEADER_SIZE:]
         keyed = compacted and origin is Origin.client
-        bounds = -_LATEST, _LATEST
+        bounds = _EARLIEST, _LATEST
         if create_time:
             bounds = (
-                max(now_ms - config.message_timestamp_before_max_ms, 0),
+                now_ms - config.message_timestamp_before_max_ms,
                 min(now_ms + config.message_timestamp_after_max_ms, _LATEST),
             )
         latest = largest_timestamp(unfolded, count, base_timestamp, *bounds, keyed)

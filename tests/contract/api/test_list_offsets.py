@@ -113,6 +113,31 @@ def test_special_times_are_understood_from_the_version_that_brought_them(client,
             assert (found.offset, found.timestamp) == expected, timestamp
 
 
+@pytest.mark.parametrize("version", [v for v in VERSIONS if v >= SINCE[MAX_TIMESTAMP]])
+@pytest.mark.parametrize(
+    ("times", "latest"),
+    [
+        ((-5, -7), (-1, -1)),
+        ((-1, -1), (0, -1)),
+        ((-5, 1_000, -7), (1, 1_000)),
+    ],
+)
+def test_records_of_before_1970_have_no_time_to_be_found_by(
+    client, topic, version, since_4, times, latest
+):
+    produce(
+        client, PRODUCE_VERSION, topic, encode_batch([(time, None, b"x", ()) for time in times])
+    )
+    for asked, expected in (
+        (MAX_TIMESTAMP, latest),
+        (0, latest if latest[1] >= 0 else (-1, -1)),
+        (EARLIEST, (0, -1)),
+        (LATEST, (len(times), -1)),
+    ):
+        (found,) = ask(client, version, topic, (0, asked))
+        assert (found.error_code, found.offset, found.timestamp) == (ErrorCode.none, *expected)
+
+
 @every_version
 def test_a_partition_that_is_named_twice_is_refused(client, make_topic, version):
     topic = make_topic(partitions=2)

@@ -349,10 +349,47 @@ def test_a_base_timestamp_that_is_no_records_own_does_not_count():
     assert accepted(records, config).batches[0].max_timestamp == NOW
 
 
-def test_negative_timestamps_are_refused():
-    for timestamp in (-2, -(2**40)):
-        error = refused(produced([(timestamp, None, b"", ())]))
-        assert error.code is ErrorCode.invalid_timestamp
+@pytest.mark.parametrize("codec", [Compression.none, Compression.zstd])
+@pytest.mark.parametrize("config", [DEFAULTS, HEADER_ALONE])
+@pytest.mark.parametrize("timestamp", [-2, -86_400_000, -(1 << 62)])
+def test_timestamps_before_1970_are_accepted_and_leave_the_batch_without_a_maximum(
+    timestamp, config, codec
+):
+    records = produced([(timestamp, None, b"", ())], compression=codec)
+    (batch,) = accepted(records, config).batches
+    written = RecordBatch(records)
+    assert batch.max_timestamp == written.max_timestamp == -1
+    assert written.is_valid_crc()
+    assert [r.timestamp for r in written.records()] == [timestamp]
+
+
+def test_a_later_timestamp_in_the_batch_is_its_maximum():
+    records = [(time, None, b"", ()) for time in (-5, 1000, -7)]
+    (batch,) = accepted(produced(records)).batches
+    assert batch.max_timestamp == 1000
+
+
+def test_the_bound_to_the_past_holds_before_1970_too():
+    config = replace(DEFAULTS, message_timestamp_before_max_ms=NOW + 1000)
+    accepted(produced([(-1000, None, b"", ())]), config)
+    error = refused(produced([(-1001, None, b"", ())]), config)
+    assert (error.code, [e.batch_index for e in error.record_errors]) == (
+        ErrorCode.invalid_timestamp,
+        [0],
+    )
+    assert refused(produced([(-1 << 63, None, b"", ())])).code is ErrorCode.invalid_timestamp
+
+
+def test_log_append_time_takes_a_timestamp_before_1970():
+    (batch,) = accepted(produced([(-1 << 63, None, b"", ())]), STAMPED).batches
+    assert batch.max_timestamp == NOW
+
+
+def test_a_batch_of_before_1970_is_rebuilt_as_it_is():
+    config = replace(DEFAULTS, compression_type="gzip")
+    validated = accepted(produced([(-5, None, b"", ())]), config)
+    assert validated.batches[0].max_timestamp == -1
+    assert [r.timestamp for r in RecordBatch(validated.buffer).records()] == [-5]
 
 
 @pytest.mark.parametrize("codec", Compression)

@@ -46,7 +46,7 @@ batches = st.builds(
 
 
 def incoming(batch, record):
-    timestamp = record.timestamp if record.timestamp >= 0 else None
+    timestamp = None if record.timestamp == -1 else record.timestamp
     return Incoming(
         record.value, record.key, record.headers, batch.partition, timestamp, batch.topic
     )

@@ -73,10 +73,14 @@ def test_the_last_column_is_followed_by_the_line_separator():
     assert shown(record(), print_value="false") == b""
 
 
-def test_missing_parts_have_words():
-    assert shown(record(timestamp=-1), print_timestamp="true", print_value="false") == (
-        b"NO_TIMESTAMP\n"
+@pytest.mark.parametrize("timestamp", [-1, -86_400_000])
+def test_a_timestamp_before_1970_is_printed_as_any_other(timestamp):
+    assert shown(record(timestamp=timestamp), print_timestamp="true", print_value="false") == (
+        b"CreateTime:%d\n" % timestamp
     )
+
+
+def test_missing_parts_have_words():
     assert shown(record(), print_headers="true", print_value="false") == b"NO_HEADERS\n"
     assert shown(
         record(), kind=TimestampType.log_append_time, print_timestamp="true", print_value="false"

@@ -152,6 +152,7 @@ def test_separators_that_cannot_be_told_apart_are_refused(properties, why):
         (b"LogAppendTime:17\tPartition:0\tk\tv", 17, 0),
         (b"1700000000000\t12\tk\tv", 1700000000000, 12),
         (b"NO_TIMESTAMP\t1\tk\tv", None, 1),
+        (b"CreateTime:-1\t1\tk\tv", None, 1),
     ],
 )
 def test_time_and_partition_come_first_as_kafkas_consumer_prints_them(line, timestamp, partition):
