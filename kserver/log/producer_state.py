@@ -13,7 +13,13 @@ answered as it was the first time, and a gap is refused.
     epoch > e, sequence 0                        appended; the kept batches of e are forgotten
     epoch > e, any other sequence                OUT_OF_ORDER_SEQUENCE_NUMBER
     not transactional, a transaction is open     INVALID_TXN_STATE
-    producer unknown                             appended, whatever its sequence (KIP-360)
+    producer unknown, the log not empty          appended, whatever its sequence (KIP-360)
+    producer unknown, offset 0, sequence 0       appended
+    producer unknown, offset 0, any other        OUT_OF_ORDER_SEQUENCE_NUMBER (KAFKA-15591)
+
+Before the first batch of a log nothing can have been deleted, so a sequence above 0 has overtaken
+another batch, refused while the partition was being created, which would then never be accepted.
+After a deletion the log's end is above 0, and a producer that is forgotten continues.
 
 Sequences run from 0 to 2^31 - 1 and wrap to 0.  A marker that starts a new epoch leaves n = 0.
 Coordinators (group offsets in transactions, markers) have no sequences: only their epoch is
@@ -139,6 +145,13 @@ class ProducerStateManager:
         """
         producer = self._producers.get(batch.producer_id)
         if producer is None:
+            if batch.base_offset == 0 and batch.base_sequence > 0 and origin is Origin.client:
+                raise KafkaError(
+                    ErrorCode.out_of_order_sequence_number,
+                    f"Out of order sequence number for producer {batch.producer_id}: "
+                    f"{batch.base_sequence} (incoming seq. number), but the log is empty, "
+                    "so the first must be 0",
+                )
             return None
         epoch = batch.producer_epoch
         if epoch < producer.epoch:

@@ -24,11 +24,12 @@ from tests.contract.api.calls import (
     produce_to,
     topic_id,
 )
-from tests.support.wire_client import WireClient
+from tests.support.wire_client import WireClient, milliseconds
 
 KEY, VERSIONS = module.KEY, module.VERSIONS
 every_version = pytest.mark.parametrize("version", VERSIONS)
 OLDEST_AND_NEWEST = (VERSIONS[0], VERSIONS[-1])
+DELETE_RECORDS = 21
 FETCH_VERSION = 12
 FIRST_WITH_ZSTD, FIRST_FLEXIBLE = 7, 9
 UNREADABLE = (
@@ -159,10 +160,35 @@ def test_what_was_compressed_stays_as_it_came(client, topic, version, codec):
 @every_version
 def test_a_producer_that_is_not_known_may_begin_with_any_sequence(client, topic, version):
     fields = {"producer_id": 4_000_000, "producer_epoch": 3}
+    produce(client, version, topic, batch(b"another's"))
     answer = produce(client, version, topic, batch(b"a", base_sequence=17, **fields))
     assert answer.error_code is ErrorCode.none
     after = produce(client, version, topic, batch(b"b", base_sequence=18, **fields))
-    assert (after.error_code, after.base_offset) == (ErrorCode.none, 1)
+    assert (after.error_code, after.base_offset) == (ErrorCode.none, 2)
+
+
+@every_version
+def test_the_first_batch_of_a_partition_cannot_overtake_the_one_before_it(
+    client, topic, version, only_ours
+):
+    """As from Apache 4.5 on (KAFKA-15591); releases before it lose the records of the first."""
+    fields = {"producer_id": 4_000_005, "producer_epoch": 0}
+    first, second = (batch(b"%d" % n, base_sequence=n, **fields) for n in (0, 1))
+    early = produce(client, version, topic, second)
+    assert early.error_code is ErrorCode.out_of_order_sequence_number
+    answers = [produce(client, version, topic, one) for one in (first, second)]
+    assert [(a.error_code, a.base_offset) for a in answers] == [(ErrorCode.none, n) for n in (0, 1)]
+
+
+@every_version
+def test_a_forgotten_producer_continues_where_all_records_were_deleted(client, topic, version):
+    fields = {"producer_id": 4_000_006, "producer_epoch": 0}
+    produce(client, version, topic, batch(b"another's"))
+    partitions = [{"partition_index": 0, "offset": 1}]
+    topics = [{"name": topic.name, "partitions": partitions}]
+    client.call(DELETE_RECORDS, 2, topics=topics, timeout=milliseconds(10_000))
+    answer = produce(client, version, topic, batch(b"a", base_sequence=9, **fields))
+    assert (answer.error_code, answer.base_offset) == (ErrorCode.none, 1)
 
 
 @every_version

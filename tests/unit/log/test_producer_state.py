@@ -64,8 +64,18 @@ def refusal(check, *arguments):
 def test_an_unknown_producer_may_start_with_any_sequence_and_epoch():
     for sequence in (0, 1, 4711, LAST):
         assert (
-            ProducerStateManager(DAY_MS).check(batch(sequence, 0, epoch=3), Origin.client) is None
+            ProducerStateManager(DAY_MS).check(batch(sequence, 1, epoch=3), Origin.client) is None
         )
+
+
+@pytest.mark.parametrize("sequence", [1, 4711, LAST])
+def test_an_empty_log_starts_with_sequence_0(sequence):
+    """A batch that overtook the first: accepted, it would shut that out for ever."""
+    state = ProducerStateManager(DAY_MS)
+    code = refusal(state.check, batch(sequence, 0, epoch=3), Origin.client)
+    assert code is ErrorCode.out_of_order_sequence_number
+    assert state.check(batch(0, 0, epoch=3), Origin.client) is None
+    assert state.check(batch(-1, 0), Origin.coordinator) is None
 
 
 def test_checking_changes_nothing():
@@ -102,14 +112,14 @@ def test_a_gap_in_the_sequence_is_refused(sequence):
 
 
 def test_after_the_last_sequence_comes_zero():
-    state = state_after(batch(LAST, 0), batch(0, 1), batch(1, 2))
-    assert state.check(batch(LAST, 3), Origin.client).first_offset == 0
+    state = state_after(batch(LAST, 1), batch(0, 2), batch(1, 3))
+    assert state.check(batch(LAST, 4), Origin.client).first_offset == 1
 
 
 def test_a_batch_may_span_the_wrap_of_sequences():
-    spanning = batch(LAST - 1, 0, count=4)
-    state = state_after(spanning, batch(2, 4))
-    assert state.check(spanning, Origin.client).last_offset == 3
+    spanning = batch(LAST - 1, 1, count=4)
+    state = state_after(spanning, batch(2, 5))
+    assert state.check(spanning, Origin.client).last_offset == 4
 
 
 def test_an_older_epoch_is_refused():
@@ -209,10 +219,10 @@ def test_markers_of_an_older_producer_or_coordinator_are_refused():
 
 
 def test_what_was_replicated_is_noted_without_being_judged():
-    state = state_after(batch(5, 0, epoch=3))
-    state.append(batch(99, 1, epoch=2))
+    state = state_after(batch(5, 1, epoch=3))
+    state.append(batch(99, 2, epoch=2))
     assert state.producers[7].epoch == 2
-    assert state.check(batch(100, 2, epoch=2), Origin.client) is None
+    assert state.check(batch(100, 3, epoch=2), Origin.client) is None
 
 
 def test_idle_producers_expire_unless_a_transaction_is_open():
@@ -350,7 +360,8 @@ class Model:
     def check(self, one):
         producer, epoch = one.producer_id, self.epochs.get(one.producer_id)
         if epoch is None:
-            return None
+            overtakes = one.base_offset == 0 and one.base_sequence > 0
+            return ErrorCode.out_of_order_sequence_number if overtakes else None
         if one.producer_epoch < epoch:
             return ErrorCode.invalid_producer_epoch
         history = self.history[producer] if epoch == one.producer_epoch else []
