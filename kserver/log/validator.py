@@ -8,13 +8,15 @@ Pure: bytes in, the same bytes out with offset and leader epoch patched in place
     size <= max.message.bytes (as sent, and as rebuilt)         MESSAGE_TOO_LARGE
     CRC-32C                                                     CORRUPT_MESSAGE
     codec known                                                 UNSUPPORTED_COMPRESSION_TYPE
-    other attributes: no unused bit, no delete horizon          INVALID_RECORD
+    lz4 blocks do not depend on each other                      INVALID_RECORD
     record count = last offset delta + 1 >= 1                   INVALID_RECORD
     no control batch from a client                              INVALID_RECORD
     epoch and (from a client) sequence >= 0 with a producer id  INVALID_RECORD
     transactional only with a producer id                       INVALID_RECORD
-    timestamp type CreateTime, timestamps within the bounds     INVALID_TIMESTAMP
+    timestamps within the bounds; of the type LogAppendTime     INVALID_TIMESTAMP
+        only to a CreateTime topic, which then makes it that
     every record has a key (compacted, from a client)           INVALID_RECORD
+    records can be decompressed (when walked)                   INVALID_RECORD
     records decode, offset deltas 0, 1, 2 ... (when walked)     INVALID_RECORD
     they unfold to <= 16 x max.message.bytes (when walked)      MESSAGE_TOO_LARGE
 
@@ -27,11 +29,13 @@ batch has no later ones its maximum becomes -1, so no look-up by time finds it.
 
 Sequences are judged by log/producer_state, segment.bytes by log/log.  Kafka: ProduceRequest
 (validateRecords), UnifiedLog (analyzeAndValidateRecords), LogValidator.  Stricter than Kafka,
-which takes these: trailing bytes, unused attribute bits and the delete horizon, a producer id
-without an epoch, the type LogAppendTime sent to a CreateTime topic, and what
-unfolds to very much: Kafka streams it; here it is in memory, one batch at a time, since what is
-wrong is named by its record and compression.type compresses it anew.
-Kinder: an unknown codec is UNKNOWN_SERVER_ERROR in Kafka.
+which takes these: bytes after the batch, a producer id without an epoch, uncompressed records whose
+offset deltas are not 0, 1, 2 ... (a consumer of Java's gets each offset once, so it skips records
+that have it again), what wire/compression is stricter about, and what unfolds to very much: Kafka
+streams it; here it is in memory, one batch at a time, since what is wrong is named by its record
+and compression.type compresses it anew.
+Kinder: an unknown codec, and data that cannot be decompressed, are UNKNOWN_SERVER_ERROR in Kafka;
+records of before 1970 may be compressed anew, which there are UNKNOWN_SERVER_ERROR too.
 """
 
 from __future__ import annotations
@@ -48,6 +52,7 @@ from kserver.wire.batch import (
     COMPRESSION_MASK,
     CONTROL,
     CRC_START,
+    DELETE_HORIZON,
     HEADER,
     HEADER_SIZE,
     LOG_APPEND_TIME,
@@ -55,9 +60,10 @@ from kserver.wire.batch import (
     MAGIC,
     TRANSACTIONAL,
     RecordBatch,
+    RecordReader,
 )
 from kserver.wire.checksum import crc32c
-from kserver.wire.compression import Compression, Oversized, compress
+from kserver.wire.compression import Compression, Oversized, compress, has_linked_blocks
 from kserver.wire.walk import largest_timestamp
 
 if TYPE_CHECKING:
@@ -131,13 +137,15 @@ class InvalidRecords(KafkaError):
 _new_tuple = tuple.__new__
 
 _LAST_CODEC = max(Compression)
-_ALLOWED_BITS = COMPRESSION_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
+_KEPT_BITS = COMPRESSION_MASK | TRANSACTIONAL | CONTROL | DELETE_HORIZON
+"""What remains of a batch's attributes where they are written again, as in Kafka."""
 _TARGETS = {"uncompressed": 0} | {codec.name: codec.value for codec in Compression if codec}
 """compression.type to the codec's id; "producer" keeps whatever came."""
 
 _UNFOLDED_TIMES, _UNFOLDED_BYTES = 16, 1 << 20
 """What a batch may unfold to: so many times max.message.bytes, or so much where that is less."""
 _EARLIEST, _LATEST = -1 << 63, (1 << 63) - 1
+_WALKED_AT_ONCE = 4096
 _MAX_RECORD_ERRORS = 100
 """How many refused records an answer names."""
 
@@ -198,8 +206,11 @@ def validate(
         raise KafkaError(
             ErrorCode.unsupported_compression_type, f"Unknown compression type id: {codec}"
         )
-    if attributes & ~_ALLOWED_BITS:
-        raise _invalid(f"The batch sets attribute bits that a producer may not: {attributes:#x}")
+    if codec == Compression.lz4 and has_linked_blocks(records[HEADER_SIZE:]):
+        raise _invalid(
+            "The lz4 blocks of the batch depend on each other, which Java's clients cannot read; "
+            "compress them independently (block_linked=False in Python's lz4.frame)"
+        )
     if count < 1 or count != last_offset_delta + 1:
         raise _invalid(
             f"The batch says {count} records, but its last offset delta is {last_offset_delta}"
@@ -214,12 +225,19 @@ def validate(
             raise _invalid(f"Invalid epoch {producer_epoch} of producer {producer_id}")
     elif attributes & TRANSACTIONAL:
         raise _invalid("A transactional batch must have a producer id")
-    if attributes & LOG_APPEND_TIME:
+    create_time = config.message_timestamp_type == "CreateTime"
+    earliest, latest = _EARLIEST, _LATEST
+    if create_time:
+        earliest = now_ms - config.message_timestamp_before_max_ms
+        latest = min(now_ms + config.message_timestamp_after_max_ms, _LATEST)
+    claims_append_time = attributes & LOG_APPEND_TIME != 0
+    if claims_append_time and not (
+        create_time and max_timestamp != NO_TIMESTAMP and earliest <= max_timestamp <= latest
+    ):
         raise KafkaError(
             ErrorCode.invalid_timestamp, "Producers may not set the timestamp type LogAppendTime"
         )
 
-    create_time = config.message_timestamp_type == "CreateTime"
     target = config.compression_type
     rebuild = (
         target != "producer"
@@ -231,40 +249,35 @@ def validate(
         or (compacted and origin is Origin.client)  # a coordinator's records have their keys
         or (
             create_time
-            and not (
-                NO_TIMESTAMP <= base_timestamp <= max_timestamp
-                and now_ms - base_timestamp <= config.message_timestamp_before_max_ms
-                and max_timestamp - now_ms <= config.message_timestamp_after_max_ms
+            and (
+                claims_append_time
+                or not NO_TIMESTAMP <= base_timestamp <= max_timestamp <= latest
+                or base_timestamp < earliest
             )
         )
         or (config.validate_records == "full" and origin is Origin.client)
     ):
         unfolded = _unfolded(records, config) if codec else records[HEADER_SIZE:]
         keyed = compacted and origin is Origin.client
-        bounds = _EARLIEST, _LATEST
-        if create_time:
-            bounds = (
-                now_ms - config.message_timestamp_before_max_ms,
-                min(now_ms + config.message_timestamp_after_max_ms, _LATEST),
-            )
-        latest = largest_timestamp(unfolded, count, base_timestamp, *bounds, keyed)
-        if latest is None:
-            latest = _walk(RecordBatch(records), bytes(unfolded), *bounds, keyed)
+        largest = largest_timestamp(unfolded, count, base_timestamp, earliest, latest, keyed)
+        if largest is None:
+            largest = _walk(RecordBatch(records), bytes(unfolded), earliest, latest, keyed)
         if rebuild:
-            attributes = attributes & ~COMPRESSION_MASK | _TARGETS[target]
-            max_timestamp = latest
+            attributes = attributes & (TRANSACTIONAL | CONTROL) | _TARGETS[target]
+            max_timestamp = largest
             records = _rebuilt(records, unfolded, config)
             size = len(records)
             if size > config.max_message_bytes:
                 raise _too_large(size, config)
             _stamp_time(records, attributes, max_timestamp)
-        elif create_time and latest != max_timestamp:
-            max_timestamp = latest
+        elif create_time and (largest != max_timestamp or claims_append_time):
+            attributes &= _KEPT_BITS
+            max_timestamp = largest
             _stamp_time(records, attributes, max_timestamp)
 
     _OFFSET_LENGTH_EPOCH.pack_into(records, 0, first_offset, size - LOG_OVERHEAD, leader_epoch)
     if not create_time:
-        attributes |= LOG_APPEND_TIME
+        attributes = attributes & _KEPT_BITS | LOG_APPEND_TIME
         max_timestamp = now_ms
         _stamp_time(records, attributes, max_timestamp)
     # Made without the Python-level constructors, which cost as much as all checks of the header.
@@ -363,20 +376,28 @@ def _unfolded(records: memoryview, config: TopicConfig) -> bytes:
             f"The record batch unfolds to more than {limit} bytes, which is the most for a "
             f"max.message.bytes of {config.max_message_bytes} where records are looked at",
         ) from error
+    except KafkaError as error:
+        # Java's producers send a batch again and again that is answered CORRUPT_MESSAGE.
+        text = f"The records of the batch cannot be decompressed: {error.message}"
+        raise _invalid(text) from error
 
 
 def _walk(batch: RecordBatch, unfolded: bytes, earliest: int, latest: int, keyed: bool) -> int:
-    """Judge every record; the largest timestamp.  InvalidRecords names those that are refused.
+    """Judge every record; the largest of their own timestamps.
 
-    Decoding sees to it that there are as many records as the header says and no byte more.  Since
-    offset deltas rise, and end at the count less one, they are 0, 1, 2 ...
+    InvalidRecords names the records that are refused.  Decoding sees to it that there are as many
+    as the header says and no byte more.  Since offset deltas rise, and end at the count less one,
+    they are 0, 1, 2 ...
     """
     largest = NO_TIMESTAMP
     errors: list[RecordError] = []
     bad_keys = bad_timestamps = index = 0
     try:
-        for part in batch.records_by_parts(unfolded):
-            for _, timestamp, key, _, _ in part:
+        reader = RecordReader(
+            unfolded, batch.count, 0, batch.last_offset_delta, batch.base_timestamp, None
+        )
+        while reader.left:
+            for _, timestamp, key, _, _ in reader.take(_WALKED_AT_ONCE):
                 if timestamp > largest:
                     largest = timestamp
                 if keyed and key is None:

@@ -1,11 +1,16 @@
 """The four codecs a record batch can be packed with, each in the framing that Java's clients use.
 
-    gzip    a gzip member; several in a row are read too
+    gzip    a gzip member; several in a row are read too, and other bytes after one are ignored
     snappy  blocks of 32 KB in the framing of Java's SnappyOutputStream (Xerial): a magic number,
-            two versions, then each block's length and bytes; a bare block is read too
-    lz4     a frame of independent 64 KB blocks without checksums, as Java's reader wants it; every
-            kind of frame is read
-    zstd    a frame; several in a row are read too
+            two versions, then each block's length and bytes; streams in a row and a bare block are
+            read too, and up to three bytes at the end are ignored
+    lz4     a frame of independent 64 KB blocks without checksums; the first frame is read, which
+            must be at the start, and everything after it is ignored
+    zstd    a frame; several in a row are read too, with skippable ones among them
+
+What is read and what is ignored is as in Java's clients, except that frames of linked lz4 blocks
+are read, which `has_linked_blocks` tells; that header flags of gzip which are reserved, and an lz4
+frame's size and checksum, must be right; and that a zstd frame may not end in its magic number.
 
 `decompress` never makes more than `limit_bytes`, however much its input would unfold to.
 The codecs are imported when they are first used.
@@ -66,10 +71,22 @@ def decompress(codec: Compression, data: bytes | memoryview, limit_bytes: int) -
             return _decompress_zstd(memoryview(data), limit_bytes)
 
 
+def has_linked_blocks(data: memoryview) -> bool:
+    """Whether this is an lz4 frame whose blocks depend on each other: Java's clients refuse it."""
+    return data[:4] == _LZ4_MAGIC and len(data) > 4 and not data[4] & _LZ4_INDEPENDENT_BLOCKS
+
+
 _GZIP = 31  # zlib's window bits for a gzip wrapper with a window of 32 KB
 _XERIAL = struct.pack(">8sii", b"\x82SNAPPY\x00", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _CHUNK_BYTES = 32 * 1024
+_GZIP_MAGIC = b"\x1f\x8b\x08"
+_GZIP_SHORTEST_MEMBER = 19
+"""Fewer bytes after a member are ignored by Java's GZIPInputStream, whatever they are."""
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_INDEPENDENT_BLOCKS, _LZ4_BLOCK_CHECKSUM = 32, 16
+_LZ4_CONTENT_SIZE, _LZ4_CONTENT_CHECKSUM, _LZ4_RESERVED = 8, 4, 3
+_LZ4_STORED_BLOCK = 1 << 31
 _JAVAS_FAST_LZ4_LEVEL = 9
 _LZ4_GROWTH = 8
 _ZSTD_GROWTH = 8
@@ -122,7 +139,7 @@ def _gzip_member() -> _Decompressor:
 def _decompress_stream(
     new: Callable[[], _Decompressor], data: memoryview, limit_bytes: int, name: str
 ) -> bytes:
-    """Member after member, as `new` makes a decompressor for each, until the input ends.
+    """Member after member, as `new` makes a decompressor for each, until other bytes follow.
 
     Chunk after chunk too, since what a member leaves unused is copied: many tiny members in one
     piece would take quadratic time.
@@ -132,6 +149,8 @@ def _decompress_stream(
     at, left = 0, limit_bytes
     while at < len(data):
         if member.eof:
+            if len(data) - at < _GZIP_SHORTEST_MEMBER or data[at : at + 3] != _GZIP_MAGIC:
+                break
             member = new()
         chunk = data[at : at + _CHUNK_BYTES]
         try:
@@ -152,16 +171,36 @@ def _decompress_lz4(data: memoryview, limit_bytes: int) -> bytes:
     """One frame that grows to a few times its size, as nearly all are, in one call: to get a buffer
     as large as the limit takes three times as long as to fill what is needed.
     """
+    data = _first_lz4_frame(data)
     frame = _lz4().LZ4FrameDecompressor
-    if data:
-        member = frame()
-        try:
-            likely: bytes = member.decompress(data, min(limit_bytes, _LZ4_GROWTH * len(data)))
-        except RuntimeError as error:
-            raise _corrupt(f"broken lz4 data: {error}") from error
-        if member.eof and not member.unused_data:
-            return likely
+    member = frame()
+    try:
+        likely: bytes = member.decompress(data, min(limit_bytes, _LZ4_GROWTH * len(data)))
+    except RuntimeError as error:
+        raise _corrupt(f"broken lz4 data: {error}") from error
+    if member.eof:
+        return likely
     return _decompress_stream(frame, data, limit_bytes, "lz4")
+
+
+def _first_lz4_frame(data: memoryview) -> memoryview:
+    """The frame at the start; Java's reader takes nothing after it for records."""
+    if data[:4] != _LZ4_MAGIC:
+        raise _corrupt("lz4 data that does not start with a frame")
+    flags = data[4] if len(data) > 4 else 0
+    if flags & _LZ4_RESERVED:
+        raise _corrupt("an lz4 frame with reserved flags, or with a dictionary")
+    at = 7 + (8 if flags & _LZ4_CONTENT_SIZE else 0)
+    after_block = 4 if flags & _LZ4_BLOCK_CHECKSUM else 0
+    while at + 4 <= len(data):
+        size = int.from_bytes(data[at : at + 4], "little") & ~_LZ4_STORED_BLOCK
+        at += 4
+        if not size:
+            at += 4 if flags & _LZ4_CONTENT_CHECKSUM else 0
+            if at <= len(data):
+                return data[:at]
+        at += size + after_block
+    raise _corrupt("lz4 data that ends early")
 
 
 def _compress_lz4(data: bytes | memoryview, level: int | None) -> bytes:
@@ -192,14 +231,17 @@ def _decompress_snappy(data: memoryview, limit_bytes: int) -> bytes:
         return _decompress_block(data, limit_bytes)
     parts: list[bytes] = []
     at, left = len(_XERIAL), limit_bytes
-    while at < len(data):
+    while at + 4 <= len(data):
+        if data[at : at + 8] == _XERIAL[:8]:
+            at += len(_XERIAL)
+            continue
         size = int.from_bytes(data[at : at + 4])
         at += 4
         part = _decompress_block(data[at : at + size], left)
         parts.append(part)
         left -= len(part)
         at += size
-    if at != len(data):
+    if at > len(data):
         raise _corrupt("snappy data that ends early")
     return b"".join(parts)
 

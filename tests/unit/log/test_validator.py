@@ -1,6 +1,7 @@
 import struct
 from dataclasses import replace
 
+import lz4.frame
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -287,8 +288,29 @@ def test_an_unknown_codec_is_refused(codec):
 
 
 @pytest.mark.parametrize("bits", [DELETE_HORIZON, *(1 << n for n in range(7, 15)), -(1 << 15)])
-def test_attributes_that_no_producer_sets_are_refused(bits):
-    assert refused(forged(attributes=bits)).code is ErrorCode.invalid_record
+def test_attributes_without_a_meaning_to_producers_are_left_as_they_are(bits):
+    records = forged(attributes=bits)
+    sent = bytes(records)
+    (batch,) = accepted(records).batches
+    assert batch.attributes == RecordBatch(records).attributes == bits
+    assert bytes(records[HEADER_SIZE - 40 :]) == sent[HEADER_SIZE - 40 :]
+
+
+@pytest.mark.parametrize(
+    ("config", "kept"),
+    [
+        (STAMPED, DELETE_HORIZON | LOG_APPEND_TIME),
+        (replace(DEFAULTS, compression_type="gzip"), Compression.gzip),
+        (DEFAULTS, DELETE_HORIZON),
+    ],
+    ids=["stamped", "rebuilt", "corrected"],
+)
+def test_unused_attributes_are_cleared_where_they_are_written_again(config, kept):
+    records = forged(attributes=DELETE_HORIZON | 0x80 | 0x100, max_timestamp=NOW + 1)
+    validated = accepted(records, config)
+    written = RecordBatch(validated.buffer)
+    assert validated.batches[0].attributes == written.attributes == kept
+    assert written.is_valid_crc()
 
 
 @pytest.mark.parametrize(
@@ -318,10 +340,40 @@ def test_producer_id_epoch_and_sequence_go_together(fields):
     assert refused(forged(**fields)).code is ErrorCode.invalid_record
 
 
-def test_producers_may_not_claim_log_append_time():
-    for config in (DEFAULTS, STAMPED):
-        records = produced(timestamp_type=TimestampType.log_append_time)
-        assert refused(records, config).code is ErrorCode.invalid_timestamp
+@pytest.mark.parametrize("config", [DEFAULTS, HEADER_ALONE])
+@pytest.mark.parametrize("codec", [Compression.none, Compression.lz4])
+def test_log_append_time_that_a_producer_claims_becomes_create_time(config, codec):
+    records = produced(THREE, timestamp_type=TimestampType.log_append_time, compression=codec)
+    (batch,) = accepted(records, config).batches
+    written = RecordBatch(records)
+    assert (batch.attributes, batch.max_timestamp) == (codec, NOW)
+    assert (written.attributes, written.max_timestamp) == (codec, NOW)
+    assert written.is_valid_crc()
+    assert [r.timestamp for r in written.records()] == [record[0] for record in THREE]
+
+
+@pytest.mark.parametrize(
+    ("config", "max_timestamp"),
+    [
+        (STAMPED, NOW),
+        (DEFAULTS, -1),
+        (DEFAULTS, NOW + HOUR_MS + 1),
+        (replace(DEFAULTS, message_timestamp_before_max_ms=1000), NOW - 1001),
+    ],
+)
+def test_log_append_time_is_refused_where_it_is_none_or_out_of_bounds_or_the_topics(
+    config, max_timestamp
+):
+    records = forged(attributes=LOG_APPEND_TIME, max_timestamp=max_timestamp)
+    assert refused(records, config).code is ErrorCode.invalid_timestamp
+
+
+@pytest.mark.parametrize("config", [DEFAULTS, HEADER_ALONE])
+def test_lz4_blocks_that_depend_on_each_other_are_refused_with_the_remedy(config):
+    body = lz4.frame.compress(bytes(range(256)) * 1000, block_linked=True, block_size=4)
+    error = refused(forged(attributes=Compression.lz4, body=body), config)
+    assert error.code is ErrorCode.invalid_record
+    assert "block_linked=False" in error.message
 
 
 @pytest.mark.parametrize("config", [DEFAULTS, HEADER_ALONE])
@@ -421,9 +473,9 @@ def test_records_that_are_not_what_the_header_says_are_refused_when_walked(optio
     assert refused(forged(body=offset_1), **options).code is ErrorCode.invalid_record
 
 
-def test_compressed_records_that_do_not_unfold_are_corrupt_when_walked():
+def test_compressed_records_that_do_not_unfold_are_refused_when_walked():
     records = forged(body=b"garbage" * 3, attributes=Compression.zstd)
-    assert refused(records).code is ErrorCode.corrupt_message
+    assert refused(records).code is ErrorCode.invalid_record
 
 
 def test_the_header_alone_decides_unless_a_walk_is_asked_for():

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kserver.errors import ErrorCode, KafkaError
-from kserver.wire.compression import Compression, compress, decompress
+from kserver.wire.compression import Compression, compress, decompress, has_linked_blocks
 
 CODECS = [codec for codec in Compression if codec]
 LIMIT = 1 << 20
 TEXT = b"".join(b"a line of text, number %d\n" % n for n in range(9000))
 NOISE = bytes(zlib.crc32(bytes([n % 251, n // 251])) & 0xFF for n in range(50_000))
+SKIPPABLE = b"\x50\x2a\x4d\x18\4\0\0\0skip"
 XERIAL = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 
 
@@ -105,6 +106,53 @@ def test_other_encoders_are_read_too(codec, packed):
     assert refused(codec, packed, len(TEXT) - 1)
 
 
+@pytest.mark.parametrize(
+    ("codec", "after"),
+    [
+        (Compression.gzip, bytes(8)),
+        (Compression.gzip, b"\x1f\x8b\x08\0\0\0\0\0\0\xff"),
+        (Compression.snappy, b"\0\0\1"),
+        (Compression.snappy, XERIAL),
+        (Compression.lz4, lz4.frame.compress(TEXT)),
+        (Compression.lz4, SKIPPABLE),
+        (Compression.zstd, SKIPPABLE),
+    ],
+    ids=["zeros", "gzip header", "torn size", "xerial header", "frame", "lz4 skip", "zstd skip"],
+)
+def test_what_javas_readers_ignore_at_the_end_is_ignored(codec, after):
+    assert decompress(codec, compress(codec, TEXT) + after, LIMIT) == TEXT
+
+
+@pytest.mark.parametrize(
+    ("codec", "packed"),
+    [
+        (Compression.gzip, gzip.compress(TEXT) + b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + b"\xff" * 40),
+        (Compression.snappy, XERIAL + bytes(4)),
+        (Compression.lz4, SKIPPABLE + compress(Compression.lz4, TEXT)),
+        (Compression.lz4, compress(Compression.lz4, TEXT)[:-4]),
+        (Compression.lz4, lz4.frame.compress(TEXT, content_checksum=True)[:-4]),
+        (Compression.lz4, b"\x04\x22\x4d\x18"),
+    ],
+    ids=["broken member", "empty block", "skip first", "no end", "no checksum", "magic alone"],
+)
+def test_what_javas_readers_refuse_is_corrupt(codec, packed):
+    assert refused(codec, packed)
+
+
+def test_concatenated_xerial_streams_are_read():
+    streams = compress(Compression.snappy, TEXT[:999]) + compress(Compression.snappy, TEXT[999:])
+    assert decompress(Compression.snappy, streams, LIMIT) == TEXT
+
+
+def test_linked_lz4_blocks_are_told():
+    linked = memoryview(lz4.frame.compress(TEXT, block_linked=True, block_size=4))
+    assert has_linked_blocks(linked)
+    assert decompress(Compression.lz4, linked, LIMIT) == TEXT  # a log may hold them
+    assert not has_linked_blocks(memoryview(compress(Compression.lz4, TEXT)))
+    assert not has_linked_blocks(linked[:4])
+    assert not has_linked_blocks(memoryview(SKIPPABLE))
+
+
 def test_many_tiny_members_take_linear_time():
     assert decompress(Compression.gzip, gzip.compress(b"") * 20_000, LIMIT) == b""
 
@@ -124,7 +172,11 @@ def test_a_torn_end_is_corrupt(codec, data):
 @pytest.mark.parametrize("garbage", [b"garbage, not compressed at all", b"\xff" * 100])
 def test_garbage_is_corrupt(codec, garbage):
     assert refused(codec, garbage)
-    assert refused(codec, compress(codec, TEXT) + garbage)
+    after = compress(codec, TEXT) + garbage
+    if codec in (Compression.gzip, Compression.lz4):
+        assert decompress(codec, after, LIMIT) == TEXT  # as Java's readers do
+    else:
+        assert refused(codec, after)
 
 
 @pytest.mark.parametrize("codec", CODECS)
