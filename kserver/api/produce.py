@@ -59,7 +59,7 @@ from kserver.replica.partition import Partition
 from kserver.txn.transaction import ProducerIdAndEpoch
 from kserver.txn.verification import Refused, Turn
 from kserver.wire import varint
-from kserver.wire.batch import COMPRESSION_MASK
+from kserver.wire.batch import COMPRESSION_MASK, HEADER_SIZE
 from kserver.wire.codec import RequestHeader
 from kserver.wire.compression import Compression
 
@@ -89,8 +89,9 @@ ATTRIBUTES_AT = 22
 """The one of a batch's two attribute bytes that holds flags."""
 
 _PRODUCER = struct.Struct(">qh")
+_SEQUENCED = struct.Struct(">qhi")
 _PRODUCER_AT = 43
-"""The place of a batch's producer id and epoch."""
+"""The place of a batch's producer id and epoch, and of its base sequence after them."""
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _ACKS_TIMEOUT_COUNT = struct.Struct(">hii")
 _I16 = struct.Struct(">h")
@@ -282,6 +283,10 @@ def _append(
                             raise KafkaError(ErrorCode.transactional_id_authorization_failed)
                         if partition.topic_partition in refused:
                             raise refused[partition.topic_partition]
+                        if version >= FIRST_TO_ADD and len(records) >= HEADER_SIZE:
+                            partition.check_first_sequence(
+                                *_SEQUENCED.unpack_from(records, _PRODUCER_AT)
+                            )
                     if version < FIRST_WITH_ZSTD and flags & COMPRESSION_MASK == Compression.zstd:
                         raise _zstd_not_known()
                 first, last, append_time, log_start, _ = partition.append_as_leader(

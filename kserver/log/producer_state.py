@@ -19,7 +19,8 @@ answered as it was the first time, and a gap is refused.
 
 Before the first batch of a log nothing can have been deleted, so a sequence above 0 has overtaken
 another batch, refused while the partition was being created, which would then never be accepted.
-After a deletion the log's end is above 0, and a producer that is forgotten continues.
+After a deletion the log's end is above 0, and a producer that is forgotten continues.  One of
+transaction version 2 starts at 0 in any log, which replica/partition checks.
 
 Sequences run from 0 to 2^31 - 1 and wrap to 0.  A marker that starts a new epoch leaves n = 0.
 Coordinators (group offsets in transactions, markers) have no sequences: only their epoch is

@@ -220,6 +220,20 @@ class Partition:
                 log.commit_all()
         return appended
 
+    def check_first_sequence(self, producer_id: ProducerId, epoch: int, sequence: int) -> None:
+        """Refuse a batch of transaction version 2 that has overtaken the producer's first one.
+
+        Such a producer bumps its epoch where its state is lost, and begins at 0 (KAFKA-18202).
+        Raises KafkaError.
+        """
+        if sequence > 0 and self.leader and producer_id not in self.log.producers.producers:
+            raise KafkaError(
+                ErrorCode.out_of_order_sequence_number,
+                f"Out of order sequence number for producer {producer_id} of epoch {epoch}: "
+                f"{sequence} (incoming seq. number), but {self.topic_partition} knows nothing of "
+                "the producer, so the first must be 0",
+            )
+
     def open_epoch(self, producer_id: ProducerId) -> int | None:
         """The epoch of the transaction that the producer has open here; None where it has none."""
         known = self.log.producers.producers.get(producer_id)

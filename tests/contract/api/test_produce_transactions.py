@@ -56,6 +56,17 @@ def test_what_comes_after_the_end_is_not_written(client, topic, version):
 
 
 @added
+def test_the_first_batch_of_a_producer_cannot_overtake_the_one_before_it(client, topic, version):
+    write(client, begun(client), topic, b"another's", version=version)
+    producer = begun(client)
+    early = write(client, producer, topic, b"b", sequence=1, version=version)
+    assert early.error_code is ErrorCode.out_of_order_sequence_number
+    for sequence, value in enumerate((b"a", b"b")):
+        written = write(client, producer, topic, value, sequence=sequence, version=version)
+        assert (written.error_code, written.base_offset) == (NONE, 1 + sequence)
+
+
+@added
 def test_a_partition_is_added_on_the_way(client, make_topic, version):
     producer, topic = begun(client), make_topic(2)
     for partition in (1, 0):
