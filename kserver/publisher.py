@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from uuid import UUID
 
 from kserver.cluster_config.config_manager import ConfigManager
 from kserver.errors import ErrorCode
@@ -33,6 +34,8 @@ from kserver.wire.control import (
     ControlMessage,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+    LeaderAndIsrTopicState,
     StopReplicaRequest,
     StopReplicaResponse,
     UpdateMetadataRequest,
@@ -162,14 +165,33 @@ class MetadataPublisher:
         if error is not ErrorCode.none:
             return LeaderAndIsrResponse(error)
         await self._learn(request)
-        await self._replicas.cuts_ended(_partitions(request))
-        errors = self._replicas.become_leader_or_follower(
-            request.topic_states, self._configs.topics, is_full=request.type == FULL
-        )
+        if request.type == FULL:
+            self._replicas.drop_unnamed(request.topic_states)
+        # A log that is being cut gets its role afterwards, and nobody else waits for that.
+        later = set(self._replicas.being_cut(_partitions(request)))
+        errors = self._become(request, _partitions(request) - later)
+        if later:
+            self._tell()
+            await self._replicas.cuts_ended(later)
+            errors += self._become(request, later)
         self._roles_epoch = max(request.broker_epoch, self._broker_epoch())
         self._note_told()
         self._tell()
-        return LeaderAndIsrResponse(ErrorCode.none, tuple(errors))
+        return LeaderAndIsrResponse(ErrorCode.none, _merged(errors))
+
+    def _become(
+        self, request: LeaderAndIsrRequest, partitions: Collection[TopicPartition]
+    ) -> list[LeaderAndIsrTopicError]:
+        states: list[LeaderAndIsrTopicState] = []
+        for topic in request.topic_states:
+            own = tuple(
+                state
+                for state in topic.partition_states
+                if (topic.topic_name, state.partition_index) in partitions
+            )
+            if own:
+                states.append(replace(topic, partition_states=own))
+        return self._replicas.become_leader_or_follower(states, self._configs.topics)
 
     async def _stop_replica(
         self, request: StopReplicaRequest, error: ErrorCode
@@ -224,6 +246,16 @@ class MetadataPublisher:
     def _tell(self) -> None:
         for follower in self._followers:
             follower.apply(self._metadata.current)
+
+
+def _merged(errors: Sequence[LeaderAndIsrTopicError]) -> tuple[LeaderAndIsrTopicError, ...]:
+    """Each topic once."""
+    merged: dict[tuple[str, UUID], LeaderAndIsrTopicError] = {}
+    for topic in errors:
+        known = merged.get(key := (topic.topic_name, topic.topic_id))
+        before = () if known is None else known.partition_errors
+        merged[key] = replace(topic, partition_errors=before + topic.partition_errors)
+    return tuple(merged.values())
 
 
 def _partitions(request: LeaderAndIsrRequest | StopReplicaRequest) -> set[TopicPartition]:

@@ -491,15 +491,18 @@ class ReplicaFetcherManager:
         fetchers = self._fetchers.items()
         return frozenset(place.leader for place, one in fetchers if one.has_lost_leader)
 
+    def being_cut(
+        self, keys: Collection[TopicPartition]
+    ) -> dict[TopicPartition, asyncio.Future[None]]:
+        """Those of these whose log is being cut, and when that is done."""
+        self._ending = [one for one in self._ending if one.cutting]
+        fetchers = (*self._fetchers.values(), *self._ending)
+        return {key: done for f in fetchers for key, done in f.cutting.items() if key in keys}
+
     async def cuts_ended(self, keys: Collection[TopicPartition]) -> None:
         """Returns once none of these logs is being cut."""
-        while True:
-            fetchers = [*self._fetchers.values(), *self._ending]
-            self._ending = [one for one in self._ending if one.cutting]
-            cuts = [done for f in fetchers for key, done in f.cutting.items() if key in keys]
-            if not cuts:
-                return
-            await asyncio.wait(cuts)
+        while cuts := self.being_cut(keys):
+            await asyncio.wait(cuts.values())
 
     def _leave(self, partition: Partition, place: _Place) -> None:
         fetcher = self._fetchers[place]

@@ -147,41 +147,44 @@ class ReplicaManager:
             self.fetchers.assign(hosted)
         self._purgatory.check(key)
 
+    def being_cut(self, keys: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        """Those of these whose log is being cut."""
+        return self.fetchers.being_cut(keys).keys()
+
     async def cuts_ended(self, keys: Collection[TopicPartition]) -> None:
         """Returns once no log of these is being cut: a role or a deletion waits for that, which
-        takes milliseconds."""
+        takes milliseconds, and longer on a slow disk."""
         await self.fetchers.cuts_ended(keys)
+
+    def drop_unnamed(self, topics: Sequence[LeaderAndIsrTopicState]) -> None:
+        """These are all that is placed here: the rest is no longer hosted, but its logs stay."""
+        named = {
+            (t.topic_name, p.partition_index): t.topic_id
+            for t in topics
+            for p in t.partition_states
+        }
+        for hosted in list(self.partitions.values()):
+            if named.get(hosted.topic_partition) != hosted.topic_id:
+                # StopReplica alone deletes: what a controller forgets to name is not lost.
+                log.warning(
+                    "%s: the controller's full LeaderAndIsr places no replica of it here; its log"
+                    " is kept and not served",
+                    hosted.topic_partition,
+                )
+                self._drop(hosted, delete=False)
 
     def become_leader_or_follower(
         self,
         topics: Sequence[LeaderAndIsrTopicState],
         configs: Mapping[str, Mapping[str, str]],
-        *,
-        is_full: bool,
     ) -> list[LeaderAndIsrTopicError]:
         """Host what the controller places here, in the role that it gives; `configs` are the
-        overrides of these topics.  Where `is_full`, what is not named is no longer hosted; its log
-        stays.
+        overrides of these topics.
 
         One error for each partition (Kafka: ReplicaManager.becomeLeaderOrFollower):
         STALE_CONTROLLER_EPOCH for an older leader epoch, INCONSISTENT_TOPIC_ID,
         KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION where this broker is no replica.
         """
-        if is_full:
-            named = {
-                (t.topic_name, p.partition_index): t.topic_id
-                for t in topics
-                for p in t.partition_states
-            }
-            for hosted in list(self.partitions.values()):
-                if named.get(hosted.topic_partition) != hosted.topic_id:
-                    # StopReplica alone deletes: what a controller forgets to name is not lost.
-                    log.warning(
-                        "%s: the controller's full LeaderAndIsr places no replica of it here; its"
-                        " log is kept and not served",
-                        hosted.topic_partition,
-                    )
-                    self._drop(hosted, delete=False)
         return [
             LeaderAndIsrTopicError(
                 tuple(

@@ -60,10 +60,9 @@ def become(
     topic: str,
     *states: LeaderAndIsrPartitionState,
     topic_id: UUID = FIRST,
-    is_full: bool = False,
 ) -> list[ErrorCode]:
     topics = [LeaderAndIsrTopicState(topic, topic_id, states)]
-    (errors,) = replicas.become_leader_or_follower(topics, CONFIGS, is_full=is_full)
+    (errors,) = replicas.become_leader_or_follower(topics, CONFIGS)
     assert (errors.topic_name, errors.topic_id) == (topic, topic_id)
     assert [e.partition_index for e in errors.partition_errors] == [
         s.partition_index for s in states
@@ -138,7 +137,8 @@ def test_what_a_full_message_names_is_what_is_hosted(seed: int) -> None:
                 LeaderAndIsrTopicState(name, topic_id, tuple(states))
                 for name, (topic_id, states) in named.items()
             ]
-            replicas.become_leader_or_follower(topics, CONFIGS, is_full=True)
+            replicas.drop_unnamed(topics)
+            replicas.become_leader_or_follower(topics, CONFIGS)
             hosted = {
                 key: (p.topic_id, p.is_leader, p.epoch) for key, p in replicas.partitions.items()
             }
