@@ -64,8 +64,8 @@ WITH_TIMEOUT = (
     "is 1, or 0.",
     "--timeout TIME limits the whole command; Kafka's scripts have no such option.",
     "What comes from the cluster is printed on a terminal with control characters as \\xNN.",
-    "Patterns are regular expressions as Python has them, which for names of topics is as Java "
-    "has them.",
+    "Patterns are regular expressions in Java's dialect; \\G, \\X, \\b{g}, the flags u and U and "
+    "classes by script or block are refused.",
 )
 INTRODUCTION = """
 k is one command for all of Kafka's tools: k topics takes the options of kafka-topics.sh and prints

@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
+from kcli import java_patterns
 from kcli.command import OLDER, Duration, Integer, Option
 
 DEFAULT_SERVER = "127.0.0.1:9092"
@@ -200,7 +201,7 @@ def name_filter(patterns: str) -> Callable[[str], bool]:
     """A test for whole names, as Kafka's --topic, --include and --topics-include read their value:
     a regular expression, or several with commas between them, quotes and spaces dropped.
 
-    Raises Refused for a pattern that is none.
+    Raises PatternError.
     """
     pattern = name_pattern(patterns)
     return lambda name: pattern.fullmatch(name) is not None
@@ -208,8 +209,4 @@ def name_filter(patterns: str) -> Callable[[str], bool]:
 
 def name_pattern(patterns: str) -> re.Pattern[str]:
     """The regular expression of `name_filter`, for whole names."""
-    cleaned = patterns.strip().replace(",", "|").replace(" ", "").strip("\"'")
-    try:
-        return re.compile(cleaned)
-    except re.error:
-        raise Refused(f"{cleaned} is an invalid regex.") from None
+    return java_patterns.compiled(patterns.strip().replace(",", "|").replace(" ", "").strip("\"'"))

@@ -22,6 +22,7 @@ from kcli.console.offset_range import Edge, Malformed, OffsetRange
 from kcli.console.offset_range import parse as parse_offsets
 from kcli.console.reading import Reading, ReadingOptions
 from kcli.console.record_filter import MalformedTerm, RecordFilter
+from kcli.java_patterns import PatternError, translate
 from kcli.options import (
     CONNECTION,
     INT,
@@ -283,8 +284,7 @@ def console_consumer(given: SimpleNamespace) -> int:
 
     --grep k:PATTERN looks into the key, v: into the value, hk: and hv: into names and values of
     headers, h:NAME=PATTERN into the value of one header; without a field it is the key, the value
-    or a header's value.  A ! in front turns it around.  Patterns are regular expressions over
-    bytes.
+    or a header's value.  A ! in front turns it around.  These patterns are matched against bytes.
     """
     from kcli.client.config import ConsumerConfig
 
@@ -330,8 +330,10 @@ def _wanted(given: SimpleNamespace, *, in_group: bool = False) -> ReadingOptions
     if given.idle_timeout is not None:
         patience_ms = given.idle_timeout * 1000
     try:
+        if given.include is not None:
+            translate(given.include)
         filter = RecordFilter(given.grep) if given.grep else None
-    except MalformedTerm as error:
+    except (PatternError, MalformedTerm) as error:
         refuse(str(error))
     return ReadingOptions(
         given.topic,
@@ -358,11 +360,6 @@ def _check(given: SimpleNamespace) -> None:
             refuse("The partition is required when offset is specified.")
         if given.from_beginning:
             refuse("Options from-beginning and offset cannot be specified together.")
-    if given.include is not None:
-        try:
-            re.compile(given.include)
-        except re.error as error:
-            refuse(f"{given.include} is an invalid regex: {error}")
 
 
 def _offsets(given: SimpleNamespace) -> OffsetRange | None:

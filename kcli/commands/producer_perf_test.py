@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import os
-import re
 import sys
 import uuid
 from random import Random
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kcli.command import OLDER, Manual, command
+from kcli.java_patterns import PatternError
 from kcli.options import (
     INT,
     LONG,
@@ -348,8 +348,8 @@ def _payloads(given: SimpleNamespace) -> Payloads:
         raise Refused(f"{path}: the file is empty; it has to hold values to send")
     try:
         values = payloads.split(text, given.payload_delimiter or "\n")
-    except re.error as error:
-        refuse(f"--payload-delimiter {given.payload_delimiter} is an invalid regex: {error}")
+    except PatternError as error:
+        refuse(f"--payload-delimiter {error}")
     if given.output is None:
         answer(f"Number of records read: {len(values)}")
     return payloads.OfFile(values, Random(SEED))

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 
 from kcli.console.encodings import Encoding, NotEncodable
 from kcli.console.incoming import Incoming, TooLarge, Unreadable
+from kcli.java_patterns import PatternError, compiled_for_bytes, split
 
 _TIMESTAMP = re.compile(rb"(?:(?:CreateTime|LogAppendTime):)?([0-9]{1,19})")
 _NO_TIMESTAMP = (b"CreateTime:-1", b"NO_TIMESTAMP")
@@ -98,9 +99,9 @@ class LineReader:
         self._null = None if marker is None else marker.encode()
         self._check()
         try:
-            self._between_headers = re.compile(self._headers_separator)
-        except re.error as error:
-            raise Unreadable(f"headers.separator is no pattern: {error}") from None
+            self._between_headers = compiled_for_bytes(self._headers_separator.decode())
+        except PatternError as error:
+            raise Unreadable(f"headers.separator {error}") from None
 
     def _check(self) -> None:
         delimiter = ("headers.delimiter", self._headers_delimiter)
@@ -172,9 +173,7 @@ class LineReader:
         raise Unreadable(f"No {name} found on line number {number}: '{_text(line)}'")
 
     def _headers(self, part: bytes, number: int) -> tuple[tuple[str, bytes | None], ...]:
-        pairs = self._between_headers.split(part)
-        while len(pairs) > 1 and not pairs[-1]:
-            pairs.pop()
+        pairs = split(self._between_headers, part)
         return tuple(self._header(pair, number) for pair in pairs)
 
     def _header(self, pair: bytes, number: int) -> tuple[str, bytes | None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from kcli.console.formatters import Formatter, Unprintable
 from kcli.console.offset_range import OffsetRange
 from kcli.console.record_filter import RecordFilter
 from kcli.console.standard_output import StandardOutput
+from kcli.java_patterns import compiled
 from kcli.options import Refused
 from kcli.output import answer_bytes, complain
 from kcli.running import EXPECTED, reason
@@ -63,6 +63,7 @@ class Reading:
     def __init__(self, wanted: ReadingOptions, formats: Formatter, config: ConsumerConfig) -> None:
         self.count = 0
         self._wanted = wanted
+        self._include = None if wanted.include is None else compiled(wanted.include)
         self._formats = formats
         self._config = config
         self._output = StandardOutput()
@@ -104,8 +105,8 @@ class Reading:
 
     async def _share(self, consumer: Consumer) -> None:
         """What the group gives; at the end the consumer commits what was printed, and leaves."""
-        topic, include = self._wanted.topic, self._wanted.include
-        consumer.subscribe([] if topic is None else [topic], pattern=include)
+        topic = self._wanted.topic
+        consumer.subscribe([] if topic is None else [topic], pattern=self._include)
         try:
             await self.print_all(consumer.poll_batches)
         finally:
@@ -171,7 +172,7 @@ class Reading:
         found = [
             TopicPartition(one.name, partition.partition)
             for one in cluster.topics.values()
-            if (one.name == topic if topic is not None else self._is_included(one))
+            if self._is_included(one)
             for partition in one.partitions
         ]
         number = self._wanted.partition
@@ -183,8 +184,10 @@ class Reading:
         return chosen
 
     def _is_included(self, topic: TopicMetadata) -> bool:
+        if self._include is None:
+            return topic.name == self._wanted.topic
         internal = topic.is_internal and self._config.exclude_internal_topics
-        return not internal and re.fullmatch(self._wanted.include or "", topic.name) is not None
+        return not internal and self._include.fullmatch(topic.name) is not None
 
     async def _keep_up(self, consumer: Consumer) -> None:
         """Read partitions and topics that were added, too (metadata.max.age.ms)."""

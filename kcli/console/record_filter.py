@@ -10,15 +10,15 @@ Pure: values in, a verdict out.
     h:NAME=PATTERN    the value of a header of that name
     !TERM             what TERM does not
 
-Patterns are regular expressions over the bytes as they are; (?i) in front ignores the case of
-ASCII letters.  A null matches nothing.  Of several terms all must hold.
+Patterns are regular expressions in Java's dialect, over the bytes as they are; (?i) in front
+ignores the case of ASCII letters.  A null matches nothing.  Of several terms all must hold.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 
+from kcli.java_patterns import PatternError, compiled_for_bytes
 from kserver.wire.records import Row
 
 Test = Callable[[Row], bool]
@@ -51,9 +51,9 @@ def _test(term: str) -> Test:
     if field == "h" and not equals:
         raise MalformedTerm(f"'{term}' is not like h:NAME=PATTERN")
     try:
-        search = re.compile((pattern if field == "h" else rest).encode()).search
-    except re.error as error:
-        raise MalformedTerm(f"'{term}' is an invalid regex: {error}") from None
+        search = compiled_for_bytes(pattern if field == "h" else rest).search
+    except PatternError as error:
+        raise MalformedTerm(str(error)) from None
 
     def found(contents: Iterable[bytes | None]) -> bool:
         return any(data is not None and search(data) is not None for data in contents)

@@ -20,11 +20,11 @@ another's way, or finds another in its own, and begins again.
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kcli.client.errors import ClientError
+from kcli.java_patterns import compiled
 from kserver.model import Offset, TopicPartition
 from kserver.znodes import STATIC, MemberRegistration
 
@@ -85,7 +85,7 @@ def _reads(pattern: str, name: str, topic: str) -> bool:
     """Kafka's old console consumer names even a single topic by a white list."""
     if pattern == STATIC:
         return name == topic
-    matches = re.fullmatch(name.replace(",", "|"), topic) is not None
+    matches = compiled(name.replace(",", "|")).fullmatch(topic) is not None
     return matches if pattern == "white_list" else not matches
 
 

@@ -6,10 +6,11 @@ least one and at most `count`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from random import Random
 from typing import Protocol
+
+from kcli import java_patterns
 
 POOL_BYTES = 4 << 20
 """Far more than a batch, so that no compression meets a value again."""
@@ -69,9 +70,6 @@ class Counting:
 def split(text: str, delimiter: str) -> list[bytes]:
     """The parts between matches of a pattern, without empty ones at the end: Java's split.
 
-    Raises re.error for a pattern that is none.
+    Raises PatternError.
     """
-    parts = re.split(delimiter, text)
-    while len(parts) > 1 and not parts[-1]:
-        parts.pop()
-    return [part.encode() for part in parts]
+    return [part.encode() for part in java_patterns.split(java_patterns.compiled(delimiter), text)]

@@ -30,9 +30,8 @@ SECTIONS: Mapping[str, tuple[OptionDoc, ...]] = {
             "subscribePattern",
             "PATTERN",
             "",
-            "Topics whose whole name matches this regular expression, in Java's dialect but for "
-            "classes within classes.  Internal topics are left out, unless "
-            "kafka.exclude.internal.topics is false.",
+            "Topics whose whole name matches this regular expression, in Java's dialect.  "
+            "Internal topics are left out, unless kafka.exclude.internal.topics is false.",
         ),
         OptionDoc(
             "assign",

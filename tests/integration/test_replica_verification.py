@@ -142,7 +142,7 @@ def test_small_fetches_sum_up_the_same(changed, k):
 def test_what_cannot_be_done_is_told_in_a_line(k):
     for words, status, told in (
         (("--topics-include", "none"), 1, "No topics found. --topics-include, if specified, is "),
-        (("--topics-include", "("), 1, "( is an invalid regex."),
+        (("--topics-include", "("), 1, "( is an invalid regex: a group ( is not closed by )"),
         (("--fetch-size", "0"), 2, "--fetch-size is at least 1, not 0"),
         (("--max-wait-ms", "-1"), 2, "--max-wait-ms is at least 0, not -1"),
         (("--time", "x"), 2, "Cannot parse argument 'x' of option time"),

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from kcli import options
+from kcli.java_patterns import PatternError
 from kcli.options import Refused
 
 
@@ -58,6 +59,8 @@ def test_pairs_split_at_the_first_equals_sign():
         (" 'foo , bar' ", "foo", True),
         ('"foo"', "foo", True),
         (r"a\.b", "axb", False),
+        (r"\Qtest.a\E", "test.a", True),
+        (r"\Qtest.a\E", "test_a", False),
     ],
 )
 def test_patterns_match_whole_names(pattern, name, matches):
@@ -65,5 +68,5 @@ def test_patterns_match_whole_names(pattern, name, matches):
 
 
 def test_a_pattern_that_is_none_is_refused():
-    with pytest.raises(Refused, match=r"\[ is an invalid regex\."):
+    with pytest.raises(PatternError, match=r"\[ is an invalid regex: a class \["):
         options.name_filter("[")

@@ -69,7 +69,7 @@ def test_topics_are_named_in_one_of_three_ways():
     ("option", "text", "told"),
     [
         ("subscribe", " , ", "option subscribe names no topic"),
-        ("subscribePattern", "(", "option subscribePattern is no pattern"),
+        ("subscribePattern", "(", "option subscribePattern: ( is an invalid regex"),
         ("subscribePattern", " ", "option subscribePattern is empty"),
         ("assign", "[]", "option assign is no JSON object"),
         ("assign", "{", "option assign is no JSON"),

@@ -70,7 +70,7 @@ def test_a_time_is_a_word_or_a_number(text, spec):
         ),
         (["--topic-partitions", "a:b:c"], "Invalid rule specification: a:b:c"),
         (["--topic-partitions", "a", "--topic", "b"], "--topic-partitions cannot be used with"),
-        (["--topic", "["], "[ is an invalid regex."),
+        (["--topic", "["], "[ is an invalid regex: a class ["),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_kafkas_words(words, why, capsys):

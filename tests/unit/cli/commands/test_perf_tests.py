@@ -73,8 +73,7 @@ E2E = "--topic t --num-records 10 --producer-acks 1 --record-size 5"
             "producer-perf-test",
             f"--topic t --num-records 1 --throughput -1 --payload-file {__file__} "
             "--payload-delimiter (",
-            "--payload-delimiter ( is an invalid regex: missing ), unterminated subpattern at "
-            "position 0",
+            "--payload-delimiter ( is an invalid regex: a group ( is not closed by )",
         ),
         (
             "producer-perf-test",

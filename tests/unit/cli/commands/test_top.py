@@ -22,4 +22,6 @@ def test_words_that_make_no_sense(words, wrong, capsys):
 
 def test_a_pattern_that_is_none(capsys):
     assert main(["top", "--topic", "("]) == 1
-    assert capsys.readouterr().err == "k top: ( is an invalid regex.\n"
+    assert capsys.readouterr().err == (
+        "k top: ( is an invalid regex: a group ( is not closed by )\n"
+    )

@@ -136,7 +136,7 @@ def test_errors_can_be_ignored():
             "null.marker and headers.delimiter may not be equal",
         ),
         ({"null.marker": ":"}, "null.marker and headers.key.separator may not be equal"),
-        ({"headers.separator": "["}, "headers.separator is no pattern"),
+        ({"headers.separator": "["}, "headers.separator [ is an invalid regex"),
     ],
 )
 def test_separators_that_cannot_be_told_apart_are_refused(properties, why):

@@ -32,6 +32,12 @@ NULLS = Record(1, 0, None, None, ())
         (["h:none="], False),
         (["h:tenant="], True),
         (["hv:\\xff"], True),
+        (['v:Zo[^a-z]{2}"'], True),
+        (['v:Zoë+"'], True),
+        ([r"k:\Quser:\E\p{Digit}{2}\z"], True),
+        (["hv:[\\x80-\\xff]\\x01$"], True),
+        (['v:Zo.."}'], True),
+        (["k:[a-z&&[^xyz]]+:"], True),
         (["x:42"], False),
         (["user:42"], True),
         (["!v:name"], False),
@@ -55,9 +61,9 @@ def test_a_null_matches_nothing(term):
 @pytest.mark.parametrize(
     ("term", "why"),
     [
-        ("(", "'(' is an invalid regex: missing ), unterminated subpattern at position 0"),
-        ("k:*", "'k:*' is an invalid regex: nothing to repeat at position 0"),
-        ("!v:[", "'v:[' is an invalid regex: unterminated character set at position 0"),
+        ("(", "( is an invalid regex: a group ( is not closed by )"),
+        ("k:*", "* is an invalid regex: there is nothing before * to repeat"),
+        ("!v:[", "[ is an invalid regex: a class [ is not closed by ]"),
         ("h:tenant", "'h:tenant' is not like h:NAME=PATTERN"),
     ],
 )

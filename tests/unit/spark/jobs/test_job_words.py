@@ -73,7 +73,7 @@ def test_words_that_make_no_sense_are_refused(words, told):
             "--py: there is no file no.py",
         ),
         ("redrive --dlq t --fix no.py:f", "--fix: there is no file no.py"),
-        ("audit --pattern '(' --path /x", "option subscribePattern is no pattern"),
+        ("audit --pattern '(' --path /x", "option subscribePattern: \\( is an invalid regex"),
     ],
 )
 def test_what_is_not_there_is_refused(words, told):
