@@ -264,7 +264,8 @@ def console_consumer(given: SimpleNamespace) -> int:
     or a time and perhaps a second one that it stops before (@-10m, @-10m:-5m, @:-1h, @-1m:end).
     Times are 1700000000000 (ms), 1700000000 (s), 2026-11-21, 2026-11-21T17:30:00Z, or durations
     from now (-10m, -1h30m); a duration after a time that is none counts from that
-    (@2026-11-21:1h).  These hold for all partitions unless one is named.
+    (@2026-11-21:1h).  These hold for all partitions unless one is named.  A start that a log does
+    not have any more, or not yet, is an error with auto.offset.reset=none.
 
     -f prints %t topic, %p partition, %o offset, %k key, %v or %s value, %h headers, %H how many,
     %T or %d timestamp, %e leader epoch, %K and %V or %S lengths of key and value, %% a percent

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kcli.console.offset_range import AfterStart, Edge, Exact, Last, OffsetRange, Since, Stop
+from kserver.errors import ErrorCode, KafkaError
 from kserver.model import Offset, TopicPartition
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ async def seek(
     """Assign the partitions and go to where the range starts; what reads up to where it stops.
 
     None where it does not.  `to_end` stops a range without a stop at what is the end now; `config`
-    is the consumer's.  Raises KafkaError for a partition that may not be read, TimedOut.
+    is the consumer's.  Raises KafkaError for a partition that may not be read, and with
+    auto.offset.reset=none for a start that its log does not have; TimedOut.
     """
     partitions = list(partitions)
     stops = None
@@ -48,10 +50,35 @@ async def seek(
         starts = dict.fromkeys(partitions, wanted.start.offset)
     else:
         starts = await _starts(consumer, config, partitions, wanted)
+    if stops is not None and config.auto_offset_reset == "none":
+        await _check_for_gaps(consumer, wanted, starts)
     consumer.assign(partitions)
     for partition, offset in starts.items():
         await consumer.seek(partition, offset)
     return None if stops is None else UpTo(consumer, config, stops)
+
+
+async def _check_for_gaps(
+    consumer: Consumer, wanted: OffsetRange, starts: dict[TopicPartition, Offset]
+) -> None:
+    """Raises OFFSET_OUT_OF_RANGE for a start that a log does not have, as a fetch would: up to a
+    stop, what is missing is otherwise passed over.
+    """
+    first = await consumer.beginning_offsets(starts)
+    ends = await consumer.end_offsets(starts)
+    exact = wanted.start.offset if isinstance(wanted.start, Exact) else None
+    gaps = []
+    for partition, start in starts.items():
+        begin, end = first[partition], ends[partition]
+        if exact is not None and exact < begin:
+            gaps.append(f"{partition} begins at offset {begin:,}, after {exact:,}")
+        elif start > end:
+            gaps.append(f"{partition} ends at offset {end:,}, before {start:,}")
+    if gaps:
+        raise KafkaError(
+            ErrorCode.offset_out_of_range,
+            f"{'; '.join(gaps)}: with auto.offset.reset=none, start where the log has records",
+        )
 
 
 async def _stops(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcli.client.config import ConsumerConfig
 from kcli.console.extent import DOUBTS, seek
 from kcli.console.offset_range import AfterStart, Edge, Exact, Last, OffsetRange, Since, parse
+from kserver.errors import ErrorCode, KafkaError
 from tests.support.consuming import T0, T1, run
 
 CONFIG = ConsumerConfig.of({"bootstrap.servers": "broker-0:9092"})
+NO_RESET = replace(CONFIG, auto_offset_reset="none")
 QUIET_S = 2 * CONFIG.fetch_max_wait_ms / 1000
 TIMES_FROM = 1000
 """When the record at offset 0 was written; each offset is 1 ms more."""
@@ -101,6 +105,28 @@ def test_a_range_is_what_lies_between_its_ends(log_steps, start, stop, log_start
         assert found == [o for o in offsets if max(low, log.start) <= o < high]
 
     run(scenario, auto_offset_reset="latest")
+
+
+@pytest.mark.parametrize(
+    ("start", "gap"),
+    [
+        (Exact(10), "t-0 begins at offset 30, after 10"),
+        (Exact(101), "t-0 ends at offset 100, before 101"),
+        (AfterStart(71), "t-0 ends at offset 100, before 101"),
+    ],
+)
+@pytest.mark.parametrize("stop", [Edge.END, Exact(60), Exact(200)])
+def test_a_start_that_the_log_does_not_have_is_refused_without_a_reset(start, stop, gap):
+    async def scenario(consumer, server):
+        fill(server.logs[T0], [100])
+        server.logs[T0].start = 30
+        with pytest.raises(KafkaError, match=gap) as caught:
+            await seek(consumer, NO_RESET, [T0], OffsetRange(start, stop))
+        assert caught.value.code is ErrorCode.offset_out_of_range
+        for exact in (30, 100):
+            assert await seek(consumer, NO_RESET, [T0], OffsetRange(Exact(exact), stop))
+
+    run(scenario, auto_offset_reset="none")
 
 
 def test_without_gaps_the_last_records_are_found_at_once():
