@@ -203,8 +203,9 @@ def consumer_groups(given: SimpleNamespace) -> int:
 
     --until-lag is a gate for scripts: it ends with 0 when the groups have come so far, with 124
     when --timeout is over before.  A group counts as soon as it is not rebalancing; of a partition
-    that it has committed nothing for, all records are left to read.  A group that does not exist is
-    refused at once.
+    that it has committed nothing for, all records are left to read.  Records that retention has
+    deleted are not left to read, with --watch neither; without it the lag is that of Kafka's tool,
+    which counts them.  A group that does not exist is refused at once.
     """
     states, types = _check(given)
     if given.validate_regex is not None:

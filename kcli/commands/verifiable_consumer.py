@@ -190,7 +190,13 @@ class VerifiableConsumer(RebalanceListener):
             _tell("startup_complete")
             consumer.subscribe([self._given.topic], listener=self)
             while self._left != 0:
-                offsets = self._taken(await consumer.poll(FOREVER_MS))
+                records = await consumer.poll(FOREVER_MS)
+                offsets: dict[TopicPartition, Offset] = {}
+                try:
+                    offsets = self._taken(records)
+                finally:
+                    # What was not told of is not to be committed when the consumer closes.
+                    await _go_back(consumer, records, offsets)
                 if not self._given.enable_autocommit:
                     await self._commit(consumer, offsets)
         except asyncio.CancelledError:
@@ -266,6 +272,18 @@ class VerifiableConsumer(RebalanceListener):
             _tell("offsets_committed", offsets=told, error=reason(error), success=False)
         else:
             _tell("offsets_committed", offsets=told, success=True)
+
+
+async def _go_back(
+    consumer: Consumer,
+    records: Iterable[ConsumerRecord],
+    offsets: Mapping[TopicPartition, Offset],
+) -> None:
+    """Seek to the first record of each partition at or after these offsets."""
+    for record in sorted(records, key=lambda record: record.offset, reverse=True):
+        partition = TopicPartition(record.topic, record.partition)
+        if record.offset >= offsets.get(partition, 0):
+            await consumer.seek(partition, record.offset)
 
 
 def _partition(partition: TopicPartition) -> dict[str, Any]:

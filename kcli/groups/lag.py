@@ -71,10 +71,13 @@ class Trend:
 
 
 def begun(reading: GroupPosition, starts: Mapping[TopicPartition, Offset]) -> GroupPosition:
-    """The position as if the partition's start had been committed where nothing was."""
-    if reading.committed is not None:
-        return reading
-    return reading._replace(committed=starts.get(reading.partition))
+    """The position as if the partition's start had been committed where nothing was, or where
+    retention has deleted the records from the committed offset on.
+    """
+    start = starts.get(reading.partition)
+    if reading.committed is None or (start is not None and start > reading.committed):
+        return reading._replace(committed=start)
+    return reading
 
 
 def left(reading: GroupPosition) -> int | None:

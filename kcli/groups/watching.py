@@ -116,8 +116,8 @@ class _Watcher:
         return seen
 
     async def _starts(self, every: Sequence[GroupPosition]) -> dict[TopicPartition, Offset]:
-        """Where partitions begin that nothing was committed for."""
-        wanted = {one.partition for one in every if one.committed is None and one.end is not None}
+        """Where partitions begin that the groups have something to read in."""
+        wanted = {one.partition for one in every if one.end is not None and one.lag != 0}
         found = await self._admin.list_offsets(dict.fromkeys(wanted, EARLIEST))
         return {p: one.offset for p, one in found.items() if not isinstance(one, KafkaError)}
 

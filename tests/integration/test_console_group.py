@@ -1,4 +1,4 @@
-"""`k console-consumer --group` commits what it has handed to the operating system, and no more."""
+"""Readers in a group commit what they have handed to the operating system, and no more."""
 
 from __future__ import annotations
 
@@ -161,3 +161,33 @@ def test_what_a_slow_reader_has_read_is_committed_on_the_way(group):
             assert os.read(reading.stdout.fileno(), 60_000)
         assert group.committed < RECORDS
     ended(reading)
+
+
+class VerifiableGroup(Group):
+    def reading(self, topic, *words, **options):
+        server = ("--bootstrap-server", self.broker.address, "--group-protocol", self.protocol)
+        words = ("--topic", topic, "--group-id", self.name, "--enable-autocommit", *words, *server)
+        return subprocess.Popen(
+            [*K, "verifiable-consumer", *words], stderr=subprocess.PIPE, **options
+        )
+
+
+@pytest.fixture(params=PROTOCOLS)
+def verifiable(request, broker):
+    return VerifiableGroup(broker, request.param)
+
+
+def test_a_verifiable_consumer_commits_none_of_the_poll_that_it_could_not_tell_of(verifiable):
+    with verifiable.reading("long", "--verbose", stdout=subprocess.PIPE) as reading:
+        # The lines of one poll are more than a pipe holds.
+        while b"record_data" not in reading.stdout.readline():
+            pass
+        reading.stdout.close()
+        reading.wait(TIMEOUT_S)
+    assert (verifiable.committed, verifiable.has_members) == (0, False)
+
+
+def test_a_verifiable_consumer_commits_as_many_records_as_were_asked_for(verifiable):
+    with verifiable.reading("long", "--max-messages", "777", stdout=subprocess.DEVNULL) as reading:
+        assert reading.wait(TIMEOUT_S) == 0
+    assert verifiable.committed == 777

@@ -32,6 +32,10 @@ def test_where_nothing_was_committed_all_there_is_is_left():
     assert left(begun(fresh, {})) is None
     assert left(begun(fresh._replace(committed=7), {T0: 4})) == 3
     assert left(begun(fresh._replace(end=None), {T0: 4})) is None
+    # Retention has deleted some of what was not read, or all of it.
+    assert left(begun(fresh._replace(committed=2), {T0: 4})) == 6
+    assert left(begun(fresh._replace(committed=2), {T0: 10})) == 0
+    assert left(begun(fresh._replace(committed=2), {})) == 8
     # More was committed than there is.
     assert left(fresh._replace(committed=99)) == 0
 
