@@ -118,7 +118,9 @@ FORMATS = (
     ),
     (
         "table",
-        "Columns for people.  Null is -.  Its layout may change; programs read another format.",
+        "Columns for people.  Null is -.  On a terminal, columns that do not fit are left out and "
+        "named below; a pipe or a file gets all.  Its layout may change; programs read another "
+        "format.",
     ),
     (
         "template=TEXT",

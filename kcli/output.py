@@ -20,6 +20,9 @@ _VISIBLE |= {c: f"\\u{c:04x}" for c in (*range(0x2028, 0x202F), *range(0x2066, 0
 COLUMNS = 80
 """The width of a terminal that does not tell."""
 
+TERMINALS_WITHOUT_CURSOR = ("", "dumb", "unknown")
+"""Values of TERM for terminals that cannot overwrite a line; as when TERM is not set."""
+
 _transient = ""
 """What stands on the terminal of standard error until something takes its place."""
 
@@ -28,6 +31,11 @@ def visible(text: str) -> str:
     """The text with each control character but tab and newline written as `\\xNN`, and what
     separates lines or turns their direction as `\\uNNNN`."""
     return text.translate(_VISIBLE)
+
+
+def is_redrawable(stream: TextIO) -> bool:
+    """Whether the stream is a terminal on which what was shown can be overwritten."""
+    return stream.isatty() and os.environ.get("TERM", "") not in TERMINALS_WITHOUT_CURSOR
 
 
 def answer(text: str = "", end: str = "\n") -> None:
@@ -57,9 +65,9 @@ def would(*steps: str) -> None:
 
 def transient(text: str) -> None:
     """Show a line on the terminal of standard error that the next line takes the place of; an empty
-    one takes it away.  Nothing where standard error is no terminal."""
+    one takes it away.  Nothing where standard error is no terminal, or has no cursor to move."""
     global _transient
-    if (text or _transient) and sys.stderr.isatty():
+    if (text or _transient) and is_redrawable(sys.stderr):
         _transient = text
         with contextlib.suppress(OSError):
             columns = os.get_terminal_size(sys.stderr.fileno()).columns or COLUMNS

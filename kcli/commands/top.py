@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kcli.command import Duration, Manual, command
 from kcli.options import INT, cluster, name_filter, option, refuse, together
+from kcli.output import is_redrawable
 from kcli.rows.listing import Rows, formatted, rows_if_asked
 from kcli.rows.shapes import RowField, RowShape
 from kcli.running import CLUSTER, admin_config, reason, run
@@ -196,7 +197,7 @@ async def _top(
     wanted = Wanted(topics, groups, given.topic is not None)
     # Which broker cannot be reached is shown in its place.
     logging.getLogger("kcli.client.cluster").setLevel(logging.ERROR)
-    is_live = out is None and not given.once and sys.stdout.isatty()
+    is_live = out is None and not given.once and is_redrawable(sys.stdout)
     async with Admin(config) as admin:
         with ExitStack() as stack:
             if is_live:

@@ -17,7 +17,7 @@ from kcli.groups.gathering import DEAD, Ages, readings
 from kcli.groups.group_text import NOTHING, GroupPosition
 from kcli.groups.lag import Look, PartitionLag, SeenLag, Trend
 from kcli.options import Refused
-from kcli.output import answer, visible
+from kcli.output import answer, is_redrawable, visible
 from kcli.rows.listing import Rows
 from kserver.errors import KafkaError
 from kserver.model import Offset, TopicPartition
@@ -52,7 +52,7 @@ async def watch(
             show = _nothing
         elif out is not None:
             show = _as_rows(out)
-        elif sys.stdout.isatty():
+        elif is_redrawable(sys.stdout):
             show = stack.enter_context(_on_a_terminal())
         else:
             show = _as_lines()

@@ -27,6 +27,8 @@ NULL = "-"
 """What a table and a template show for null."""
 TABLE_PAGE_ROWS = 10_000
 """A table's columns are as wide as these rows need; the next ones begin a table of their own."""
+GAP = 2
+"""Columns of a terminal between two of a table."""
 
 # Beyond what JSON must escape: what a terminal obeys, what YAML takes for a line break or bars.
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
@@ -138,8 +140,8 @@ class Tsv:
 
 
 class Table:
-    """Aligned columns.  On a terminal of `columns` what is wider goes on in the next line; with
-    None no cell is folded."""
+    """Aligned columns.  On a terminal of `columns`, texts are wrapped between words, and columns
+    that do not fit even so are left out and named; with None nothing is."""
 
     def __init__(self, shape: RowShape, columns: int | None) -> None:
         self.shape = shape
@@ -160,30 +162,56 @@ class Table:
     def _flushed(self) -> str:
         import io
 
-        from rich.cells import cell_len
         from rich.console import Console
         from rich.table import Column
         from rich.table import Table as Grid
         from rich.text import Text
 
         headings = [name.upper() for name in self.shape.names]
+        widths = _widths(list(zip(headings, *self.page, strict=True)), self.columns)
         grid = Grid(
             *(
-                Column(heading, justify=_side(field), overflow="fold", no_wrap=not self.columns)
-                for heading, field in zip(headings, self.shape.fields, strict=True)
+                Column(headings[n], justify=_side(self.shape.fields[n]), width=width)
+                for n, width in widths.items()
             ),
             box=None,
             pad_edge=False,
-            padding=(0, 2, 0, 0),
+            padding=(0, GAP, 0, 0),
         )
         for cells in self.page:
-            grid.add_row(*map(Text, cells))
-        natural = sum(2 + max(map(cell_len, one)) for one in zip(headings, *self.page, strict=True))
+            grid.add_row(*(Text(cells[n], no_wrap=self.columns is None) for n in widths))
         text = io.StringIO()
-        Console(file=text, color_system=None, width=self.columns or natural).print(grid)
+        width = sum(GAP + width for width in widths.values())
+        Console(file=text, color_system=None, width=width).print(grid)
         self.page.clear()
         self.shown = True
-        return "".join(line.rstrip() + "\n" for line in text.getvalue().split("\n")[:-1])
+        lines = [line.rstrip() for line in text.getvalue().split("\n")[:-1]]
+        if missing := [heading for n, heading in enumerate(headings) if n not in widths]:
+            lines.append(f"... too wide for this terminal: {', '.join(missing)}")
+        return "".join(f"{line}\n" for line in lines)
+
+
+def _widths(table: Sequence[Sequence[str]], available: int | None) -> dict[int, int]:
+    """How wide each column is that fits, by its number; the first one always does."""
+    from rich.cells import cell_len
+
+    whole = [max(map(cell_len, column)) for column in table]
+    if available is None or sum(whole) + GAP * (len(whole) - 1) <= available:
+        return dict(enumerate(whole))
+    left = available + GAP
+    widths: dict[int, int] = {}
+    for n, column in enumerate(table):
+        # A word is not broken.
+        least = max(cell_len(word) for cell in column for word in cell.split() or [""])
+        if not widths or least + GAP <= left:
+            widths[n] = least
+            left -= least + GAP
+    growing = sorted(widths, key=lambda n: whole[n] - widths[n])
+    for at, n in enumerate(growing):
+        more = min(whole[n] - widths[n], max(0, left) // (len(growing) - at))
+        widths[n] += more
+        left -= more
+    return widths
 
 
 class Template:

@@ -412,6 +412,17 @@ def test_what_was_committed_for_nothing_counts_as_all_that_there_is(place, k):
     assert 0 < look["lag_seconds"] < 3600
 
 
+@pytest.mark.parametrize("kind", ["dumb", ""])
+def test_a_terminal_without_a_cursor_gets_a_line_a_look(place, kind):
+    words = f"{GROUPS} --describe --group idle --watch 10ms".split()
+    words += ["--bootstrap-server", place.address]
+    environment = os.environ | {"TERM": kind}
+    status, shown = on_a_terminal([*K, *words], environment=environment, interrupt_at=b"Empty")
+    assert status == 130
+    assert b"\x1b" not in shown
+    assert shown.split()[: len(HEADINGS)] == [heading.encode() for heading in HEADINGS]
+
+
 def test_on_a_terminal_the_table_of_each_look_takes_the_place_of_the_last(place):
     words = f"{GROUPS} --describe --group idle --watch 10ms --until-lag 4".split()
     words += ["--bootstrap-server", place.address]

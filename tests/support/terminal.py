@@ -27,6 +27,8 @@ def on_a_terminal(
     """
     ours, its = pty.openpty()
     others = subprocess.DEVNULL if only_stderr else its
+    if environment is None:
+        environment = os.environ | {"TERM": "xterm"}
     with subprocess.Popen(
         words, stdin=others, stdout=others, stderr=its, env=environment
     ) as running:

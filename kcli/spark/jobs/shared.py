@@ -27,7 +27,7 @@ from kcli.options import (
     refuse,
     together,
 )
-from kcli.output import complain, transient
+from kcli.output import complain, is_redrawable, transient
 from kcli.spark.progress import Totals, line
 from kcli.statuses import DONE, INTERRUPTED
 
@@ -193,7 +193,7 @@ def session(
     conf = SparkConf()
     for key, text in (settings or {}).items():
         conf.setIfMissing(key, text)
-    if shows_stages and sys.stderr.isatty():
+    if shows_stages and is_redrawable(sys.stderr):
         conf.setIfMissing("spark.ui.showConsoleProgress", "true")
     conf.set("spark.sql.session.timeZone", "UTC")
     conf.setIfMissing("spark.log.level", "ERROR")

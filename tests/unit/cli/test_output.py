@@ -3,6 +3,7 @@
 import io
 import os
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,6 +40,7 @@ def test_only_a_terminal_is_protected(monkeypatch):
 
 def test_a_transient_line_gives_way_to_what_is_printed_on_its_terminal(monkeypatch):
     terminal, pipe = Terminal(), io.StringIO()
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(Terminal, "fileno", lambda _: os.openpty()[1])
     monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setattr("sys.stdout", pipe)
@@ -48,6 +50,21 @@ def test_a_transient_line_gives_way_to_what_is_printed_on_its_terminal(monkeypat
     output.transient("")
     assert terminal.getvalue() == "\r\x1b[K" + "\\x1b[2J" + "x" * 72 + "\r\x1b[Ka notice\n"
     assert pipe.getvalue() == "an answer\n"
+
+
+@pytest.mark.parametrize("kind", ["dumb", "", "unknown", None])
+def test_nothing_is_redrawn_on_a_terminal_without_a_cursor(kind, monkeypatch):
+    if kind is None:
+        monkeypatch.delenv("TERM", raising=False)
+    else:
+        monkeypatch.setenv("TERM", kind)
+    terminal = Terminal()
+    monkeypatch.setattr(Terminal, "fileno", lambda _: os.openpty()[1])
+    monkeypatch.setattr("sys.stderr", terminal)
+    output.transient("half done")
+    output.complain("a notice")
+    assert terminal.getvalue() == "a notice\n"
+    assert not output.is_redrawable(terminal)
 
 
 def test_a_transient_line_is_for_terminals(monkeypatch):

@@ -125,10 +125,32 @@ def test_a_table_aligns_texts_left_and_numbers_right(monkeypatch):
     assert written(Table(shape, None), rows * 2).count("TOPIC") == 2
 
 
-def test_a_table_on_a_narrow_terminal_loses_nothing():
-    shape = RowShape("k.t", 1, "A row.", (RowField("topic", "string", "One."),))
-    text = written(Table(shape, 10), [{"topic": "0123456789abcdef"}])
-    assert text.splitlines() == ["TOPIC", "0123456789", "abcdef"]
+def narrow(columns, **values):
+    fields = tuple(RowField(name, "string", "One.") for name in values)
+    return written(Table(RowShape("k.t", 1, "A row.", fields), columns), [values]).splitlines()
+
+
+def test_a_table_on_a_narrow_terminal_breaks_no_value():
+    assert narrow(10, topic="0123456789abcdef") == ["TOPIC", "0123456789abcdef"]
+    assert narrow(20, id="0123456789abcdef", size="1234567") == [
+        "ID",
+        "0123456789abcdef",
+        "... too wide for this terminal: SIZE",
+    ]
+    assert narrow(27, id="0123456789abcdef", size="1234567") == [
+        "ID                SIZE",
+        "0123456789abcdef  1234567",
+    ]
+
+
+def test_a_table_on_a_narrow_terminal_leaves_out_what_does_not_fit_and_wraps_texts():
+    assert narrow(22, topic="orders", config="x" * 30, why="no leader since noon") == [
+        "TOPIC   WHY",
+        "orders  no leader",
+        "        since noon",
+        "... too wide for this terminal: CONFIG",
+    ]
+    assert narrow(None, topic="orders", why="no leader") == ["TOPIC   WHY", "orders  no leader"]
 
 
 ROW = {
