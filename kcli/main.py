@@ -138,7 +138,7 @@ def _ended(words: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
     except Exception as error:
         # Python 3.11 wraps what a __set_name__ raises, Ctrl-C while a class is made too.
         is_interrupt = isinstance(error.__cause__, KeyboardInterrupt)
-        status = INTERRUPTED if is_interrupt else _end(name, error)
+        status = INTERRUPTED if is_interrupt else _end(name, _named(error, words))
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -198,6 +198,19 @@ def _run(words: Sequence[str]) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     return DONE if status is None else int(status)
+
+
+def _named(error: Exception, words: Sequence[str]) -> Exception:
+    """The error, or one that names the word which cannot be encoded, where that was why."""
+    if not isinstance(error, UnicodeEncodeError):
+        return error
+    for word in words:
+        shown = os.fsencode(word).decode(errors="backslashreplace")
+        if shown != word:
+            import click
+
+            return click.UsageError(f"the argument {shown} is not UTF-8; write it in UTF-8")
+    return error
 
 
 def _end(name: str, error: Exception) -> int:

@@ -22,7 +22,7 @@ class PartitionFileWords(NamedTuple):
 def read_partitions(path: str, words: PartitionFileWords) -> list[TopicPartition]:
     """In the order of the file.  Refused where it cannot be read or is not of this form."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             document = json.load(file)
     except OSError as error:
         raise Refused(f"Unable to read file {path}: {error.strerror}") from error

@@ -129,7 +129,8 @@ MANUAL = Manual(
     option(
         "--offset",
         "Where to start, and perhaps to stop: an offset, earliest or latest (default) of "
-        "--partition; or start, end, -10, +5, 10:20, :end, @-10m:-5m and the like.  See above.",
+        "--partition; or start, end, -10, +5, 10:20, :end, @-10m:-5m and the like, "
+        "times in UTC.  See above.",
         "OFFSET",
     ),
     option("--from-beginning", "Start with the oldest records, not with those that come."),
@@ -264,8 +265,9 @@ def console_consumer(given: SimpleNamespace) -> int:
     or a time and perhaps a second one that it stops before (@-10m, @-10m:-5m, @:-1h, @-1m:end).
     Times are 1700000000000 (ms), 1700000000 (s), 2026-11-21, 2026-11-21T17:30:00Z, or durations
     from now (-10m, -1h30m); a duration after a time that is none counts from that
-    (@2026-11-21:1h).  These hold for all partitions unless one is named.  A start that a log does
-    not have any more, or not yet, is an error with auto.offset.reset=none.
+    (@2026-11-21:1h).  Days and times are in UTC unless Z or a zone such as +01:00 follows.  All of
+    this holds for all partitions unless one is named.  A start that a log does not have any more,
+    or not yet, is an error with auto.offset.reset=none.
 
     -f prints %t topic, %p partition, %o offset, %k key, %v or %s value, %h headers, %H how many,
     %T or %d timestamp, %e leader epoch, %K and %V or %S lengths of key and value, %% a percent

@@ -162,7 +162,7 @@ async def _steps(
 
 def _read(path: str) -> str:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             return file.read()
     except OSError as error:
         raise Refused(f"Unable to read file {path}: {error.strerror}") from error

@@ -490,7 +490,7 @@ def _state(is_active: bool, is_completed: bool) -> str:
 
 def _text(path: str) -> str:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             return file.read()
     except OSError as error:
         raise Refused(f"Unable to read file {path}: {error.strerror}") from error

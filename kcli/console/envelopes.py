@@ -8,7 +8,7 @@ Pure: records in, bytes out, and back.
     topic       where it lies
     partition
     offset      not read: the broker gives a new one
-    timestamp   epoch ms; null: it has none, or now
+    timestamp   epoch ms; null or -1: it has none, or now
     key, value  null is null
     headers     in order, names may come again; a header's value may be null
 
@@ -44,6 +44,8 @@ _OURS = {*_FIELDS, "offset"}
 _OF_HEADER = {"key", "value"}
 _JSON_BLANKS = " \t\r\n"
 _decode_json = json.JSONDecoder().raw_decode
+
+NO_TIMESTAMP = -1
 
 # Names and values of headers, and the names of the fields, beside a key and a value.
 ENVELOPE_BYTES = 4096
@@ -113,7 +115,8 @@ def _json(data: bytes | None) -> str:
 def from_json(line: bytes) -> Incoming:
     """The record that a line describes.  Raises Unreadable."""
     try:
-        text = line.decode().strip(_JSON_BLANKS)
+        # A file may begin with a byte order mark, and files are put together.
+        text = line.decode("utf-8-sig").strip(_JSON_BLANKS)
         found, end = _decode_json(text)
     except UnicodeDecodeError:
         raise Unreadable("it is not UTF-8") from None
@@ -142,7 +145,7 @@ def from_map(fields: Mapping[Any, Any]) -> Incoming:
         _bytes("key", get("key")),
         () if headers is None or headers == [] else tuple(_headers(headers)),
         _number("partition", get("partition")),
-        _number("timestamp", get("timestamp")),
+        _timestamp(get("timestamp")),
         topic,
     )
 
@@ -186,6 +189,12 @@ def _number(name: str, content: object) -> int | None:
     if content is None or type(content) is int:
         return content
     raise Unreadable(f"{name} is no whole number")
+
+
+def _timestamp(content: object) -> int | None:
+    """-1 stands for none in kcat, as it does in Kafka's batches."""
+    timestamp = _number("timestamp", content)
+    return None if timestamp == NO_TIMESTAMP else timestamp
 
 
 def _headers(content: object) -> Iterator[tuple[str, bytes | None]]:

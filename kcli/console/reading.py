@@ -29,6 +29,8 @@ LOOK_AGAIN_S = 0.1
 SLOW_S = 1.0
 """Printing what one poll gave takes no longer, unless the reader is slow."""
 FOREVER_MS = 1 << 40
+REACH_MS = 1000
+"""The least time in which a cluster has to answer: --timeout-ms 0 is for records."""
 
 Poll = Callable[[float, int], Awaitable["list[FetchedBatch] | None"]]
 
@@ -112,7 +114,7 @@ class Reading:
         finally:
             for partition in set(self._unprinted) & set(consumer.assignment):
                 await consumer.seek(partition, self._unprinted[partition])
-        if self._left() > 0 and not consumer.cluster.nodes:
+        if self._left() > 0 and self._wanted.patience_ms != 0 and not consumer.cluster.nodes:
             raise ClusterUnreachable("listTopics")
 
     def _left(self) -> int:
@@ -132,7 +134,7 @@ class Reading:
         """What is there, waiting for it; None when it is not there in time."""
         reached = False
         try:
-            async with asyncio.timeout(self._patience_ms() / 1000):
+            async with asyncio.timeout(max(self._patience_ms(), REACH_MS) / 1000):
                 while not (partitions := await self._partitions(consumer)):
                     if not reached:
                         complain(f"Waiting for topic {self._wanted}")

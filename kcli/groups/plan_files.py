@@ -9,6 +9,7 @@ Pure: text in, plans out; and back.
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -43,11 +44,7 @@ def read(lines: Iterable[str], group: str | None) -> Plan:
     ValueError says which line makes no sense.
     """
     plan: Plan = defaultdict(dict)
-    for number, text in enumerate(lines, 1):
-        line = text.strip(" \r\n")
-        if not line:
-            continue
-        fields = _fields(line)
+    for number, line, fields in _rows(lines):
         if len(fields) == 3 and group is not None:
             fields = [group, *fields]
         if len(fields) != 4 or not all(re.fullmatch("[0-9]{1,19}", n) for n in fields[2:]):
@@ -63,11 +60,25 @@ def read(lines: Iterable[str], group: str | None) -> Plan:
     return dict(plan)
 
 
-def _fields(line: str) -> list[str]:
-    try:
-        return next(csv.reader([line]))
-    except csv.Error:
-        return []
+def _rows(lines: Iterable[str]) -> Iterator[tuple[int, str, list[str]]]:
+    """The number of the line that a row begins in, its text, and its fields; a name in quotes may
+    have line breaks, and goes on in the next line.
+    """
+    number = 1
+    source = iter(lines)
+    for first in source:
+        taken = [first]
+        # An open quote makes the reader take more lines; the next row is the next reader's.
+        while sum(line.count('"') for line in taken) % 2 and (more := next(source, None)):
+            taken.append(more)
+        text = "".join(taken).strip(" \r\n")
+        if text:
+            try:
+                fields = next(csv.reader(io.StringIO(text, newline="")))
+            except csv.Error:
+                fields = []
+            yield number, text, fields
+        number += len(taken)
 
 
 def _quoted(text: str) -> str:

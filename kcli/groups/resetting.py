@@ -248,7 +248,7 @@ def in_words(word: str) -> list[TopicPartition]:
 
 def _plan_of(path: str, group: str | None) -> Mapping[str, Offsets]:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig", newline="") as file:
             return plan_files.read(file, group)
     except OSError as error:
         raise Refused(f"Unable to read file {path}: {error.strerror}") from error

@@ -9,7 +9,8 @@ Pure: text in, entries out.
     a\ key\:\=\u00e9     escaped blanks, separators, \t \n \r \f, and UTF-16 code units
 
 As java.util.Properties.load reads it; a later entry of the same key replaces an earlier one, which
-is left to the reader.  Files are UTF-8 here, and Latin-1 (what Java takes) where they are not.
+is left to the reader.  Files are UTF-8 here, with a byte order mark or without, and Latin-1 (what
+Java takes) where they are not.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class PropertyEntry(NamedTuple):
 
 def decode(data: bytes) -> str:
     try:
-        return data.decode()
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         return data.decode("latin-1")
 

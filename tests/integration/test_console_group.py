@@ -163,6 +163,11 @@ def test_what_a_slow_reader_has_read_is_committed_on_the_way(group):
     ended(reading)
 
 
+@pytest.mark.parametrize("words", [(), ("--group", "impatient")], ids=["alone", "group"])
+def test_a_timeout_of_nothing_is_no_failure_to_reach_the_cluster(broker, words):
+    k(broker, "console-consumer", "--topic", "long", *words, "--timeout-ms", "0")
+
+
 class VerifiableGroup(Group):
     def reading(self, topic, *words, **options):
         server = ("--bootstrap-server", self.broker.address, "--group-protocol", self.protocol)

@@ -103,6 +103,13 @@ def test_a_bug_is_one_line_with_a_hint(capsys, monkeypatch):
     assert lines[1:] == ["K_DEBUG=1 shows where."]
 
 
+def test_an_argument_that_is_not_utf_8_is_named(capsys):
+    words = ["topics", "--topic", "caf\udce9"]
+    assert module.ended(words, lambda words: words[-1].encode()) == 2
+    told = "k topics: the argument caf\\xe9 is not UTF-8; write it in UTF-8\n"
+    assert capsys.readouterr().err == told
+
+
 def test_k_debug_shows_where(monkeypatch):
     monkeypatch.setenv("K_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):

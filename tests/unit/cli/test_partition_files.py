@@ -49,6 +49,11 @@ def test_what_is_wrong_is_told(read, text, told):
         read(text)
 
 
+def test_a_byte_order_mark_is_skipped(read):
+    text = json.dumps({"partitions": [{"topic": "t", "partition": 0}]})
+    assert read(f"\ufeff{text}") == read(text)
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(Refused, match=r"Unable to read file .*nowhere: No such file"):
         read_partitions(str(tmp_path / "nowhere"), WORDS)

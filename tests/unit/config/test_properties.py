@@ -56,6 +56,10 @@ def test_bytes_are_utf8_and_else_latin1() -> None:
     assert decode("ä".encode("latin-1")) == "ä"
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_key() -> None:
+    assert parse(decode(b"\xef\xbb\xbfport=1")) == [PropertyEntry("port", "1", 1)]
+
+
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
 

@@ -190,3 +190,14 @@ def test_what_is_no_msgpack_ends_the_input_after_what_came_before(rest, why):
     with pytest.raises(Unreadable) as caught:
         reader.read(second, 2)
     assert str(caught.value).startswith(why)
+
+
+@pytest.mark.parametrize("field", ["ts", "timestamp"])
+def test_a_timestamp_of_minus_one_is_none(field):
+    line = f'{{"value": "v", "{field}": -1}}'.encode()
+    assert from_json(line).timestamp is None
+    assert from_json(line.replace(b"-1", b"0")).timestamp == 0
+
+
+def test_a_byte_order_mark_is_no_part_of_a_record():
+    assert from_json(b'\xef\xbb\xbf{"value": "v"}') == from_json(b'{"value": "v"}')

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import io
+
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kcli.groups.plan_files import MAX_OFFSET, MAX_PARTITION, csv_lines, read
 from kserver.model import TopicPartition
 
 NAMES = st.text(
-    st.characters(exclude_characters="\r\n\0 ", exclude_categories=["Cs"]), min_size=1, max_size=30
+    st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=30
 )
 OFFSETS = st.dictionaries(
     st.builds(TopicPartition, NAMES, st.integers(0, MAX_PARTITION)),
@@ -19,14 +21,21 @@ OFFSETS = st.dictionaries(
 
 
 @given(st.dictionaries(NAMES, OFFSETS, max_size=3))
+@example({'a "group"\r\n of two lines': {TopicPartition("t", 0): 5}})
 def test_what_is_exported_is_what_is_read(plan):
-    assert read([f"{line}\n" for line in csv_lines(plan, groups=True)], None) == plan
+    file = io.StringIO("".join(f"{line}\n" for line in csv_lines(plan, groups=True)), newline="")
+    assert read(file, None) == plan
 
 
 @given(NAMES, OFFSETS)
 def test_of_one_group_lines_need_no_name(group, offsets):
     lines = list(csv_lines({group: offsets}, groups=False))
     assert read([*lines, "", "\n"], group) == {group: offsets}
+
+
+def test_lines_are_counted_where_a_name_has_a_line_break():
+    with pytest.raises(ValueError, match=r"^line 3: 'x' is not"):
+        read(['"a\n', 'b",t,0,5\n', "x\n"], None)
 
 
 def test_a_line_with_a_name_is_of_that_group():
