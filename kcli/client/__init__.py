@@ -7,6 +7,7 @@
     named                         code that settings name: Kafka's classes, or Python's
     serialization, interceptors   values to bytes and back; what sees every record
     errors                        what a client raises of its own
+    arguments                     what callers hand in, checked
     cluster                       brokers, leaders, connections; trying again until a deadline
     admin, offsets, quotas,       topics, configurations, offsets, quotas, brokers, their disks
       configs, topics, log_dirs,

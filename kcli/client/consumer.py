@@ -29,7 +29,7 @@ from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
-from kcli.client import offsets
+from kcli.client import arguments, offsets
 from kcli.client.cluster import Cluster, PartitionMetadata, expect_topic_name
 from kcli.client.completed_fetch import FetchedBatch
 from kcli.client.config import ConsumerConfig
@@ -198,7 +198,7 @@ class Consumer:
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these from now on; those that stay keep their positions."""
-        partitions = tuple(partitions)
+        partitions = arguments.items("partitions", partitions)
         for one in partitions:
             if not isinstance(one, tuple) or len(one) != 2 or not hasattr(one[1], "__index__"):
                 raise ClientError(
@@ -227,7 +227,7 @@ class Consumer:
         joins the group.
         """
         group = self._grouped()
-        names = (topics,) if isinstance(topics, str | bytes) else tuple(topics)
+        names = (topics,) if isinstance(topics, str | bytes) else arguments.items("topics", topics)
         for name in names:
             expect_topic_name(name)
         if listener is not None and not isinstance(listener, RebalanceListener):
@@ -262,11 +262,11 @@ class Consumer:
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Give nothing of these until `resume`; their positions stay."""
-        for partition in partitions:
+        for partition in arguments.items("partitions", partitions):
             self._assigned(partition).paused = True
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        for partition in partitions:
+        for partition in arguments.items("partitions", partitions):
             self._assigned(partition).paused = False
         self._changed()
 
@@ -274,6 +274,7 @@ class Consumer:
         self, partition: TopicPartition, offset: Offset, leader_epoch: LeaderEpoch = -1
     ) -> None:
         """Go on at `offset`; with the epoch of the record before it, truncation is noticed."""
+        arguments.expect_whole_number("offset", offset)
         self._assigned(partition).seek(offset, leader_epoch)
         self._changed()
 
@@ -286,7 +287,7 @@ class Consumer:
         self._seek_by(partitions, LATEST)
 
     def _seek_by(self, partitions: Iterable[TopicPartition], spec: int) -> None:
-        for partition in tuple(partitions) or self.assignment:
+        for partition in arguments.items("partitions", partitions) or self.assignment:
             self._assigned(partition).seek_by(spec)
         self._changed()
 
@@ -322,17 +323,17 @@ class Consumer:
         CommitFailed where the partitions are another's by now, RebalanceInProgress where they may
         become so (poll first), TimedOut after default.api.timeout.ms, KafkaError.
         """
-        await self._grouped().commit(_committable(offsets))
+        await self._grouped().commit(arguments.committable(offsets))
 
     def commit_async(self, offsets: Offsets | None = None) -> asyncio.Task[None]:
         """The same without waiting, and once: OSError or a retriable KafkaError may pass."""
-        return self._grouped().commit_async(_committable(offsets))
+        return self._grouped().commit_async(arguments.committable(offsets))
 
     async def committed(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset | None]:
         """None for a partition of which the group has committed nothing."""
-        return await self._grouped().commits.committed(tuple(partitions))
+        return await self._grouped().commits.committed(arguments.items("partitions", partitions))
 
     # Reading
 
@@ -388,6 +389,8 @@ class Consumer:
         self, timeout_ms: float = 0, max_records: int | None = None
     ) -> list[FetchedBatch]:
         """What `poll` gives, the records of one batch together."""
+        arguments.expect_milliseconds("timeout_ms", timeout_ms)
+        arguments.expect_whole_number("max_records", max_records)
         fetcher = self._running()
         most = max_records or self._config.max_poll_records
         # A reader that always finds something would leave the sockets no time.
@@ -547,12 +550,6 @@ class Consumer:
         if self._fetcher is None:
             raise ClientError("the consumer is not started, or was closed")
         return self._fetcher
-
-
-def _committable(offsets: Offsets | None) -> dict[TopicPartition, CommittedOffset] | None:
-    if offsets is None:
-        return None
-    return {p: CommittedOffset(o) if isinstance(o, int) else o for p, o in offsets.items()}
 
 
 def _records(batches: Iterable[FetchedBatch]) -> list[ConsumerRecord]:

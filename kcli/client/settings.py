@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
+from kcli.client.errors import ClientError
 from kcli.client.old_names import CLIENT_NAMES, Names, modern
 from kserver.config.setting import SettingCheck, settings_of
 
@@ -54,8 +55,14 @@ class Settings:
 
     @classmethod
     def taken(cls, given: Self | Mapping[str, object]) -> Self:
-        """What is ready as it is, anything else read, its warnings logged."""
+        """What is ready as it is, anything else read, its warnings logged.  ClientError for what is
+        neither settings nor a mapping of them."""
         if not isinstance(given, Mapping):
+            if not isinstance(given, Settings):
+                raise ClientError(
+                    "config is a mapping of settings such as"
+                    f" {{'bootstrap.servers': 'localhost:9092'}}, not {given!r}"
+                )
             return given
         config = cls.of(given)
         for warning in config.warnings:

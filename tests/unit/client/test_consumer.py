@@ -7,10 +7,12 @@ import itertools
 
 import pytest
 
+from kcli.client.admin import Admin
 from kcli.client.config import ConsumerConfig
 from kcli.client.consumer import Consumer, ConsumerRecord
 from kcli.client.errors import ClientError, NoOffset, TimedOut
 from kcli.client.offsets import LIST_OFFSETS
+from kcli.client.producer import Producer
 from kserver.errors import ConfigError, ErrorCode, KafkaError
 from kserver.model import TopicPartition
 from kserver.wire.batch import TimestampType
@@ -300,3 +302,32 @@ def test_used_before_its_start_it_says_so():
         await consumer.close()
 
     simulate(main, 1)
+
+
+def test_an_argument_of_the_wrong_kind_is_named():
+    async def scenario(consumer, server):
+        consumer.assign([T0])
+        with pytest.raises(ClientError, match="partitions are a list or another iterable, not 5"):
+            consumer.assign(5)
+        with pytest.raises(ClientError, match="partitions are a list or another iterable, not 5"):
+            consumer.pause(5)
+        with pytest.raises(ClientError, match="partitions are a list or another iterable, not 5"):
+            await consumer.seek_to_end(5)
+        with pytest.raises(ClientError, match="timeout_ms is a number of milliseconds, not '5'"):
+            await consumer.poll("5")
+        with pytest.raises(ClientError, match="max_records is a whole number, not '5'"):
+            await consumer.poll(5, "5")
+        with pytest.raises(ClientError, match="offset is a whole number, not '5'"):
+            await consumer.seek(T0, "5")
+        with pytest.raises(ClientError, match=r"offsets are a mapping such as .*, not \[1\]"):
+            await consumer.commit([1])
+        with pytest.raises(ClientError, match="topics are a list or another iterable, not 5"):
+            consumer.subscribe(5)
+
+    run(scenario, group_id="g")
+
+
+@pytest.mark.parametrize("client", [Admin, Consumer, Producer])
+def test_an_address_where_settings_are_wanted_is_told_with_the_remedy(client):
+    with pytest.raises(ClientError, match=r"config is a mapping of settings .*, not 'host:9092'"):
+        client("host:9092")

@@ -288,3 +288,14 @@ def test_whole_batches_are_heard_of():
     assert (good.topic, good.partition, good.offset, good.error) == ("t", 0, 0, None)
     assert good.records == [(1234, b"k", b"%d" % n, ()) for n in range(3)]
     assert bad.error.code is ErrorCode.invalid_timestamp
+
+
+def test_an_argument_of_the_wrong_kind_is_named():
+    async def scenario(producer, broker, topic):
+        with pytest.raises(ClientError, match="partition is a whole number, not '0'"):
+            await producer.send("t", b"v", partition="0")
+        with pytest.raises(ClientError, match="timestamp is a whole number, not '5'"):
+            await producer.send("t", b"v", timestamp="5")
+        assert topic.log == []
+
+    run(scenario)
