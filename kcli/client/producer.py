@@ -250,9 +250,8 @@ class Producer:
 
         Waits only while the topic is unknown or buffer.memory is full: TimedOut after max.block.ms.
         """
-        if partition is not None or timestamp is not None:
+        if partition is not None:
             expect_whole_number("partition", partition)
-            expect_whole_number("timestamp", timestamp)
         sender = self._running()
         outcome: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         on_delivery = functools.partial(_settle, outcome)

@@ -45,8 +45,6 @@ _OF_HEADER = {"key", "value"}
 _JSON_BLANKS = " \t\r\n"
 _decode_json = json.JSONDecoder().raw_decode
 
-NO_TIMESTAMP = -1
-
 # Names and values of headers, and the names of the fields, beside a key and a value.
 ENVELOPE_BYTES = 4096
 # A control character takes six bytes in JSON, as \u0000.
