@@ -253,6 +253,8 @@ class Assembly:
         # The controller knows of it, and who is in sync since then has what it needs.
         self.logs.may_lack_records = False
         await self.replicas.settle()
+        if not self.replicas.has_missing:
+            await self._alive.forget_lost_directories()
 
     def parts(self, spawn: Spawn) -> Parts:
         """The parts that handlers take."""

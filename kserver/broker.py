@@ -158,6 +158,9 @@ class Broker:
         self.cluster_id = await registration.cluster_id(zookeeper, world.random)
         self.id = await registration.broker_id(zookeeper, config, logs.stored_broker_id)
         logs.identify(self.id, self.cluster_id)
+        logs.missing.lost_directories = await registration.note_directories(
+            zookeeper, self.id, logs.directories
+        )
         return Registration(world, config, self.id, self.endpoints, logs)
 
     async def _serve(

@@ -6,6 +6,7 @@
     /brokers/ids/N     this broker's endpoints, for as long as its session lives; a new session
                        writes it anew, and removes what a process has left that is proven gone;
                        so it is where somebody has deleted it
+    /broker_log_dirs/N its log directories, those that are lost among them (log/missing)
     /log_dir_event_notification/log_dir_event_S
                        one of its disks failed, or the like: the controller asks which replicas
                        are offline
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from random import Random
@@ -28,7 +29,8 @@ from kserver import znodes
 from kserver.cluster_config.znode_store import make_persistent
 from kserver.config.broker import BrokerConfig
 from kserver.controller.features import NEWEST
-from kserver.errors import ConfigError, UnreadableZnode
+from kserver.errors import ConfigError, StorageError, UnreadableZnode
+from kserver.log.directory import LogDirectory
 from kserver.log.manager import LogManager
 from kserver.model import BrokerId, Endpoint
 from kserver.world import World
@@ -106,6 +108,45 @@ async def broker_id(
     return config.reserved_broker_max_id + await until_connected(number)
 
 
+async def note_directories(
+    zookeeper: ZooKeeper, broker: BrokerId, directories: Sequence[LogDirectory]
+) -> Mapping[str, str]:
+    """The paths, by id, of the log directories that this broker had before and does not have now.
+
+    Those that it has now are among them from the next start on.
+    """
+    path = znodes.log_dirs_path(broker)
+
+    async def read_and_write() -> Mapping[str, str]:
+        while True:
+            try:
+                data, _ = await zookeeper.get(path)
+                known = znodes.decode_log_dirs(broker, data)
+            except NoNode:
+                known = {}
+            except UnreadableZnode as error:
+                log.error("%s: it is written anew, and what it said of lost disks is lost", error)
+                await zookeeper.delete(path)
+                known = {}
+            now = {d.id: d.path for d in directories if d.id}
+            if now.items() <= known.items():
+                break
+            encoded = znodes.encode_log_dirs(known | now)
+            try:
+                if known:
+                    await zookeeper.set(path, encoded)
+                else:
+                    await zookeeper.create(path, encoded, make_parents=True)
+                break
+            except (NoNode, NodeExists):
+                pass  # an earlier try of this one
+        # The id of one that cannot be read is not known: its path has to do.
+        unread = {d.path for d in directories if not d.id}
+        return {id_: at for id_, at in known.items() if id_ not in now and at not in unread}
+
+    return await until_connected(read_and_write)
+
+
 class Registration:
     def __init__(
         self,
@@ -156,6 +197,27 @@ class Registration:
                     await self._report()
             except SessionExpired:
                 pass  # the next session tries again
+
+    async def forget_lost_directories(self) -> None:
+        """Call it when every partition that is placed here has a log."""
+        directories = self._logs.directories
+        if not self._logs.missing.lost_directories or any(
+            d.failure or not d.id for d in directories
+        ):
+            return
+        data = znodes.encode_log_dirs({d.id: d.path for d in directories})
+        path = znodes.log_dirs_path(self._id)
+        try:
+            await until_connected(partial(self._zookeeper.set, path, data))
+        except (SessionExpired, StorageError) as error:
+            log.warning("%s cannot be written, the next start tries it again: %s", path, error)
+            return
+        log.info(
+            "broker %d: every partition has its log, so these are forgotten: %s",
+            self._id,
+            ", ".join(sorted(self._logs.missing.lost_directories.values())),
+        )
+        self._logs.missing.lost_directories = {}
 
     @property
     def is_registered(self) -> bool:

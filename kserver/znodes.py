@@ -18,6 +18,7 @@ Pure: paths, encode and decode; no I/O.
     /admin/reassign_partitions            partitions, and the replicas that they are to have
     /isr_change_notification/...          partitions whose ISR a broker has written by itself
     /log_dir_event_notification/...       a broker one of whose disks has failed
+    /broker_log_dirs/N                    the ids and paths of a broker's log directories: ours alone
     /latest_producer_id_block             the producer ids that were handed out last
     /consumers/G/ids/C                    a member of a group that balances itself, and what it
                                           reads (ephemeral); Kafka 0.8 and the first paper
@@ -70,6 +71,7 @@ ISR_CHANGE_PREFIX = f"{ISR_CHANGES}/isr_change_"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 LOG_DIR_EVENT_PREFIX = f"{LOG_DIR_EVENTS}/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+BROKER_LOG_DIRS = "/broker_log_dirs"
 FEATURES = "/finalized_features"
 """Not Kafka's /feature, though in its form: a broker of 3.x stops when that names a feature that it
 does not know, and it knows none."""
@@ -115,6 +117,10 @@ def access_to(path: str) -> Access:
 
 def broker_path(broker: BrokerId) -> str:
     return f"{BROKER_IDS}/{broker}"
+
+
+def log_dirs_path(broker: BrokerId) -> str:
+    return f"{BROKER_LOG_DIRS}/{broker}"
 
 
 def topic_path(topic: str) -> str:
@@ -234,11 +240,15 @@ def _decoding(path: str, data: bytes) -> Iterator[Any]:
     """The JSON; UnreadableZnode for whatever the reader of its fields trips over."""
     try:
         yield json.loads(data)
-    except _UNREADABLE as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise UnreadableZnode(path, data, error) from error
-
-
-_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 def _int32(value: object) -> int:
@@ -328,6 +338,16 @@ def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
         host.removeprefix("[").removesuffix("]"),
         _int32(port),
     )
+
+
+def encode_log_dirs(paths: Mapping[str, str]) -> bytes:
+    """By directory id."""
+    return _to_json({"version": 1, "log_dirs": paths})
+
+
+def decode_log_dirs(broker: BrokerId, data: bytes) -> dict[str, str]:
+    with _decoding(log_dirs_path(broker), data) as fields:
+        return {str(id_): str(path) for id_, path in fields["log_dirs"].items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,20 @@
-"""`k storage`: a broker's coordination store, made anew from its logs where it was lost."""
+"""`k storage`: rebuild a lost coordination store from the logs, give up records that are lost."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import click
 
-from kcli.command import Manual, command
-from kcli.options import Refused, option, refuse, together
+from kcli.command import Integer, Manual, command
+from kcli.options import Refused, option, refuse, require, together
 from kcli.output import answer
+
+if TYPE_CHECKING:
+    from kserver.config.broker import BrokerConfig
 
 MANUAL = Manual(
     kafka="kafka-storage.sh",
@@ -19,25 +24,32 @@ MANUAL = Manual(
             "k storage rebuild --override log.dirs=/data/k",
             "For a broker that runs without a file.",
         ),
+        (
+            "k storage accept-loss server.properties --topic orders --partition 3",
+            "A disk is lost for good, and no other replica has its records.",
+        ),
     ),
     environment=(("XDG_DATA_HOME", "Where the data lies without a file: its directory k."),),
     statuses=(
-        (0, "The store was written."),
-        (1, "It could not be; standard error says why, and nothing was changed."),
+        (0, "The store was written, or the checkpoints no longer name the lost records."),
+        (1, "It failed; standard error says why.  rebuild has changed nothing."),
     ),
     differences=(
-        "Kafka's script formats the directories of KRaft; there is nothing to format here, and "
-        "only rebuild is taken.",
+        "Kafka's script formats the directories of KRaft; there is nothing to format here.  "
+        "rebuild and accept-loss are this broker's own.",
     ),
     see_also=("k-server-start", "kserver.properties(5)"),
 )
 
-ACTION = "rebuild"
+REBUILD, ACCEPT_LOSS = ACTIONS = ("rebuild", "accept-loss")
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 @command(manual=MANUAL)
-@click.argument("words", nargs=-1, metavar="rebuild [server.properties]")
+@click.argument("words", nargs=-1, metavar="rebuild|accept-loss [server.properties]")
 @together(
+    option("--topic", "With accept-loss: the topic.", "TOPIC"),
+    option("--partition", "With accept-loss: the partition.", "NUMBER", type=Integer(32)),
     option(
         "--override",
         "A key whose value wins over the file.  Repeatable.",
@@ -46,25 +58,37 @@ ACTION = "rebuild"
     ),
 )
 def storage(given: SimpleNamespace) -> int:
-    """Rebuilds the coordination store of a broker without zookeeper.connect from its logs.
+    """Rebuilds a lost coordination store, or lets a partition begin without records it has lost.
 
-    The logs have the topics' names, ids, partitions and leader epochs, and the cluster's id.  They
+    rebuild writes the coordination store of a broker without zookeeper.connect from its logs.  The
+    logs have the topics' names, ids, partitions and leader epochs, and the cluster's id.  They
     do not have the settings of topics and brokers, quotas, or the levels of features: set those
     again.  Until then a topic keeps all its records (retention.ms=-1), unless it was compacted:
-    then it is compacted again.
+    then it is compacted again.  The store must not exist.
 
-    The broker must not run, and the store must not be there.  The file and the overrides are those
-    of k server-start.
+    accept-loss is for a partition that the broker refuses because its log is missing, or because
+    the log's first segments, or all of them, are missing.  The next start takes what is left of
+    the log.  When nothing is left, the partition begins empty, at the offset after the last one
+    that the checkpoints know, or at 0 when its whole log directory is lost.  First try to mount
+    the disk, or to start a broker that has another replica in sync.
+
+    The broker must not run.  The file and the overrides are those of k server-start.
     """
+    from kserver import process
+
+    action, *files = given.words or ("",)
+    if action not in ACTIONS or len(files) > 1:
+        refuse(f"k storage takes the word {' or '.join(ACTIONS)}, and at most a file after it")
+    config = process.load(files[0] if files else None, given.override)
+    return _rebuild(config) if action == REBUILD else _accept_loss(config, given)
+
+
+def _rebuild(config: BrokerConfig) -> int:
     from kserver import process
     from kserver.errors import StorageError
     from kserver.rebuild import Rebuild
     from kserver.world.embedded import EmbeddedZooKeeper
 
-    action, *files = given.words or ("",)
-    if action != ACTION or len(files) > 1:
-        refuse(f"k storage takes the word {ACTION}, and at most a file after it")
-    config = process.load(files[0] if files else None, given.override)
     world = process.real_world(config)
     if not isinstance(world.zookeeper, EmbeddedZooKeeper):
         refuse(f"zookeeper.connect={config.zookeeper_connect}: the topics are kept there")
@@ -75,7 +99,34 @@ def storage(given: SimpleNamespace) -> int:
     for topic in topics:
         line = f"{topic.name}: {topic.partitions} partition(s)"
         if topic.missing:
-            line += f", of which {', '.join(map(str, topic.missing))} had no log and will be empty"
+            line += (
+                f", of which {', '.join(map(str, topic.missing))} had no log and will be empty, or"
+                " refused where a checkpoint names it"
+            )
         answer(line)
     answer(f"{world.zookeeper.path} has {len(topics)} topic(s); set their settings again.")
+    return 0
+
+
+def _accept_loss(config: BrokerConfig, given: SimpleNamespace) -> int:
+    from kserver.errors import StorageError
+    from kserver.log.directory import LogDirectory
+    from kserver.log.missing import accept_loss
+    from kserver.model import TopicPartition
+    from kserver.world.disk import OsDisk
+
+    require(given, "topic", "partition")
+    if given.partition < 0 or not _TOPIC.fullmatch(given.topic):
+        refuse(f"{given.topic}-{given.partition} cannot be the name of a partition")
+    disk = OsDisk()
+    topic_partition = TopicPartition(given.topic, given.partition)
+    directories = [LogDirectory(disk, path) for path in config.log_directories]
+    try:
+        path, begin = accept_loss(disk, directories, topic_partition)
+    except (OSError, StorageError) as error:
+        raise Refused(str(error)) from None
+    if begin is None:
+        answer(f"{topic_partition} goes on with the records that are left in {path}.")
+    else:
+        answer(f"{topic_partition} begins empty at offset {begin}, in {path}.")
     return 0

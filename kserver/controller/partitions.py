@@ -96,13 +96,16 @@ def without(
     shutting_down: Collection[BrokerId],
     controller_epoch: int,
 ) -> LeaderAndIsr | None:
-    """The state once `broker`, which is in sync, has left; None where nobody else can lead.
+    """The state once `broker`, which is in sync, has left; None where no other replica can lead.
+    The last one in sync stays in the ISR, for no other has all records.
     `staying` are the replicas that live and go on."""
     last = state_of(partition, controller_epoch)
     if partition.leader == broker:
         return elect_for_shutdown(
             partition.replicas, last, staying, shutting_down, controller_epoch
         )
+    if last.isr == (broker,):
+        return None
     return replace(
         last,
         leader_epoch=last.leader_epoch + 1,

@@ -6,7 +6,8 @@
     cleaner-offset-checkpoint
     leader-epoch-checkpoint             epochs: `version`, `count`, then `epoch start_offset`
     partition.metadata                  `version: 0` and `topic_id: <base64url>`
-    meta.properties                     version, broker.id (version 1: node.id), cluster.id
+    meta.properties                     version, broker.id (version 1: node.id), cluster.id,
+                                        directory.id
 
 Names and formats are Kafka's (OffsetCheckpointFile, LeaderEpochCheckpointFile,
 PartitionMetadataFile, MetaProperties), so either broker reads what the other wrote.  A file that
@@ -27,6 +28,8 @@ from kserver.log.leader_epochs import EpochStart
 from kserver.model import BrokerId, Offset, TopicPartition
 
 if TYPE_CHECKING:
+    from random import Random
+
     from kserver.world.disk import Disk
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
@@ -60,6 +63,8 @@ class MetaProperties(NamedTuple):
     broker_id: BrokerId | None
     cluster_id: str | None
     version: int = 0
+    directory_id: str | None = None
+    """This directory's among all of the cluster (KIP-858)."""
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, Offset]) -> bytes:
@@ -130,11 +135,13 @@ def encode_meta_properties(properties: MetaProperties) -> bytes:
         values[_ID_KEYS[properties.version]] = str(properties.broker_id)
     if properties.cluster_id is not None:
         values["cluster.id"] = properties.cluster_id
+    if properties.directory_id is not None:
+        values["directory.id"] = properties.directory_id
     return render(values).encode()
 
 
 def decode_meta_properties(data: bytes, path: str) -> MetaProperties:
-    """Keys of later versions (`directory.id`) are passed over."""
+    """Keys of later versions are ignored."""
     try:
         entries = {entry.key: entry for entry in parse("\n".join(_lines(data, path)))}
     except ConfigError as error:
@@ -148,9 +155,12 @@ def decode_meta_properties(data: bytes, path: str) -> MetaProperties:
     version = integer("version") or 0
     if version >= len(_ID_KEYS):
         raise _malformed(path, entries["version"].line, f"version={version}")
-    cluster_id = entries.get("cluster.id")
+    cluster_id, directory_id = entries.get("cluster.id"), entries.get("directory.id")
     return MetaProperties(
-        integer(_ID_KEYS[version]), cluster_id.value if cluster_id else None, version
+        integer(_ID_KEYS[version]),
+        cluster_id.value if cluster_id else None,
+        version,
+        directory_id.value if directory_id else None,
     )
 
 
@@ -223,6 +233,11 @@ def _integer(text: str, number: int, line: str, path: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_INTEGER):
         raise _malformed(path, number, line)
     return int(text)
+
+
+def random_id(random: Random) -> str:
+    """For a log directory."""
+    return _base64(UUID(int=random.getrandbits(128), version=4))
 
 
 def _base64(topic_id: UUID) -> str:

@@ -27,7 +27,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from kserver.errors import StorageError
+from kserver.errors import NO_ROOM, StorageError
 from kserver.log import checkpoint, incarnation
 from kserver.log.checkpoint import (
     CLEANED,
@@ -64,6 +64,11 @@ class LogDirectory:
         self.failure: StorageError | None = None
         self.damaged: set[TopicPartition] = set()
         """Whose logs were refused at the start; what the checkpoints say of them stays."""
+        self.missing: dict[TopicPartition, Offset] = {}
+        """Whose logs were here and are in no directory, with the highest offset that a checkpoint
+        has.  The entries stay there until the partition has a log again."""
+        self.id = ""
+        """Once `identify` has returned; it stays empty where a full disk refused to note it."""
         self._full_at_s: float | None = None
         """By the loop's time, when it last had no room for something; None while it has."""
         self._disk = disk
@@ -123,8 +128,9 @@ class LogDirectory:
             self._lock.release()
             self._lock = None
 
-    def identify(self, broker_id: BrokerId, cluster_id: str) -> None:
-        """It is this broker's from now on; StorageError when it is another's."""
+    def identify(self, broker_id: BrokerId, cluster_id: str, random: Random) -> None:
+        """It is this broker's from now on; StorageError when it is another's.  It gets an id
+        unless it has one."""
         path = self._file(checkpoint.META_PROPERTIES)
         stored = checkpoint.read_meta_properties(self._disk, path)
         if stored is not None and stored.cluster_id not in (None, cluster_id):
@@ -141,9 +147,17 @@ class LogDirectory:
                 f" data in your data directories (log.dirs)."
             )
         version = stored.version if stored is not None else 0
-        wanted = MetaProperties(broker_id, cluster_id, version)
+        directory_id = stored.directory_id if stored is not None else None
+        directory_id = directory_id or checkpoint.random_id(random)
+        wanted = MetaProperties(broker_id, cluster_id, version, directory_id)
         if stored != wanted:
-            checkpoint.write_meta_properties(self._disk, path, wanted)
+            try:
+                checkpoint.write_meta_properties(self._disk, path, wanted)
+            except OSError as error:
+                if stored != wanted._replace(directory_id=None) or error.errno not in NO_ROOM:
+                    raise
+                return
+        self.id = directory_id
 
     def begin(self) -> list[str]:
         """Read the checkpoints and forget that the last stop was clean; the names of the logs."""
@@ -198,6 +212,11 @@ class LogDirectory:
             if match is not None and _PARTITION.fullmatch(match[1])
         ]
 
+    @property
+    def named(self) -> set[TopicPartition]:
+        """The partitions that its checkpoints had at the start."""
+        return {tp for offsets in self._stored.values() for tp in offsets}
+
     def stored_offsets(self, topic_partition: TopicPartition, boot_id: str) -> Stored:
         def of(name: str) -> Offset | None:
             return self._stored[name].get(topic_partition)
@@ -205,7 +224,7 @@ class LogDirectory:
         return Stored(
             self._clean,
             of(RECOVERY_POINTS),
-            of(LOG_STARTS) or 0,
+            of(LOG_STARTS),
             of(HIGH_WATERMARKS) or 0,
             of(CLEANED),
             boot_id != "" and self.last.boot_id == boot_id,
@@ -224,7 +243,8 @@ class LogDirectory:
         while name in self._writing:
             await asyncio.shield(self._writing[name])
         stored = self._stored.get(name, {})
-        offsets = {tp: stored[tp] for tp in self.damaged if tp in stored} | dict(now())
+        refused = (*self.damaged, *self.missing)
+        offsets = {tp: stored[tp] for tp in refused if tp in stored} | dict(now())
         if self._written.get(name, self._stored.get(name)) == offsets:
             return
         self._writing[name] = asyncio.get_running_loop().create_future()

@@ -2,7 +2,7 @@
 
     *.swap       compaction that had ended      put in place of the segments whose records it holds
     *.cleaned    compaction that had not        removed
-    *.deleted    waited for its removal         removed
+    *.deleted    waited for its removal         removed; by its caller where no segment is left
     *.tmp        a file's next version          removed
     B.index, B.timeindex, B.txnindex without B.log    removed
 
@@ -67,7 +67,7 @@ def tidy(disk: Disk, directory: str) -> list[Offset]:
     swaps = []
     for name in names:
         is_lost_swap = name.endswith(SWAP) and _offset_of(name) >= incomplete_from
-        if name.endswith((DELETED, CLEANED, TEMPORARY)) or is_lost_swap:
+        if name.endswith((CLEANED, TEMPORARY)) or is_lost_swap:
             disk.remove(f"{directory}/{name}")
         elif name.endswith(SWAP):
             swaps.append(name)
@@ -76,6 +76,9 @@ def tidy(disk: Disk, directory: str) -> list[Offset]:
         names = disk.list(directory)
     bases = [base for name in names if (base := base_offset(name, LOG)) is not None]
     known = set(bases)
+    if bases:
+        for path in retired_files(disk, directory):
+            disk.remove(path)
     for name in names:
         if not name.endswith(INDEXES):
             continue
@@ -84,6 +87,11 @@ def tidy(disk: Disk, directory: str) -> list[Offset]:
             if base is not None and base not in known:
                 disk.remove(f"{directory}/{name}")
     return bases
+
+
+def retired_files(disk: Disk, directory: str) -> list[str]:
+    """What waits for its removal."""
+    return [f"{directory}/{name}" for name in disk.list(directory) if name.endswith(DELETED)]
 
 
 def remove_segment(disk: Disk, directory: str, base: Offset) -> None:

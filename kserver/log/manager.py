@@ -31,6 +31,7 @@ from kserver.log.cleaner import Cleaner
 from kserver.log.directory import LogDirectory
 from kserver.log.loader import LogLoader
 from kserver.log.log import Log, LogHome
+from kserver.log.missing import MissingLogs
 from kserver.log.recovery import NOTHING_STORED, Stored
 from kserver.log.removals import Removals
 from kserver.log.together import each, together
@@ -76,6 +77,7 @@ class LogManager:
         self.config = config
         self._home = LogHome(world.disk, world.random, self, config.producer_id_expiration_ms)
         self._directories = [LogDirectory(self._disk, path) for path in config.log_directories]
+        self.missing = MissingLogs(self._directories)
         self._directory_of: dict[str, LogDirectory] = {}
         """By a log's path."""
         self._flush_due: dict[Log, None] = {}
@@ -116,7 +118,7 @@ class LogManager:
     def identify(self, broker_id: BrokerId, cluster_id: str) -> None:
         for directory in self._online():
             try:
-                directory.identify(broker_id, cluster_id)
+                directory.identify(broker_id, cluster_id, self._world.random)
             except OSError as error:
                 self._fail(directory, error)
 
@@ -135,6 +137,7 @@ class LogManager:
         await loader.run()
         for path in loader.left_over:
             self._removals.add(0, path)
+        self.missing.find(self.logs, self._world.boot_id)
         await self._begin_incarnation()
         self._online()
 
@@ -161,20 +164,14 @@ class LogManager:
         config: TopicConfig,
         *,
         is_new: bool = True,
+        may_begin_empty: bool = True,
     ) -> Log:
         """A new log in the directory with the fewest that takes it.  Raises StorageError.
 
         While a directory is offline only a partition that `is_new` gets a log: that of another may
-        be there.
+        be there.  Raises MissingLog for one that had a log here unless it `may_begin_empty`.
         """
-        for directory in self._directories:
-            if topic_partition in directory.damaged:
-                raise StorageError(f"{directory.log_path(topic_partition)} is damaged")
-        if not is_new and any(d.failure for d in self._directories):
-            raise StorageError(
-                f"{topic_partition} may be in one of the log directories that are offline:"
-                f" {', '.join(d.path for d in self._directories if d.failure)}"
-            )
+        self.missing.check(topic_partition, is_new=is_new, may_begin_empty=may_begin_empty)
         cordoned = self.config.cordoned_log_dirs
         online = [d for d in self._online() if d.path not in cordoned] or self._online()
         load = Counter(map(id, self._directory_of.values() if len(online) > 1 else ()))
@@ -190,6 +187,7 @@ class LogManager:
                 last = error
             else:
                 self.logs[topic_partition] = made
+                self.missing.forget(topic_partition)
                 return made
         raise last
 
@@ -238,6 +236,7 @@ class LogManager:
             await self._write(name)
 
     def _delete_damaged(self, topic_partition: TopicPartition) -> None:
+        self.missing.forget(topic_partition)
         for directory in self._directories:
             if topic_partition in directory.damaged:
                 directory.damaged.remove(topic_partition)

@@ -26,7 +26,9 @@ A crash tears what was not synced, and all below the recovery point was.  So:
     corrupt    DamagedLog names file, position and remedy       (the partition is refused)
     missing    the same with offsets: it is no gap that         (the partition is refused)
                compaction may leave; and so is a log that
-               ends below its recovery point
+               ends below its recovery point, that has no
+               segment though it has one above 0, or that
+               begins above the start that a clean stop noted
 
 A batch is valid when it is whole, of format version 2, with a right CRC, when its offsets follow
 on those before it and fit the segment, and its leader epoch is not below theirs: an overwritten
@@ -52,7 +54,7 @@ from uuid import UUID
 from kserver.errors import StorageError
 from kserver.log import checkpoint
 from kserver.log.leader_epochs import EpochStart, LeaderEpochCache
-from kserver.log.leftovers import remove_segment, snapshot_offsets, tidy
+from kserver.log.leftovers import remove_segment, retired_files, snapshot_offsets, tidy
 from kserver.log.producer_state import ProducerStateManager
 from kserver.log.replay import aborted_transaction, note_producer, replay, restore_producers
 from kserver.log.segment import (
@@ -115,7 +117,8 @@ class Stored(NamedTuple):
     clean: bool = False
     recovery_point: Offset | None = None
     """None: no checkpoint names the log."""
-    log_start_offset: Offset = 0
+    log_start_offset: Offset | None = None
+    """None: it is the first segment's base.  Kafka names no other logs."""
     high_watermark: Offset = 0
     cleaned_to: Offset | None = None
     """None: it was never compacted."""
@@ -124,6 +127,12 @@ class Stored(NamedTuple):
 
 
 NOTHING_STORED = Stored()
+
+
+def accept_loss_command(name: str) -> str:
+    """What lets the next start go on with what is left of the log of this name (log/missing)."""
+    topic, _, partition = name.rpartition("-")
+    return f"k storage accept-loss --topic {topic} --partition {partition}"
 
 
 class Recovery:
@@ -154,7 +163,8 @@ class Recovery:
         self._gaps_below = stored.recovery_point
         self._is_same_boot = stored.is_same_boot
         self._cleaned_to = stored.cleaned_to
-        self._log_start_offset = stored.log_start_offset
+        self._stored_start = stored.log_start_offset
+        self._log_start_offset = stored.log_start_offset or 0
         self._now_ms = now_ms
         self._random = random
         self._producers = producers
@@ -167,7 +177,10 @@ class Recovery:
         """The leader epoch of the last batch that was verified."""
 
     def run(self) -> Recovered:
-        self._open_segments(self._not_deleted(tidy(self._disk, self._directory)))
+        bases = tidy(self._disk, self._directory)
+        retired = [] if bases else retired_files(self._disk, self._directory)
+        self._check_start(bases, is_retired=bool(retired))
+        self._open_segments(self._not_deleted(bases))
         topic_id = self._read_topic_id()
         stored_epochs = self._read_epochs()
         self._epochs = LeaderEpochCache(stored_epochs or ())
@@ -195,6 +208,11 @@ class Recovery:
                     roll_jitter_ms(self._config, self._random),
                 )
             )
+            if retired:
+                # Until the new segment is durable they show that nothing is missing.
+                self._disk.sync_directory(self._directory)
+                for path in retired:
+                    self._disk.remove(path)
         first = self._segments[0].base_offset
         self._log_start_offset = max(self._log_start_offset, first)
         if self._segments[-1].is_sealed:
@@ -214,6 +232,39 @@ class Recovery:
             list(self._epochs.entries) != (stored_epochs or []),
             self._unsynced,
             self._cleaned_to,
+        )
+
+    def _check_start(self, bases: Sequence[Offset], *, is_retired: bool) -> None:
+        """Raises DamagedLog if the first segments are missing."""
+        if not bases:
+            end = self._recovery_point
+            # A crash may come between the renaming of all segments and the first flush of the next.
+            if end > self._log_start_offset and (self._clean or not is_retired):
+                raise self._begins_late(self._log_start_offset, end, "no segment is left")
+            return
+        start = self._stored_start
+        if start is None or bases[0] <= start:
+            return
+        if self._clean:
+            raise self._begins_late(start, bases[0], f"its first segment begins at {bases[0]}")
+        log.warning(
+            "%s: its first segment begins at %d, and %s has %d: the crash came after old segments"
+            " were deleted",
+            self._directory,
+            bases[0],
+            checkpoint.LOG_STARTS,
+            start,
+        )
+
+    def _begins_late(self, start: Offset, end: Offset, fault: str) -> DamagedLog:
+        point = "a clean shutdown" if self._clean else f"the recovery point {self._recovery_point}"
+        command = accept_loss_command(self._directory.rpartition("/")[2])
+        return DamagedLog(
+            f"the records of offsets {start} to {end - 1} are missing from {self._directory}:"
+            f" {fault}, though they had reached the disk before {point}. Restore the files from a"
+            f" backup; or, if another replica of the partition has its records, move"
+            f" {self._directory} away; or, to go on without these records, stop the broker and run"
+            f" {command}"
         )
 
     def _not_deleted(self, bases: list[Offset]) -> list[Offset]:
@@ -424,8 +475,8 @@ class Recovery:
         point = "a clean shutdown" if self._clean else f"the recovery point {self._recovery_point}"
         return DamagedLog(
             f"{fault}, though what was there before {point} had reached the disk, so that no crash"
-            f" can have torn it. Restore {files} from a backup; or, where the partition has other"
-            f" replicas, remove the directory {self._directory}; or, to go on with the records"
+            f" can have torn it. Restore {files} from a backup; or, if another replica of the"
+            f" partition has its records, move {self._directory} away; or, to go on with those"
             f" before offset {offset} and lose the rest, make {offset} the offset of this partition"
             f" in {checkpoint.RECOVERY_POINTS} and remove {CLEAN_SHUTDOWN}"
         )

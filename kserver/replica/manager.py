@@ -17,6 +17,7 @@ from kserver.config.broker import BrokerConfig
 from kserver.config.topic import TopicConfig
 from kserver.errors import ErrorCode, KafkaError, NoRoom, StorageError
 from kserver.log.manager import LogManager
+from kserver.log.missing import MissingLog
 from kserver.metadata import ClusterMetadata, MetadataCache, PartitionInfo
 from kserver.metrics.meters import AllTopics, ReplicationMeters
 from kserver.model import NO_BROKER, NO_EPOCH, BrokerId, Offset, TopicPartition
@@ -101,6 +102,8 @@ class ReplicaManager:
         logs.on_offline = self._went_offline
         self._offline: dict[TopicPartition, UUID] = {}
         """The topic ids of partitions whose logs may be in a directory that failed."""
+        self._missing: dict[TopicPartition, UUID] = {}
+        """Topic ids of those that may not begin empty here (log/missing)."""
         self._waiting: dict[TopicPartition, UUID] = {}
         """Topic ids of those for which no disk had room."""
         self._wants_room = asyncio.Event()
@@ -119,7 +122,7 @@ class ReplicaManager:
         known = self._metadata.current.topics.get(topic)
         if known is not None and 0 <= partition < len(known.partitions):
             key = TopicPartition(topic, partition)
-            if key in self._offline or key in self._waiting:
+            if key in self._offline or key in self._waiting or key in self._missing:
                 raise KafkaError(ErrorCode.kafka_storage_error, f"{topic}-{partition} is offline")
             raise KafkaError(ErrorCode.not_leader_or_follower)
         raise KafkaError(ErrorCode.unknown_topic_or_partition)
@@ -215,7 +218,14 @@ class ReplicaManager:
             overrides = configs.get(topic.topic_name)
             if overrides is None:  # its znode cannot be read: nobody knows what may be deleted
                 return ErrorCode.kafka_storage_error
-            hosted = self._try_to_host(key, topic.topic_id, overrides, is_new=state.is_new)
+            others_lead = state.leader >= 0 and self._broker_id not in (state.leader, *state.isr)
+            hosted = self._try_to_host(
+                key,
+                topic.topic_id,
+                overrides,
+                is_new=state.is_new,
+                may_begin_empty=state.is_new or others_lead,
+            )
             if hosted is None:
                 return ErrorCode.kafka_storage_error
         elif hosted.topic_id != topic.topic_id:
@@ -373,6 +383,7 @@ class ReplicaManager:
             if state.delete_partition:
                 was_offline = self._offline.pop(key, None) is not None
                 self._waiting.pop(key, None)
+                self._missing.pop(key, None)
                 # It may have been deleted while this broker was away.
                 self._logs.delete(key)
                 if was_offline:
@@ -399,7 +410,13 @@ class ReplicaManager:
                     partition.log.reconfigure(config)
 
     def _try_to_host(
-        self, key: TopicPartition, topic_id: UUID, overrides: Mapping[str, str], *, is_new: bool
+        self,
+        key: TopicPartition,
+        topic_id: UUID,
+        overrides: Mapping[str, str],
+        *,
+        is_new: bool,
+        may_begin_empty: bool = True,
     ) -> Partition | None:
         of_topic = self._by_topic.get(key.topic)
         if of_topic and self._overrides.get(key.topic) is overrides:
@@ -407,7 +424,9 @@ class ReplicaManager:
         else:
             config = TopicConfig.stored(overrides, self._config())
         try:
-            hosted = self._host(key, topic_id, config, is_new=is_new)
+            hosted = self._host(
+                key, topic_id, config, is_new=is_new, may_begin_empty=may_begin_empty
+            )
         except StorageError as error:
             self._leave_offline(key, topic_id, error)
             return None
@@ -420,12 +439,22 @@ class ReplicaManager:
                 log.error("%s is offline until there is room: %s", key, error)
                 self._waiting[key] = topic_id
             self._wants_room.set()
+        elif isinstance(error, MissingLog):
+            if self._missing.get(key) != topic_id:
+                log.error("%s is refused: %s", key, error)
+                self._missing[key] = topic_id
         else:
             log.error("%s is offline: %s", key, error)
             self._offline[key] = topic_id
 
     def _host(
-        self, key: TopicPartition, topic_id: UUID, config: TopicConfig, *, is_new: bool
+        self,
+        key: TopicPartition,
+        topic_id: UUID,
+        config: TopicConfig,
+        *,
+        is_new: bool,
+        may_begin_empty: bool,
     ) -> Partition:
         found = self._logs.get(key)
         if found is not None and found.topic_id not in (None, topic_id):
@@ -441,8 +470,12 @@ class ReplicaManager:
             )
             found = None
         if found is None:
-            found = self._logs.create(key, topic_id, config, is_new=is_new)
+            found = self._logs.create(
+                key, topic_id, config, is_new=is_new, may_begin_empty=may_begin_empty
+            )
             self._waiting.pop(key, None)
+            if self._missing.pop(key, None) is not None:
+                log.warning("%s begins empty, and is replicated from its leader", key)
         elif found.topic_id is None:
             # A crash had torn partition.metadata.
             try:
@@ -471,6 +504,11 @@ class ReplicaManager:
         # Whoever waits on it finds it gone and is answered with an error.
         self._purgatory.check(key)
 
+    @property
+    def has_missing(self) -> bool:
+        """Whether a partition is refused because its log is missing."""
+        return bool(self._missing)
+
     async def settle(self) -> None:
         """After a start: what recovery found and memory alone may hold goes to disk, so that no
         record is hidden again that `flush.before.ack` had shown.
@@ -489,6 +527,7 @@ class ReplicaManager:
             for partition in self.partitions.values():
                 if partition.committable < partition.log.log_end_offset:
                     group.create_task(self._flush(partition))
+        self._logs.missing.keep(self._missing)
 
     def flush_soon(self, partition: Partition) -> None:
         """Somebody waits until what `partition` holds now is on disk."""

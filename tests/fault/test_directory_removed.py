@@ -1,15 +1,19 @@
-"""A log directory that is removed under a running broker is offline at once, and stays gone."""
+"""A log directory that is removed under a running broker is offline at once, and stays gone.
+
+One that is missing or empty at the start, as when its disk is not mounted, is not taken for new.
+"""
 
 from __future__ import annotations
 
 import shutil
 
 from kserver.errors import ErrorCode
-from tests.contract.api.calls import Topic, batch, produce, topic_id
+from tests.contract.api.calls import Topic, batch, fetch, produce, topic_id
 from tests.fault.test_disk_fails import described, topics_on
 from tests.fault.test_disk_full import values
 from tests.support.brokers import create_topic, until
 from tests.support.process import BrokerProcess
+from tests.support.side_by_side import k
 from tests.support.wire_client import WireClient
 
 FAILED = ErrorCode.kafka_storage_error
@@ -79,4 +83,74 @@ def test_a_stop_that_is_not_clean_says_so(tmp_path):
         assert f"k server-start: {broker.data} was not closed cleanly" in broker.output[-1]
         (broker.data / "log-start-offset-checkpoint.tmp").rmdir()
         broker.start()
+        assert broker.stop() == 0
+
+
+def test_a_disk_that_is_not_mounted_is_not_taken_for_an_empty_one(tmp_path):
+    kept, disk = tmp_path / "kept", tmp_path / "disk"
+    with BrokerProcess(tmp_path, {"log.dirs": f"{kept},{disk}"}) as broker:
+        sound, lost = topics_on(broker, kept, disk)
+        with WireClient(broker.address) as client:
+            for topic in (sound, lost):
+                assert produce(client, 9, topic, batch(b"first")).error_code is ErrorCode.none
+        assert broker.stop() == 0
+        disk.rename(tmp_path / "unmounted")
+        disk.mkdir()
+        for _ in range(2):
+            told = len(broker.output)
+            broker.start()
+            with WireClient(broker.address) as client:
+                assert produce(client, 9, lost, batch(b"no")).error_code is FAILED
+                assert fetch(client, 12, lost, 0).error_code is FAILED
+                assert values(client, sound)[:1] == [b"first"]
+                assert produce(client, 9, sound, batch(b"on")).error_code is ErrorCode.none
+            output = "".join(broker.output[told:])
+            assert f"{lost.name}-0 is refused: it is in none of the log.dirs" in output
+            assert f": {disk}. Mount the disk" in output
+            # What is new begins where there is room.
+            name = create_topic(broker.address, f"new{told}")
+            with WireClient(broker.address) as client:
+                new = Topic(name, topic_id(client, name))
+                assert produce(client, 9, new, batch(b"on")).base_offset == 0
+            assert broker.stop() == 0
+        for path in list(disk.glob("new*-0")):
+            shutil.move(path, kept / path.name)
+        shutil.rmtree(disk)
+        (tmp_path / "unmounted").rename(disk)
+        broker.start()
+        with WireClient(broker.address) as client:
+            assert values(client, lost) == [b"first"]
+            assert produce(client, 9, lost, batch(b"on")).base_offset == 1
+        assert broker.stop() == 0
+
+
+def test_a_partition_that_was_removed_begins_empty_only_where_the_loss_is_accepted(tmp_path):
+    with BrokerProcess(tmp_path) as broker:
+        name = create_topic(broker.address, "t")
+        with WireClient(broker.address) as client:
+            topic = Topic(name, topic_id(client, name))
+            for _ in range(3):
+                assert produce(client, 9, topic, batch(b"lost")).error_code is ErrorCode.none
+        assert broker.stop() == 0
+        shutil.rmtree(broker.data / "t-0")
+        words = ("storage", "accept-loss", "--override", f"log.dirs={broker.data}")
+        words += ("--topic", "t", "--partition", "0")
+        broker.start()
+        with WireClient(broker.address) as client:
+            assert produce(client, 9, topic, batch(b"no")).error_code is FAILED
+        (line,) = [line for line in broker.output if "t-0 is refused" in line]
+        assert f"{broker.data}/t-0 is missing" in line
+        assert "its records before offset 3 would be lost" in line
+        assert "k storage accept-loss --topic t --partition 0" in line
+        refused = k(*words)
+        assert (refused.status, refused.out) == (1, b"")
+        assert b"is used by another broker" in refused.err
+        assert broker.stop() == 0
+        accepted = k(*words)
+        assert (accepted.status, accepted.err) == (0, b"")
+        told = f"t-0 begins empty at offset 3, in {broker.data}/t-0.\n"
+        assert accepted.out.decode() == told
+        broker.start()
+        with WireClient(broker.address) as client:
+            assert produce(client, 9, topic, batch(b"on")).base_offset == 3
         assert broker.stop() == 0

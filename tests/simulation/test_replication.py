@@ -16,11 +16,12 @@ from kcli.client.errors import ClientError
 from kcli.client.producer import Producer
 from kserver.config.sections.replication import RACK_AWARE
 from kserver.errors import KafkaError
-from kserver.model import TopicPartition
+from kserver.model import ElectionType, TopicPartition
 from kserver.replica.manager import ReplicaManager
 from tests.support.disk import SimDisk
 from tests.support.loop import SimLoop, simulate
 from tests.support.seeds import seeds
+from tests.support.simulated import DATA
 from tests.support.simulated_cluster import SimulatedCluster
 
 SEEDS = seeds(4)
@@ -176,6 +177,53 @@ async def followed_on_an_empty_disk(loop: SimLoop) -> str:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_broker_whose_disk_is_new_takes_nothing_from_the_others(seed: int) -> None:
     simulate(followed_on_an_empty_disk, seed)
+
+
+async def led_by_the_last_in_sync(loop: SimLoop) -> str:
+    cluster = await started(loop, **{"min.insync.replicas": 1})
+    values = [b"%d" % n for n in range(30)]
+    async with producer(loop, cluster) as sender:
+        for value in values:
+            await (await sender.send("t", value, partition=0))
+    order = sorted(cluster.brokers)
+    loop.random.shuffle(order)
+    for id_ in order:
+        await cluster.stop(id_)
+    last = cluster.brokers[order[-1]]
+    mounted = last.disk
+    if loop.random.random() < 0.5:
+        last.disk = SimDisk(loop.random, last.clock)
+    else:
+        last.disk.remove_tree(f"{DATA}/t-0")
+        mounted = None
+    await cluster.start()
+    refused = replicas(cluster, order[-1])
+    async with asyncio.timeout(60):
+        while not refused.has_missing:
+            await asyncio.sleep(0.1)
+    await asyncio.sleep(20)
+    assert cluster.leader("t", 0) is None, "an empty log took the place of the records"
+    with pytest.raises(KafkaError, match="kafka_storage_error"):
+        refused.get("t", 0)
+    if mounted is not None:
+        await cluster.stop(order[-1])
+        last.disk = mounted
+        await cluster.start(order[-1])
+    else:
+        # The operator lets a replica lead that may lack records.
+        async with Admin(AdminConfig.of(cluster.bootstrap), random=random(loop)) as admin:
+            await admin.elect_leaders(ElectionType.UNCLEAN, [T0])
+    await cluster.until_in_sync("t", 1)
+    async with consumer(loop, cluster, "") as reader:
+        reader.assign([T0])
+        assert await read(reader, len(values)) == values
+    await stopped(cluster)
+    return loop.trace.digest
+
+
+@pytest.mark.parametrize("seed", seeds(8))
+def test_the_last_in_sync_does_not_lead_without_its_records(seed: int) -> None:
+    simulate(led_by_the_last_in_sync, seed)
 
 
 RATE, SECONDS = 20_000, 10

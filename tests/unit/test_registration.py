@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import re
 from random import Random
 
@@ -11,7 +12,7 @@ from kserver.config.topic import TopicConfig
 from kserver.errors import ConfigError
 from kserver.log.manager import LogManager
 from kserver.model import Endpoint
-from kserver.registration import Registration, broker_id, cluster_id
+from kserver.registration import Registration, broker_id, cluster_id, note_directories
 from kserver.world import World
 from tests.support.clock import SimClock
 from tests.support.disk import SimDisk
@@ -268,3 +269,51 @@ async def test_a_number_that_another_broker_has_is_refused(ensemble):
         ConfigError, match=r"/brokers/ids/1.*PLAINTEXT://elsewhere:9092.*another broker\.id"
     ):
         await here.register()
+
+
+async def noted(ensemble, zookeeper, disk, directories="/a,/b"):
+    """A start over these log directories: the paths that are lost, and the broker's parts."""
+    world = World(SimClock(ensemble.loop), disk, zookeeper, ensemble.loop.random, "boot")
+    config = BrokerConfig.load(None, [f"log.dirs={directories}"])
+    logs = LogManager(world, config)
+    await logs.lock()
+    logs.identify(1, "cluster")
+    logs.missing.lost_directories = await note_directories(zookeeper, 1, logs.directories)
+    return (
+        sorted(logs.missing.lost_directories.values()),
+        Registration(world, config, 1, [ENDPOINT], logs),
+    )
+
+
+@scenario
+async def test_a_log_directory_that_was_had_before_is_lost_until_it_is_back_or_forgotten(ensemble):
+    zookeeper = await client_of(ensemble)
+    disk = SimDisk(ensemble.loop.random, SimClock(ensemble.loop))
+    for _ in range(2):
+        assert (await noted(ensemble, zookeeper, disk))[0] == []
+        disk = disk.kill()
+    disk.rename("/b", "/unmounted")
+    for _ in range(2):
+        # The first of these starts makes an empty directory.
+        assert (await noted(ensemble, zookeeper, disk))[0] == ["/b"]
+        disk = disk.kill()
+    disk.remove_tree("/b")
+    disk.rename("/unmounted", "/b")
+    lost, alive = await noted(ensemble, zookeeper, disk)
+    assert lost == ["/b"], "the empty one, until every partition has its log"
+    await alive.forget_lost_directories()
+    assert (await noted(ensemble, zookeeper, disk.kill()))[0] == []
+
+
+@scenario
+async def test_nothing_is_forgotten_while_a_log_directory_has_failed(ensemble):
+    zookeeper = await client_of(ensemble)
+    disk = SimDisk(ensemble.loop.random, SimClock(ensemble.loop))
+    await noted(ensemble, zookeeper, disk, "/a,/b,/c")
+    disk = disk.kill()
+    disk.remove_tree("/c")
+    disk.fail("*", errno.EIO, path="/b*")
+    lost, alive = await noted(ensemble, zookeeper, disk, "/a,/b,/c")
+    assert lost == ["/c"], "whether that of /b is lost is not known"
+    await alive.forget_lost_directories()
+    assert (await noted(ensemble, zookeeper, disk.kill(), "/a,/b,/c"))[0] == ["/c"]

@@ -32,6 +32,8 @@ LEFT = [TopicPartition("t", 0)]
         # nobody else is in sync, or goes on
         (replace(LED_BY_1, isr=(1,)), (2, 3), {1}, None),
         (LED_BY_1, (3,), {1}, None),
+        # the last in sync cannot lead, for its disk failed, and nobody else has what it has
+        (replace(LED_BY_1, leader=-1, isr=(1,)), (2, 3), {1}, None),
         (LED_BY_1, (3,), {1, 2}, None),
         # others that are about to stop leave with it
         (replace(LED_BY_1, isr=(1, 2, 3)), (3,), {1, 2}, (3, (3,))),

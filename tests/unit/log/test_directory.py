@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
+import re
 from functools import partial
 
 import pytest
@@ -44,15 +45,18 @@ def test_it_is_written_whose_the_directory_is() -> None:
     disk = make_disk()
     directory = LogDirectory(disk, "/logs")
     directory.lock()
-    directory.identify(3, "cluster")
-    assert disk.read_file("/logs/meta.properties") == (
-        b"version=0\nbroker.id=3\ncluster.id=cluster\n"
+    directory.identify(3, "cluster", random.Random(1))
+    written = disk.read_file("/logs/meta.properties")
+    assert re.fullmatch(
+        rb"version=0\nbroker.id=3\ncluster.id=cluster\ndirectory.id=[\w-]{22}\n", written
     )
+    assert directory.id in written.decode()
     again = LogDirectory(disk.kill(), "/logs")
     stored = again.lock()
     assert stored is not None
     assert (stored.broker_id, stored.cluster_id) == (3, "cluster")
-    again.identify(3, "cluster")
+    again.identify(3, "cluster", random.Random(2))
+    assert again.id == directory.id
 
 
 @pytest.mark.parametrize(
@@ -67,9 +71,9 @@ def test_another_brokers_directory_is_refused(
 ) -> None:
     directory = LogDirectory(make_disk(), "/logs")
     directory.lock()
-    directory.identify(3, "cluster")
+    directory.identify(3, "cluster", random.Random(1))
     with pytest.raises(StorageError, match=message):
-        directory.identify(broker_id, cluster_id)
+        directory.identify(broker_id, cluster_id, random.Random(2))
 
 
 def test_logs_are_told_from_deleted_ones_and_from_all_else() -> None:
@@ -99,10 +103,8 @@ def test_a_clean_stop_counts_once() -> None:
             directory = LogDirectory(disk, "/logs")
             directory.begin()
             assert directory.stored_offsets(T0, "boot") == Stored(clean, 7, 2, 6)
-            assert directory.stored_offsets(T1, "boot") == Stored(clean, 0, 0, 0)
-            assert directory.stored_offsets(TopicPartition("new", 0), "boot") == Stored(
-                clean, None, 0, 0
-            )
+            assert directory.stored_offsets(T1, "boot") == Stored(clean, 0, None, 0)
+            assert directory.stored_offsets(TopicPartition("new", 0), "boot") == Stored(clean)
             disk = disk.crash(keep=0.0)
 
     simulate(scenario, seed=1)

@@ -40,7 +40,11 @@ async def closed(loop: SimLoop, config: TopicConfig = CONFIG) -> tuple[SimDisk, 
 
 
 def reopened(disk: SimDisk, config: TopicConfig = CONFIG, **stored: int) -> Log:
-    return open_log(disk, config, Stored(clean=True, recovery_point=RECORDS)._replace(**stored))
+    return open_log(
+        disk,
+        config,
+        Stored(clean=True, recovery_point=RECORDS, log_start_offset=0)._replace(**stored),
+    )
 
 
 def last_is_removed(disk: SimDisk, bases: list[int]) -> tuple[int, int]:
@@ -83,7 +87,13 @@ def all_are_removed(disk: SimDisk, bases: list[int]) -> tuple[int, int]:
     return 0, RECORDS - 1
 
 
+def first_is_removed(disk: SimDisk, bases: list[int]) -> tuple[int, int]:
+    disk.remove(path(bases[0]))
+    return 0, bases[1] - 1
+
+
 WAYS = [
+    first_is_removed,
     last_is_removed,
     last_is_emptied,
     last_is_cut_between_batches,
@@ -108,10 +118,50 @@ def test_records_that_are_missing_after_a_clean_stop_are_named(
             f"no valid batch of offset {first} or above" in text
         )
         # The remedy that it names.
-        assert f"make {first} the offset" in text
+        if way in (first_is_removed, all_are_removed):
+            assert "k storage accept-loss --topic topic --partition 0" in text
+        else:
+            assert f"make {first} the offset" in text
         left = open_log(disk, CONFIG, Stored(recovery_point=first))
         left.check()
-        assert [record.offset for record in read_all(left)] == list(range(first))
+        found = [record.offset for record in read_all(left)]
+        assert found == list(range(last + 1, RECORDS) if way is first_is_removed else range(first))
+
+    simulate(scenario, seed=1)
+
+
+@pytest.mark.parametrize("is_deleting", [False, True])
+def test_after_a_crash_a_log_without_segments_was_being_deleted_from_or_is_refused(
+    *, is_deleting: bool
+) -> None:
+    async def scenario(loop: SimLoop) -> None:
+        disk, bases = await closed(loop)
+        for base in bases:
+            if is_deleting:
+                disk.rename(path(base), f"{path(base)}.deleted")
+            else:
+                disk.remove(path(base))
+        stored = Stored(recovery_point=RECORDS)
+        if not is_deleting:
+            with pytest.raises(DamagedLog, match="no segment is left"):
+                open_log(disk, CONFIG, stored)
+            return
+        log = open_log(disk, CONFIG, stored)
+        assert (log.log_end_offset, log.recovery_point) == (0, 0)
+        assert not [name for name in disk.list(log.directory) if name.endswith(".deleted")]
+
+    simulate(scenario, seed=1)
+
+
+def test_after_a_crash_the_first_segments_may_have_been_deleted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(loop: SimLoop) -> None:
+        disk, bases = await closed(loop)
+        disk.remove(path(bases[0]))
+        log = open_log(disk, CONFIG, Stored(recovery_point=RECORDS, log_start_offset=0))
+        assert log.log_start_offset == bases[1]
+        assert f"its first segment begins at {bases[1]}" in caplog.text
 
     simulate(scenario, seed=1)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
 from kserver.errors import ErrorCode
 from kserver.metadata import ClusterMetadata, MetadataCache
-from kserver.model import BrokerId, TopicPartition
+from kserver.model import NO_BROKER, BrokerId, TopicPartition
 from kserver.node_to_controller import NodeToControllerChannel
 from kserver.replica.manager import ReplicaManager
 from kserver.replica.purgatory import Purgatory
@@ -153,3 +154,29 @@ def test_what_a_full_message_names_is_what_is_hosted(seed: int) -> None:
         assert most > 5
 
     run(scenario, seed=seed)
+
+
+def test_a_partition_whose_log_is_missing_waits_for_another_leader() -> None:
+    async def scenario(host: Host) -> None:
+        replicas = await started(host)
+        become(replicas, "a", state(0), state(1))
+        for partition in range(2):
+            host.append(replicas.get("a", partition).log, 5)
+        await host.stop()
+        for partition in range(2):
+            host.disk.remove_tree(f"/logs/a-{partition}")
+        replicas = await started(host)
+        refused = ErrorCode.kafka_storage_error
+        for old in (state(0), state(0, leader=1), state(0, leader=NO_BROKER)):
+            assert become(replicas, "a", replace(old, is_new=False)) == [refused]
+            assert replicas.has_missing
+        out_of_sync = replace(state(0, leader=1), is_new=False, isr=(1,))
+        assert become(replicas, "a", out_of_sync) == [ErrorCode.none]
+        assert replicas.get("a", 0).log.log_end_offset == 0
+        assert not replicas.has_missing
+        assert become(replicas, "a", replace(state(1), is_new=False)) == [refused]
+        assert stop(replicas, "a", 1, DELETED_EPOCH, delete=True) is ErrorCode.none
+        assert not replicas.has_missing
+        assert become(replicas, "a", replace(state(1), is_new=False)) == [ErrorCode.none]
+
+    run(scenario, seed=1)
