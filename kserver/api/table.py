@@ -102,6 +102,7 @@ from kserver.wire.codec import (
     write_response,
 )
 from kserver.wire.control import ControlMessage, write_control
+from kserver.world.zookeeper import ConnectionLost, SessionExpired
 
 log = logging.getLogger(__name__)
 
@@ -309,6 +310,11 @@ def open_session(
                 answer = await throttling.timed(work, header, session, parts)
             write = write_control if isinstance(answer, ControlMessage) else write_response
             frame = write(header.api_key, header.api_version, header.correlation_id, answer)
+        except (ConnectionLost, SessionExpired) as error:
+            # The sender sends again, on its next connection.
+            log.warning("%s was not handled, ZooKeeper failed: %r", _named(header, session), error)
+            connection.close("ZooKeeper failed")
+            return
         except Exception as bug:
             on_bug(_named(header, session), bug)
             connection.close("internal error")

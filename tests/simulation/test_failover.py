@@ -225,6 +225,33 @@ def test_a_broker_that_does_not_answer_is_left_to_its_session(seed: int) -> None
     simulate(cut_off, seed)
 
 
+async def told_without_zookeeper(loop: SimLoop) -> str:
+    cluster = await started(loop)
+    (controller,) = controllers(cluster)
+    survivors = sorted(cluster.up - {controller})
+    # Which of them is the next controller is not known: cut each for a moment in turn.
+    await cluster.kill(controller)
+    for _ in range(4):
+        for id_ in survivors:
+            cluster.zookeeper(id_).silence()
+            await asyncio.sleep(loop.random.uniform(0.1, 3))
+            cluster.zookeeper(id_).heal()
+            await asyncio.sleep(0.5)
+    for id_ in survivors:
+        running = cluster.brokers[id_]._running
+        assert running is not None
+        assert not running.done(), f"broker {id_} ended"
+    await cluster.start(controller)
+    await cluster.until_all_in_isr()
+    assert not [bug for broker in cluster.brokers.values() for bug in broker.bugs]
+    return loop.trace.digest
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_message_that_zookeeper_cannot_confirm_now_is_sent_again(seed: int) -> None:
+    simulate(told_without_zookeeper, seed)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_one_that_is_refused_alone_does_not_make_the_cluster_flap(seed: int) -> None:
     simulate(refused_alone, seed)
