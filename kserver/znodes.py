@@ -18,7 +18,7 @@ Pure: paths, encode and decode; no I/O.
     /admin/reassign_partitions            partitions, and the replicas that they are to have
     /isr_change_notification/...          partitions whose ISR a broker has written by itself
     /log_dir_event_notification/...       a broker one of whose disks has failed
-    /broker_log_dirs/N                    the ids and paths of a broker's log directories: ours alone
+    /broker_log_dirs/N                    the ids and paths of a broker's log directories
     /latest_producer_id_block             the producer ids that were handed out last
     /consumers/G/ids/C                    a member of a group that balances itself, and what it
                                           reads (ephemeral); Kafka 0.8 and the first paper
@@ -39,7 +39,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from urllib.parse import quote, unquote
 from uuid import UUID
 
 from kserver.errors import UnreadableZnode
@@ -49,7 +48,6 @@ from kserver.model import (
     LeaderAndIsr,
     Offset,
     ProducerId,
-    QuotaEntity,
     TopicPartition,
 )
 from kserver.world.zookeeper import Access
@@ -72,6 +70,7 @@ LOG_DIR_EVENTS = "/log_dir_event_notification"
 LOG_DIR_EVENT_PREFIX = f"{LOG_DIR_EVENTS}/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 BROKER_LOG_DIRS = "/broker_log_dirs"
+"""Kafka has none: there the controllers know in which directory a replica is (KIP-858)."""
 FEATURES = "/finalized_features"
 """Not Kafka's /feature, though in its form: a broker of 3.x stops when that names a feature that it
 does not know, and it knows none."""
@@ -165,54 +164,15 @@ def offset_path(group: str, topic: str, partition: int) -> str:
 
 def config_path(entity_type: str, name: str) -> str:
     """The znode of an entity's settings; its name is a topic for TOPIC_CONFIGS, an id or
-    DEFAULT_ENTITY for BROKER_CONFIGS, a group as `sanitized` for GROUP_CONFIGS, and for quotas what
-    `quota_entity_name` says."""
+    DEFAULT_ENTITY for BROKER_CONFIGS, and of groups and quotas what cluster_config/entity_names
+    says."""
     return f"/config/{entity_type}/{name}"
-
-
-def quota_entity_name(entity: QuotaEntity) -> tuple[str, str]:
-    """Type and name as `config_path` takes them; the name is a path below its type."""
-    if entity.ip is not None:
-        return IP_CONFIGS, _quota_name(entity.ip)
-    if entity.user is None:
-        return CLIENT_CONFIGS, _quota_name(entity.client_id or "")
-    if entity.client_id is None:
-        return USER_CONFIGS, _quota_name(entity.user)
-    return USER_CONFIGS, f"{_quota_name(entity.user)}/clients/{_quota_name(entity.client_id)}"
-
-
-def quota_entity(entity_type: str, name: str) -> QuotaEntity:
-    """The other way round."""
-    if entity_type == IP_CONFIGS:
-        return QuotaEntity(ip=_quota_name_from(name))
-    if entity_type == CLIENT_CONFIGS:
-        return QuotaEntity(client_id=_quota_name_from(name))
-    user, _, client_id = name.partition("/clients/")
-    return QuotaEntity(_quota_name_from(user), _quota_name_from(client_id) if client_id else None)
 
 
 def parents_of(path: str) -> list[str]:
     """Below which it lies, the uppermost first."""
     names = path.split("/")[1:-1]
     return ["/" + "/".join(names[: n + 1]) for n in range(len(names))]
-
-
-def sanitized(name: str) -> str:
-    """What Kafka's Sanitizer gives: what Java's URLEncoder leaves, without `*`, and spaces as
-    %20."""
-    return quote(name, safe="").replace("~", "%7E")
-
-
-def unsanitized(text: str) -> str:
-    return unquote(text)
-
-
-def _quota_name(name: str) -> str:
-    return sanitized(name) if name else DEFAULT_ENTITY
-
-
-def _quota_name_from(text: str) -> str:
-    return "" if text == DEFAULT_ENTITY else unsanitized(text)
 
 
 def uuid_to_text(value: UUID) -> str:
@@ -240,15 +200,11 @@ def _decoding(path: str, data: bytes) -> Iterator[Any]:
     """The JSON; UnreadableZnode for whatever the reader of its fields trips over."""
     try:
         yield json.loads(data)
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ) as error:
+    except _UNREADABLE as error:
         raise UnreadableZnode(path, data, error) from error
+
+
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 def _int32(value: object) -> int:

@@ -13,7 +13,7 @@ import stat
 import sys
 from collections.abc import Callable
 
-from kcli.output import transient, visible
+from kcli.output import answer_bytes, transient, visible
 
 PIECE_BYTES = select.PIPE_BUF
 """A pipe that poll(2) calls writable takes at least this many bytes without blocking."""
@@ -45,7 +45,7 @@ class StandardOutput:
             descriptor = sys.stdout.fileno()
             never_blocks = stat.S_ISREG(os.fstat(descriptor).st_mode)
         except (OSError, ValueError):  # a test's buffer
-            sys.stdout.buffer.write(data)
+            answer_bytes(data)
             took(len(data))
             return
         rest = memoryview(data)

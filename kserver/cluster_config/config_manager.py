@@ -25,6 +25,7 @@ from uuid import UUID
 from kserver import znodes
 from kserver.cluster_config import configs, quotas, stored
 from kserver.cluster_config.configs import ResourceType
+from kserver.cluster_config.entity_names import quota_entity, quota_entity_name, unsanitized
 from kserver.cluster_config.unreadable import UnreadableZnodes
 from kserver.cluster_config.znode_store import ZnodeStore, make_persistent, refusal, together
 from kserver.config.broker import BrokerConfig
@@ -236,7 +237,7 @@ class ConfigManager:
         plan = quotas.plan(alteration, twice)
         if validate_only:
             return
-        entity_type, name = znodes.quota_entity_name(plan.entity)
+        entity_type, name = quota_entity_name(plan.entity)
         while True:
             with suppress(BadVersion, NodeExists):
                 overrides = await self._write_overrides(entity_type, name, plan.changes)
@@ -267,7 +268,7 @@ class ConfigManager:
 
     def _publish_quotas(self, entity_type: str, name: str, overrides: Mapping[str, str]) -> None:
         bounds = dict(self._metadata.current.quotas)
-        bounds[znodes.quota_entity(entity_type, name)] = quotas.bounds(overrides)
+        bounds[quota_entity(entity_type, name)] = quotas.bounds(overrides)
         self._announce(replace(self._metadata.current, quotas=quotas.held(bounds)))
 
     async def _drop_old_notes(self) -> None:
@@ -336,11 +337,11 @@ class ConfigManager:
     def _known(self, entity_type: str, name: str) -> Mapping[str, str] | None:
         image = self._metadata.current
         if entity_type == znodes.GROUP_CONFIGS:
-            return image.group_configs.get(znodes.unsanitized(name))
+            return image.group_configs.get(unsanitized(name))
         if entity_type == znodes.BROKER_CONFIGS:
             broker = NO_BROKER if name == znodes.DEFAULT_ENTITY else int(name)
             return image.broker_configs.get(broker)
-        bounds = image.quotas.get(znodes.quota_entity(entity_type, name), {})
+        bounds = image.quotas.get(quota_entity(entity_type, name), {})
         return {key: str(bound) for key, bound in bounds.items()}
 
     async def _find(
@@ -398,7 +399,7 @@ class ConfigManager:
             elif overrides != self.topics[name]:
                 self._publish_topic(name, overrides)
         elif entity_type == znodes.GROUP_CONFIGS:
-            group = znodes.unsanitized(name)
+            group = unsanitized(name)
             if overrides != image.group_configs.get(group, {}):
                 self._announce(image.with_group_config(group, overrides))
         elif entity_type == znodes.BROKER_CONFIGS:
@@ -407,9 +408,7 @@ class ConfigManager:
             broker = NO_BROKER if name == znodes.DEFAULT_ENTITY else self._id
             if overrides != image.broker_configs.get(broker, {}):
                 self._announce(image.with_broker_config(broker, overrides))
-        elif quotas.bounds(overrides) != image.quotas.get(
-            znodes.quota_entity(entity_type, name), {}
-        ):
+        elif quotas.bounds(overrides) != image.quotas.get(quota_entity(entity_type, name), {}):
             self._publish_quotas(entity_type, name, overrides)
 
     def _noted(self, _event: WatchEvent) -> None:

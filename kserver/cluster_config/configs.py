@@ -22,6 +22,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from kserver import znodes
+from kserver.cluster_config.entity_names import sanitized
 from kserver.config import dynamic
 from kserver.config.broker import BrokerConfig
 from kserver.config.dynamic import BrokerOverrides
@@ -99,7 +100,7 @@ class ConfigPlan(NamedTuple):
         if self.kind is ResourceType.TOPIC:
             return znodes.TOPIC_CONFIGS, self.name
         if self.kind is ResourceType.GROUP:
-            return znodes.GROUP_CONFIGS, znodes.sanitized(self.name)
+            return znodes.GROUP_CONFIGS, sanitized(self.name)
         return znodes.BROKER_CONFIGS, self.name or znodes.DEFAULT_ENTITY
 
 

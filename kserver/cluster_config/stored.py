@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from kserver import znodes
 from kserver.cluster_config import quotas
+from kserver.cluster_config.entity_names import quota_entity, unsanitized
 from kserver.cluster_config.znode_store import ZnodeStore, together
 from kserver.metadata import Features
 from kserver.model import NO_BROKER, BrokerId, QuotaEntity
@@ -39,7 +40,7 @@ async def read_group_configs(
     names = await store.children(f"/config/{znodes.GROUP_CONFIGS}") or []
     reads = [partial(read, znodes.GROUP_CONFIGS, name) for name in names]
     found = zip(names, await together(reads), strict=True)
-    return MappingProxyType({znodes.unsanitized(n): values for n, values in found if values})
+    return MappingProxyType({unsanitized(n): values for n, values in found if values})
 
 
 async def read_quotas(
@@ -57,7 +58,7 @@ async def read_quotas(
         ]
     found = await together([partial(read, *name) for name in names])
     bounds = {
-        znodes.quota_entity(*name): quotas.bounds(overrides)
+        quota_entity(*name): quotas.bounds(overrides)
         for name, overrides in zip(names, found, strict=True)
         if overrides is not None
     }

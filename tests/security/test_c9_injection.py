@@ -27,6 +27,7 @@ from kcli.output import visible
 from kcli.rows.row_formats import Csv
 from kcli.rows.shapes import RowField, RowShape
 from kserver import znodes
+from kserver.cluster_config.entity_names import quota_entity, quota_entity_name
 from kserver.errors import KafkaError
 from kserver.metadata import check_topic_name
 from kserver.model import QuotaEntity
@@ -60,10 +61,10 @@ def is_directory(name):
 @given(st.text(min_size=1), st.none() | st.text(min_size=1))
 def test_a_name_in_a_quota_is_one_name_of_a_znode(user, client_id):
     entity = QuotaEntity(user, client_id)
-    kind, name = znodes.quota_entity_name(entity)
+    kind, name = quota_entity_name(entity)
     path = znodes.config_path(kind, name)
     assert re.fullmatch(r"/config/users/[-A-Za-z0-9._%]+(/clients/[-A-Za-z0-9._%]+)?", path)
-    assert znodes.quota_entity(kind, name) == entity
+    assert quota_entity(kind, name) == entity
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)

@@ -21,7 +21,7 @@ from kcli.client.cluster import To
 from kcli.client.descriptions import ConfigChange, ConfigOp, ResourceType
 from kcli.client.errors import ClusterUnreachable, TimedOut
 from kserver import znodes
-from kserver.controller import store
+from kserver.cluster_config import znode_store
 from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import TopicInfo
 from kserver.wire import versions
@@ -342,7 +342,7 @@ def test_so_does_what_takes_several_writes(
     operation: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The limit is lowered: 500 partitions with their logs take too long for many seeds."""
-    monkeypatch.setattr(store, "OPS_PER_WRITE", 3 + seed % 5)
+    monkeypatch.setattr(znode_store, "OPS_PER_WRITE", 3 + seed % 5)
     simulate(lambda loop: struck_meanwhile(loop, OPERATIONS[operation], writes=True), seed)
 
 
@@ -351,5 +351,5 @@ def test_a_controller_that_was_replaced_does_not_complete_what_the_next_one_does
 ) -> None:
     """It found the topic that it had begun, and led it without asking whether it still may: the
     next controller met its znodes, and ended."""
-    monkeypatch.setattr(store, "OPS_PER_WRITE", 3)
+    monkeypatch.setattr(znode_store, "OPS_PER_WRITE", 3)
     simulate(lambda loop: struck_meanwhile(loop, Creation, writes=True), seed=100)

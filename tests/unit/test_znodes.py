@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kserver import znodes
+from kserver.cluster_config.entity_names import quota_entity, quota_entity_name
 from kserver.errors import StorageError
 from kserver.model import Endpoint, LeaderAndIsr, QuotaEntity, TopicPartition
 from kserver.znodes import (
@@ -231,9 +232,9 @@ def test_a_topic_with_a_gap_in_its_partitions_is_refused():
     ],
 )
 def test_a_quota_lies_where_kafka_keeps_it(entity, path):
-    kind, name = znodes.quota_entity_name(entity)
+    kind, name = quota_entity_name(entity)
     assert znodes.config_path(kind, name) == path
-    assert znodes.quota_entity(kind, name) == entity
+    assert quota_entity(kind, name) == entity
 
 
 def test_the_parents_of_a_path_begin_with_the_uppermost():

@@ -1,0 +1,52 @@
+"""What the znodes below /config are called whose names may have any characters: groups, and whom
+quotas are for.
+
+Pure: names in, names out.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote, unquote
+
+from kserver import znodes
+from kserver.model import QuotaEntity
+
+
+def quota_entity_name(entity: QuotaEntity) -> tuple[str, str]:
+    """Type and name as `config_path` takes them; the name is a path below its type."""
+    if entity.ip is not None:
+        return znodes.IP_CONFIGS, _quota_name(entity.ip)
+    if entity.user is None:
+        return znodes.CLIENT_CONFIGS, _quota_name(entity.client_id or "")
+    if entity.client_id is None:
+        return znodes.USER_CONFIGS, _quota_name(entity.user)
+    name = f"{_quota_name(entity.user)}/clients/{_quota_name(entity.client_id)}"
+    return znodes.USER_CONFIGS, name
+
+
+def quota_entity(entity_type: str, name: str) -> QuotaEntity:
+    """The other way round."""
+    if entity_type == znodes.IP_CONFIGS:
+        return QuotaEntity(ip=_quota_name_from(name))
+    if entity_type == znodes.CLIENT_CONFIGS:
+        return QuotaEntity(client_id=_quota_name_from(name))
+    user, _, client_id = name.partition("/clients/")
+    return QuotaEntity(_quota_name_from(user), _quota_name_from(client_id) if client_id else None)
+
+
+def sanitized(name: str) -> str:
+    """What Kafka's Sanitizer gives: what Java's URLEncoder leaves, without `*`, and spaces as
+    %20."""
+    return quote(name, safe="").replace("~", "%7E")
+
+
+def unsanitized(text: str) -> str:
+    return unquote(text)
+
+
+def _quota_name(name: str) -> str:
+    return sanitized(name) if name else znodes.DEFAULT_ENTITY
+
+
+def _quota_name_from(text: str) -> str:
+    return "" if text == znodes.DEFAULT_ENTITY else unsanitized(text)
