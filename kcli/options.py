@@ -201,7 +201,7 @@ def name_filter(patterns: str) -> Callable[[str], bool]:
     """A test for whole names, as Kafka's --topic, --include and --topics-include read their value:
     a regular expression, or several with commas between them, quotes and spaces dropped.
 
-    Raises PatternError.
+    Raises Refused for a pattern that is none.
     """
     pattern = name_pattern(patterns)
     return lambda name: pattern.fullmatch(name) is not None
@@ -209,4 +209,8 @@ def name_filter(patterns: str) -> Callable[[str], bool]:
 
 def name_pattern(patterns: str) -> re.Pattern[str]:
     """The regular expression of `name_filter`, for whole names."""
-    return java_patterns.compiled(patterns.strip().replace(",", "|").replace(" ", "").strip("\"'"))
+    cleaned = patterns.strip().replace(",", "|").replace(" ", "").strip("\"'")
+    try:
+        return java_patterns.compiled(cleaned)
+    except java_patterns.PatternError as error:
+        raise Refused(str(error)) from None

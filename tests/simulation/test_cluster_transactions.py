@@ -150,11 +150,14 @@ async def stopped(loop: SimLoop) -> None:
     cluster = SimulatedCluster(loop, BROKERS, {"request.timeout.ms": 600_000})
     await cluster.start()
     async with Admin(AdminConfig.of(cluster.bootstrap), random=loop.random) as admin:
-        await admin.create_topics([NewTopic("t", 1, BROKERS)])
+        # Led by the controller, which need not ask another for leave to stop.
+        stopping = (await admin.describe_cluster()).controller_id
+        replicas = sorted(cluster.brokers, key=lambda id_: id_ != stopping)
+        await admin.create_topics([NewTopic("t", assignments={0: replicas})])
     await cluster.until_in_sync("t", 1)
     leader = cluster.leader("t", 0)
     assert leader is not None
-    stopping = leader.leader_id
+    assert leader.leader_id == stopping
     for other in cluster.brokers.keys() - {stopping}:
         loop.network.cut(f"b{stopping}", f"b{other}")
     peer = await cluster.brokers[stopping].connect()
