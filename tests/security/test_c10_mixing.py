@@ -132,7 +132,8 @@ async def expiring(loop: SimLoop) -> None:
                 await asyncio.sleep(random.expovariate(100))
                 if number % 40 == 20:
                     loop.network.cut("client", broker.name)
-                    await asyncio.sleep(random.choice((0.1, 0.3, 0.9)))
+                    # Longer than the delivery timeout, and not.
+                    await asyncio.sleep((0.9, 0.1, 0.3)[number // 40 % 3])
                     loop.network.heal("client", broker.name)
             ended = await asyncio.gather(*outcomes, return_exceptions=True)
     assert any(isinstance(one, BaseException) for one in ended), "none expired"

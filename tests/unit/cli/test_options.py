@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import pytest
 
 from kcli import options
-from kcli.java_patterns import PatternError
 from kcli.options import Refused
 
 
@@ -68,5 +67,5 @@ def test_patterns_match_whole_names(pattern, name, matches):
 
 
 def test_a_pattern_that_is_none_is_refused():
-    with pytest.raises(PatternError, match=r"\[ is an invalid regex: a class \["):
+    with pytest.raises(Refused, match=r"\[ is an invalid regex: a class \["):
         options.name_filter("[")
