@@ -2,7 +2,8 @@
 
 0   stopped by SIGTERM, SIGINT or SIGHUP, everything flushed and marked clean
 1   could not start, or a part of it failed: one line on standard error says why
-130, 143   stopped at once by a second signal
+130, 143   stopped at once by a second SIGINT or SIGTERM; a SIGHUP does not count, for systemd's
+           SendSIGHUP= and shells send one beside the first signal
 """
 
 from __future__ import annotations
@@ -135,10 +136,14 @@ async def _serve(config: BrokerConfig, tell: Callable[[Sequence[Endpoint]], None
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
+    signals = 0
+
     def asked_to_stop(number: int) -> None:
-        if stop.is_set():
-            os._exit(128 + number)
+        nonlocal signals
         stop.set()
+        signals += number != signal.SIGHUP
+        if signals > 1:
+            os._exit(128 + number)
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # nohup has SIGHUP ignored, and Java heeds that too.

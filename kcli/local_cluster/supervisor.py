@@ -76,6 +76,7 @@ class Supervisor:
         self._plan = plan
         self._restart = restart
         self._selector = selectors.DefaultSelector()
+        self._is_stopping = False
         self._signals = 0
         self._number = 0
         self._zookeeper = Server(
@@ -118,10 +119,10 @@ class Supervisor:
         if not self._started([self._zookeeper]) or not self._started([*brokers]):
             return 1
         self._until(self._is_complete)
-        if self._signals == 0:
+        if not self._is_stopping:
             _tell(f"cluster ready: {','.join(server.address for server in brokers)}")
         self._until(self._is_over)
-        if self._signals == 0:
+        if not self._is_stopping:
             complain("k cluster-start: no broker is left")
             return 1
         return 0
@@ -132,7 +133,7 @@ class Supervisor:
             self._start(server)
         self._until(lambda: all(s.is_ready or s.pid is None for s in servers))
         failed = [server for server in servers if server.pid is None]
-        if self._signals == 0:
+        if not self._is_stopping:
             for server in failed:
                 complain(f"k cluster-start: {server.name} did not start: {_why(server)}")
         return not failed
@@ -157,7 +158,7 @@ class Supervisor:
 
     def _until(self, holds: Callable[[], bool]) -> None:
         """Serve until it holds, or a signal says to stop."""
-        while self._signals == 0 and not holds():
+        while not self._is_stopping and not holds():
             self._step()
 
     def _step(self) -> None:
@@ -260,7 +261,9 @@ class Supervisor:
     def _hear(self, heard: socket.socket) -> None:
         for number in heard.recv(READ_BYTES):
             if number in _STOPS:
-                self._signals += 1
+                self._is_stopping = True
+                # systemd's SendSIGHUP= and shells send a SIGHUP beside the first signal.
+                self._signals += number != signal.SIGHUP
                 self._number = number
         if self._signals > 1:
             raise StoppedAtOnce

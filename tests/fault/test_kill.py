@@ -226,6 +226,18 @@ def test_what_a_stopping_broker_has_taken_it_answers(broker, config):
             assert produce(client, 9, topic, sent[offset]).base_offset == offset
 
 
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGHUP])
+def test_a_hangup_after_the_first_signal_is_no_second_one(broker, first):
+    """Both wait while it is stopped, so it meets them together, as systemd's SendSIGHUP= does."""
+    broker.process.send_signal(signal.SIGSTOP)
+    broker.process.send_signal(first)
+    broker.process.send_signal(signal.SIGHUP)
+    broker.process.send_signal(signal.SIGCONT)
+    assert broker.process.wait(60) == 0
+    assert (broker.data / CLEAN_SHUTDOWN).exists()
+    broker.start()
+
+
 def test_a_second_signal_ends_it_at_once(broker):
     """Both wait while it is stopped, so it meets them together."""
     broker.process.send_signal(signal.SIGSTOP)

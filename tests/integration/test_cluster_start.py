@@ -207,6 +207,16 @@ def test_servers_are_stopped_in_order():
         assert stopped == ["broker 3", "broker 2", "broker 1", "zookeeper"]
 
 
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGHUP])
+def test_a_hangup_after_the_first_signal_ends_nothing_at_once(first):
+    with Cluster("--brokers", "2") as cluster:
+        cluster.process.send_signal(first)
+        cluster.process.send_signal(signal.SIGHUP)
+        assert cluster.wait() == 0
+        stopped = [line.split("|")[0].strip() for line in cluster.log if "INFO stopped" in line]
+        assert stopped == ["broker 2", "broker 1", "zookeeper"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_ends_all_at_once(number):
     with Cluster() as cluster:
