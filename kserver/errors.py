@@ -5,6 +5,7 @@
     +-- ProtocolError   the bytes make no sense: that connection is closed
     +-- StorageError    the disk failed: that log directory goes offline
     |   +-- NoRoom      no room for what was asked, or no descriptor: refused, and all else goes on
+    |   |   +-- NoDescriptor    the limit on open files is reached
     |   +-- UnreadableZnode  ZooKeeper holds nonsense: what it stands for is left out
     +-- ConfigError     a setting is wrong: the start is refused, naming key, value and range
 
@@ -31,6 +32,7 @@ __all__ = [
     "ConfigError",
     "ErrorCode",
     "KafkaError",
+    "NoDescriptor",
     "NoRoom",
     "ProtocolError",
     "StorageError",
@@ -91,6 +93,10 @@ class UnreadableZnode(StorageError):
         super().__init__(f"{path} holds {named}, which is not what Kafka writes there ({reason!r})")
 
 
+class NoDescriptor(NoRoom):
+    """The limit on open files is reached."""
+
+
 def storage_error(path: str, error: Exception) -> StorageError:
     """The error itself where it is one; NoRoom where that is the reason."""
     if isinstance(error, StorageError):
@@ -101,8 +107,10 @@ def storage_error(path: str, error: Exception) -> StorageError:
 
 
 def no_room(path: str, error: OSError) -> NoRoom:
-    remedy = f": {RAISE_OPEN_FILES}" if error.errno in NO_DESCRIPTOR else ""
-    return NoRoom(f"{path}: {error.strerror or error}{remedy}")
+    text = f"{path}: {error.strerror or error}"
+    if error.errno in NO_DESCRIPTOR:
+        return NoDescriptor(f"{text}: {RAISE_OPEN_FILES}")
+    return NoRoom(text)
 
 
 class ConfigError(Exception):

@@ -28,12 +28,11 @@ from kserver.config.broker import BrokerConfig
 from kserver.config.topic import TopicConfig
 from kserver.controller.placement import place
 from kserver.errors import RAISE_OPEN_FILES, ConfigError, ErrorCode, KafkaError
+from kserver.log.segment import FILES_A_LOG
 from kserver.metadata import PartitionInfo, TopicInfo, check_topic_name
 from kserver.model import NO_BROKER, BrokerId, LeaderAndIsr
 from kserver.world.zookeeper import Create, Op, SetData
 
-FILES_A_LOG = 3
-"""The records and two indexes."""
 MAX_PARTITIONS_PER_REQUEST = 10_000
 CLUSTER_METADATA = "__cluster_metadata"
 

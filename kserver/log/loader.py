@@ -2,8 +2,9 @@
 
 A log that is damaged in a way that no crash explains is refused, and told with what to do about it;
 its directory goes on.  A partition that is in two places ends the start: which of them is the right
-one, nobody here can tell.  A log whose recovery finds no room is tried again when the others are
-open, and what was left over has been removed.
+one, nobody here can tell; so does a limit on open files that is below what the logs take.  A log
+whose recovery finds no room is tried again when the others are open, and what was left over has
+been removed.
 
 Kafka: LogManager.loadLogs.
 """
@@ -16,10 +17,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kserver.errors import NoRoom, StorageError, storage_error
+from kserver.errors import (
+    RAISE_OPEN_FILES,
+    NoDescriptor,
+    NoRoom,
+    StorageError,
+    storage_error,
+)
 from kserver.log.directory import LogDirectory, parse_log_name
 from kserver.log.log import Log, LogHome
 from kserver.log.recovery import DamagedLog
+from kserver.log.segment import FILES_A_LOG
 from kserver.log.together import each, together
 from kserver.model import TopicPartition
 
@@ -74,11 +82,13 @@ class LogLoader:
             try:
                 await self._open(directory, parse_log_name(name))
             except (OSError, StorageError) as error:
-                if not isinstance(storage_error(directory.path, error), NoRoom):
+                refused = storage_error(directory.path, error)
+                if isinstance(refused, NoDescriptor) or not isinstance(refused, NoRoom):
                     raise
                 log.warning("%s is tried again once there is room: %s", name, error)
                 without_room.append(name)
 
+        names: list[str] = []
         try:
             names = await self._disk.offload(directory.begin)
             await each(names, open_log, self._threads)
@@ -93,6 +103,13 @@ class LogLoader:
         except (OSError, StorageError) as error:
             if isinstance(error, DamagedLog):
                 raise
+            if isinstance(storage_error(directory.path, error), NoDescriptor):
+                # No disk has failed, and the next start may open what this one cannot.
+                raise StorageError(
+                    f"{directory.path} has {len(names)} log(s), of which each takes at least"
+                    f" {FILES_A_LOG} open files, and they are more than may be open:"
+                    f" {RAISE_OPEN_FILES}"
+                ) from error
             self._fail(directory, error)
 
     async def _open(self, directory: LogDirectory, topic_partition: TopicPartition) -> None:

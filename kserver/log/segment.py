@@ -42,6 +42,8 @@ TIME_INDEX = ".timeindex"
 TRANSACTION_INDEX = ".txnindex"
 SNAPSHOT = ".snapshot"
 SEGMENT_SUFFIXES = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX)
+FILES_A_LOG = 3
+"""That stay open of a new log: the records and two indexes."""
 
 DELETED = ".deleted"
 CLEANED = ".cleaned"

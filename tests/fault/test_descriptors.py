@@ -102,3 +102,23 @@ def test_segments_that_cannot_be_opened_refuse_appends_until_they_can(broker):
     with WireClient(broker.address) as client:
         assert len(values(client, topic)) == written + 1
     assert broker.stop() == 0
+
+
+def test_a_start_with_fewer_than_the_logs_take_says_so_and_fails_no_disk(tmp_path):
+    broker = BrokerProcess(tmp_path)
+    with broker:
+        create_topic(broker.address, "t", 60)
+    command = BrokerProcess.command
+    broker.command = ("sh", "-c", 'ulimit -n 100; exec "$@"', "sh", *command)
+    with pytest.raises(RuntimeError, match="did not start"):
+        broker.start()
+    assert broker.output[-1] == (
+        f"k server-start: {broker.data} has 60 log(s), of which each takes at least 3 open files,"
+        " and they are more than may be open: raise the limit on open files (ulimit -n,"
+        " LimitNOFILE=)\n"
+    )
+    assert not is_offline(broker)
+    broker.command = command
+    with broker, WireClient(broker.address) as client:
+        topic = Topic("t", topic_id(client, "t"))
+        assert produce(client, 9, topic, batch(b"v")).base_offset == 0
