@@ -47,8 +47,31 @@ VALIDATE = "log.validate.records"
 def load(path: str | None, overrides: Sequence[str]) -> BrokerConfig:
     """The configuration of a start: from a file, or the embedded defaults.  Raises ConfigError."""
     if path is not None:
-        return BrokerConfig.load(path, overrides)
-    return BrokerConfig.embedded(user_data_directory(os.environ), overrides)
+        return _with_absolute_paths(BrokerConfig.load(path, overrides))
+    data = user_data_directory(os.environ)
+    return _with_absolute_paths(BrokerConfig.embedded(data, overrides))
+
+
+def _with_absolute_paths(config: BrokerConfig) -> BrokerConfig:
+    """Log directories as DescribeLogDirs and AlterReplicaLogDirs name them from anywhere."""
+    key = "log.dir" if config.log_dirs is None else "log.dirs"
+    given = config.log_directories
+    paths = tuple(map(os.path.abspath, given))
+    named: dict[str, str] = {}
+    for name, path in zip(given, paths, strict=True):
+        other = named.setdefault(os.path.realpath(path), name)
+        if other is not name:
+            raise ConfigError(
+                f"Invalid value {','.join(given)} for configuration {key}: {other} and {name} are"
+                " one directory; name it once"
+            )
+    if paths == given:
+        return config
+    explicit = {**config.explicit, "log.dirs": ",".join(paths)}
+    cordoned = tuple(map(os.path.abspath, config.cordoned_log_dirs))
+    if cordoned:
+        explicit["cordoned.log.dirs"] = ",".join(cordoned)
+    return replace(config, log_dirs=paths, cordoned_log_dirs=cordoned, explicit=explicit)
 
 
 def real_world(config: BrokerConfig) -> World:

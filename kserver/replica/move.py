@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import posixpath
 from collections.abc import Callable
 
 from kserver.config.broker import BrokerConfig
@@ -76,7 +77,8 @@ class Moves:
 
     def begin(self, topic: str, number: int, path: str) -> None:
         """Raises KafkaError, as Kafka's ReplicaManager.alterReplicaLogDirs."""
-        directory = next((d for d in self._logs.directories if d.path == path), None)
+        named = posixpath.normpath(path)
+        directory = next((d for d in self._logs.directories if d.path == named), None)
         if directory is None:
             raise KafkaError(
                 ErrorCode.log_dir_not_found, f"Log dir {path} is not found in the config."
