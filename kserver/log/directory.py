@@ -128,23 +128,31 @@ class LogDirectory:
             self._lock.release()
             self._lock = None
 
-    def identify(self, broker_id: BrokerId, cluster_id: str, random: Random) -> None:
+    def identify(
+        self, broker_id: BrokerId, cluster_id: str, random: Random, *, is_embedded: bool = False
+    ) -> None:
         """It is this broker's from now on; StorageError when it is another's.  It gets an id
-        unless it has one."""
+        unless it has one.  `is_embedded`: the cluster's id is that of this broker's own store."""
         path = self._file(checkpoint.META_PROPERTIES)
         stored = checkpoint.read_meta_properties(self._disk, path)
         if stored is not None and stored.cluster_id not in (None, cluster_id):
+            remedy = (
+                "The coordination store is another cluster's: put back the one that belongs to"
+                " these logs, or move it away and rebuild it from them with k storage rebuild."
+                if is_embedded
+                else "The broker is trying to join the wrong cluster. Configured zookeeper.connect"
+                " may be wrong."
+            )
             raise StorageError(
                 f"The Cluster ID {cluster_id} doesn't match stored clusterId {stored.cluster_id} in"
-                f" {path}. The broker is trying to join the wrong cluster. Configured"
-                " zookeeper.connect may be wrong."
+                f" {path}. {remedy}"
             )
         if stored is not None and stored.broker_id not in (None, broker_id):
             raise StorageError(
                 f"Configured broker.id {broker_id} doesn't match stored broker.id"
                 f" {stored.broker_id} in {path}. If you moved your data, make sure your configured"
-                f" broker.id matches. If you intend to create a new broker, you should remove all"
-                f" data in your data directories (log.dirs)."
+                f" broker.id matches. If you intend to create a new broker, give it empty log.dirs"
+                f" of its own."
             )
         version = stored.version if stored is not None else 0
         directory_id = stored.directory_id if stored is not None else None

@@ -152,7 +152,7 @@ class LogLoader:
                 raise DamagedLog(
                     f"{topic_partition} has no log, and was to be moved to each of"
                     f" {', '.join(path for _, path in futures)}: rename the one that is newest to"
-                    f" {topic_partition}, and remove the others"
+                    f" {topic_partition}, and move the others away"
                 )
             else:
                 log.info("the move of %s to %s is finished", topic_partition, directory.path)
@@ -175,5 +175,5 @@ class LogLoader:
 def _twice(path: str, directory: LogDirectory, topic_partition: TopicPartition) -> DamagedLog:
     return DamagedLog(
         f"{topic_partition} is in both {path} and {directory.log_path(topic_partition)}:"
-        " remove the older of the two directories"
+        " move the older of the two directories away"
     )

@@ -118,7 +118,12 @@ class LogManager:
     def identify(self, broker_id: BrokerId, cluster_id: str) -> None:
         for directory in self._online():
             try:
-                directory.identify(broker_id, cluster_id, self._world.random)
+                directory.identify(
+                    broker_id,
+                    cluster_id,
+                    self._world.random,
+                    is_embedded=self.config.zookeeper_connect is None,
+                )
             except OSError as error:
                 self._fail(directory, error)
 

@@ -516,12 +516,19 @@ class ReplicaManager:
         Logs that the cluster does not place here are named and kept: a coordination store that was
         lost must not take the records with it.
         """
-        for stray in self._logs.logs.keys() - self.partitions.keys():
+        strays = sorted(self._logs.logs.keys() - self.partitions.keys())
+        for stray in strays:
             log.warning(
                 "%s is on disk, but the cluster places no replica of it here: %s is kept and not"
                 " served",
                 stray,
                 self._logs.logs[stray].directory,
+            )
+        if strays and self._config().zookeeper_connect is None:
+            log.warning(
+                "the coordination store does not know %d log(s): if it is older than they are, stop"
+                " the broker, move the store away and rebuild it with k storage rebuild",
+                len(strays),
             )
         async with asyncio.TaskGroup() as group:
             for partition in self.partitions.values():

@@ -105,7 +105,8 @@ class Disk(Protocol):
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing; FileNotFoundError unless `create`."""
 
-    def exists(self, path: str) -> bool: ...
+    def exists(self, path: str) -> bool:
+        """Raises OSError where nobody may look."""
 
     def list(self, directory: str) -> list[str]:
         """Names in a directory, sorted."""
@@ -308,7 +309,11 @@ class OsDisk:
         return OsFile(path, create=create)
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(path)
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def list(self, directory: str) -> list[str]:
         return sorted(os.listdir(directory))

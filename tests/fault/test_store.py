@@ -29,6 +29,7 @@ def test_a_log_whose_topic_the_store_has_forgotten_is_set_aside_when_its_name_is
 
         broker.start()
         await_line(broker, "t-0 is on disk, but the cluster places no replica of it here")
+        await_line(broker, "rebuild it with k storage rebuild")
         create_topic(broker.address, "t")
         assert stored(broker, "t") == []
         (aside,) = (path for path in broker.data.iterdir() if path.name.endswith("-stray"))
@@ -165,3 +166,15 @@ def test_a_store_that_is_cut_after_a_clean_stop_is_refused(tmp_path, share):
         broker.start()
         assert set(ids(broker)[1]) == {"t0", "t1", "t2"}
         assert broker.stop() == 0
+
+
+def test_a_store_of_another_cluster_is_named_as_that(tmp_path):
+    with BrokerProcess(tmp_path / "a") as broker, BrokerProcess(tmp_path / "b") as other:
+        other.stop()
+        broker.stop()
+        (broker.data / STORE).write_bytes((other.data / STORE).read_bytes())
+        reason = refusal_of(broker)
+        assert "doesn't match stored clusterId" in reason
+        assert "The coordination store is another cluster's" in reason
+        assert "k storage rebuild" in reason
+        assert "zookeeper.connect" not in reason

@@ -64,6 +64,7 @@ def test_it_is_written_whose_the_directory_is() -> None:
     [
         (4, "cluster", "broker.id 4 doesn't match stored broker.id 3"),
         (3, "other", "Cluster ID other doesn't match stored clusterId cluster"),
+        (3, "other", "zookeeper.connect may be wrong"),
     ],
 )
 def test_another_brokers_directory_is_refused(

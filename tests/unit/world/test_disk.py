@@ -91,3 +91,23 @@ def test_a_dropped_file_gives_its_descriptor_back(tmp_path):
     del file
     with pytest.raises(OSError):
         os.fstat(descriptor)
+
+
+def test_where_nobody_may_look_nothing_is_said_to_be_missing(tmp_path):
+    closed = tmp_path / "closed"
+    (closed / "there").mkdir(parents=True)
+    closed.chmod(0)
+    look = (
+        "import os, sys; from kserver.world.disk import OsDisk\n"
+        "if os.geteuid() == 0: os.seteuid(65534)\n"
+        "try: print(OsDisk().exists(sys.argv[1]))\n"
+        "except PermissionError as error: print(error.filename)"
+    )
+    command = [sys.executable, "-c", look, closed / "there"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    finally:
+        closed.chmod(0o700)
+    assert done.stdout == f"{closed}/there\n", done.stderr
+    assert not OsDisk().exists(str(tmp_path / "missing"))
+    assert not OsDisk().exists(f"{__file__}/missing")
