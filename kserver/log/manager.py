@@ -116,14 +116,10 @@ class LogManager:
             directory.unlock()
 
     def identify(self, broker_id: BrokerId, cluster_id: str) -> None:
+        random, is_embedded = self._world.random, self.config.zookeeper_connect is None
         for directory in self._online():
             try:
-                directory.identify(
-                    broker_id,
-                    cluster_id,
-                    self._world.random,
-                    is_embedded=self.config.zookeeper_connect is None,
-                )
+                directory.identify(broker_id, cluster_id, random, is_embedded=is_embedded)
             except OSError as error:
                 self._fail(directory, error)
 
