@@ -214,6 +214,45 @@ async def test_a_lost_session_is_claimed_again_before_anything_else_is_served(en
         assert (await broker.zookeeper.get("/controller_epoch"))[0] == b"2"
 
 
+class Witness(Broker):
+    """Keeps what was said without /controller, though the session that is known was alive."""
+
+    def __init__(self, ensemble):
+        super().__init__(ensemble)
+        self.ensemble = ensemble
+        self.unfounded = []
+
+    async def _publish(self, request):
+        session, node = self.zookeeper.session_id, self.ensemble.tree.nodes.get("/controller")
+        if self.ensemble.has_session(session) and (node is None or node.owner != session):
+            self.unfounded.append(request)
+        return await super()._publish(request)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_session_that_ends_while_topics_are_read_says_nothing(seed):
+    async def main(loop):
+        ensemble = SimEnsemble(loop, SimClock(loop))
+        async with Broker(ensemble) as broker:
+            await broker.create(CreatableTopic("foo", 3), CreatableTopic("bar", 3))
+        broker = Witness(ensemble)
+
+        def changed(event):
+            if event.path == znodes.CONTROLLER and loop.random.random() < 0.7:
+                loop.call_later(loop.random.uniform(0, 0.02), broker.zookeeper.expire)
+
+        ensemble.on_change = changed
+        async with broker:
+            async with asyncio.timeout(600):
+                await broker.until_active()
+                while set(broker.topics) != {"foo", "bar"}:
+                    await asyncio.sleep(0.1)
+            ensemble.on_change = lambda event: None
+        assert broker.unfounded == []
+
+    simulate(main, seed)
+
+
 @scenario
 async def test_a_topic_that_a_broker_of_apache_makes_by_itself_is_led(ensemble):
     """With its assignment and its settings alone, and no partition's state."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import errno
 from typing import Any
 from uuid import UUID
@@ -9,7 +10,7 @@ import pytest
 
 from kserver.log import checkpoint
 from kserver.log.log import Log, Origin
-from kserver.log.segment import CLEANED, SWAP
+from kserver.log.segment import CLEANED, SNAPSHOT, SWAP
 from kserver.model import TopicPartition
 from kserver.wire.batch import Record, encode_batch
 from tests.support.logs import marker, read_all
@@ -114,6 +115,74 @@ def test_cleaning_goes_on_where_the_last_one_ended_also_after_a_start():
         await host.cleaned()
         assert host.manager.cleaner.cleanings > 0
         assert host.newest() == host.expected()
+        await host.stop()
+
+    simulate(main, 1)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_power_brings_back_no_segment_of_which_nothing_stayed(seed):
+    """What is noted to be clean is not looked through for old records again."""
+
+    async def main(loop: SimLoop) -> None:
+        host = CompactedHost(loop, cleanup_policy=("delete",), segment_bytes=4000)
+        await host.begin()
+        now_ms = host.clock.now_ms()
+        # Two segments that become one, of the second of which nothing stays, and one that is as it
+        # was: no later one is put in place, which would make the names durable.
+        for key, value in ((b"0", b"stays"), (None, b"without a key"), (b"1", b"x" * 3900)):
+            records = encode_batch([(now_ms, key, value, ())])
+            host.log.append_as_leader(memoryview(bytearray(records)), 0, now_ms)
+            host.log.commit_all()
+            host.log.roll(now_ms)
+        await host.log.flush()
+        host.topic = dataclasses.replace(host.topic, cleanup_policy=("compact",))
+        host.log.reconfigure(host.topic)
+        async with asyncio.timeout(PATIENCE_S):
+            while host.log.cleaned_to != host.log.segments[-1].base_offset:
+                await asyncio.sleep(0)
+        await host.end_run()
+        host.disk = host.disk.crash(keep=0.0)
+        await host.start_again()
+        assert [record.offset for record in read_all(host.log)] == [0, 2]
+        await host.stop()
+
+    simulate(main, seed)
+
+
+def test_the_last_batch_of_a_producer_outlives_its_records():
+    """So that one whose state is read from the log goes on with its next sequence."""
+
+    async def main(loop: SimLoop) -> None:
+        host = CompactedHost(loop)
+        await host.begin()
+
+        def append(sequence: int) -> int:
+            row = (host.clock.now_ms(), b"0", b"of a producer", ())
+            given = {"producer_id": PRODUCER_ID, "producer_epoch": 0, "base_sequence": sequence}
+            records = memoryview(bytearray(encode_batch([row], **given)))
+            appended = host.log.append_as_leader(records, 0, host.clock.now_ms())
+            host.log.commit_all()
+            return appended.first_offset
+
+        offsets = [append(sequence) for sequence in range(4)]
+        host.write(5)
+        await host.cleaned()
+        assert host.newest() == host.expected()
+        kept = [
+            header.base_sequence
+            for segment in host.log.segments
+            for _, header in segment.headers()
+            if header.producer_id == PRODUCER_ID
+        ]
+        assert kept == [3]
+        await host.kill()
+        for name in host.disk.list(host.log.directory):
+            if name.endswith(SNAPSHOT):
+                host.disk.remove(f"{host.log.directory}/{name}")
+        await host.start_again()
+        assert append(3) == offsets[3], "it is known to be there"
+        assert append(4) == host.log.log_end_offset - 1
         await host.stop()
 
     simulate(main, 1)

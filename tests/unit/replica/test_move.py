@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 
 import pytest
 
+from kserver.errors import StorageError
 from kserver.log.log import Log
 from kserver.metadata import ClusterMetadata, MetadataCache
 from kserver.model import BrokerId
@@ -21,6 +23,7 @@ from tests.unit.replica.test_manager import become, state, stop
 
 ME: BrokerId = 0
 SLOW = "replica.alter.log.dirs.io.max.bytes.per.second=300"
+QUICK = "replica.alter.log.dirs.io.max.bytes.per.second=1000000"
 SLOWEST = "replica.alter.log.dirs.io.max.bytes.per.second=1"
 
 
@@ -87,6 +90,29 @@ def test_a_copy_is_cut_where_its_log_was(seed: int) -> None:
         partition.log.check()
 
     run(scenario, SLOW, seed=seed, directories="/one,/two")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_was_flushed_until_the_move_is_not_lost_by_power_right_after_it(seed: int) -> None:
+    async def scenario(host: Host) -> None:
+        replicas, _ = await moving(host)
+        partition = replicas.get("a", 0)
+        source, flushed = partition.log, 0
+        async with asyncio.timeout(600):
+            while partition.log is source:
+                grow(host, source, 1, epoch=1)
+                with contextlib.suppress(StorageError):  # the move was faster, and removed it
+                    flushed = await source.flush()
+                await asyncio.sleep(host.loop.random.expovariate(1000))
+        expected = whole(source)
+        await host.end_run()
+        host.disk = host.disk.crash(keep=0.0)
+        await host.start()
+        (log,) = host.manager.logs.values()
+        assert log.log_end_offset >= flushed
+        assert whole(log) == expected[: len(whole(log))]
+
+    run(scenario, QUICK, seed=seed, directories="/one,/two")
 
 
 def test_a_replica_that_is_deleted_while_it_moves_leaves_nothing() -> None:

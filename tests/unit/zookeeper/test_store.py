@@ -7,7 +7,7 @@ from kserver.world.clock import WallClock
 from kserver.world.disk import OsDisk
 from kserver.world.journal import StoredSession
 from kserver.world.znode_tree import Refused
-from kserver.world.zookeeper import Create, NodeExists, SessionExpired, SetData, WatchType
+from kserver.world.zookeeper import Create, Delete, NodeExists, SessionExpired, SetData, WatchType
 from kserver.zookeeper.store import FILE, ChangeNodes, CloseSession, OpenSession, Store
 
 SESSION = 7
@@ -105,6 +105,23 @@ def test_a_session_takes_its_nodes_with_it_even_those_on_their_way(life):
         assert life.store.tree.children("/") == ["zookeeper"]
         assert life.store.ephemerals_count == 0
         assert life.store.sessions == {}
+
+    life.run(test)
+
+
+def test_a_session_leaves_what_others_make_of_its_nodes(life):
+    """Deleted, or deleted and made again by another, in the write that closes it."""
+
+    async def test(life):
+        await life.done(OpenSession, SESSION + 1, StoredSession(500, b"other"))
+        await life.change(Create("/gone", ephemeral=True), Create("/another-s", ephemeral=True))
+        life.change(Delete("/gone"), Delete("/another-s"))
+        life.change(Create("/another-s", ephemeral=True), session=SESSION + 1)
+        closed = await life.submitted(CloseSession, SESSION)
+        assert closed.error is None
+        assert life.store.tree.children("/") == ["another-s", "zookeeper"]
+        assert life.store.ephemerals(SESSION + 1) == ["/another-s"]
+        assert SESSION not in life.store.sessions
 
     life.run(test)
 
