@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from functools import partial
 
 from kserver import znodes
@@ -21,8 +22,10 @@ from kserver.controller.failure_detector import BrokerFailureDetector
 from kserver.controller.feature_operations import FeatureOperations
 from kserver.controller.partition_states import PartitionStates
 from kserver.controller.reassignments import Reassignments
+from kserver.controller.request_batch import Changes, RequestBatch
 from kserver.controller.topic_deletion import TopicDeletionManager
 from kserver.errors import UnreadableZnode
+from kserver.model import BrokerId
 from kserver.world.session import until_connected
 from kserver.world.zookeeper import NoAuth, NoNode, WatchEvent, ZooKeeper
 
@@ -81,11 +84,27 @@ class BrokerChanges:
             await self._channels.tell(self._channels.new_batch(), now.keys() - came)
         batch = self._channels.new_batch()
         batch.changes(changed)
+        self._tell_who_is_online(batch, came | gone, changed)
         await self._channels.tell(batch, now.keys() - came)
         if came:
             await self._channels.tell_all(came)
         await self._deletions.advance()
         await self._reassignments.advance()
+
+    def _tell_who_is_online(
+        self, batch: RequestBatch, brokers: AbstractSet[BrokerId], changed: Changes
+    ) -> None:
+        """What these host and what has not `changed` otherwise: its offline replicas are others."""
+        told = {(topic.name, p.partition) for topic, partitions in changed for p in partitions}
+        for topic in self._context.topics.values():
+            if topic.name not in self._context.deletions:
+                hosted = [
+                    p
+                    for p in topic.partitions
+                    if not brokers.isdisjoint(p.replicas) and (topic.name, p.partition) not in told
+                ]
+                if hosted:
+                    batch.tells(topic, hosted)
 
     async def load(self) -> None:
         """Those that live now are in the context, and watched.  ConnectionLost."""

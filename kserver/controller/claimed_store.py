@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kserver import znodes
 from kserver.cluster_config.znode_store import ZnodeStore
 from kserver.world.zookeeper import (
     NO_SESSION,
+    BadVersion,
     Check,
     ConnectionLost,
+    NoNode,
     Op,
     SessionExpired,
     ZooKeeper,
@@ -26,6 +28,9 @@ class ClaimedStore(ZnodeStore):
         self.epoch = 0
         """The controller epoch that the claim began, and the znode's version of it."""
         self.epoch_version = 0
+        self.on_conflict: Callable[[BadVersion | NoNode], None] = lambda _: None
+        """Called when a write finds that another client has changed or deleted a znode, before the
+        error is raised: whoever asked for the write may turn it into a response."""
 
     async def _write_at_once(self, ops: Sequence[Op]) -> None:
         """SessionExpired, or BadVersion when another controller was elected since."""
@@ -39,3 +44,6 @@ class ClaimedStore(ZnodeStore):
             except ConnectionLost:
                 if await self._is_written_after_all(ops):
                     return
+            except (BadVersion, NoNode) as error:
+                self.on_conflict(error)
+                raise

@@ -117,6 +117,7 @@ class Controller:
         self.meters = ControllerMeters()
         self._context = context = ControllerContext()
         self._store = store = ClaimedStore(world.zookeeper)
+        store.on_conflict = self._conflict
         topic_znodes = TopicZnodes(world.zookeeper, store)
         self._claim = ControllerClaim(
             world.zookeeper, world.clock, broker_id, store, self._controller_changed, epoch_heard
@@ -333,6 +334,10 @@ class Controller:
             pass  # whoever is the controller next reads it all
         except (ZooKeeperError, UnreadableZnode) as error:
             await self._read_all_again(error)
+
+    def _conflict(self, error: ZooKeeperError) -> None:
+        """A write has failed.  Where a client asked for it, nobody else acts on that."""
+        self._put(ControllerState.CONTROLLER_CHANGE, partial(self._read_all_again, error))
 
     async def _read_all_again(self, error: ZooKeeperError | UnreadableZnode) -> None:
         """Another controller was elected, or somebody has written what only it should."""

@@ -97,6 +97,9 @@ class ScriptedBroker:
             finalized_features_epoch=1 if self.features else -1,
         )
 
+    def read_request(self, header: codec.RequestHeader, frame: memoryview, at: int) -> Any:
+        return codec.read_request(header, frame, at)
+
     async def answer(self, header: codec.RequestHeader, request: Any) -> bytes | None:
         self.requests.append(request)
         self.client_ids.append(header.client_id)
@@ -133,7 +136,8 @@ class _Connection(asyncio.Protocol):
         while True:
             frame = memoryview(await self.queue.get())
             header, at = codec.read_request_header(frame)
-            answer = await self.broker.answer(header, codec.read_request(header, frame, at))
+            request = self.broker.read_request(header, frame, at)
+            answer = await self.broker.answer(header, request)
             if answer is not None:
                 self.transport.write(answer)
 
