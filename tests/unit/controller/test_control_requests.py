@@ -3,6 +3,7 @@
 import asyncio
 import json
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import pytest
 
@@ -442,6 +443,19 @@ async def test_leaderships_are_not_handed_to_another_that_is_about_to_stop(clust
     assert (cluster.partition().leader, cluster.partition().isr) == (1, (1,))
 
 
+@scenario
+async def test_nobody_waits_for_or_elects_a_replica_that_is_about_to_stop(cluster):
+    await cluster.create([3, 2])
+    controller = cluster.broker.controller
+    await controller.shut_down(2, cluster.two.epoch)
+    assert await controller.shut_down(3, cluster.three.epoch) == []
+    await cluster.other.delete(znodes.broker_path(3))
+    await cluster.until(lambda: cluster.partition().leader == -1)
+    (result,) = (await controller.elect_leaders(ElectionType.UNCLEAN, [T0])).values()
+    assert result is not None
+    assert result.code is ErrorCode.eligible_leaders_not_available
+
+
 # Replicas that move, that cannot be served, that go
 
 
@@ -466,6 +480,21 @@ async def test_a_move_tells_the_added_that_they_are_new_and_the_removed_to_delet
     assert not cluster.adding()
     (stops,) = [r for r in cluster.broker.requests if isinstance(r, StopReplicaRequest)]
     assert [p.delete_partition for p in stops.topic_states[0].partition_states] == [True]
+
+
+@scenario
+async def test_a_move_that_is_complete_when_the_controller_goes_is_ended_by_the_next(cluster):
+    await cluster.create([2, 1])
+    await cluster.broker.controller.alter_reassignments({T0: [2, 3]})
+    zookeeper = cluster.broker.zookeeper
+    zookeeper.cut()
+    state = cluster.state()
+    state = replace(state, isr=(2, 1, 3))
+    await cluster.other.set(znodes.state_path("t", 0), znodes.encode_state(state))
+    cluster.ensemble.end_session(zookeeper.session_id)
+    zookeeper.heal()
+    await cluster.until(lambda: cluster.partition().replicas == (2, 3))
+    assert cluster.state().isr == (2, 3)
 
 
 @scenario
