@@ -158,6 +158,9 @@ def land(given: SimpleNamespace) -> int:
     A batch makes at most four files for each processor, and as many for each hour or day in it:
     of many partitions a task reads several.
 
+    A topic that was deleted and created again since the last run is recognized by its id, which is
+    in the checkpoint: the job fails, unless --ignore-data-loss is given.
+
     In delta a batch is a commit of the table's, which names the query and the batch, and a batch
     that the table has is not written again.
     """

@@ -93,7 +93,8 @@ stream = together(
     ),
     option(
         "--ignore-data-loss",
-        "Go on where records that were to be read have aged out, or a topic was made anew.",
+        "Go on where records that were to be read have aged out, or a topic was deleted and "
+        "created again, which is then read from its earliest record.",
         section=STREAM,
     ),
 )
