@@ -27,6 +27,10 @@ REPLAY = "replay --to t"
         (f"{ETL} --to console --value json", "--value json takes --schema"),
         (f"{ETL} --to console --schema 'a int'", "--schema is for --value json and msgpack"),
         (f"{ETL} --to json:/x --output-mode update", "files take append"),
+        (
+            f"{ETL} --to topic:u --output-mode update",
+            "--output-mode update is for the console: a topic takes append or complete",
+        ),
         (f"{ETL} --to console --exactly-once", "--exactly-once is for a topic"),
         ("etl --topics t --checkpoint /x --py f --to console", "--py is MODULE:FUNCTION or"),
         (
