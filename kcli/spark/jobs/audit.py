@@ -170,6 +170,8 @@ def check(given: SimpleNamespace) -> None:
     shared.check_topics(given)
     if not given.path:
         refuse("say where the topics have landed: --path DIRECTORY")
+    for path in given.path:
+        shared.check_table("--path", path, given.format)
     _audit(given)
 
 

@@ -176,6 +176,7 @@ def land(given: SimpleNamespace) -> int:
 def check(given: SimpleNamespace) -> None:
     if not given.path:
         refuse("say where rows are to land: --path DIRECTORY")
+    shared.check_table("--path", given.path, given.format)
     shared.check_stream(given)
     _check_values(given)
     _check_late(given)
@@ -199,6 +200,7 @@ def _check_late(given: SimpleNamespace) -> None:
         refuse("--late-after takes --late-path, where late rows land")
     if not given.late_path:
         return
+    shared.check_table("--late-path", given.late_path, given.format)
     if not given.event_time:
         refuse("--late-path takes --event-time: by the record's own timestamp none is ever late")
     if not given.partition_by:

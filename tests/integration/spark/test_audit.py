@@ -155,9 +155,11 @@ def test_what_has_landed_is_read_from_every_format_and_refused_where_it_is_not(
     expected = sorted(records.select(*RECORD).collect())
     records.write.json(str(tmp_path / "json"))
     records.write.partitionBy("topic").parquet(str(tmp_path / "parquet"))
-    write_deltalake(str(tmp_path / "delta"), records.toArrow(), partition_by=["topic"])
-    for format in ("json", "parquet", "delta"):
-        assert sorted(landed(spark, str(tmp_path / format), format, RECORD).collect()) == expected
+    for name in ("delta", "delta of ü #1"):
+        write_deltalake(str(tmp_path / name), records.toArrow(), partition_by=["topic"])
+    for name in ("json", "parquet", "delta", "delta of ü #1"):
+        found = landed(spark, str(tmp_path / name), name.split()[0], RECORD)
+        assert sorted(found.collect()) == expected
     for format, told in (
         ("parquet", "holds nothing in the format parquet"),
         ("delta", "holds no Delta table"),

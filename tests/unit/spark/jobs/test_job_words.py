@@ -37,6 +37,8 @@ REPLAY = "replay --to t"
             "etl --topics t --checkpoint /x --to console --sql 'select 1 AS records_of'",
             "--sql reads nothing: say FROM records",
         ),
+        ("audit --topics t --path /x --path /a%20b --format delta", "--path /a%20b has %20 in it"),
+        ("replay --from /a%20b --to t --format delta", "--from /a%20b has %20 in it"),
         ("etl --sql x --to console --checkpoint /x", "say what to read: --topics or --pattern"),
         ("etl --topics t --sql x --to console", "--checkpoint DIRECTORY"),
         ("replay --from /x", "say where they go: --to"),
