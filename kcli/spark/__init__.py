@@ -11,6 +11,8 @@ Options, columns and what they mean are those of Spark's own Kafka source, `form
     batch        spark.read: what each task reads
     filters      what a query's own conditions leave to read
     stream       spark.readStream: offsets as checkpoints, how much at once
+    checkpoint_ids
+                 the ids of topics in these offsets
     planning     what one task reads, where a micro-batch ends, what was lost
     patterns     which topics subscribePattern means
     logs         which partitions there are and what they hold

@@ -193,7 +193,7 @@ class RangeFetch:
                 return self._unknown()
         topic = self._cluster.topics[partition.topic]
         if wanted.topic_id is not None and topic.id != wanted.topic_id:
-            return self._lost(f"topic {partition.topic} was made anew")
+            return self._lost(f"topic {partition.topic} was deleted and created again")
         known = self._cluster.partition(partition)
         assert known is not None
         if known.leader is None:

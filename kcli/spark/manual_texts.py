@@ -17,8 +17,9 @@ bytes of key and value mean, valueFormat says, or an expression: see VALUES.
 Spark needs the package with its extra spark, and finds k by itself, also through k spark-submit.
 Names of options are read in any case.  One that is not known is refused.
 
-Offsets in a checkpoint are written as Spark's own source writes them: with the same checkpoint, a
-query of one goes on as one of the other's.
+Offsets in a checkpoint are written such that Spark's own source reads them, and the other way
+round: with the same checkpoint, a query of one goes on as one of the other's.  Next to the offsets
+of a topic is its id, as {"orders":{"0":23},"orders@Yz8KCm5LTjWyg0GhD4S8XQ":{}}.
 
 A row that is written has a column value (string or binary), and may have key (string or binary),
 topic (string), partition (int) and headers (array<struct<key:string,value:binary>>).  Other columns
@@ -35,8 +36,9 @@ DIFFERENCES = (
     "rounded down.",
     "maxRecordsPerPartition holds wherever a batch begins and ends; there only where both are "
     "offsets by number.",
-    "A topic that was deleted and made anew is known by its id, and is data lost; there only where "
-    "it holds less than before.",
+    "A topic that was deleted and created again is recognized by its id, and is data lost; there "
+    "only where it holds less than before.  A checkpoint of Spark's own source has no ids: they "
+    "count from the first batch on that k has planned.",
     "Patterns in subscribePattern have no \\G, \\X, \\b{g}, flags u and U, or classes by script or "
     "block.",
 )

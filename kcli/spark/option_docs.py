@@ -167,7 +167,9 @@ SECTIONS: Mapping[str, tuple[OptionDoc, ...]] = {
             "true|false",
             "true",
             "Whether a query fails where records that it was to read have aged out or been "
-            "deleted, or a topic is gone or was made anew; else it goes on with what is there.",
+            "deleted, or a topic is gone or was deleted and created again; else it goes on with "
+            "what is there, in a stream with the earliest record of a topic that was created "
+            "again.",
         ),
     ),
     "The client": (

@@ -27,12 +27,13 @@ TASK_OFFSETS = 20_000
 
 
 class DataLost(Exception):
-    """Records that were asked for are not there any more, and failOnDataLoss is true."""
+    """Records that were requested no longer exist, and failOnDataLoss is true."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"{what}; they may have aged out or been deleted, or the topic made anew. To go on"
-            " with what is there, set the option failOnDataLoss to false"
+            f"{what}; records may have aged out or been deleted, or the topic was deleted and"
+            " created again. To continue with the records that exist, set the option"
+            " failOnDataLoss to false, or give a job --ignore-data-loss"
         )
 
 

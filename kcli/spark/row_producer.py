@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -163,8 +163,8 @@ class RowProducer:
             await self._refuse(producer, rows, limits)
             return
         while not isinstance(columns := self._checked(rows, limits), Columns):
-            reason, marks = columns
-            await self._refuse(producer, rows.filter(pa.array(marks)), reason)
+            reasons, marks = columns
+            await self._refuse(producer, rows.filter(pa.array(marks)), *reasons)
             rows = rows.filter(pa.array(~marks))
         partitions = self._partitions_of(producer, topic, rows, columns, limits)
         for partition, records in encoded(columns, partitions, self._batch_size):
@@ -250,34 +250,40 @@ class RowProducer:
         most = min(most, int(told.get("max.message.bytes") or most))
         return TopicLimits(partitions, most, "compact" in told.get("cleanup.policy", ""))
 
-    def _checked(self, rows: pa.RecordBatch, limits: TopicLimits) -> tuple[str, Marks] | Columns:
-        """What to write, or a reason and the rows that cannot be written for it."""
+    def _checked(
+        self, rows: pa.RecordBatch, limits: TopicLimits
+    ) -> tuple[Sequence[str], Marks] | Columns:
+        """Return the columns to write, or rows that cannot be written and their reasons, which are
+        one for each of these rows or one for all."""
         if "headers" in self._columns:
             marks = self._lacking_names(rows.column("headers"))
             if marks.any():
-                return "a header's key is null", marks
+                return ["a header's key is null"], marks
         columns = self._columns_of(rows)
         marks = columns.sizes + HEADER_SIZE > limits.most_bytes
         if marks.any():
-            size = int(columns.sizes[marks][0]) + HEADER_SIZE
-            return (
+            sizes = columns.sizes[marks] + HEADER_SIZE
+            return [
                 f"the record is about {size} bytes, and the topic or max.request.size allows no"
                 f" more than {limits.most_bytes}"
-            ), marks
+                for size in sizes.tolist()
+            ], marks
         if "partition" in self._columns:
             given = pc.fill_null(rows.column("partition"), 0).to_numpy()
             marks = (given < 0) | (given >= limits.partitions)
             if marks.any():
-                number = int(given[marks][0])
-                return f"there is no partition {number}, but {limits.partitions}", marks
+                numbers = given[marks].tolist()
+                return [
+                    f"there is no partition {n}, but {limits.partitions}" for n in numbers
+                ], marks
         marks = columns.times < 0
         if marks.any():
-            return "its timestamp is before 1970", marks
+            return ["its timestamp is before 1970"], marks
         if limits.needs_key:
             keys = columns.key
             marks = np.full(len(rows), True) if keys is None else _nulls(keys)
             if marks.any():
-                return "it has no key, and the topic is compacted", marks
+                return ["it has no key, and the topic is compacted"], marks
         return columns
 
     def _lacking_names(self, headers: pa.ListArray) -> Marks:
@@ -287,8 +293,11 @@ class RowProducer:
             [any(h is None or h["key"] is None for h in of or ()) for of in headers.to_pylist()]
         )
 
-    async def _refuse(self, producer: Producer, rows: pa.RecordBatch, reason: str) -> None:
-        """To the dead letters' topic, or WriteFailed."""
+    async def _refuse(self, producer: Producer, rows: pa.RecordBatch, *reasons: str) -> None:
+        """Send rows to the dead letters' topic, or raise WriteFailed.
+
+        `reasons` are one for each row, or one for all.
+        """
         target = self._options.dlq_topic
         if target is None:
             topic = self._options.topic or (
@@ -296,13 +305,15 @@ class RowProducer:
             )
             where = "" if topic is None else f"topic {topic}: "
             raise WriteFailed(
-                f"a row was not written: {where}{reason}; correct it, or name a topic for such rows"
-                " with the option dlqTopic"
+                f"a row was not written: {where}{reasons[0]}; correct it, or name a topic for such"
+                " rows with the option dlqTopic"
             )
         limits = await self._limits_of(producer, target)
         if isinstance(limits, str):
             raise WriteFailed(f"a row was not written, nor to the dlqTopic {target}: {limits}")
-        for row in rows_of(rows, self._columns, self._options.topic):
+        of_rows = reasons if len(reasons) == rows.num_rows else reasons * rows.num_rows
+        told = zip(rows_of(rows, self._columns, self._options.topic), of_rows, strict=True)
+        for row, reason in told:
             key, value, headers = letter_of(row, reason, limits.most_bytes)
             time = None if row.timestamp is None or row.timestamp < 0 else row.timestamp
             while not producer.try_send(target, value, key, None, time, headers):

@@ -1,9 +1,12 @@
 """StreamReader: `spark.readStream.format("k")`, offsets that become a checkpoint's.
 
-Offsets are those of Spark's own source, as JSON: {"topic":{"0":23}}.  A stream that begins at
-"latest" begins at marks in place of offsets, {"topic":{"0":-1}}; the first micro-batch is empty
-there and ends at offsets.  So what latest was is decided once and stands in the checkpoint, however
-often the query is started again before that batch is committed.
+Offsets are those of Spark's own source, as JSON: {"topic":{"0":23}}, with the ids of the topics
+(checkpoint_ids).  A topic whose id is not that of the checkpoint was deleted and created again.
+That is data lost; where failOnDataLoss is false the topic is read from its earliest offset.
+
+A stream that begins at "latest" begins at marks in place of offsets, {"topic":{"0":-1}}; the first
+micro-batch is empty there and ends at offsets.  So what latest was is decided once and stands in
+the checkpoint, however often the query is started again before that batch is committed.
 
 One of these lives beside the driver as long as a run of the query lasts; copies without a
 connection are sent to the tasks.
@@ -28,13 +31,18 @@ from pyspark.sql.streaming.datasource import (
 
 from kcli.client.blocking import Blocking
 from kcli.spark.batch import read, tasks
+from kcli.spark.checkpoint_ids import (
+    Checkpoint,
+    TopicIds,
+    checkpoint_with_ids,
+    ids_of,
+    recreated,
+)
 from kcli.spark.logs import Ids, Logs
 from kcli.spark.options import EARLIEST, LATEST, Offsets, ReadOptions, checkpoint_of, offsets_of
 from kcli.spark.planning import DataLost, KafkaOffsetRange, changed, limited
 from kcli.spark.value_columns import ValueColumns
 from kserver.model import TopicPartition
-
-Checkpoint = dict[str, dict[str, int]]
 
 _logger = logging.getLogger(__name__)
 
@@ -44,8 +52,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._columns = columns
         self._logs: Blocking[Logs] | None = None
-        self._ids: Ids = {}
-        """The ids of the topics as this run knows them."""
+        self._partitions: set[TopicPartition] = set()
+        """The partitions that this run has seen."""
+        self._ids: TopicIds = {}
+        """The ids of the topics that there were when the cluster was asked last."""
+        self._first_ids: TopicIds = {}
+        """The id that each topic had when this run first saw it: that of offsets without ids."""
         self._latest: Offsets = {}
         """The ends at the last time that the cluster was asked."""
         self._target: Offsets | None = None
@@ -67,7 +79,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Checkpoint:
         logs = self._open()
-        return checkpoint_of(logs.marks(logs.partitions(), self._options.start))
+        ids: Ids = logs.partitions()
+        self._note(ids)
+        return checkpoint_with_ids(logs.marks(ids, self._options.start), self._ids)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Spark knows no limit of two kinds: the least comes with its delay and the most."""
@@ -77,12 +91,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._find_latest(self._ids)
+        self._target = self._find_latest(self._partitions)
 
     def latestOffset(self, start: Checkpoint, limit: ReadLimit) -> Checkpoint:
         """DataLost for what is gone since `start`, if it matters."""
         marks = offsets_of(start)
         latest = self._find_latest(marks)
+        again = recreated(self._first_ids | ids_of(start), self._ids)
+        self._tell([f"topic {topic} was deleted and created again" for topic in sorted(again)])
+        # No offset of the old topic says anything of the new one.
+        marks = {p: EARLIEST if p.topic in again else mark for p, mark in marks.items()}
         if self._target is not None:
             # What was not heard of when the target was set, but is read.
             self._target |= {
@@ -99,7 +117,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             most = None
         self._last_batch_s = time.monotonic()
-        return checkpoint_of(latest if most is None else limited(begin, latest, most))
+        end = latest if most is None else limited(begin, latest, most)
+        return checkpoint_with_ids(end, self._ids)
 
     def reportLatestOffset(self) -> Checkpoint | None:
         """For the query's progress: what is there, as against what was read."""
@@ -108,12 +127,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _find_latest(self, known: Collection[TopicPartition]) -> Offsets:
         logs = self._open()
         ids: Ids = logs.partitions(known)
-        anew = sorted({p.topic for p, id in ids.items() if self._ids.get(p, id) != id})
-        self._tell([f"topic {topic} was made anew" for topic in anew])
-        self._ids = self._ids | ids
+        self._note(ids)
         latest: Offsets = logs.latest(ids)
         self._latest = latest
         return latest
+
+    def _note(self, found: Ids) -> None:
+        ids = {p.topic: id for p, id in found.items() if id is not None}
+        self._partitions |= found.keys()
+        self._ids = ids
+        self._first_ids = ids | self._first_ids
 
     def _begin(self, marks: Offsets, latest: Offsets) -> Offsets:
         """The offsets that a micro-batch begins at, none after where its log ends."""
@@ -143,15 +166,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         marks, ends = offsets_of(start), offsets_of(end)
         logs = self._open()
         # A micro-batch that is run again comes before anything was asked.
-        if not ends.keys() <= self._ids.keys():
-            self._ids = logs.partitions(ends) | self._ids
-        self._tell([f"partition {p} is gone" for p in ends if p not in self._ids])
-        new = [p for p in ends if p in self._ids and marks.get(p, EARLIEST) == EARLIEST]
-        begin = logs.earliest(new)
+        if not ends.keys() <= self._partitions:
+            self._note(logs.partitions(ends))
+        there = [p for p in sorted(ends) if p in self._partitions]
+        self._tell([f"partition {p} is gone" for p in ends if p not in self._partitions])
+        # This batch was planned with the ids that its end has, perhaps in an earlier run.
+        ids = self._ids | ids_of(end)
+        again = recreated(self._first_ids | ids_of(start), ids)
+        marks = {p: EARLIEST if p.topic in again else mark for p, mark in marks.items()}
+        begin = logs.earliest([p for p in there if marks.get(p, EARLIEST) == EARLIEST])
         ranges = [
-            KafkaOffsetRange(p, begin.get(p, marks.get(p)), ends[p], self._ids[p])
-            for p in sorted(ends)
-            if p in self._ids and marks.get(p) != LATEST
+            KafkaOffsetRange(p, begin.get(p, marks.get(p)), ends[p], ids.get(p.topic))
+            for p in there
+            if marks.get(p) != LATEST
         ]
         return tasks(ranges, self._options)
 
@@ -164,7 +191,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.fail_on_data_loss:
             raise DataLost(", ".join(lost))
         for what in lost:
-            _logger.warning("%s: passed over", what)
+            _logger.warning("%s; continuing with the records that exist", what)
 
     def _open(self) -> Blocking[Logs]:
         if self._logs is None:

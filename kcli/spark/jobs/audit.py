@@ -42,7 +42,8 @@ SHAPE = RowShape(
         RowField(
             "extra",
             "integer",
-            "Records that have landed and that the topic should hold, and does not.",
+            "Records that have landed and that the topic should hold, and does not, or that are "
+            "not the ones at their offsets.",
         ),
         RowField(
             "aged_out",
@@ -142,6 +143,9 @@ def audit(given: SimpleNamespace) -> int:
     that are to land still, are counted and make no difference.  What comes before the last record
     of its partition that has landed does not land later: it is missing at once.
 
+    A row that has another timestamp than the record at its offset is extra, and that record is
+    missing.  This is how a topic looks that was deleted and created again.
+
     What has landed has the columns topic, partition, offset and timestamp, as the job land writes
     them.  Topics are read as land reads them: with --command-property
     isolation.level=read_committed, if it did.  Offsets are looked up before anything is counted, so
@@ -166,6 +170,8 @@ def check(given: SimpleNamespace) -> None:
     shared.check_topics(given)
     if not given.path:
         refuse("say where the topics have landed: --path DIRECTORY")
+    for path in given.path:
+        shared.check_table("--path", path, given.format)
     _audit(given)
 
 

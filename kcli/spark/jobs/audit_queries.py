@@ -1,13 +1,18 @@
 """Audit's queries: what the topics hold and what has landed of it, counted by Spark.
 
 The offsets that a topic holds are looked up once, before anything is counted, and only records of
-these offsets are compared: what is written or landed meanwhile is no difference.  Of a topic no
-column is read but the timestamp; only where records were compacted away are offsets compared.
+these offsets are compared: what is written or landed meanwhile is no difference.
+
+Only the timestamp column of a topic is read.  Each window has a count and a sum of hashes of its
+timestamps.  Where sums differ, or records were compacted away, the topic is read once more and
+compared with the landed rows offset by offset: a row whose timestamp is not that of the record at
+its offset is of another record, as after a topic was deleted and created again.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -64,6 +69,7 @@ def audited(spark: SparkSession, audit: Audit) -> list[Finding]:
     compacted = _compacted(audit, {p.topic for p in ranges})
     records = _placed(spark, audit, earliest, ranges)
     counts: list[tuple[Window, Counts]] = []
+    sums: dict[Window, int] = defaultdict(int)
     last: Offsets = {}
     for row in _count_landed(records).collect():
         window = Window(row.topic, row.window)
@@ -71,11 +77,16 @@ def audited(spark: SparkSession, audit: Audit) -> list[Finding]:
             counts.append((window, Counts(before_rows=row.rows, before=row.distinct)))
             continue
         counts.append((window, Counts(rows=row.rows, distinct=row.distinct)))
+        sums[window] += row.times
         partition = TopicPartition(row.topic, row.partition)
         last[partition] = max(row.last, last.get(partition, row.last))
-    counts += _count_held(spark, audit, ranges, last)
-    for topic in compacted:
-        counts += _count_compacted(spark, audit, topic, ranges, records)
+    for window, held, times in _count_held(spark, audit, ranges, last):
+        counts.append((window, held))
+        sums[window] -= times
+    differing = {window.topic for window, sum in sums.items() if sum}
+    for topic in sorted(differing.union(compacted)):
+        is_compacted = topic in compacted
+        counts += _compare(spark, audit, topic, ranges, records, is_compacted=is_compacted)
     return list(findings(added(counts), audit.window_ms, audit.overdue_ms))
 
 
@@ -104,7 +115,9 @@ def _compacted(audit: Audit, topics: set[str]) -> list[str]:
 
 def _placed(spark: SparkSession, audit: Audit, earliest: Offsets, ranges: Ranges) -> DataFrame:
     """A row for each record that landed of the ranges, or of what has aged out before them: its
-    offset, its window, whether it `is_before` the range, and how many `copies` of it landed.
+    offset, its window and time, whether it `is_before` the range, and how many `copies` of it
+    landed.  Of copies with several times the latest counts: where a topic was created again and has
+    landed again, it is that of the new topic.
     """
     from pyspark.sql import functions as F
 
@@ -126,7 +139,8 @@ def _placed(spark: SparkSession, audit: Audit, earliest: Offsets, ranges: Ranges
         rows.where("offset < end")
         .groupBy("topic", "partition", "offset")
         .agg(
-            F.min(_window(audit)).alias("window"),
+            F.max(_window(audit)).alias("window"),
+            F.max(F.unix_millis("timestamp")).alias("time"),
             F.min(F.col("offset") < F.col("start")).alias("is_before"),
             F.count("*").alias("copies"),
         )
@@ -157,25 +171,27 @@ def _count_landed(records: DataFrame) -> DataFrame:
         F.sum("copies").alias("rows"),
         F.count("*").alias("distinct"),
         F.max("offset").alias("last"),
+        F.sum(F.hash("time")).alias("times"),
     )
 
 
 def _count_held(
     spark: SparkSession, audit: Audit, ranges: Ranges, last: Offsets
-) -> Iterator[tuple[Window, Counts]]:
-    """What the topics hold up to the `last` that landed, and after it."""
+) -> Iterator[tuple[Window, Counts, int]]:
+    """What the topics hold up to the `last` that landed, with the sum of the hashes of its times,
+    and what they hold after it."""
     cuts = {p: last.get(p, start - 1) + 1 for p, (start, _) in ranges.items()}
     due = {p: (start, cuts[p]) for p, (start, _) in ranges.items()}
     after = {p: (cuts[p], end) for p, (_, end) in ranges.items()}
-    for window, rows in _count_by_window(spark, audit, due):
-        yield window, Counts(due=rows)
-    for window, rows in _count_by_window(spark, audit, after):
-        yield window, Counts(after=rows)
+    for window, rows, times in _count_by_window(spark, audit, due):
+        yield window, Counts(due=rows), times
+    for window, rows, _ in _count_by_window(spark, audit, after):
+        yield window, Counts(after=rows), 0
 
 
 def _count_by_window(
     spark: SparkSession, audit: Audit, parts: Ranges
-) -> Iterator[tuple[Window, int]]:
+) -> Iterator[tuple[Window, int, int]]:
     from pyspark.sql import functions as F
 
     topics = {p.topic for p, (start, end) in parts.items() if start < end}
@@ -189,20 +205,39 @@ def _count_by_window(
         else _held(spark, audit, mine, "timestamp timestamp").withColumn("topic", F.lit(*topics))
     )
     held = _since(held, audit)
-    for row in held.groupBy("topic", _window(audit).alias("window")).count().collect():
-        yield Window(row.topic, row.window), row["count"]
+    counted = held.groupBy("topic", _window(audit).alias("window")).agg(
+        F.count("*").alias("rows"),
+        F.sum(F.hash(F.unix_millis("timestamp"))).alias("times"),
+    )
+    for row in counted.collect():
+        yield Window(row.topic, row.window), row.rows, row.times
 
 
-def _count_compacted(
-    spark: SparkSession, audit: Audit, topic: str, ranges: Ranges, records: DataFrame
+def _compare(
+    spark: SparkSession,
+    audit: Audit,
+    topic: str,
+    ranges: Ranges,
+    records: DataFrame,
+    *,
+    is_compacted: bool,
 ) -> Iterator[tuple[Window, Counts]]:
-    """What has landed of the topic and is gone from it since, between what is there."""
+    """What has landed of the topic and is gone from it since, between what is there, if it
+    `is_compacted`; and what has landed of other records than are at these offsets now."""
+    from pyspark.sql import functions as F
+
     mine = {p: part for p, part in ranges.items() if p.topic == topic}
-    held = _held(spark, audit, mine, "partition int, offset bigint")
+    held = _held(spark, audit, mine, "partition int, offset bigint, timestamp timestamp")
+    held = held.withColumn("held", F.unix_millis("timestamp")).drop("timestamp")
     landed = records.where((records.topic == topic) & ~records.is_before)
-    gone = landed.join(held, ["partition", "offset"], "left_anti")
-    for row in gone.groupBy("window").count().collect():
-        yield Window(topic, row.window), Counts(compacted=row["count"])
+    both = landed.join(held, ["partition", "offset"], "left")
+    compared = both.groupBy("window").agg(
+        F.count_if(F.col("held").isNull()).alias("gone"),
+        F.count_if(F.col("held") != F.col("time")).alias("others"),
+    )
+    for row in compared.collect():
+        gone = row.gone if is_compacted else 0
+        yield Window(topic, row.window), Counts(compacted=gone, others=row.others)
 
 
 def _held(spark: SparkSession, audit: Audit, parts: Ranges, schema: str) -> DataFrame:

@@ -138,6 +138,7 @@ def compact(given: SimpleNamespace) -> int:
 def check(given: SimpleNamespace) -> None:
     if not given.path:
         refuse("say where the files are: --path DIRECTORY")
+    shared.check_table("--path", given.path, given.format)
     try:
         selection(given.partitions)
     except ValueError as error:

@@ -34,6 +34,10 @@ MEASURED = ("partition", "offset")
 """The columns whose least and most stand in the table's log, where there are such."""
 
 
+class CommittedElsewhere(Exception):
+    """Another driver has committed the batch."""
+
+
 @dataclass(frozen=True)
 class Landed:
     """A file, as the table's log is to have it."""
@@ -99,8 +103,11 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         written = [message for message in messages if isinstance(message, DeltaWritten)]
         files = [file for message in written for file in message.files]
-        if files and not is_done(self._path, written[0].query, batchId):
-            commit(self._path, self._schema, self._parts, files, written[0].query, batchId)
+        if files:
+            from deltalake import DeltaTable
+
+            table = DeltaTable(self._path)
+            commit(table, self._schema, self._parts, files, written[0].query, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """A commit that failed may have been made all the same, and the files be the table's."""
@@ -146,21 +153,34 @@ def table_of(path: str, schema: pa.Schema, parts: Sequence[str]) -> Any:
 def is_done(path: str, query: str, batch: int) -> bool:
     from deltalake import DeltaTable
 
-    done = DeltaTable(path).transaction_version(query)
+    return has_batch(DeltaTable(path), query, batch)
+
+
+def has_batch(table: Any, query: str, batch: int) -> bool:
+    """Whether this snapshot of the table has the batch."""
+    done = table.transaction_version(query)
     return done is not None and done >= batch
 
 
 def commit(
-    path: str,
+    table: Any,
     schema: pa.Schema,
     parts: Sequence[str],
     files: Sequence[Landed],
     query: str,
     batch: int,
 ) -> None:
-    from deltalake import CommitProperties, DeltaTable, Transaction
+    """Commit on top of this snapshot of the table, unless it has the batch.
+
+    Raises CommittedElsewhere if the query has committed since the snapshot.  So a driver that was
+    stalled cannot add a batch that its successor has written.
+    """
+    from deltalake import CommitProperties, Transaction
+    from deltalake.exceptions import CommitFailedError
     from deltalake.transaction import AddAction, RemoveAction
 
+    if has_batch(table, query, batch):
+        return
     now_ms = int(time.time() * 1000)
     actions: list[AddAction | RemoveAction] = [
         AddAction(
@@ -173,11 +193,22 @@ def commit(
         )
         for file in files
     ]
-    # Deltalake only notes the transaction, and refuses one of the same name beside it.
+    # Deltalake accepts any version of a transaction.  It refuses the commit only if there was one
+    # of the same name after the snapshot that it is made on.
     properties = CommitProperties(app_transactions=[Transaction(query, batch)])
-    DeltaTable(path).create_write_transaction(
-        actions, "append", schema, partition_by=list(parts), commit_properties=properties
-    )
+    try:
+        table.create_write_transaction(
+            actions, "append", schema, partition_by=list(parts), commit_properties=properties
+        )
+    except CommitFailedError as error:
+        table.update_incremental()
+        if not has_batch(table, query, batch):
+            raise
+        raise CommittedElsewhere(
+            f"batch {batch} was committed to the table {table.table_uri} while this driver was"
+            " about to commit it; end the other driver that uses this checkpoint, or start the job"
+            " again if there is none"
+        ) from error
 
 
 class DeltaFiles:

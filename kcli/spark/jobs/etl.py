@@ -115,7 +115,7 @@ MANUAL = Manual(
     option(
         "--output-mode",
         "append writes a row once and for good, update each time that it has changed, complete all "
-        "rows each time.  Files take append.  Default: append.",
+        "rows each time.  A topic takes append and complete, files take append.  Default: append.",
         "|".join(MODES),
         type=click.Choice(MODES),
         section=WRITTEN,
@@ -181,6 +181,9 @@ def check(given: SimpleNamespace) -> None:
         functions.named("--py", given.py)
     if given.exactly_once and to.kind == CONSOLE:
         refuse("--exactly-once is for a topic: the console forgets what it has printed")
+    if to.is_topic and given.output_mode == "update":
+        # Spark knows this mode for no sink in Python, and says so only when the query starts.
+        refuse("--output-mode update is for the console: a topic takes append or complete")
     if not to.is_topic and to.kind != CONSOLE and given.output_mode not in (None, "append"):
         refuse(
             f"--output-mode {given.output_mode} is for a topic or the console: files take append"

@@ -158,6 +158,9 @@ def land(given: SimpleNamespace) -> int:
     A batch makes at most four files for each processor, and as many for each hour or day in it:
     of many partitions a task reads several.
 
+    A topic that was deleted and created again since the last run is recognized by its id, which is
+    in the checkpoint: the job fails, unless --ignore-data-loss is given.
+
     In delta a batch is a commit of the table's, which names the query and the batch, and a batch
     that the table has is not written again.
     """
@@ -173,6 +176,7 @@ def land(given: SimpleNamespace) -> int:
 def check(given: SimpleNamespace) -> None:
     if not given.path:
         refuse("say where rows are to land: --path DIRECTORY")
+    shared.check_table("--path", given.path, given.format)
     shared.check_stream(given)
     _check_values(given)
     _check_late(given)
@@ -196,6 +200,7 @@ def _check_late(given: SimpleNamespace) -> None:
         refuse("--late-after takes --late-path, where late rows land")
     if not given.late_path:
         return
+    shared.check_table("--late-path", given.late_path, given.format)
     if not given.event_time:
         refuse("--late-path takes --event-time: by the record's own timestamp none is ever late")
     if not given.partition_by:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from kcli.options import Refused
 
@@ -88,7 +89,7 @@ def _open(
     reader = reader.option("ignoreMissingFiles", str(gaps).lower())
     if format != "delta":
         return reader.format(format).load(path)
-    files = _files_of(path, gaps=gaps)
+    files = delta_files(path, gaps=gaps)
     if files:
         return reader.option("basePath", path).parquet(*files)
     if gaps:
@@ -96,18 +97,26 @@ def _open(
     raise Refused(f"--path {path} is a Delta table without any file")
 
 
-def _files_of(path: str, *, gaps: bool) -> list[str]:
+def delta_files(path: str, *, gaps: bool) -> list[str]:
     """The files of the table's newest version; with `gaps` those of them that are there."""
     try:
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
+
+        from kcli.spark.jobs.delta import address
     except ImportError as error:
         raise Refused(
             "the format delta takes the package deltalake: pip install 'k-kafka[spark]'"
         ) from error
+    at = address(path)
     try:
-        table = DeltaTable(path)
+        table = DeltaTable(at)
         gone = tuple(table.repair(dry_run=True)["files_removed"]) if gaps else ()
-        return [file for file in table.file_uris() if not file.endswith(gone)]
     except TableNotFoundError as error:
         raise Refused(f"--path {path} holds no Delta table") from error
+    files = table.file_uris()
+    if "://" not in at:
+        # Of a directory of this machine, the path comes encoded as in a URI, the rest as on disk.
+        root = urlsplit(table.table_uri).path.rstrip("/")
+        files = [f"{at.rstrip('/')}{file.removeprefix(root)}" for file in files]
+    return [file for file in files if not file.endswith(gone)]

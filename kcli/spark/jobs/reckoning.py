@@ -4,7 +4,8 @@
     landed       rows that were landed of what was compared
     missing      records that should have landed and have not: the gap
     duplicates   rows that landed more than once
-    extra        rows of records that the topic has not, and should have
+    extra        rows of records that the topic has not, and should have; or has another record at
+                 their offset
     aged_out     landed, and gone from the topic since by retention or compaction: all right
     waiting      not landed yet: after the last record of its partition that has, and the window is
                  not long over: all right
@@ -51,6 +52,8 @@ class Counts:
     """Records among these."""
     compacted: int = 0
     """Records that landed, of offsets between those that the broker holds."""
+    others: int = 0
+    """Records that landed, of offsets where the broker holds another record."""
 
     def __iadd__(self, other: Counts) -> Counts:
         for field in fields(self):
@@ -90,7 +93,7 @@ def findings(counts: dict[Window, Counts], window_ms: int, overdue_ms: int) -> I
     """By topic and time.  What waits in a window that was over at `overdue_ms` is missing."""
     for window, one in sorted(counts.items()):
         is_overdue = (window.number + 1) * window_ms <= overdue_ms
-        difference = one.due - (one.distinct - one.compacted)
+        difference = one.due - (one.distinct - one.compacted - one.others)
         yield Finding(
             topic=window.topic,
             window=shown(window.number, window_ms),
@@ -98,7 +101,7 @@ def findings(counts: dict[Window, Counts], window_ms: int, overdue_ms: int) -> I
             landed=one.rows + one.before_rows,
             missing=max(difference, 0) + (one.after if is_overdue else 0),
             duplicates=one.rows - one.distinct + one.before_rows - one.before,
-            extra=max(-difference, 0),
+            extra=max(-difference, 0) + one.others,
             aged_out=one.before + one.compacted,
             waiting=0 if is_overdue else one.after,
         )

@@ -176,6 +176,7 @@ def check(given: SimpleNamespace) -> None:
     if asked.from_topic is not None:
         batch_options(asked.read_options)
         return
+    shared.check_table("--from", asked.from_path, asked.format)
     _check_offsets(asked.start, START, EARLIEST)
     _check_offsets(asked.end, END, LATEST)
 

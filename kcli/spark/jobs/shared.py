@@ -41,6 +41,7 @@ SHOWN = "What is shown"
 
 AVAILABLE_NOW, CONTINUOUS = "availableNow", "continuous"
 _EVERY = re.compile(r"([0-9]{1,9})(ms|s|m|h)")
+_ENCODED = re.compile("%[0-9A-Fa-f]{2}")
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 
 LOOK_EVERY_S = 0.5
@@ -93,7 +94,8 @@ stream = together(
     ),
     option(
         "--ignore-data-loss",
-        "Go on where records that were to be read have aged out, or a topic was made anew.",
+        "Go on where records that were to be read have aged out, or a topic was deleted and "
+        "created again, which is then read from its earliest record.",
         section=STREAM,
     ),
 )
@@ -122,6 +124,18 @@ def check_stream(given: SimpleNamespace) -> None:
         stream_options(source_options(given))
     except ConfigError as error:
         raise Refused(str(error)) from error
+
+
+def check_table(option: str, path: str, format: str | None) -> None:
+    """Refuse a path that the library of Delta tables would take for another one.
+
+    deltalake writes a table's log at the path as it is, and looks for it at the decoded path.
+    """
+    if format == "delta" and (found := _ENCODED.search(path)) is not None:
+        refuse(
+            f"{option} {path} has {found[0]} in it, which the deltalake library decodes: give"
+            " --format delta a path without a % before two hexadecimal digits"
+        )
 
 
 def subscription(given: SimpleNamespace) -> dict[str, str]:

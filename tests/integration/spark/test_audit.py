@@ -16,7 +16,7 @@ from kcli.spark.jobs.land_reading import landed
 from kcli.spark.jobs.places import Place
 from kcli.spark.jobs.reckoning import HOUR_MS
 from tests.support.brokers import append, create_topic, stored
-from tests.support.frames import T0, delete_before, of
+from tests.support.frames import T0, delete_before, made_anew, of
 from tests.support.spark_jobs import job
 
 HOURS = ("22", "23", "00")
@@ -130,6 +130,23 @@ def test_a_start_leaves_out_what_is_before_it_and_a_late_topic_is_a_gap(
     assert [(hour, one.aged_out) for (_, hour), one in found.items()] == [("23", 10), ("00", 7)]
 
 
+def test_what_landed_of_a_topic_that_was_created_again_is_not_taken_for_the_new_records(
+    spark, broker, topic, tmp_path
+):
+    """In one window, and as many of each: only their times tell."""
+    fill(broker, topic, hours=1)
+    land(spark, broker, topic, tmp_path, "offset < 4")
+    made_anew(broker, topic)
+    append(broker.address, topic, [(T0 + 100 + n, None, b"new", ()) for n in range(10)])
+    land(spark, broker, topic, tmp_path, "offset >= 4")
+    (found,) = audit(spark, broker, topic, tmp_path).values()
+    assert (found.broker, found.landed) == (10, 10)
+    assert (found.missing, found.extra, found.duplicates) == (4, 4, 0)
+    land(spark, broker, topic, tmp_path, "offset < 4")
+    (found,) = audit(spark, broker, topic, tmp_path).values()
+    assert (found.missing, found.extra, found.duplicates) == (0, 0, 4)
+
+
 def test_what_has_landed_is_read_from_every_format_and_refused_where_it_is_not(
     spark, broker, topic, tmp_path
 ):
@@ -138,9 +155,11 @@ def test_what_has_landed_is_read_from_every_format_and_refused_where_it_is_not(
     expected = sorted(records.select(*RECORD).collect())
     records.write.json(str(tmp_path / "json"))
     records.write.partitionBy("topic").parquet(str(tmp_path / "parquet"))
-    write_deltalake(str(tmp_path / "delta"), records.toArrow(), partition_by=["topic"])
-    for format in ("json", "parquet", "delta"):
-        assert sorted(landed(spark, str(tmp_path / format), format, RECORD).collect()) == expected
+    for name in ("delta", "delta of ü #1"):
+        write_deltalake(str(tmp_path / name), records.toArrow(), partition_by=["topic"])
+    for name in ("json", "parquet", "delta", "delta of ü #1"):
+        found = landed(spark, str(tmp_path / name), name.split()[0], RECORD)
+        assert sorted(found.collect()) == expected
     for format, told in (
         ("parquet", "holds nothing in the format parquet"),
         ("delta", "holds no Delta table"),

@@ -183,7 +183,7 @@ def test_what_is_lost_after_planning_fails_the_task_or_is_passed_over(broker, to
     assert read_offsets(lenient, parts) == [4, 5]
     made_anew(broker, topic)
     fill(broker, topic, 6)
-    with pytest.raises(DataLost, match=f"topic {topic} was made anew"):
+    with pytest.raises(DataLost, match=f"topic {topic} was deleted and created again"):
         read_offsets(strict, parts)
     assert read_offsets(lenient, parts) == []
     with admin_of(broker) as admin:

@@ -94,10 +94,11 @@ class Started:
         self.rows += [rows] if rows else []
 
     def finished(self) -> tuple[list[list[tuple]], list[dict]]:
-        """The rows, and where each source ended."""
+        """The rows, and where each source ended; ours notes the ids of topics there too."""
         assert self._query.awaitTermination(RUN_S)
         sources = self._query.lastProgress["sources"]
-        return self.rows, [json.loads(source["endOffset"]) for source in sources]
+        ends = [json.loads(source["endOffset"]) for source in sources]
+        return self.rows, [{topic: at for topic, at in end.items() if at} for end in ends]
 
 
 def stream(spark, either, format: str, options: dict[str, str]):

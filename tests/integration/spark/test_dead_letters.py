@@ -5,6 +5,8 @@ Tasks are run as Spark runs them, without Spark between.
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 import pytest
 
@@ -121,6 +123,20 @@ def test_rows_that_cannot_be_written_are_dead_letters_and_the_others_are_written
     assert letters[b"4"] == (b"odd", {"k.dlq.topic": b"a topic?"})
     assert "a topic?" in told[b"4"]
     assert told[b"5"] == "a header's key is null"
+
+
+def test_each_dead_letter_has_the_reason_of_its_own_row(broker, topic, dlq):
+    options = options_of(broker, topic=topic, dlqTopic=dlq, **{"kafka.max.request.size": 4000})
+    sizes, numbers = (5000, 6000, 7000), (7, 8, 9)
+    batch = rows(
+        *({"key": f"0{size}", "value": b"x" * size} for size in sizes),
+        *({"key": f"1{number}", "value": b"far", "partition": number} for number in numbers),
+    )
+    write(iter([batch]), options, COLUMNS)
+    reasons = [dict(headers)["k.dlq.reason"].decode() for _, _, headers in read(broker, dlq)]
+    found = [int(re.search(r"about (\d+) bytes", text)[1]) for text in reasons[:3]]
+    assert all(size < n < size + 200 for size, n in zip(sizes, found, strict=True))
+    assert reasons[3:] == [f"there is no partition {number}, but 2" for number in numbers]
 
 
 def test_what_only_the_broker_would_refuse_is_known_before(broker, topic, dlq):

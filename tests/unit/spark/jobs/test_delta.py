@@ -12,7 +12,13 @@ pytest.importorskip("deltalake", reason="the extra spark")
 import deltalake
 import pyarrow as pa
 
-from kcli.spark.jobs.delta import DeltaFiles, DeltaStreamWriter, DeltaWritten
+from kcli.spark.jobs.delta import (
+    CommittedElsewhere,
+    DeltaFiles,
+    DeltaStreamWriter,
+    DeltaWritten,
+    commit,
+)
 
 SCHEMA = pa.schema([("value", pa.binary()), ("day", pa.string())])
 PARTS = ("day",)
@@ -44,6 +50,27 @@ def test_a_batch_that_the_table_knows_is_not_committed_again(tmp_path):
     assert values(tmp_path) == [b"a", b"b", b"c"]
     writer, message = written(tmp_path, 1)
     writer.commit([message], 1)
+    assert len(values(tmp_path)) == 6
+
+
+def test_a_driver_that_stalled_before_its_commit_does_not_commit_what_its_successor_has(tmp_path):
+    _, stalled = written(tmp_path, 0)
+    before = deltalake.DeltaTable(tmp_path)
+    successor, message = written(tmp_path, 0)
+    successor.commit([message], 0)
+    with pytest.raises(CommittedElsewhere, match="batch 0 was committed to the table"):
+        commit(before, SCHEMA, PARTS, stalled.files, QUERY, 0)
+    # Nor on a snapshot that has the batch, or a later one.
+    commit(deltalake.DeltaTable(tmp_path), SCHEMA, PARTS, stalled.files, QUERY, 0)
+    assert values(tmp_path) == [b"a", b"b", b"c"]
+
+
+def test_a_commit_beside_one_of_another_query_is_made(tmp_path):
+    _, one = written(tmp_path, 0)
+    _, other = written(tmp_path, 0)
+    before = deltalake.DeltaTable(tmp_path)
+    commit(deltalake.DeltaTable(tmp_path), SCHEMA, PARTS, other.files, "another", 0)
+    commit(before, SCHEMA, PARTS, one.files, QUERY, 0)
     assert len(values(tmp_path)) == 6
 
 

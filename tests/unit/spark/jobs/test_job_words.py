@@ -27,12 +27,18 @@ REPLAY = "replay --to t"
         (f"{ETL} --to console --value json", "--value json takes --schema"),
         (f"{ETL} --to console --schema 'a int'", "--schema is for --value json and msgpack"),
         (f"{ETL} --to json:/x --output-mode update", "files take append"),
+        (
+            f"{ETL} --to topic:u --output-mode update",
+            "--output-mode update is for the console: a topic takes append or complete",
+        ),
         (f"{ETL} --to console --exactly-once", "--exactly-once is for a topic"),
         ("etl --topics t --checkpoint /x --py f --to console", "--py is MODULE:FUNCTION or"),
         (
             "etl --topics t --checkpoint /x --to console --sql 'select 1 AS records_of'",
             "--sql reads nothing: say FROM records",
         ),
+        ("audit --topics t --path /x --path /a%20b --format delta", "--path /a%20b has %20 in it"),
+        ("replay --from /a%20b --to t --format delta", "--from /a%20b has %20 in it"),
         ("etl --sql x --to console --checkpoint /x", "say what to read: --topics or --pattern"),
         ("etl --topics t --sql x --to console", "--checkpoint DIRECTORY"),
         ("replay --from /x", "say where they go: --to"),

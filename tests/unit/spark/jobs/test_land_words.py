@@ -32,6 +32,15 @@ BY_TIME = f"{LAND} --value json --schema 'at bigint' --event-time at"
         (f"{BY_TIME} --partition-by day --late-path /x/", "are the same directory"),
         (f"{BY_TIME} --late-after 5m", "--late-after takes --late-path"),
         (f"{LAND} --format json --codec zstd", "--codec of json is none, gzip, bzip2, not zstd"),
+        (
+            "land --topics t --path /x/a%20b --checkpoint /c --format delta",
+            "--path /x/a%20b has %20 in it, which the deltalake library decodes",
+        ),
+        (
+            f"{BY_TIME} --partition-by day --late-path /late%2f --format delta",
+            "--late-path /late%2f has %2f in it",
+        ),
+        ("compact --path /x%20 --format delta", "--path /x%20 has %20 in it"),
         ("compact", "say where the files are: --path"),
         ("compact --path /x --partitions date", "'date' is not like date=2026-11-21"),
         ("compact --path /x --target-mb 0", "--target-mb is at least 1"),
@@ -51,6 +60,8 @@ def test_words_that_make_no_sense_are_refused(words, told):
     [
         LAND,
         "land --pattern 't.*' --path /x --checkpoint /c --format delta --codec zstd",
+        "land --topics t --path /50% --checkpoint /c%20 --format delta",
+        "land --topics t --path /a%20b --checkpoint /c",
         f"{LAND} --event-time header:at --partition-by day --late-path /y",
         f"{BY_TIME} --partition-by hour --late-path /y --late-after 5m --dlq d",
         "compact --path /x --format delta --vacuum-after 168h --older-than 2h",

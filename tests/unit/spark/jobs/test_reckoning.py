@@ -45,6 +45,14 @@ def test_what_landed_and_never_was_there_is_extra():
     assert one(Counts(due=4, rows=6, distinct=6)).extra == 2
 
 
+def test_rows_of_other_records_than_those_at_their_offsets_are_extra_and_those_are_missing():
+    found = one(Counts(due=250, rows=250, distinct=250, others=100))
+    assert (found.missing, found.extra, found.differs) == (100, 100, True)
+    # By other times they may be in a window where the topic holds nothing.
+    found = one(Counts(rows=100, distinct=100, others=100))
+    assert (found.missing, found.extra) == (0, 100)
+
+
 def test_what_comes_after_the_last_that_landed_waits_until_its_window_is_long_over():
     found = one(Counts(due=4, after=3, rows=4, distinct=4))
     assert (found.broker, found.waiting, found.missing, found.differs) == (7, 3, 0, False)
