@@ -1,12 +1,13 @@
-"""The project: orders are announced in a topic, and looked up there.
+"""The project: orders are announced in a topic, looked up there, and packed by a group.
 
 Its client is k's; any other would do.
 """
 
 import json
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from kcli.client import Blocking, Consumer, Producer, TopicPartition
+from kcli.client import Blocking, Consumer, ConsumerRecord, Producer, TopicPartition
 
 TOPIC = "orders"
 
@@ -14,6 +15,10 @@ TOPIC = "orders"
 class Order(NamedTuple):
     customer: str
     items: list[str]
+
+    @classmethod
+    def of(cls, record: ConsumerRecord) -> "Order":
+        return cls(record.key.decode(), json.loads(record.value))
 
 
 def announce(order: Order, broker: str) -> None:
@@ -33,5 +38,21 @@ def announced(broker: str) -> list[Order]:
         end = consumer.end_offsets([only])[only]
         while consumer.position(only) < end:
             for record in consumer.poll(1000):
-                orders.append(Order(record.key.decode(), json.loads(record.value)))
+                orders.append(Order.of(record))
     return orders
+
+
+def to_pack(broker: str) -> Iterator[Order]:
+    """Orders for one packer, who has packed an order when it asks for the next one."""
+    config = {
+        "bootstrap.servers": broker,
+        "group.id": "packers",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": "false",
+    }
+    with Blocking(Consumer, config) as consumer:
+        consumer.subscribe([TOPIC])
+        while True:
+            for record in consumer.poll(1000):
+                yield Order.of(record)
+                consumer.commit({TopicPartition(TOPIC, record.partition): record.offset + 1})

@@ -4,8 +4,10 @@ or to set up.
 pip install k-kafka pytest && pytest
 """
 
+from itertools import islice
+
 import pytest
-from orders import Order, announce, announced
+from orders import Order, announce, announced, to_pack
 
 from kcli.client import KafkaError
 
@@ -44,3 +46,20 @@ def test_no_order_is_lost_when_the_leader_is_killed(kafka_cluster):
     assert announced(servers) == [TEA, COFFEE]
     kafka_cluster.start(leader)
     kafka_cluster.wait_in_sync("orders")
+
+
+def test_packers_go_on_where_the_last_stopped_though_leaders_are_killed(kafka_cluster):
+    """Orders come from an idempotent producer, as k's is by default; the packers are a group."""
+    servers = kafka_cluster.bootstrap_servers
+    orders = [Order(f"customer {number}", ["tea"]) for number in range(20)]
+    for number, order in enumerate(orders):
+        if number == 10:
+            killed = kafka_cluster.leader_of("orders")
+            kafka_cluster.kill(killed)
+        announce(order, servers)
+    kafka_cluster.start(killed)
+    kafka_cluster.wait_in_sync("orders")
+    packed = list(islice(to_pack(servers), 10))
+    kafka_cluster.kill(kafka_cluster.leader_of("orders"))
+    packed += islice(to_pack(servers), 11)
+    assert packed == orders[:10] + orders[9:], "the first stopped before it had packed the tenth"
