@@ -103,8 +103,12 @@ class Supervisor:
             load_servers()
             try:
                 status = self._serve()
-                for server in [*reversed(self._brokers.values()), self._zookeeper]:
-                    self._stop(server)
+                brokers = [*reversed(self._brokers.values())]
+                # Without a ZooKeeper no broker can hand over what it leads, and each would wait for
+                # the next one in vain.
+                turns = [[b] for b in brokers] if self._zookeeper.pid is not None else [brokers]
+                for servers in [*turns, [self._zookeeper]]:
+                    self._stop(servers)
                 return status
             except StoppedAtOnce:
                 return 128 + self._number
@@ -216,19 +220,22 @@ class Supervisor:
 
     # Stopping
 
-    def _stop(self, server: Server) -> None:
-        if server.pid is None:
-            return
-        server.is_told_to_stop = True
-        os.kill(server.pid, signal.SIGTERM)
+    def _stop(self, servers: list[Server]) -> None:
+        """All of them at once."""
+        running = [server for server in servers if server.pid is not None]
+        for server in running:
+            server.is_told_to_stop = True
+            assert server.pid is not None
+            os.kill(server.pid, signal.SIGTERM)
         deadline = time.monotonic() + STOP_TIMEOUT_S
-        while server.pid is not None and time.monotonic() < deadline:
+        while any(s.pid is not None for s in running) and time.monotonic() < deadline:
             self._step()
-        if server.pid is not None:
-            complain(
-                f"k cluster-start: {server.name} has not stopped within {STOP_TIMEOUT_S} s and is"
-                " killed; what it acknowledged is in its log"
-            )
+        for server in running:
+            if server.pid is not None:
+                complain(
+                    f"k cluster-start: {server.name} has not stopped within {STOP_TIMEOUT_S} s and"
+                    " is killed; what it acknowledged is in its log"
+                )
 
     def _kill(self, server: Server) -> None:
         if server.pid is not None:

@@ -207,6 +207,33 @@ def test_servers_are_stopped_in_order():
         assert stopped == ["broker 3", "broker 2", "broker 1", "zookeeper"]
 
 
+WAYS = ("SIGINT", "SIGTERM", "SIGHUP", "kill -9 of it", "of a broker", "of the ZooKeeper")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_however_it_is_killed_no_process_is_left_and_the_next_start_has_all_data(way, tmp_path):
+    with Cluster("--data", tmp_path / "c") as cluster:
+        cluster.k("topics", "--create", "--topic", "orders", "--replication-factor", 3)
+        sent = "".join(f"{number}\n" for number in range(1000))
+        cluster.k("console-producer", "--topic", "orders", "--sync", input=sent)
+        if way.startswith("SIG"):
+            cluster.process.send_signal(signal.Signals[way])
+        elif way == "kill -9 of it":
+            cluster.process.kill()
+        else:
+            victim = "zookeeper" if "Zoo" in way else f"broker {cluster.leader('orders')}"
+            os.kill(cluster.pids[victim], signal.SIGKILL)
+            assert cluster.told(DIED.pattern)[1] == victim
+            cluster.process.terminate()
+        cluster.wait()
+        assert all(ended(pid) for pid in cluster.pids.values())
+    with Cluster("--data", tmp_path / "c") as cluster:
+        read = ("--from-beginning", "--max-messages", 1000, "--timeout-ms", 1000 * PATIENCE_S)
+        assert cluster.k("console-consumer", "--topic", "orders", *read) == sent
+        assert cluster.stop() == 0
+    assert all(ended(pid) for pid in cluster.pids.values())
+
+
 @pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGHUP])
 def test_a_hangup_after_the_first_signal_ends_nothing_at_once(first):
     with Cluster("--brokers", "2") as cluster:
@@ -306,6 +333,33 @@ def test_a_port_that_is_taken_is_named_with_its_broker():
     assert refused.stderr.splitlines()[-1] == (
         f"k cluster-start: broker 1 cannot listen at 127.0.0.1:{port}: Address already in use;"
         " stop what listens there, or choose other ports with --port"
+    )
+
+
+def test_the_data_of_another_cluster_is_refused_with_its_path(tmp_path):
+    for name in ("one", "other"):
+        with Cluster("--data", tmp_path / name, "--brokers", "1") as cluster:
+            assert cluster.stop() == 0
+    (tmp_path / "one/broker-1").rename(tmp_path / "away")
+    (tmp_path / "other/broker-1").rename(tmp_path / "one/broker-1")
+    refused = k("cluster-start", "--port", "0", "--data", tmp_path / "one", "--brokers", "1")
+    assert refused.returncode == 1
+    assert "cluster ready" not in refused.stdout
+    assert re.search(
+        "^k cluster-start: broker 1 did not start: The Cluster ID .* doesn't match stored clusterId"
+        f" .* in {tmp_path}/one/broker-1/meta.properties",
+        refused.stderr,
+        re.M,
+    )
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_directory_that_cannot_be_made_is_named():
+    refused = k("cluster-start", "--port", "0", "--data", "/sys/k-cluster")
+    assert refused.returncode == 1
+    assert refused.stdout == ""
+    assert refused.stderr.splitlines()[-1] == (
+        "k cluster-start: /sys/k-cluster: Operation not permitted"
     )
 
 
