@@ -170,6 +170,41 @@ async def test_a_new_session_registers_anew(ensemble):
 
 
 @scenario
+async def test_a_broker_is_registered_in_its_present_session_or_not_at_all(ensemble):
+    zookeeper = await client_of(ensemble)
+    registered = registration(ensemble, zookeeper)
+    await registered.register()
+    running = asyncio.create_task(registered.run())
+    session = zookeeper.session_id
+    zookeeper.expire()
+    while zookeeper.session_id == session:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)  # its listeners are called in the next turn
+    assert not registered.is_registered
+    await registered.registered()
+    node = ensemble.tree.nodes[znodes.broker_path(1)]
+    assert node.owner == zookeeper.session_id
+    running.cancel()
+
+
+@scenario
+async def test_a_registration_that_was_deleted_is_made_again_also_after_a_cut(ensemble):
+    zookeeper, other = await client_of(ensemble), await client_of(ensemble)
+    registered = registration(ensemble, zookeeper)
+    await registered.register()
+    running = asyncio.create_task(registered.run())
+    zookeeper.cut()
+    zookeeper.heal()
+    await asyncio.sleep(1)
+    for _ in range(3):
+        epoch = registered.epoch
+        await other.delete(znodes.broker_path(1))
+        await asyncio.sleep(1)
+        assert (await other.exists(znodes.broker_path(1))).czxid == registered.epoch > epoch
+    running.cancel()
+
+
+@scenario
 async def test_a_lost_connection_alone_leaves_the_registration(ensemble):
     zookeeper = await client_of(ensemble)
     registered = registration(ensemble, zookeeper)
@@ -225,6 +260,20 @@ async def test_a_restart_on_the_same_disk_waits_for_nothing(ensemble):
     assert ensemble.loop.time() - began_s < 1
     assert (await zookeeper.exists("/brokers/ids/1")).czxid == again.epoch > first.epoch
     assert await zookeeper.exists(znodes.CONTROLLER) is None, "it was the dead one's"
+
+
+@scenario
+async def test_a_restart_leaves_the_controller_that_is_another(ensemble):
+    disk = SimDisk(ensemble.loop.random, SimClock(ensemble.loop))
+    crashed, controller = await client_of(ensemble), await client_of(ensemble)
+    first, _ = await on_disk(ensemble, crashed, disk)
+    await first.register()
+    await controller.create(znodes.CONTROLLER, znodes.encode_controller(2, 0), ephemeral=True)
+    crashed.kill()
+    zookeeper = await client_of(ensemble)
+    again, _ = await on_disk(ensemble, zookeeper, disk.kill())
+    await again.register()
+    assert (await zookeeper.exists(znodes.CONTROLLER)).ephemeral_owner == controller.session_id
 
 
 @scenario
