@@ -7,10 +7,30 @@ Python.  A person wants the innermost reason: `told` makes of any of them a Refu
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 import re
+import traceback
 from collections.abc import Iterator
 
 from kcli.options import Refused
+
+_START_AGAIN = "killed, perhaps for lack of memory, or crashed; start the job again"
+SPARK_ENDED = f"Spark's driver, a Java process, has ended: it was {_START_AGAIN}"
+WORKER_ENDED = f"a Python worker of Spark has ended in the middle of a task: it was {_START_AGAIN}"
+PEER_ENDED = (
+    "a process that Spark was connected to, such as a Python worker, has ended: it was"
+    f" {_START_AGAIN}"
+)
+_CRASHED = "Python worker exited unexpectedly"
+_HUNG_UP = (
+    "Broken pipe",
+    "Connection reset",
+    "Connection reset by peer",
+    "Socket closed",
+    "java.io.EOFException",
+)
+"""All that Java says of a peer that is gone."""
 
 LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """They tell of an error of a query in JSON, on standard error."""
@@ -30,6 +50,8 @@ def told() -> Iterator[None]:
 
     for name in LOGGERS:
         PySparkLogger.getLogger(name).disabled = True
+    if not os.environ.get("K_DEBUG"):
+        logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     try:
         yield
     except Exception as error:
@@ -43,15 +65,24 @@ def _said(error: Exception) -> str | None:
     module = type(error).__module__
     if module.startswith("pyspark."):
         return str(error)
+    if isinstance(error, OSError):
+        # Py4J lets some errors of its socket through.
+        frames = traceback.walk_tb(error.__traceback__)
+        names = [frame.f_globals.get("__name__", "") for frame, _ in frames]
+        return SPARK_ENDED if any(name.startswith("py4j.") for name in names) else None
     if not module.startswith("py4j."):
         return None
     java = getattr(error, "java_exception", None)
-    return "Spark has ended" if java is None else str(java.toString())
+    if java is not None:
+        return str(java.toString())
+    return SPARK_ENDED if type(error).__name__ == "Py4JNetworkError" else str(error)
 
 
 def telling(text: str) -> str:
     """The line that says most: that of Python's own error, else the innermost cause, else the
     first."""
+    if _CRASHED in text:
+        return WORKER_ENDED
     lines = [line for line in text.splitlines() if line.strip()]
     python = _of_traceback(lines)
     if python is not None:
@@ -60,7 +91,8 @@ def telling(text: str) -> str:
     first = causes[-1] if causes else lines[0] if lines else "Spark gives no reason"
     for beside in (_CLASS, _QUERY, _CLASS, _STATE):
         first = beside.sub("", first)
-    return first.strip()
+    first = first.strip()
+    return f"{PEER_ENDED} ({first})" if first in _HUNG_UP else first
 
 
 def _of_traceback(lines: list[str]) -> str | None:
