@@ -38,7 +38,7 @@ LIMIT_S = 120
 """A test that has not ended after this many seconds fails with its stack."""
 LIMITS_S: Mapping[str, tuple[int, str]] = {
     "conformance/": (240, "several brokers of Apache's are started, two minutes on a busy machine"),
-    "integration/clients/": (300, "Maven, Go and npm fetch and build the clients"),
+    "integration/clients/": (300, "Maven, Go, Cargo and npm fetch and build the clients"),
     "integration/library/": (240, "a JVM for each version of Apache's broker"),
     "integration/scripts/": (240, "a JVM for each of Apache's scripts"),
     "integration/spark/": (300, "Spark takes ten seconds a start, and streams run for a while"),

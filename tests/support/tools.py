@@ -18,6 +18,7 @@ import pytest
 
 PROGRAMS = {
     "bash": "apt-get install bash",
+    "cargo": "apt-get install cargo",
     "fish": "apt-get install fish",
     "gcc": "apt-get install gcc",
     "go": "apt-get install golang-go",
