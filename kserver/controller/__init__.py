@@ -43,6 +43,8 @@ LeaderAndIsr, SR is StopReplica; below a topic T, `state` is /brokers/topics/T/p
                                    (`topic_deletion`)
     UpdateFeatures                 clients                 /finalized_features
                                    (`feature_operations`)
+    a write finds a znode that     `claimed_store`         as where /controller is vacant
+    another client has changed
 
 What is decided follows from values alone: who leads in `election` and `context`, ISRs in
 `partitions`, moves in `reassignment`, replicas of a topic that goes in `replicas`, new topics in

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import queue
 import re
@@ -9,14 +10,20 @@ import select
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
+import confluent_kafka
+import kafka
 import pytest
 
-from tests.support.tools import K
+from tests.support import apache_kafka
+from tests.support.brokers import QUICK_START
+from tests.support.tools import K, require
 
 PATIENCE_S = 60
+TOOLS = "4.3.1"
 READY = re.compile(r"(zookeeper|broker \d+) ready on (\S+), pid (\d+)")
 DIED = re.compile(r"(zookeeper|broker \d+) \(pid (\d+)\) died: (.*)")
 
@@ -197,6 +204,84 @@ def test_the_same_cluster_comes_back_on_its_data(tmp_path):
         read = ("--from-beginning", "--exit-at-end")
         assert cluster.k("console-consumer", "--topic", "orders", *read) == "kept\n"
         assert any("also has the data of broker 3, which --brokers 2" in s for s in cluster.log)
+        assert cluster.stop() == 0
+
+
+CLIENTS = ("kafka-python", "confluent-kafka", "Apache's console tools")
+
+
+def written_by(client: str, servers: str, topic: str, values: list[str]) -> None:
+    """Returns once each is acknowledged by all replicas in sync."""
+    if client == "kafka-python":
+        producer = kafka.KafkaProducer(bootstrap_servers=servers.split(","), acks="all")
+        for sent in [producer.send(topic, value.encode()) for value in values]:
+            sent.get(PATIENCE_S)
+        producer.close()
+    elif client == "confluent-kafka":
+        failures: list[object] = []
+        producer = confluent_kafka.Producer({"bootstrap.servers": servers})
+        for value in values:
+            producer.produce(
+                topic, value, on_delivery=lambda error, _: error and failures.append(error)
+            )
+        assert producer.flush(PATIENCE_S) == 0
+        assert not failures
+    else:
+        lines = "".join(f"{value}\n" for value in values)
+        words = ("--bootstrap-server", servers, "--topic", topic)
+        apaches("kafka-console-producer.sh", *words, "--request-required-acks", "all", input=lines)
+
+
+def read_by(client: str, servers: str, topic: str, count: int) -> list[str]:
+    """As a group of the client's name."""
+    if client == "kafka-python":
+        consumer = kafka.KafkaConsumer(
+            topic,
+            bootstrap_servers=servers.split(","),
+            group_id=client,
+            auto_offset_reset="earliest",
+            consumer_timeout_ms=1000 * PATIENCE_S,
+        )
+        read = [record.value.decode() for record in itertools.islice(consumer, count)]
+        consumer.close()
+        return read
+    if client == "confluent-kafka":
+        consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": client,
+                "auto.offset.reset": "earliest",
+            }
+        )
+        consumer.subscribe([topic])
+        messages = consumer.consume(count, PATIENCE_S)
+        consumer.close()
+        return [message.value().decode() for message in messages]
+    words = ("--bootstrap-server", servers, "--topic", topic, "--group", "console")
+    most = ("--from-beginning", "--max-messages", count, "--timeout-ms", 1000 * PATIENCE_S)
+    return apaches("kafka-console-consumer.sh", *words, *most).splitlines()
+
+
+def apaches(script: str, *words: object, input: str = "") -> str:
+    require("java")
+    command = [sys.executable, apache_kafka.__file__, "tool", TOOLS, script, *map(str, words)]
+    environment = os.environ | {"KAFKA_JVM_PERFORMANCE_OPTS": QUICK_START}
+    done = subprocess.run(
+        command, capture_output=True, text=True, input=input, env=environment, timeout=PATIENCE_S
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_clients_of_all_kinds_read_what_each_has_written():
+    values = [f"value {number}" for number in range(100)]
+    with Cluster() as cluster:
+        for number, client in enumerate(CLIENTS):
+            topic = f"topic-{number}"
+            cluster.k("topics", "--create", "--topic", topic, "--replication-factor", 3)
+            written_by(client, cluster.bootstrap, topic, values)
+            for reader in CLIENTS:
+                assert read_by(reader, cluster.bootstrap, topic, len(values)) == values
         assert cluster.stop() == 0
 
 
