@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from kserver.world.disk import Directory, Disk, File
 
 Offload: TypeAlias = Callable[[Callable[[], None]], Awaitable[None]]
+WeakOffload: TypeAlias = Callable[[], Offload | None]
 
 
 class Flusher:
     def __init__(
-        self, disk: Disk, directory: str, offload: Offload, unsynced: Iterable[File]
+        self, disk: Disk, directory: str, offload: WeakOffload, unsynced: Iterable[File]
     ) -> None:
+        # Weak: a cycle would keep the files of a deleted log open until garbage is collected.
         self._disk = disk
         self.directory = directory
         self._offload = offload
@@ -89,6 +91,8 @@ class Flusher:
         Raises what `offload` does, OSError, and NoRoom, after which another round may be tried.
         """
         assert self._running is None
+        offload = self._offload()
+        assert offload is not None, "the log that flushes is in use"
         # Opened here and now: later its name may be another's, of a topic made anew.
         changed = self.names_changed or self.epochs_changed
         directory = self._open_directory(self.directory) if changed else None
@@ -112,19 +116,20 @@ class Flusher:
                 self._sync_names(directory)
 
         self._running = asyncio.get_running_loop().create_future()
-        finish = asyncio.ensure_future(self._finish(sync, synced, self._running))
+        finish = asyncio.ensure_future(self._finish(offload, sync, synced, self._running))
         # Whoever flushes may be cancelled, as at a stop; then nobody asks why it failed.
         finish.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.shield(finish)
 
     async def _finish(
         self,
+        offload: Offload,
         sync: Callable[[], None],
         synced: Callable[[], None],
         running: asyncio.Future[None],
     ) -> None:
         try:
-            await self._offload(sync)
+            await offload(sync)
             synced()
         except NoRoom:
             self.names_changed = self.epochs_changed = True

@@ -11,9 +11,8 @@ what cannot be told from memory is COLD, and `read_cold` waits in a thread.
 `fsync`, look-ups by time and the cutting of files run off the loop.  What runs there only reads,
 and its result is taken over on the loop unless the log was truncated meanwhile.
 
-When the disk fails, the caller gets StorageError with the directory's name, and so does every
-later append: what a failed fsync left on disk is not known.  When it is full, the caller gets
-NoRoom, and the log is as it was before: what was written in part is cut off.
+When the disk fails, the caller and every later append get StorageError with the directory's name:
+what a failed fsync left is not known.  On a full one NoRoom is raised, and a part written is cut.
 
 Measured (CPython 3.11, one record of 100 bytes): an append takes 3.6 us with its CRC, of which
 log/validator 2.1, and the write itself 1.2 us.  The row `micro` of `python -m tests.bench` has it.
@@ -27,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
+from weakref import WeakMethod
 
 from kserver.errors import ErrorCode, KafkaError, NoRoom, StorageError, storage_error
 from kserver.log import checkpoint, recovery, retention
@@ -79,7 +79,7 @@ class Log:
         self._disk = home.disk
         self._housekeeping = home.housekeeping
         self._segments = Segments(home.disk, directory, config, home.random, recovered.segments)
-        self._flusher = Flusher(home.disk, directory, self._offload, recovered.unsynced)
+        self._flusher = Flusher(home.disk, directory, WeakMethod(self._offload), recovered.unsynced)
         self._flusher.epochs_changed = recovered.epochs_changed
         self._refusal: Exception | None = None
         """What appends raise: the failure, or that the log is closed or being truncated."""

@@ -7,9 +7,7 @@
     close      every log is flushed and closed; a directory where all went well is marked clean
 
 A directory whose disk fails goes offline with its logs: they refuse everything, the others serve
-on.  When the last one fails, `run` ends with StorageError and the broker stops.
-
-Kafka: LogManager.
+on.  When the last one fails, `run` ends with StorageError and the broker stops.  Kafka: LogManager.
 """
 
 from __future__ import annotations
@@ -423,6 +421,7 @@ class LogManager:
             await each(due, self._flush, self.config.num_recovery_threads_per_data_dir)
             # One that was deleted meanwhile is in no directory.
             kept = [(self._directory_of.get(one.directory), one.topic_partition) for one in due]
+            del due  # while this waits, it would keep the files of a deleted log open
             if not all(directory is None or directory.knows(tp) for directory, tp in kept):
                 # A crash must not take a new log for one whose checkpoint was lost.
                 await self._write(checkpoint.RECOVERY_POINTS)

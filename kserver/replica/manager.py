@@ -346,15 +346,18 @@ class ReplicaManager:
         """Followers that lag leave the ISR (Kafka: ReplicaManager.maybeShrinkIsr)."""
         while True:
             await asyncio.sleep(max(self._config().replica_lag_time_max_ms / 2000, LEAST_WATCH_S))
-            for partition in list(self.partitions.values()):
-                proposal = partition.lagging()
-                if proposal is not None:
-                    self._alterations.propose(partition, proposal)
-                # One that was waited for is waited for no longer.
-                before = partition.log.high_watermark
-                partition.reconsider()
-                if partition.log.high_watermark != before:
-                    self._purgatory.check(partition.topic_partition)
+            self._check_followers()
+
+    def _check_followers(self) -> None:
+        for partition in list(self.partitions.values()):
+            proposal = partition.lagging()
+            if proposal is not None:
+                self._alterations.propose(partition, proposal)
+            # One that was waited for is waited for no longer.
+            before = partition.log.high_watermark
+            partition.reconsider()
+            if partition.log.high_watermark != before:
+                self._purgatory.check(partition.topic_partition)
 
     def stop_replicas(
         self, topics: Sequence[StopReplicaTopicState]
@@ -571,10 +574,13 @@ class ReplicaManager:
         while True:
             await self._has_unflushed.wait()
             self._has_unflushed.clear()
-            round_, self._unflushed = self._unflushed, {}
-            async with asyncio.TaskGroup() as group:
-                for partition in round_:
-                    group.create_task(self._flush(partition))
+            await self._flush_round()  # a variable of this loop would keep a deleted log open
+
+    async def _flush_round(self) -> None:
+        round_, self._unflushed = self._unflushed, {}
+        async with asyncio.TaskGroup() as group:
+            for partition in round_:
+                group.create_task(self._flush(partition))
 
     async def _flush(self, partition: Partition) -> None:
         flushed = partition.log

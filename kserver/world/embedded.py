@@ -8,6 +8,8 @@ its next frame, so many cost one sync.
 A start ends the previous session, so ephemeral nodes vanish, and raises the zxid's upper half as a
 new ZooKeeper leader does, so that a zxid never comes twice though not every one was written.
 
+On a full disk, topics can still be deleted: the journal keeps a reserve for that.
+
 The next start does again whatever a broker writes while it starts.  So on a full disk that much is
 kept in memory, until `require_disk`: the broker may be about to make room itself.  Only the zxids
 of such a start may come again.
@@ -48,6 +50,11 @@ COORDINATION = "coordination.msgpack"
 """The file's name, in the first log directory."""
 
 
+_DELETED_TOPICS = "/admin/delete_topics/"
+_RESERVE_BYTES = 256 << 10
+"""Room that is kept for deleting topics on a full disk: of some thousand partitions at once."""
+
+
 class _Request(NamedTuple):
     ops: Sequence[Op]
     make_parents: bool
@@ -68,9 +75,11 @@ class EmbeddedZooKeeper:
         self._open = False
         self._watches = Watches()
         self._listeners: list[SessionListener] = []
-        self._journal = Journal(disk, path)
+        self._journal = Journal(disk, path, reserve_bytes=_RESERVE_BYTES)
         self._starting = False
         """The broker starts, over a store that was there."""
+        self._unwritten: dict[str, Znode | None] = {}
+        """Changes of this start that are in the tree, and had no room on the disk."""
         self._waiting: list[_Request] = []
         self._writer: asyncio.Task[None] | None = None
         self._last: asyncio.Future[list[OpResult]] | None = None
@@ -97,10 +106,11 @@ class EmbeddedZooKeeper:
         leftovers = ZnodeTransaction(self._tree)
         self._apply(leftovers, end_of_session(self._tree), self._zxid)
         try:
-            await self._write(self._zxid, leftovers.changes)
+            await self._write(self._zxid, leftovers.changes, makes_room=True)
         except OSError as error:
             if not self._may_wait(error):
                 raise self._failed(error) from error
+            self._unwritten.update(leftovers.changes)
             log.warning("%s cannot be written before there is room: %s", self.path, error.strerror)
         leftovers.commit()
         self._open = True
@@ -213,9 +223,12 @@ class EmbeddedZooKeeper:
         if zxid > self._zxid:
             failure: OSError | None = None
             try:
-                await self._write(zxid, transaction.changes)
+                makes_room = any(_makes_room(op) for ops, _, _ in requests for op in ops)
+                await self._write(zxid, transaction.changes, makes_room=makes_room)
             except OSError as error:
                 failure = error
+                if self._may_wait(failure):
+                    self._unwritten.update(transaction.changes)
             if failure is None or self._may_wait(failure):
                 self._zxid = zxid
                 for event in transaction.commit():
@@ -236,8 +249,12 @@ class EmbeddedZooKeeper:
         now_ms = self._clock.now_ms()
         return transaction.apply(ops, zxid=zxid, now_ms=now_ms, session=self._session)
 
-    async def _write(self, zxid: int, changes: dict[str, Znode | None]) -> None:
-        await self._journal.write(Stored(zxid, changes), Stored(zxid, self._tree.nodes))
+    async def _write(
+        self, zxid: int, changes: dict[str, Znode | None], *, makes_room: bool
+    ) -> None:
+        change = Stored(zxid, self._unwritten | changes)
+        await self._journal.write(change, Stored(zxid, self._tree.nodes), makes_room=makes_room)
+        self._unwritten = {}
 
     def _may_wait(self, error: OSError) -> bool:
         return self._starting and error.errno in NO_ROOM
@@ -248,3 +265,10 @@ class EmbeddedZooKeeper:
     def _tell(self, event: SessionEvent) -> None:
         for listener in self._listeners:
             asyncio.get_running_loop().call_soon(listener, event)
+
+
+def _makes_room(op: Op) -> bool:
+    """Whether it deletes: a topic is noted under `delete_topics`, then its znodes are removed."""
+    return isinstance(op, Delete) or (
+        isinstance(op, Create) and op.path.startswith(_DELETED_TOPICS)
+    )

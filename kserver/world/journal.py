@@ -13,8 +13,13 @@ next is not written before.  Hence, on reading:
     a later one is, and a good one follows it      likewise
     a later one is, and nothing good follows it    a crash while it was written: it never happened
 
-After a failed write the next writes everything anew: what the disk holds of a file whose sync
+After a failed append the next write replaces the file: what the disk holds of a file whose sync
 failed is unknown.
+
+A journal with a reserve keeps at least `reserve_bytes` of zeros behind its last frame.  Appends go
+into them, and add as many, so they need no new room on a full disk; a write that would leave less
+than the reserve is refused there unless it is a change that makes room, such as deleting a topic.
+(A file system that copies on write, btrfs or ZFS, may still refuse it.)
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgpack
 
-from kserver.errors import StorageError
+from kserver.errors import NO_ROOM, StorageError
 from kserver.world.disk import Disk, File
 from kserver.world.znode_tree import Znode
 from kserver.world.zookeeper import Grant
@@ -66,35 +71,66 @@ class Restored(NamedTuple):
 class Journal:
     """One write at a time, which is the caller's care."""
 
-    def __init__(self, disk: Disk, path: str, remedy: str = _REMEDY) -> None:
+    def __init__(
+        self, disk: Disk, path: str, remedy: str = _REMEDY, *, reserve_bytes: int = 0
+    ) -> None:
         self._disk = disk
         self.path = path
         self._remedy = remedy
+        self._reserve_bytes = reserve_bytes
         self._file: File | None = None
+        """The file, if everything up to `_end` is on disk; None if the next write replaces it."""
+        self._must_replace = True
+        """Whether a write replaces `_file` if there is room for that."""
         self._end = 0
+        """Bytes of all frames."""
         self._whole = 0
         """Bytes of the first frame."""
+        self._size = 0
+        """Bytes of all frames and of the zeros behind them."""
 
     async def read(self) -> Restored:
         """StorageError for a damaged file; FileNotFoundError."""
         data = await self._disk.offload(lambda: self._disk.read_file(self.path))
-        return restored(data, self.path, self._remedy)
+        result = restored(data, self.path, self._remedy)
+        if self._reserve_bytes:
+            sizes = [_HEAD.size + len(body) for body in _frames(data)]
+            self._whole, self._end, self._size = sizes[0], sum(sizes), len(data)
+            if not any(data[self._end :]):
+                self._file = self._disk.open(self.path)
+        return result
 
-    async def write(self, change: Stored, before: Stored) -> None:
-        """The change is on disk afterwards, on top of all that was there before it; OSError."""
+    async def write(self, change: Stored, before: Stored, *, makes_room: bool = False) -> None:
+        """Put the change on disk, on top of `before`; raises OSError.
+
+        On a full disk, a change that `makes_room` may take the reserve.
+        """
         file, self._file = self._file, None
-        if file is not None:
-            frame = _frame(change)
-            if self._end + len(frame) <= 2 * self._whole + _SLACK_BYTES:
-                await self._disk.offload(lambda: _append(file, self._end, frame))
-                self._end += len(frame)
-                self._file = file
+        frame = _frame(change)
+        limit = 2 * self._whole + _SLACK_BYTES
+        try:
+            if file is not None and not self._must_replace and self._end + len(frame) <= limit:
+                await self._disk.offload(lambda: self._extend(file, self._end + len(frame)))
+            else:
+                whole = Stored(
+                    change.zxid,
+                    _over(before.nodes, change.nodes),
+                    _over(before.sessions, change.sessions),
+                )
+                await self._disk.offload(lambda: self._replace(whole))
+                self._file = self._disk.open(self.path)
                 return
-        whole = Stored(
-            change.zxid, _over(before.nodes, change.nodes), _over(before.sessions, change.sessions)
-        )
-        self._whole = self._end = await self._disk.offload(lambda: self._replace(whole))
-        self._file = self._disk.open(self.path)
+        except OSError as error:
+            if error.errno not in NO_ROOM or file is None:
+                raise
+            if not makes_room or self._end + len(frame) > self._size:
+                self._file = file  # none of its frames was touched
+                raise
+        assert file is not None
+        await self._disk.offload(lambda: _append(file, self._end, frame))
+        self._end += len(frame)
+        self._size = max(self._size, self._end)
+        self._file = file
 
     def close(self, whole: Stored) -> None:
         """Leaves one frame, which is whole or known to be damaged, however it is cut; OSError."""
@@ -102,10 +138,33 @@ class Journal:
             self._replace(whole)
         self._file = None
 
-    def _replace(self, whole: Stored) -> int:
+    def _replace(self, whole: Stored) -> None:
         frame = _frame(whole)
-        self._disk.replace_file(self.path, frame)
-        return len(frame)
+        zeros = bytes(2 * self._reserve_bytes)
+        try:
+            self._disk.replace_file(self.path, frame + zeros)
+        except OSError as error:
+            if error.errno not in NO_ROOM or not zeros:
+                raise
+            zeros = b""
+            self._disk.replace_file(self.path, frame)
+        self._whole = self._end = len(frame)
+        self._size = self._end + len(zeros)
+        self._must_replace = False
+
+    def _extend(self, file: File, end: int) -> None:
+        """Add zeros unless the reserve is there behind `end`; OSError if it cannot be."""
+        if not self._reserve_bytes or end + self._reserve_bytes <= self._size:
+            return
+        # Twice the reserve, so that few appends pay for it.
+        zeros = bytes(end + 2 * self._reserve_bytes - self._size)
+        try:
+            file.write_at(self._size, zeros)
+            self._size += len(zeros)
+        except OSError as error:
+            self._size = max(self._size, file.size())  # a part of them may have had room
+            if error.errno not in NO_ROOM or end + self._reserve_bytes > self._size:
+                raise
 
 
 def _over(before: Mapping[Any, T | None], change: Mapping[Any, T | None]) -> dict[Any, T | None]:

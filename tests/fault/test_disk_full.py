@@ -268,6 +268,42 @@ def test_a_broker_starts_on_a_full_disk_and_removes_what_is_due(tmp_path, disk, 
         assert values(client, kept) == [VALUE] * 2
 
 
+@pytest.mark.parametrize("restarts", [False, True], ids=["running", "restarted"])
+def test_topics_can_be_deleted_on_a_full_disk(tmp_path, disk, restarts):
+    """The embedded store lies on that disk, and has a reserve for it."""
+    settings = {"log.dirs": disk.path / "data", "log.segment.delete.delay.ms": 0}
+    broker = BrokerProcess(tmp_path, settings)
+    with broker:
+        with WireClient(broker.address) as client:
+            kept, *old = (
+                Topic(name, topic_id(client, name))
+                for name in (
+                    create_topic(broker.address, "kept", retention_ms=-1),
+                    *(create_topic(broker.address, f"old{n}") for n in range(3)),
+                )
+            )
+            for topic in (kept, *old * 10):
+                assert produce(client, 9, topic, batch(VALUE)).error_code is ErrorCode.none
+        if restarts:
+            assert broker.stop() == 0
+        leave_pages(0, disk.path / "filler")
+        if restarts:
+            broker.start()
+            leave_pages(0, disk.path / "another filler")
+        with WireClient(broker.address) as client:
+            names = [topic.name for topic in old]
+            answer = client.call(DELETE_TOPICS, 4, topic_names=names, timeout=milliseconds(9000))
+            assert {one.error_code for one in answer.responses} == {ErrorCode.none}
+            more = batch(VALUE)
+            until(lambda: produce(client, 9, kept, more).error_code is ErrorCode.none)
+        broker.kill()
+        broker.start()
+        with WireClient(broker.address) as client:
+            assert values(client, kept) == [VALUE] * 2
+            topics = client.call(METADATA, 9, topics=None).topics
+            assert [topic.name for topic in topics] == ["kept"]
+
+
 def leave_pages(pages, filler):
     """Fill the disk but for so many pages; the broker may write meanwhile."""
     with filler.open("wb", buffering=0) as file:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from itertools import count
 from random import Random
 
 import pytest
@@ -43,6 +44,15 @@ async def content(zookeeper, path="/"):
     return nodes
 
 
+def written(disk: SimDisk) -> bytes:
+    """The journal up to the zeros of its reserve."""
+    data = disk.read_file(PATH)
+    end = 0
+    while size := int.from_bytes(data[end : end + 4]):
+        end += 8 + size
+    return data[:end]
+
+
 async def disk_with(loop, data: bytes) -> SimDisk:
     disk = new_disk(loop)
     disk.replace_file(PATH, data)
@@ -71,10 +81,10 @@ async def some_writes(zookeeper):
 async def test_a_journal_cut_anywhere_holds_the_acknowledged_writes_before_the_cut(loop):
     disk = new_disk(loop)
     zookeeper = await started(disk)
-    states = [(len(disk.read_file(PATH)), await content(zookeeper))]
+    states = [(len(written(disk)), await content(zookeeper))]
     async for _ in some_writes(zookeeper):
-        states.append((len(disk.read_file(PATH)), await content(zookeeper)))
-    journal = disk.read_file(PATH)
+        states.append((len(written(disk)), await content(zookeeper)))
+    journal = written(disk)
     assert len({size for size, _ in states}) == len(states), "each write is a frame"
     for cut in range(states[0][0], len(journal) + 1):
         after = await started(await disk_with(loop, journal[:cut]))
@@ -97,10 +107,10 @@ async def test_zeros_that_a_crash_left_are_no_writes(loop):
 async def test_damage_before_a_good_write_refuses_the_start(loop):
     disk = new_disk(loop)
     zookeeper = await started(disk)
-    sizes = [len(disk.read_file(PATH))]
+    sizes = [len(written(disk))]
     async for _ in some_writes(zookeeper):
-        sizes.append(len(disk.read_file(PATH)))
-    journal = disk.read_file(PATH)
+        sizes.append(len(written(disk)))
+    journal = written(disk)
     for at in (0, 9, sizes[0] + 8, sizes[2] + 4, sizes[-2] - 1):
         damaged = bytearray(journal)
         damaged[at] ^= 1
@@ -281,3 +291,36 @@ async def test_a_new_store_is_not_begun_on_a_full_disk(loop):
     disk.fail("write_at", errno.ENOSPC, path=f"{PATH}*")
     with pytest.raises(StorageError, match="No space left"):
         await EmbeddedZooKeeper(disk, PATH, disk.clock).start()
+
+
+async def create_many(zookeeper, names):
+    for _ in range(100):
+        await zookeeper.create(f"/more{next(names)}", b"x" * 50_000)
+
+
+@in_simulation
+async def test_a_full_disk_takes_the_deletion_of_topics_and_no_other_change(loop):
+    for restarts in (False, True):
+        disk = new_disk(loop)
+        zookeeper = await started(disk)
+        await zookeeper.create("/admin/delete_topics", make_parents=True)
+        for number in range(20):
+            await zookeeper.create(f"/t{number}", b"x" * 1000)
+        if restarts:
+            await zookeeper.close()
+            zookeeper = EmbeddedZooKeeper(disk, PATH, disk.clock)
+        disk.capacity_bytes = disk.used_bytes()
+        if restarts:
+            await zookeeper.start()
+            await zookeeper.create("/of-the-start", ephemeral=True)
+            zookeeper.require_disk()
+        names = count()
+        for number in range(20):
+            await zookeeper.create(f"/admin/delete_topics/t{number}")
+            with pytest.raises(StorageError, match="No space left"):
+                await create_many(zookeeper, names)
+            noted = Delete(f"/admin/delete_topics/t{number}")
+            await zookeeper.multi([Delete(f"/t{number}"), noted])
+        before = set(await zookeeper.children("/")) - {"of-the-start"}
+        after = await started(disk.crash(keep=0.0))
+        assert set(await after.children("/")) == before
