@@ -3,7 +3,8 @@
 Behaviour:
 - Quotas of users, client ids, pairs of both, and addresses: all, or those that every component of
   the filter matches (an exact name, the default, or any name); with `strict` only those that name
-  nothing beside.  In the order of their names.
+  nothing beside.  Entities in the order of their names; the types of one, and its keys, in the
+  order of Kafka 4.3.1.
 
 Errors: INVALID_REQUEST (a type twice, an address beside others, a name where none belongs),
 UNSUPPORTED_VERSION (another type of entity).
@@ -17,7 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 from kserver.api.context import Context
-from kserver.cluster_config.quotas import Component, matching, names_of
+from kserver.cluster_config.quotas import Component, in_kafkas_order, matching, names_of
 from kserver.errors import ErrorCode, KafkaError
 from kserver.wire.versions import reply_to
 
@@ -41,7 +42,7 @@ async def handle(request: Any, context: Context) -> Any:
                     entry.entity(entity_type=kind, entity_name=name)
                     for kind, name in names_of(entity)
                 ],
-                values=[entry.values(key=key, value=bound) for key, bound in sorted(held.items())],
+                values=[entry.values(key=key, value=bound) for key, bound in in_kafkas_order(held)],
             )
             for entity, held in found
         ],

@@ -42,6 +42,21 @@ KEYS = CLIENT_KEYS.keys() | IP_KEYS.keys()
 
 MAX_NAME_BYTES = 1024
 """The most of one name in an entity; a znode's name holds three times that, URL-encoded."""
+_KEYS_ORDER = (
+    PRODUCER_BYTE_RATE,
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    REQUEST_PERCENTAGE,
+    CONNECTION_CREATION_RATE,
+)
+_FEW_KEYS = 3
+_FEW_KEYS_ORDER = (
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    REQUEST_PERCENTAGE,
+    PRODUCER_BYTE_RATE,
+    CONNECTION_CREATION_RATE,
+)
 _MOST = {INT: INT_MAX, LONG: LONG_MAX}
 _NOT_WHOLE = 1e-6
 
@@ -102,9 +117,16 @@ def entity_of(named: Sequence[tuple[str, str | None]]) -> QuotaEntity:
 
 
 def names_of(entity: QuotaEntity) -> list[tuple[str, str | None]]:
-    """The other way round."""
-    given = zip((USER, CLIENT_ID, IP), entity, strict=True)
+    """The types and names of an entity, in the order in which Kafka lists them."""
+    given = zip((CLIENT_ID, USER, IP), (entity.client_id, entity.user, entity.ip), strict=True)
     return [(kind, name or None) for kind, name in given if name is not None]
+
+
+def in_kafkas_order(bounds: Mapping[str, float]) -> list[tuple[str, float]]:
+    """A quota's keys and values as Kafka 4.3.1 lists them: by the hashes of the keys, in a table
+    of 4 or 8 places."""
+    places = _FEW_KEYS_ORDER if len(bounds) <= _FEW_KEYS else _KEYS_ORDER
+    return sorted(bounds.items(), key=lambda item: places.index(item[0]))
 
 
 def named_twice(alterations: Sequence[Alteration]) -> frozenset[frozenset[tuple[str, str | None]]]:

@@ -96,7 +96,9 @@ is 0 without
 where Kafka 4 wants a number.
 .TP
 .B log.flush.before.ack, log.validate.records, flush.before.ack, validate.records
-are not known to Kafka.
+are not known to Kafka.  With full, the default, record batches are held to stricter rules than
+Kafka's, which accepts an uncompressed batch whose offset deltas are not 0, 1, 2 and so on; here it
+is INVALID_RECORD, because consumers would skip records of such a batch.
 .TP
 .B inter.broker.check.address
 is not known to Kafka, whose brokers take LeaderAndIsr, StopReplica, UpdateMetadata, AlterPartition,

@@ -356,6 +356,7 @@ class Recovery:
         first = end = self._segments[0].base_offset
         suspects = [s.base_offset for s in self._segments if s.base_offset in self._suspect]
         limit = suspects[0] if suspects else self._segments[-1].end_offset
+        self._log_rebuilds()
         stateful_from = (
             restore_producers(self._disk, self._directory, self._producers, limit, self._now_ms)
             or first
@@ -377,6 +378,17 @@ class Recovery:
                 return segment.end_offset
             end = segment.end_offset
         return end
+
+    def _log_rebuilds(self) -> None:
+        """Log once which indexes are rebuilt: an empty segment has none to rebuild."""
+        suspects = [s for s in self._segments if s.base_offset in self._suspect and s.size]
+        if suspects:
+            log.info(
+                "%s: rebuilding the indexes of %d segment(s), from offset %d on",
+                self._directory,
+                len(suspects),
+                suspects[0].base_offset,
+            )
 
     def _follows(self, segment: LogSegment, end: Offset) -> bool:
         """Does a suspect segment continue the log that ends at `end`?

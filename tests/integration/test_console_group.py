@@ -196,3 +196,18 @@ def test_a_verifiable_consumer_commits_as_many_records_as_were_asked_for(verifia
     with verifiable.reading("long", "--max-messages", "777", stdout=subprocess.DEVNULL) as reading:
         assert reading.wait(TIMEOUT_S) == 0
     assert verifiable.committed == 777
+
+
+def test_a_measurement_that_cannot_be_printed_commits_nothing(broker):
+    group = Group(broker, "classic")
+    words = ("consumer-perf-test", "--topic", "long", "--group", group.name, "--num-records", "9")
+    words += ("--bootstrap-server", broker.address)
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*K, *words], stdout=full, stderr=subprocess.PIPE, timeout=TIMEOUT_S, check=False
+        )
+    assert (done.returncode, done.stderr.decode()) == (
+        1,
+        "k consumer-perf-test: No space left on device\n",
+    )
+    assert not group.exists

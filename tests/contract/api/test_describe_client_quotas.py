@@ -48,6 +48,41 @@ def test_what_was_set_is_told(client, name, version, quotas):
 
 
 @every_version
+@pytest.mark.parametrize(
+    "keys",
+    [
+        (
+            "producer_byte_rate",
+            "consumer_byte_rate",
+            "controller_mutation_rate",
+            "request_percentage",
+        ),
+        ("consumer_byte_rate", "request_percentage", "producer_byte_rate"),
+        ("consumer_byte_rate", "controller_mutation_rate", "producer_byte_rate"),
+        ("request_percentage", "producer_byte_rate"),
+        ("consumer_byte_rate", "producer_byte_rate"),
+        ("consumer_byte_rate", "controller_mutation_rate"),
+        ("controller_mutation_rate", "request_percentage"),
+    ],
+    ids=lambda keys: len(keys),
+)
+def test_types_of_an_entity_and_keys_stand_in_kafkas_order(client, name, version, keys):
+    entity = (("user", name), ("client-id", "c"))
+    bounds = dict.fromkeys(sorted(keys), 1000.0)
+    assert alter_quotas(client, entity, **bounds).error_code is ErrorCode.none
+    asked = [{"entity_type": "user", "match_type": EXACT, "match": name}]
+
+    def entries():
+        return client.call(KEY, version, components=asked, strict=False).entries
+
+    until(lambda: len(entries()) == 1)
+    (entry,) = entries()
+    alter_quotas(client, entity, **dict.fromkeys(keys))
+    assert [one.entity_type for one in entry.entity] == ["client-id", "user"]
+    assert tuple(value.key for value in entry.values) == keys
+
+
+@every_version
 def test_a_filter_may_name_the_default_or_any(client, name, version, quotas):
     default = (("client-id", None), ("user", name))
     asked = [("user", EXACT, name), ("client-id", DEFAULT, None)]

@@ -59,6 +59,20 @@ def test_a_tail_torn_at_any_byte_costs_the_torn_batch_alone() -> None:
         assert len(disk.read_file(FIRST)) == len(whole) - last or not torn
 
 
+def test_indexes_that_are_rebuilt_are_logged_once_with_the_path(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "kserver.log.recovery")
+    disk = make_disk()
+    log = open_log(disk, TopicConfig(segment_bytes=len(batch(3))))
+    assert not caplog.messages
+    append(log, 2, 3, 1)
+    open_log(disk)
+    assert caplog.messages == [
+        f"{DIRECTORY}: rebuilding the indexes of 3 segment(s), from offset 0 on"
+    ]
+
+
 @pytest.mark.parametrize("at", [*range(8, 12), *range(16, len(batch(2)))])
 def test_a_byte_that_was_never_written_ends_the_log_there(at: int) -> None:
     disk = make_disk()
