@@ -299,12 +299,17 @@ class ConfigManager:
                 self.topics[name] = overrides
             elif name in before:
                 self.topics[name] = before[name]
+        quotas = await stored.read_quotas(store, self._overrides)
+        broker_configs = await stored.read_broker_configs(self._overrides, [self._id])
+        group_configs = await stored.read_group_configs(store, self._overrides)
+        features = await self._read_features()
+        # The image of now: the controller may have told of topics during each await.
         image = replace(
             self._metadata.current,
-            quotas=await stored.read_quotas(store, self._overrides),
-            broker_configs=await stored.read_broker_configs(self._overrides, [self._id]),
-            group_configs=await stored.read_group_configs(store, self._overrides),
-            features=await self._read_features(),
+            quotas=quotas,
+            broker_configs=broker_configs,
+            group_configs=group_configs,
+            features=features,
         )
         changed = {
             name: replace(topic, config=self.topics[name])

@@ -1,0 +1,44 @@
+"""Settings of a cluster, read from ZooKeeper while the controller tells of topics."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from kserver import znodes
+from kserver.cluster_config.config_manager import ConfigManager
+from kserver.cluster_config.znode_store import make_persistent
+from kserver.config.broker import BrokerConfig
+from kserver.metadata import ClusterMetadata, MetadataCache, TopicInfo
+from tests.support.clock import SimClock
+from tests.support.loop import SimLoop, simulate
+from tests.support.zookeeper import SimEnsemble
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_is_told_while_everything_is_read_again_stays(seed: int) -> None:
+    async def main(loop: SimLoop) -> None:
+        zookeeper = SimEnsemble(loop, SimClock(loop)).client()
+        await zookeeper.start()
+        await make_persistent(zookeeper)
+        path = znodes.config_path(znodes.TOPIC_CONFIGS, "t0")
+        await zookeeper.create(path, znodes.encode_config({"retention.ms": "5"}))
+        metadata = MetadataCache(ClusterMetadata("cluster"))
+        configs = ConfigManager(zookeeper, metadata, BrokerConfig, 1, lambda _image, _topics: None)
+        loading = asyncio.create_task(configs.load())
+        told = 0
+        while not loading.done():
+            topic = TopicInfo(f"t{told}", UUID(int=told + 1), ())
+            metadata.update(metadata.current.with_topics({topic.name: topic}))
+            metadata.update(replace(metadata.current, controller=told))
+            told += 1
+            await asyncio.sleep(loop.random.expovariate(2000))
+        await loading
+        image = metadata.current
+        assert set(image.topics) == {f"t{number}" for number in range(told)}
+        assert image.controller == told - 1
+
+    simulate(main, seed)
