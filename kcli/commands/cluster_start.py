@@ -93,7 +93,7 @@ def cluster_start(given: SimpleNamespace) -> int:
     count = DEFAULT_BROKERS if given.brokers is None else given.brokers
     port = DEFAULT_PORT if given.port is None else given.port
     if not 1 <= count <= MOST_BROKERS:
-        refuse(f"--brokers {count}: from 1 to {MOST_BROKERS} can be started")
+        refuse(f"--brokers {count}: choose a number from 1 to {MOST_BROKERS}")
     if not 0 <= port <= LAST_PORT:
         refuse(f"--port {port} is no port: they go from 0, a free one, to {LAST_PORT}")
     for pair in given.override:

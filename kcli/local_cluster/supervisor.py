@@ -302,9 +302,15 @@ class Supervisor:
 
 @contextlib.contextmanager
 def _locked(directory: str) -> Iterator[None]:
-    """The directory is there, and no other cluster's."""
-    os.makedirs(directory, exist_ok=True)
-    descriptor = os.open(f"{directory}/.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    """Create the directory if it is missing, and lock it; Refused if another cluster uses it."""
+    try:
+        os.makedirs(directory, exist_ok=True)
+        descriptor = os.open(f"{directory}/.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise Refused(
+            f"--data {directory} cannot be used: {error.strerror}; name a directory that can be"
+            " written to with --data"
+        ) from None
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -391,14 +391,15 @@ def test_a_reader_that_has_gone_stops_nothing():
 @pytest.mark.parametrize(
     ("words", "status", "told"),
     [
-        (["--brokers", "0"], 2, "--brokers 0: from 1 to 100 can be started"),
+        (["--brokers", "0"], 2, "--brokers 0: choose a number from 1 to 100"),
+        (["--brokers", "101"], 2, "--brokers 101: choose a number from 1 to 100"),
         (["--brokers", "x"], 2, "Cannot parse argument 'x' of option brokers"),
         (["--port", "70000"], 2, "--port 70000 is no port"),
         (["--port", "65535"], 2, "the last would listen at port 65537"),
         (["--override", "listeners=x"], 2, "--port says where the brokers listen"),
         (["--override", "x"], 2, "--override x is not KEY=VALUE"),
         (["--override", "num.partitions=many"], 1, "Invalid value 'many' for configuration"),
-        (["--data", "/dev/null/x"], 1, "/dev/null/x: Not a directory"),
+        (["--data", "/dev/null/x"], 1, "/dev/null/x cannot be used: Not a directory"),
     ],
 )
 def test_what_cannot_be_started_is_refused_in_a_line(words, status, told):
@@ -439,13 +440,36 @@ def test_the_data_of_another_cluster_is_refused_with_its_path(tmp_path):
     assert "Traceback" not in refused.stderr
 
 
+REMEDY = "name a directory that can be written to with --data"
+
+
 def test_a_directory_that_cannot_be_made_is_named():
     refused = k("cluster-start", "--port", "0", "--data", "/sys/k-cluster")
     assert refused.returncode == 1
     assert refused.stdout == ""
     assert refused.stderr.splitlines()[-1] == (
-        "k cluster-start: /sys/k-cluster: Operation not permitted"
+        f"k cluster-start: --data /sys/k-cluster cannot be used: Operation not permitted; {REMEDY}"
     )
+
+
+def test_a_directory_that_cannot_be_written_to_is_named():
+    # Root too may not make a file in it.
+    refused = k("cluster-start", "--port", "0", "--data", "/proc")
+    assert refused.returncode == 1
+    assert refused.stdout == ""
+    assert refused.stderr.splitlines()[-1] == (
+        f"k cluster-start: --data /proc cannot be used: No such file or directory; {REMEDY}"
+    )
+
+
+def test_a_file_is_not_taken_for_a_directory(tmp_path):
+    (tmp_path / "file").write_text("kept")
+    refused = k("cluster-start", "--port", "0", "--data", tmp_path / "file")
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1] == (
+        f"k cluster-start: --data {tmp_path}/file cannot be used: File exists; {REMEDY}"
+    )
+    assert (tmp_path / "file").read_text() == "kept"
 
 
 def test_a_broker_that_cannot_start_ends_it_with_its_reason(tmp_path):
