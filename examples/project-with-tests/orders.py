@@ -4,7 +4,7 @@ Its client is k's; any other would do.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from kcli.client import Blocking, Consumer, ConsumerRecord, Producer, TopicPartition
@@ -23,9 +23,15 @@ class Order(NamedTuple):
 
 def announce(order: Order, broker: str) -> None:
     """Returns once the broker has it; raises where it cannot take it."""
+    announce_all([order], broker)
+
+
+def announce_all(orders: Iterable[Order], broker: str) -> None:
+    """Announce each in its turn, by one producer, which is idempotent as k's is by default."""
     with Blocking(Producer, {"bootstrap.servers": broker}) as producer:
-        value = json.dumps(order.items).encode()
-        producer.send(TOPIC, value, key=order.customer.encode()).result()
+        for order in orders:
+            value = json.dumps(order.items).encode()
+            producer.send(TOPIC, value, key=order.customer.encode()).result()
 
 
 def announced(broker: str) -> list[Order]:

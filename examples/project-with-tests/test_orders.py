@@ -7,7 +7,7 @@ pip install k-kafka pytest && pytest
 from itertools import islice
 
 import pytest
-from orders import Order, announce, announced, to_pack
+from orders import Order, announce, announce_all, announced, to_pack
 
 from kcli.client import KafkaError
 
@@ -63,3 +63,23 @@ def test_packers_go_on_where_the_last_stopped_though_leaders_are_killed(kafka_cl
     kafka_cluster.kill(kafka_cluster.leader_of("orders"))
     packed += islice(to_pack(servers), 11)
     assert packed == orders[:10] + orders[9:], "the first stopped before it had packed the tenth"
+
+
+def test_a_producer_and_a_packer_go_on_when_the_leader_is_killed(kafka_cluster):
+    servers = kafka_cluster.bootstrap_servers
+    orders = [Order(f"customer {number}", ["tea"]) for number in range(20)]
+
+    def with_a_kill():
+        yield from orders[:10]
+        kafka_cluster.kill(kafka_cluster.leader_of("orders"))
+        yield from orders[10:]
+
+    announce_all(with_a_kill(), servers)
+    (killed,) = {1, 2, 3} - {*kafka_cluster.running}
+    kafka_cluster.start(killed)
+    kafka_cluster.wait_in_sync("orders")
+    packer = to_pack(servers)
+    packed = list(islice(packer, 10))
+    kafka_cluster.kill(kafka_cluster.leader_of("orders"))
+    packed += islice(packer, 10)
+    assert packed == orders, "each is packed once, in order"

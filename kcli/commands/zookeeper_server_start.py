@@ -67,8 +67,10 @@ MANUAL = Manual(
         "Containers, TTL nodes, reconfig, quotas and SASL are not served: Unimplemented, and "
         "AuthFailed for SASL. ACLs are those of the schemes world, ip, digest and auth. Clients "
         "are not served over TLS.",
-        "Four-letter words answered: conf, cons, envi, isro, mntr, ruok, srvr, stat, wchs. As in "
-        "ZooKeeper, only srvr is without 4lw.commands.whitelist.",
+        "Four-letter words answered: conf, cons, crst, dirs, dump, envi, isro, mntr, ruok, srst, "
+        "srvr, stat, wchc, wchp, wchs. As in ZooKeeper, only srvr is without "
+        "4lw.commands.whitelist. The last three also count the watches on children, which "
+        "ZooKeeper's leave out.",
         "A file that is missing or wrong ends it with exit status 1; Kafka's is 2.",
         "-daemon returns when the server answers, with exit status 0, or when it could not start, "
         "with the reason and exit status 1; Kafka's script returns 0 at once.",

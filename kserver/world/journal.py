@@ -89,6 +89,10 @@ class Journal:
         self._size = 0
         """Bytes of all frames and of the zeros behind them."""
 
+    def size(self) -> int:
+        """Bytes of the file; raises OSError."""
+        return (self._file or self._disk.open(self.path)).size()
+
     async def read(self) -> Restored:
         """StorageError for a damaged file; FileNotFoundError."""
         data = await self._disk.offload(lambda: self._disk.read_file(self.path))

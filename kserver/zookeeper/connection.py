@@ -128,6 +128,9 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def reset_figures(self) -> None:
+        self.requests = self.answers = 0
+
     def tell(self, event: WatcherEvent) -> None:
         self._send(frame(ReplyHeader(NOTIFICATION_XID, -1, Err.OK), event))
 

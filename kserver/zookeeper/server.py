@@ -191,6 +191,14 @@ class ZooKeeperServer:
         self._sessions.remove(session)
 
     def word(self, word: str) -> str:
+        if words.is_allowed(word, self._settings.words):
+            match word:
+                case "crst":
+                    for connection in self._connections:
+                        connection.reset_figures()
+                case "srst":
+                    self._requests = self._answers = 0
+                    self._latency_s = (0.0, 0.0, 0.0)
         return words.answer(word, self._report(), self._settings.words)
 
     async def _expire(self) -> None:
@@ -257,4 +265,11 @@ class ZooKeeperServer:
             ],
             settings=self._settings.shown(),
             environment=self._environment,
+            due_ms={
+                session.id: self._clock.now_ms() + session.due_ms - self._now_ms()
+                for session in self._sessions.sessions.values()
+            },
+            owners=self.store.owners(),
+            watched=[(each.session, path) for each, path in self.watches.places()],
+            disk_bytes=self.store.size_bytes(),
         )

@@ -121,6 +121,17 @@ class Store:
     def ephemerals(self, session: int) -> list[str]:
         return sorted(self._ephemerals.get(session, ()))
 
+    def owners(self) -> dict[int, list[str]]:
+        """The ephemeral nodes of each session that has some."""
+        return {session: sorted(paths) for session, paths in self._ephemerals.items()}
+
+    def size_bytes(self) -> int:
+        """Bytes on disk; 0 if the file cannot be read."""
+        try:
+            return self._journal.size()
+        except OSError:
+            return 0
+
     @property
     def ephemerals_count(self) -> int:
         return sum(map(len, self._ephemerals.values()))

@@ -75,6 +75,11 @@ class WatchTable(Generic[W]):
         paths = {path for _, path in self._watchers}
         return len(self._left), len(paths), sum(map(len, self._watchers.values()))
 
+    def places(self) -> list[tuple[W, str]]:
+        """Each watcher with each path that it watches, whatever the kinds, sorted by the path."""
+        pairs = {(watcher, path) for watcher, left in self._left.items() for _, path in left}
+        return sorted(pairs, key=lambda pair: pair[1])
+
     def check(self) -> None:
         assert all(self._watchers.values())
         assert all(self._left.values())

@@ -6,7 +6,12 @@ Pure: figures in, text out.
     srvr   figures of the server         cons   the connections
     stat   srvr, and the connections     wchs   how many watches
     mntr   figures, a line each          envi   the environment
-    isro   rw
+    isro   rw                            wchc   the paths that each session watches
+    dirs   bytes on disk                 wchp   the sessions that watch each path
+    crst   reset connections' figures    dump   the sessions, and their ephemeral nodes
+    srst   reset the server's figures
+
+wchc and wchp list every watch that wchs counts; Apache's server lists those on data alone.
 
 `4lw.commands.whitelist` names those that are answered; srvr always is.
 """
@@ -14,7 +19,9 @@ Pure: figures in, text out.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 KNOWN = frozenset(
@@ -55,6 +62,13 @@ class Report(NamedTuple):
     clients: Sequence[Client]
     settings: Mapping[str, object]
     environment: Mapping[str, str]
+    due_ms: Mapping[int, int]
+    """When each session expires, in milliseconds since 1970."""
+    owners: Mapping[int, Sequence[str]]
+    """Paths of the ephemeral nodes of each session that has some."""
+    watched: Sequence[tuple[int, str]]
+    """Each session with each path that it watches."""
+    disk_bytes: int
 
     @property
     def outstanding(self) -> int:
@@ -70,8 +84,12 @@ def word(first: int) -> str | None:
     return letters if letters in KNOWN else None
 
 
+def is_allowed(word: str, allowed: Collection[str]) -> bool:
+    return word == ALWAYS or word in allowed or EVERY in allowed
+
+
 def answer(word: str, report: Report, allowed: Collection[str]) -> str:
-    if word != ALWAYS and word not in allowed and EVERY not in allowed:
+    if not is_allowed(word, allowed):
         return f"{word} is not executed because it is not in the whitelist.\n"
     match word:
         case "ruok":
@@ -99,6 +117,19 @@ def answer(word: str, report: Report, allowed: Collection[str]) -> str:
                 f"{report.watchers} connections watching {report.watched_paths} paths\n"
                 f"Total watches:{report.watches}\n"
             )
+        case "wchc":
+            return _grouped((f"{session:#x}", path) for session, path in report.watched) + "\n"
+        case "wchp":
+            return _grouped((path, f"{session:#x}") for session, path in report.watched) + "\n"
+        case "dump":
+            return _dump(report)
+        case "dirs":
+            # The snapshot and the log of changes are one file.
+            return f"datadir_size: {report.disk_bytes}\nlogdir_size: {report.disk_bytes}\n"
+        case "crst":
+            return "Connection stats reset.\n"
+        case "srst":
+            return "Server stats reset.\n"
     return f"{word} is not answered by this server.\n"
 
 
@@ -135,6 +166,48 @@ def _figures(report: Report) -> dict[str, object]:
         "approximate_data_size": report.data_bytes,
         "global_sessions": report.sessions,
     }
+
+
+def _grouped(pairs: Iterable[tuple[str, str]]) -> str:
+    """Each first value on a line, and its second values below it."""
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    for first, second in pairs:
+        groups[first].append(second)
+    return "".join(
+        f"{first}\n" + "".join(f"\t{second}\n" for second in seconds)
+        for first, seconds in groups.items()
+    )
+
+
+def _dump(report: Report) -> str:
+    sessions = {session: f"{session:#x}" for session in report.due_ms}
+    connections = {
+        client.session: f"ip: /{client.host}:{client.port} sessionId: {client.session:#x}"
+        for client in report.clients
+        if client.session in report.due_ms
+    }
+    owned = "".join(
+        f"{session:#x}:\n" + "".join(f"\t{path}\n" for path in paths)
+        for session, paths in report.owners.items()
+    )
+    return (
+        f"SessionTracker dump:\nSession {_by_deadline(sessions, report.due_ms)}"
+        f"ephemeral nodes dump:\nSessions with Ephemerals ({len(report.owners)}):\n{owned}"
+        f"Connections dump:\nConnections {_by_deadline(connections, report.due_ms)}"
+    )
+
+
+def _by_deadline(lines: Mapping[int, str], due_ms: Mapping[int, int]) -> str:
+    """The line of each session, below the second at which the session expires."""
+    sets: defaultdict[int, list[str]] = defaultdict(list)
+    for session, line in lines.items():
+        sets[due_ms[session] // 1000].append(line)
+    texts = [f"Sets ({len(sets)})/({len(lines)}):\n"]
+    for due_s in sorted(sets):
+        moment = datetime.fromtimestamp(due_s, UTC).strftime("%a %b %d %H:%M:%S UTC %Y")
+        texts.append(f"{len(sets[due_s])} expire at {moment}:\n")
+        texts += (f"\t{line}\n" for line in sets[due_s])
+    return "".join(texts)
 
 
 def _client(client: Client) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import struct
 
 import pytest
@@ -459,3 +460,59 @@ def test_a_four_letter_word_is_answered_without_a_session(server):
         client.socket.sendall(word)
         with client.socket.makefile("rb") as answer:
             assert told in answer.read(), word
+
+
+def ask(server, word):
+    client = RawClient(server.address)
+    client.socket.sendall(word)
+    with client.socket.makefile("rb") as answer:
+        return answer.read().decode()
+
+
+def test_wchc_and_wchp_list_each_watch_once(server, client, root):
+    path = create(client, f"{root}/a")
+    for watched in (path, root, path):
+        stat(client, watched, watch=True)
+    session = f"{client.session.session_id:#x}"
+    lines = ask(server, b"wchc").splitlines()
+    at = lines.index(session)
+    assert sorted(lines[at + 1 : at + 3]) == [f"\t{root}", f"\t{path}"]
+    lines = ask(server, b"wchp").splitlines()
+    for watched in (root, path):
+        assert lines[lines.index(watched) + 1] == f"\t{session}"
+
+
+def test_dump_lists_sessions_and_their_ephemeral_nodes(server, client, root):
+    path = create(client, f"{root}/a", flags=EPHEMERAL)
+    session = f"{client.session.session_id:#x}"
+    told = ask(server, b"dump")
+    sessions, rest = told.split("ephemeral nodes dump:\n")
+    ephemerals, connections = rest.split("Connections dump:\n")
+    assert sessions.startswith("SessionTracker dump:\nSession Sets (")
+    assert re.search(rf"^\d+ expire at \w{{3}} \w{{3}} .*:\n(\t.*\n)*\t{session}\n", sessions, re.M)
+    assert ephemerals.startswith("Sessions with Ephemerals (")
+    assert f"\n{session}:\n\t{path}\n" in ephemerals
+    assert connections.startswith("Connections Sets (")
+    host, port = client.socket.getsockname()
+    assert f"\tip: /{host}:{port} sessionId: {session}\n" in connections
+
+
+def test_dirs_tells_the_bytes_on_disk(server):
+    found = re.fullmatch("datadir_size: (\\d+)\nlogdir_size: (\\d+)\n", ask(server, b"dirs"))
+    assert int(found[1]) > 0
+    assert int(found[2]) > 0
+
+
+def test_crst_resets_the_figures_of_connections(server, client, root):
+    port = client.socket.getsockname()[1]
+    assert not re.search(rf":{port}\[1\]\(queued=0,recved=0,sent=0,", ask(server, b"cons"))
+    assert ask(server, b"crst") == "Connection stats reset.\n"
+    assert re.search(rf":{port}\[1\]\(queued=0,recved=0,sent=0,", ask(server, b"cons"))
+
+
+def test_srst_resets_the_figures_of_the_server(server, client, root):
+    for _ in range(100):
+        names(client, root)
+    assert int(re.search(r"Received: (\d+)", ask(server, b"srvr"))[1]) > 100
+    assert ask(server, b"srst") == "Server stats reset.\n"
+    assert int(re.search(r"Received: (\d+)", ask(server, b"srvr"))[1]) < 100

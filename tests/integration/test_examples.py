@@ -137,7 +137,7 @@ def test_a_project_tests_itself_with_a_broker(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples/project-with-tests", project)
     ran = run(sys.executable, "-m", "pytest", "-v", cwd=project)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "6 passed" in ran.stdout
+    assert "7 passed" in ran.stdout
 
 
 def test_a_script_moved_from_kafkas_tools_says_the_same(
