@@ -72,10 +72,29 @@ class ControllerClaim:
             except (NodeExists, BadVersion):
                 if await self._holder() is not None and not await self.is_held():
                     return False
-        data, stat = await until_connected(partial(self._zookeeper.get, znodes.CONTROLLER_EPOCH))
-        self._store.epoch_version = stat.version
-        self._store.epoch = znodes.decode_controller_epoch(data)
+        self._store.epoch, self._store.epoch_version = await self._read_epoch()
         return True
+
+    async def _read_epoch(self) -> tuple[int, int]:
+        """The epoch of the claim that this session holds, and the version of its znode.
+
+        If another client has deleted the znode or overwritten it with nonsense, write it again.
+        """
+        path = znodes.CONTROLLER_EPOCH
+        while True:
+            found = await until_connected(partial(self._store.find, path))
+            try:
+                if found is not None:
+                    return znodes.decode_controller_epoch(found[0]), found[1].version
+            except UnreadableZnode as error:
+                log.error("%s: it is written again", error)
+            data = znodes.encode_controller_epoch(max(self._epoch_heard(), self._store.epoch) + 1)
+            with suppress(BadVersion, NoNode, NodeExists):  # changed again, or by a lost try
+                if found is None:
+                    await until_connected(partial(self._zookeeper.create, path, data))
+                else:
+                    version = found[1].version
+                    await until_connected(partial(self._zookeeper.set, path, data, version))
 
     async def is_held(self) -> bool:
         """By this session; it is watched from now on."""

@@ -288,6 +288,30 @@ async def test_a_controller_that_was_replaced_writes_nothing(ensemble):
         assert broker.topics == {}
 
 
+@pytest.mark.parametrize("data", [b"many", None])
+def test_an_epoch_that_is_overwritten_or_deleted_under_its_controller_goes_on(data):
+    @scenario
+    async def test(ensemble):
+        async with Broker(ensemble) as broker:
+            await broker.create(CreatableTopic("foo"))
+            other = ensemble.client()
+            await other.start()
+            if data is None:
+                await other.delete(znodes.CONTROLLER_EPOCH)
+            else:
+                await other.set(znodes.CONTROLLER_EPOCH, data)
+            assert codes(await broker.create(CreatableTopic("bar"))) != ["ok"]
+            async with asyncio.timeout(60):
+                while codes(await broker.create(CreatableTopic("bar"))) != ["ok"]:
+                    await asyncio.sleep(0.1)
+            epoch, _ = await other.get(znodes.CONTROLLER_EPOCH)
+            assert znodes.decode_controller_epoch(epoch) > 1
+            assert set(broker.topics) == {"foo", "bar"}
+            await other.close()
+
+    test()
+
+
 @scenario
 async def test_a_controller_that_was_replaced_leads_nothing_that_it_finds(ensemble):
     async with Broker(ensemble) as broker:
