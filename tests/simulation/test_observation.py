@@ -84,9 +84,9 @@ def test_it_is_ready_from_when_clients_are_let_in_until_it_stops(seed):
         await alive.until(("200", "ok\n"))
         await broker.stop()
         await ready.until((REFUSED, ""))
-        assert ready.end() == [
+        # The first of its states may be shorter than the time between two looks.
+        assert [state for state in ready.end() if state != ("503", "starting\n")] == [
             (REFUSED, ""),
-            ("503", "starting\n"),
             ("503", "starting: logs are opened\n"),
             ("200", "ready\n"),
             ("503", "stopping\n"),
@@ -123,9 +123,10 @@ def test_one_failed_disk_is_told_and_the_last_one_is_the_end(seed):
             for partition in range(4):
                 answer = await produce(peer, "a", partition, batch(b"x"))
                 assert answer.error_code is ErrorCode.kafka_storage_error
-        with pytest.raises(BaseExceptionGroup) as ended:
+        # By itself where it is the store that finds the disk failed, and the logs are closed.
+        with pytest.raises((BaseExceptionGroup, StorageError)) as ended:
             await broker.stop()
-        assert ended.group_contains(StorageError)
+        assert isinstance(ended.value, StorageError) or ended.group_contains(StorageError)
         await watch.until((REFUSED, ""))
         assert ("503", "stopping\n") not in watch.end()
 
