@@ -379,6 +379,7 @@ class Controller:
         batch = self._channels.new_batch()
         await self._partitions.reread({key for partitions in noted for key in partitions}, batch)
         await self._channels.tell_of_topics(batch)
+        await self._reassignments.advance()
 
     async def _deletions_noted(self, names: list[str]) -> None:
         await self._deletions.read_notes(names)

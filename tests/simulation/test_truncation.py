@@ -16,6 +16,9 @@ from kserver.wire.control import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
 )
 from tests.simulation.test_cluster import random, started
 from tests.support.loop import SimLoop, simulate
@@ -62,6 +65,14 @@ class Cut:
         ]
         topic = LeaderAndIsrTopicState("t", partitions[0].topic_id, tuple(states))
         return LeaderAndIsrRequest(parts.publisher._sender, epoch, (topic,))
+
+    def deletion(self) -> StopReplicaRequest:
+        """t-0, which is being cut, is not to be hosted here any more."""
+        assert self.broker.broker is not None
+        publisher = self.broker.broker._parts.publisher
+        stop = StopReplicaPartitionState(0, 99, delete_partition=True)
+        topics = (StopReplicaTopicState("t", (stop,)),)
+        return StopReplicaRequest(publisher._sender, publisher.controller_epoch, topics)
 
 
 async def begun(loop: SimLoop) -> Cut:
@@ -131,6 +142,37 @@ def test_a_role_that_comes_at_any_step_of_a_cut_waits_for_it_alone(steps: int) -
             for replica in replicas:
                 replica.log.check()
             assert len({cut.cluster.whole(replica) for replica in replicas}) == 1
+        for id_ in sorted(cut.cluster.up):
+            await cut.cluster.stop(id_)
+        assert not [bug for broker in cut.cluster.brokers.values() for bug in broker.bugs]
+
+    simulate(run, 7)
+
+
+@pytest.mark.parametrize("steps", STEPS)
+def test_a_deletion_that_comes_at_any_step_of_a_cut_waits_for_it(steps: int) -> None:
+    async def run(loop: SimLoop) -> None:
+        cut = await begun(loop)
+        done = cut.operations + steps
+        partition = cut.partition
+        assert partition is not None
+        async with asyncio.timeout(PATIENCE_S):
+            while cut.operations < done and partition.log.is_being_cut:
+                await asyncio.sleep(0.0001)
+            assert cut.broker.broker is not None
+            parts = cut.broker.broker._parts
+            ends = parts.replicas.fetchers.being_cut({partition.topic_partition}).values()
+            deleting = loop.create_task(parts.publisher.publish(cut.deletion()))
+            while cut.partition is not None:
+                await asyncio.sleep(0.0001)
+            assert all(end.done() for end in ends)
+            answer = await deleting
+        (error,) = answer.partition_errors  # type: ignore[union-attr]
+        assert error.error_code is ErrorCode.none
+        assert cut.partition is None
+        assert ("t", 0) not in parts.logs.logs
+        cut.broker.disk.mean_offload_s = SLOW_S / 100
+        await cut.start
         for id_ in sorted(cut.cluster.up):
             await cut.cluster.stop(id_)
         assert not [bug for broker in cut.cluster.brokers.values() for bug in broker.bugs]

@@ -78,6 +78,9 @@ class ControlledPeer(ScriptedBroker):
         path = znodes.broker_path(self.id)
         await self.zookeeper.create(path, self._data(), ephemeral=True, make_parents=True)
 
+    async def unregister(self) -> None:
+        await self.zookeeper.delete(znodes.broker_path(self.id))
+
     async def register_again(self) -> None:
         """As another life of the broker, so quickly that nobody sees that the first has gone."""
         path = znodes.broker_path(self.id)

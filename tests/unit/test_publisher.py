@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
@@ -181,6 +182,26 @@ async def test_what_a_full_message_does_not_name_is_hosted_no_longer(scene: Scen
     await scene.lead(2)
     assert scene.hosted == {("t", 0), ("t", 1), ("t", 2)}
     await scene.lead(1, type=FULL)
+    assert scene.hosted == {("t", 1)}
+
+
+@scenario
+async def test_a_message_is_taken_once_the_one_before_it_is_in_force(scene: Scene) -> None:
+    await scene.lead(0)
+    scene.replicas.get("t", 0).log.append_as_leader(batch(), 0, scene.host.clock.now_ms())
+    await scene.replicas.forget_deleted()
+    # Checkpoints name the log by now: they are written again when it is deleted.
+    scene.host.disk.mean_offload_s = 0.2
+    stops = StopReplicaTopicState("t", (StopReplicaPartitionState(0, 0, True),))
+    stop = StopReplicaRequest(CONTROLLER, 1, (stops,), EPOCH)
+    stopping = scene.host.loop.create_task(scene.publish(stop))
+    leading = scene.host.loop.create_task(scene.lead(1))
+    seen: set[bool] = set()
+    while not stopping.done():
+        seen.add(("t", 1) in scene.hosted)
+        await asyncio.sleep(0.001)
+    assert seen == {False}
+    assert await leading is OK
     assert scene.hosted == {("t", 1)}
 
 

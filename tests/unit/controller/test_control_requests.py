@@ -80,6 +80,14 @@ class Cluster:
         )
         return await self.broker.controller.alter_partitions(leader, peer.epoch, [change])
 
+    async def write_isr(self, *isr, leader=2):
+        """By another than the controller, which is notified."""
+        state = znodes.encode_state(replace(self.state(), isr=isr, leader=leader))
+        await self.other.set(znodes.state_path("t", 0), state)
+        noted = {"version": 1, "partitions": [{"topic": "t", "partition": 0}]}
+        data = json.dumps(noted).encode()
+        await self.other.create(znodes.ISR_CHANGE_PREFIX, data, sequence=True)
+
     async def quiet(self):
         """Until nothing more is said."""
         before = -1
@@ -495,6 +503,32 @@ async def test_a_move_that_is_complete_when_the_controller_goes_is_ended_by_the_
     zookeeper.heal()
     await cluster.until(lambda: cluster.partition().replicas == (2, 3))
     assert cluster.state().isr == (2, 3)
+
+
+@scenario
+async def test_a_move_is_ended_when_its_leader_has_written_by_itself_who_is_in_sync(cluster):
+    """As a leader of Kafka 2.6 and older does."""
+    await cluster.create([2, 1])
+    await cluster.broker.controller.alter_reassignments({T0: [2, 3]})
+    await cluster.write_isr(2, 1, 3)
+    await cluster.until(lambda: cluster.partition().replicas == (2, 3))
+    assert cluster.state().isr == (2, 3)
+
+
+@scenario
+async def test_a_move_is_ended_once_the_only_broker_that_can_lead_is_back(cluster):
+    await cluster.create([2, 1])
+    await cluster.broker.controller.alter_reassignments({T0: [3]})
+    await cluster.until(lambda: cluster.adding() == (3,))
+    await cluster.three.unregister()
+    await cluster.until(lambda: cluster.broker.metadata.current.brokers.keys() == {1, 2})
+    await cluster.write_isr(3, leader=3)
+    await cluster.until(lambda: cluster.partition().isr == (3,))
+    await cluster.quiet()
+    assert cluster.adding() == (3,)
+    await cluster.three.register()
+    await cluster.until(lambda: cluster.partition().replicas == (3,))
+    assert cluster.partition().leader == 3
 
 
 @scenario
