@@ -47,6 +47,7 @@ from kserver.world.running import RunningParts
 log = logging.getLogger(__name__)
 
 FETCH, LIST_OFFSETS = 1, 2
+WARN_AGAIN_S = 60.0
 LOST_S = 1.0
 """A failover takes less.  Later the leader may as well live, and be cut off from here alone."""
 EARLIEST, LATEST = -2, -1
@@ -107,6 +108,9 @@ class ReplicaFetcher:
         """How often in a row each was."""
         self._failures = 0
         """How many fetches in a row failed as a whole."""
+        self._warned = ""
+        """The error that was logged last, until a fetch succeeds."""
+        self._warn_again_s = 0.0
         self._resumed_s: dict[Partition, float] = {}
         """When those that were refused may be fetched again, by the loop's time."""
         self._held_back: dict[Partition, None] = {}
@@ -177,12 +181,35 @@ class ReplicaFetcher:
         try:
             while not self._has_ended:
                 if self._partitions:
-                    await self._fetch()
+                    await self._fetch_or_report()
                 else:
                     await self._pause(math.inf)
         finally:
             if self._peer is not None:
                 self._peer.close()
+
+    async def _fetch_or_report(self) -> None:
+        """A bug in one fetcher must not end the broker, which leads other partitions."""
+        try:
+            await self._fetch()
+        except Exception as bug:
+            self._report(f"{self.name}: fetch from broker {self.leader} failed", bug)
+            self._session.lost()
+            if self._peer is not None:
+                self._peer.close()
+            await self._pause(self._longest_backoff_s)
+
+    def _report(self, what: str, bug: Exception) -> None:
+        message = f"{what}, retrying: a bug in this broker"
+        self._loop.call_exception_handler({"message": message, "exception": bug})
+
+    def _warn(self, error: str) -> None:
+        """Log a failed fetch.  The same error is logged again only after `WARN_AGAIN_S`, since a
+        leader that is down fails once or more a second."""
+        now_s = self._loop.time()
+        if error != self._warned or now_s >= self._warn_again_s:
+            log.warning("%s: fetch from broker %d failed: %s", self.name, self.leader, error)
+            self._warned, self._warn_again_s = error, now_s + WARN_AGAIN_S
 
     async def _pause(self, pause_s: float) -> None:
         """At most as long, or until a partition comes."""
@@ -228,7 +255,7 @@ class ReplicaFetcher:
             if self._lost_s is None and isinstance(error, ConnectionError):
                 self._lost_s = self._loop.time()
             if not self._has_ended:
-                log.warning("%s: broker %d was not fetched from: %s", self.name, self.leader, error)
+                self._warn(str(error))
                 await self._pause(self._backoff_s(self._failures))
                 self._failures += 1
             return
@@ -239,6 +266,9 @@ class ReplicaFetcher:
             await self._pause(self._backoff_s(self._failures) if self._failures else 0)
             self._failures += 1
             return
+        if self._warned:
+            log.info("%s: fetches from broker %d succeed again", self.name, self.leader)
+            self._warned = ""
         self._failures = 0
         session.answered(answer.session_id)
         for fetched in answer.partitions:
@@ -349,6 +379,9 @@ class ReplicaFetcher:
             told = log.info if code in PASSING else log.warning
             told("%s cannot follow broker %d: %s", own.topic_partition, self.leader, error)
             self._hold_back(partition, asked.leader_epoch)
+        except Exception as bug:
+            self._report(f"{own.topic_partition}: append from broker {self.leader} failed", bug)
+            self._hold_back(partition, asked.leader_epoch)
 
     def _hold_back(self, partition: Partition, epoch: LeaderEpoch) -> None:
         if self._is_current(partition, epoch):
@@ -359,8 +392,11 @@ class ReplicaFetcher:
             self._resumed_s[partition] = self._loop.time() + self._backoff_s(times)
 
     def _backoff_s(self, times: int) -> float:
-        longest_s: float = self._config().replica_fetch_backoff_ms / 1000
-        return min(FIRST_BACKOFF_S * (1 << min(times, 10)), longest_s)
+        return min(FIRST_BACKOFF_S * (1 << min(times, 10)), self._longest_backoff_s)
+
+    @property
+    def _longest_backoff_s(self) -> float:
+        return self._config().replica_fetch_backoff_ms / 1000
 
     async def _cut(self, partition: Partition, end: int) -> None:
         own = partition.log

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 from contextlib import suppress
 from random import Random
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -25,6 +28,7 @@ from tests.support.simulated import DATA
 from tests.support.simulated_cluster import SimulatedCluster
 
 SEEDS = seeds(4)
+PATIENCE_S = 60
 T0 = TopicPartition("t", 0)
 
 
@@ -392,3 +396,82 @@ async def moved_while_they_follow(loop: SimLoop) -> str:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_replicas_move_between_disks_while_they_follow_and_lead(seed: int) -> None:
     simulate(moved_while_they_follow, seed)
+
+
+@pytest.mark.parametrize("where", ["append", "fetch"])
+def test_a_bug_in_a_fetcher_is_reported_and_ends_neither_the_broker_nor_the_others(
+    where: str,
+) -> None:
+    async def run(loop: SimLoop) -> None:
+        cluster = await started(loop)
+        reported: list[Any] = []
+        loop.set_exception_handler(lambda _, context: reported.append(context))
+        leader, follower = leader_and_follower(cluster)
+        async with Admin(AdminConfig.of(cluster.bootstrap), random=random(loop)) as admin:
+            both = {"min.insync.replicas": "2"}
+            await admin.create_topics(
+                [NewTopic("u", assignments={0: [leader, follower]}, config=both)]
+            )
+        await cluster.until_in_sync("u", 1)
+        broker = cluster.brokers[follower].broker
+        assert broker is not None
+        (fetcher,) = broker._parts.replicas.fetchers.running
+        part = cluster.replicas("t", 0)[follower].log if where == "append" else fetcher._session
+
+        def fails(*_: object) -> None:
+            raise RuntimeError("planted")
+
+        planted = "append_as_follower" if where == "append" else "answered"
+        with patch.object(part, planted, fails):
+            async with producer(loop, cluster, **{"linger.ms": "0"}) as sender:
+                await (await sender.send("t", b"1", partition=0))
+                async with asyncio.timeout(PATIENCE_S):
+                    while len(reported) < 3:
+                        await asyncio.sleep(0.1)
+                    if where == "append":
+                        # What the same fetcher fetches for another partition is appended.
+                        before = len(reported)
+                        for n in range(20):
+                            await (await sender.send("u", b"%d" % n, partition=0))
+                        assert len(reported) < before + 3
+                await (await sender.send("t", b"2", partition=0))
+        assert {str(one["exception"]) for one in reported} == {"planted"}
+        assert all("a bug in this broker" in one["message"] for one in reported)
+        # Until it is known what went wrong, it tries once a second at most.
+        assert loop.time() > 2
+        await cluster.until_in_sync("t", 1)
+        assert follower in cluster.up
+        before = len(reported)
+        await stopped(cluster)
+        assert len(reported) == before
+
+    simulate(run, 3)
+
+
+def test_a_leader_that_cannot_be_reached_is_a_line_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def run(loop: SimLoop) -> None:
+        cluster = await started(loop, **{"replica.socket.timeout.ms": 2000})
+        leader, follower = leader_and_follower(cluster)
+
+        def lines(text: str) -> int:
+            fetcher = f"broker-{follower}-fetcher-0: "
+            messages = (record.getMessage() for record in caplog.records)
+            return sum(one.startswith(fetcher) and text in one for one in messages)
+
+        loop.network.cut(f"b{follower}", f"b{leader}")
+        await asyncio.sleep(130)
+        assert 2 <= lines("failed") <= 6, caplog.text
+        assert not lines("succeed again")
+        loop.network.heal(f"b{follower}", f"b{leader}")
+        async with asyncio.timeout(PATIENCE_S):
+            while not lines("succeed again"):
+                await asyncio.sleep(0.1)
+        await asyncio.sleep(5)
+        assert lines("succeed again") == 1
+        await stopped(cluster)
+
+    simulate(run, 3)
