@@ -354,7 +354,6 @@ class ReplicaFetcher:
                     await self._begin_anew(partition, asked.leader_epoch, peer)
                     return
                 raise KafkaError(ErrorCode(code))
-            self._refused.pop(partition, None)
             if diverging is not None:
                 end = truncation_offset(own.epochs, own.log_end_offset, diverging)
                 await self._cut(partition, end)
@@ -375,6 +374,7 @@ class ReplicaFetcher:
             if start > own.log_start_offset:
                 own.increment_log_start_offset(start)
                 self._changed[partition] = None
+            self._refused.pop(partition, None)
         except (KafkaError, StorageError, OSError, ProtocolError) as error:
             told = log.info if code in PASSING else log.warning
             told("%s cannot follow broker %d: %s", own.topic_partition, self.leader, error)
