@@ -1,4 +1,4 @@
-"""The example of an access log: what it prints is what the README shows."""
+"""The example of an access log prints what its README shows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ _SECONDS = re.compile(r"[0-9.]+ s$", re.M)
 
 def shown() -> str:
     """What the README says that it prints."""
-    blocks = re.findall(r"^```\n(\$ .*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+    blocks = re.findall(
+        r"^```\n(\$ .*?)^```$", (ROOT / SCRIPT).with_name("README.md").read_text(), re.M | re.S
+    )
     (block,) = blocks
     return block
 

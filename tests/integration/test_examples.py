@@ -19,22 +19,6 @@ from tests.support.tools import require
 
 ROOT = Path(__file__).parents[2]
 TOOLS = "4.3.1"
-ONCE = """
-
-async def once():
-    group = KAFKA | {"group.id": "invoicing", "auto.offset.reset": "earliest"}
-    async with Consumer(group) as consumer:
-        async with Producer(KAFKA | {"transactional.id": "invoicing"}) as producer:
-            await invoice(consumer, producer)
-    async with Consumer(KAFKA | {"auto.offset.reset": "earliest"}) as consumer:
-        consumer.assign([TopicPartition("invoices", 0)])
-        for record in await consumer.poll(timeout_ms=5000):
-            print(record.value)
-
-
-asyncio.run(once())
-"""
-"""What the README leaves to its reader."""
 LINES = ["plain", "", "tab\there", "naïve ünïcode", "x" * 5000, "last"]
 
 
@@ -162,8 +146,8 @@ def test_a_script_moved_from_kafkas_tools_says_the_same(
 
 
 def test_the_python_of_the_readme_runs(broker: BrokerProcess, tmp_path: Path) -> None:
-    """A script, a function of the example of exactly once, and tests for pytest."""
-    script, invoice, _spark, tests = re.findall(
+    """A script, and tests for pytest."""
+    script, tests, _spark = re.findall(
         r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S
     )
     (tmp_path / "script.py").write_text(script.replace("127.0.0.1:9092", broker.address))
@@ -171,10 +155,6 @@ def test_the_python_of_the_readme_runs(broker: BrokerProcess, tmp_path: Path) ->
     assert ran.returncode == 0, ran.stderr
     assert "orders" in ran.stdout
     assert "offset=0" in ran.stdout
-    head = script.partition("async def main")[0].replace("127.0.0.1:9092", broker.address)
-    (tmp_path / "invoice.py").write_text(head + invoice + ONCE)
-    ran = run(sys.executable, "invoice.py", cwd=tmp_path)
-    assert (ran.returncode, ran.stdout) == (0, "b'invoice for value'\n"), ran.stderr
     (tmp_path / "test_readme.py").write_text(tests)
     ran = run(sys.executable, "-m", "pytest", "--strict-markers", "test_readme.py", cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr

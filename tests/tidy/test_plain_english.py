@@ -26,7 +26,14 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = sorted(p for room in ("kserver", "kcli") for p in (ROOT / room).rglob("*.py"))
 PAGES = sorted(
     path
-    for pattern in ("*.md", "man/*", "examples/**/*.md", "tests/bench/*.md", "tests/soak/*.md")
+    for pattern in (
+        "*.md",
+        "kserver/*.md",
+        "man/*",
+        "examples/**/*.md",
+        "tests/bench/*.md",
+        "tests/soak/*.md",
+    )
     for path in ROOT.glob(pattern)
     if path.is_file()
 )
