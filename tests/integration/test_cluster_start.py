@@ -443,22 +443,21 @@ def test_the_data_of_another_cluster_is_refused_with_its_path(tmp_path):
 REMEDY = "name a directory that can be written to with --data"
 
 
-def test_a_directory_that_cannot_be_made_is_named():
-    refused = k("cluster-start", "--port", "0", "--data", "/sys/k-cluster")
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/sys/k-cluster", "Operation not permitted"),
+        # In which root, too, cannot make a file.
+        ("/proc", "No such file or directory"),
+    ],
+    ids=["to be made", "to be written to"],
+)
+def test_a_directory_that_cannot_be_used_is_named(path, reason):
+    refused = k("cluster-start", "--port", "0", "--data", path)
     assert refused.returncode == 1
     assert refused.stdout == ""
     assert refused.stderr.splitlines()[-1] == (
-        f"k cluster-start: --data /sys/k-cluster cannot be used: Operation not permitted; {REMEDY}"
-    )
-
-
-def test_a_directory_that_cannot_be_written_to_is_named():
-    # Root too may not make a file in it.
-    refused = k("cluster-start", "--port", "0", "--data", "/proc")
-    assert refused.returncode == 1
-    assert refused.stdout == ""
-    assert refused.stderr.splitlines()[-1] == (
-        f"k cluster-start: --data /proc cannot be used: No such file or directory; {REMEDY}"
+        f"k cluster-start: --data {path} cannot be used: {reason}; {REMEDY}"
     )
 
 

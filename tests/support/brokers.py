@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from kserver.errors import ErrorCode
+from kserver.errors import ErrorCode, ProtocolError
 from kserver.wire.batch import NewRecord, RecordBatch, batches, encode_batch
 from tests.support import apache_kafka
 from tests.support.process import BrokerProcess
@@ -152,11 +152,12 @@ def unharmed(broker: BrokerProcess | ApacheBroker) -> Iterator[None]:
 
 
 def serves(address: str) -> bool:
-    """Whether a broker answers there, and tells clients where it is."""
+    """Whether a broker responds there, and tells clients where it is."""
     try:
         with WireClient(address) as client:
             return bool(client.call(METADATA, 1, topics=[]).brokers)
-    except OSError:
+    except (OSError, ProtocolError):
+        # ProtocolError: a server of another kind had the port a moment ago.
         return False
 
 

@@ -51,6 +51,14 @@ def registration(ensemble, zookeeper, number=1, endpoint=ENDPOINT, **config):
     return Registration(world, settings, number, [endpoint], LogManager(world, settings))
 
 
+async def kept(ensemble):
+    """A client, its registration, and the task that keeps that."""
+    zookeeper = await client_of(ensemble)
+    registered = registration(ensemble, zookeeper)
+    await registered.register()
+    return zookeeper, registered, asyncio.create_task(registered.run())
+
+
 async def on_disk(ensemble, zookeeper, disk, boot="boot"):
     """The registration of a broker whose log directories are open."""
     world = World(SimClock(ensemble.loop), disk, zookeeper, ensemble.loop.random, boot)
@@ -152,10 +160,7 @@ async def test_a_broker_tells_its_endpoints_and_rack_while_it_lives(ensemble):
 
 @scenario
 async def test_a_new_session_registers_anew(ensemble):
-    zookeeper = await client_of(ensemble)
-    registered = registration(ensemble, zookeeper)
-    await registered.register()
-    running = asyncio.create_task(registered.run())
+    zookeeper, registered, running = await kept(ensemble)
     first = registered.epoch
     for _ in range(3):
         zookeeper.expire()
@@ -171,10 +176,7 @@ async def test_a_new_session_registers_anew(ensemble):
 
 @scenario
 async def test_a_broker_is_registered_in_its_present_session_or_not_at_all(ensemble):
-    zookeeper = await client_of(ensemble)
-    registered = registration(ensemble, zookeeper)
-    await registered.register()
-    running = asyncio.create_task(registered.run())
+    zookeeper, registered, running = await kept(ensemble)
     session = zookeeper.session_id
     zookeeper.expire()
     while zookeeper.session_id == session:
@@ -189,10 +191,8 @@ async def test_a_broker_is_registered_in_its_present_session_or_not_at_all(ensem
 
 @scenario
 async def test_a_registration_that_was_deleted_is_made_again_also_after_a_cut(ensemble):
-    zookeeper, other = await client_of(ensemble), await client_of(ensemble)
-    registered = registration(ensemble, zookeeper)
-    await registered.register()
-    running = asyncio.create_task(registered.run())
+    other = await client_of(ensemble)
+    zookeeper, registered, running = await kept(ensemble)
     zookeeper.cut()
     zookeeper.heal()
     await asyncio.sleep(1)
@@ -206,10 +206,7 @@ async def test_a_registration_that_was_deleted_is_made_again_also_after_a_cut(en
 
 @scenario
 async def test_a_lost_connection_alone_leaves_the_registration(ensemble):
-    zookeeper = await client_of(ensemble)
-    registered = registration(ensemble, zookeeper)
-    await registered.register()
-    running = asyncio.create_task(registered.run())
+    zookeeper, registered, running = await kept(ensemble)
     epoch = registered.epoch
     zookeeper.cut()
     await asyncio.sleep(5)
