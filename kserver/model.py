@@ -20,6 +20,8 @@ NO_BROKER: BrokerId = -1
 NO_EPOCH: LeaderEpoch = -1
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID: ProducerId = -1
+LEADER_ONLY, ALL_IN_SYNC = 1, -1
+"""A producer's `acks`: the replicas that must have a batch before it is acknowledged."""
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"

@@ -15,7 +15,8 @@ Behaviour:
   the answer's throttle time (KIP-219); without an answer (acks=0) too.
 
 Errors: INVALID_REQUIRED_ACKS, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION
-(a coordinator's), NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, CORRUPT_MESSAGE, INVALID_RECORD,
+(a coordinator's), NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND
+(the batch stays in the log), CORRUPT_MESSAGE, INVALID_RECORD,
 INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, UNSUPPORTED_FOR_MESSAGE_FORMAT, UNSUPPORTED_COMPRESSION_TYPE,
 OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE
 (the partition is not part of the transaction), TRANSACTION_ABORTABLE (the same, from v11),
@@ -46,6 +47,7 @@ from kserver.errors import ErrorCode, KafkaError, NoRoom, ProtocolError, Storage
 from kserver.log.validator import InvalidRecords, RecordError
 from kserver.metrics.meters import TopicMeters
 from kserver.model import (
+    ALL_IN_SYNC,
     INTERNAL_TOPICS,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
@@ -70,7 +72,6 @@ FIRST_FLEXIBLE = 9
 FIRST_WITH_ABORTABLE = 11
 FIRST_TO_ADD = 12
 FIRST_WITH_TOPIC_IDS = 13
-ALL_IN_SYNC = -1
 TRANSACTIONAL_BIT = 0x10
 TOO_LARGE = (ErrorCode.message_too_large, ErrorCode.record_list_too_large)
 STALE_OR_TORN = (
@@ -305,7 +306,7 @@ def _append(
                 flushes = partition.log.config.flush_before_ack
                 if acks == ALL_IN_SYNC or flushes:
                     waiting.append(Unanswered(results, len(results) - 1, index))
-                    appends.append(Uncommitted(partition, partition.led_since, last + 1))
+                    appends.append(Uncommitted(partition, partition.led_since, last + 1, acks))
                 if flushes:
                     parts.replicas.flush_soon(partition)
             # A follower waits for what is appended, a consumer for what is committed.

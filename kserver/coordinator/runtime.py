@@ -31,7 +31,7 @@ from kserver.errors import ErrorCode, KafkaError, ProtocolError, StorageError
 from kserver.log.segments import Cold
 from kserver.log.validator import Origin
 from kserver.metadata import ClusterMetadata, MetadataCache
-from kserver.model import NO_PRODUCER_ID, Offset, ProducerId
+from kserver.model import ALL_IN_SYNC, NO_PRODUCER_ID, Offset, ProducerId
 from kserver.replica.committed import Uncommitted, when_committed
 from kserver.replica.manager import ReplicaManager
 from kserver.replica.partition import Partition
@@ -53,8 +53,6 @@ LOAD_BYTES = 1 << 20
 LOADED_FOR_S = 1.0
 """How long a shard is there at least: one that cannot write what follows from its being loaded, as
 on a full disk, is not loaded again without a pause."""
-
-ALL_IN_SYNC = -1
 
 REFUSED = frozenset(
     {

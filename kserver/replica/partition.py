@@ -19,6 +19,7 @@ from kserver.log.validator import Origin
 from kserver.metadata import PartitionInfo
 from kserver.metrics.meters import TopicMeters
 from kserver.model import (
+    ALL_IN_SYNC,
     NO_BROKER,
     NO_EPOCH,
     BrokerId,
@@ -196,6 +197,14 @@ class Partition:
         """No more can be wanted than the topic has (Kafka: Partition.effectiveMinIsr)."""
         return min(self.log.config.min_insync_replicas, self.replica_count)
 
+    def lacks_replicas(self, end: Offset) -> bool:
+        """Whether the records below `end` are not committed only because fewer than `min_isr`
+        replicas, which all have them, are in sync."""
+        leader = self.leader
+        if leader is None or len(leader.isr) >= self.min_isr or self.committable < end:
+            return False
+        return all(f.end >= end for id_, f in leader.followers.items() if id_ in leader.isr)
+
     def append_as_leader(
         self, records: memoryview, acks: int, now_ms: int, *, origin: Origin = Origin.client
     ) -> Appended:
@@ -204,7 +213,7 @@ class Partition:
         if leader is None:
             raise KafkaError(ErrorCode.not_leader_or_follower)
         log = self.log
-        if acks == -1 and len(leader.isr) < log.config.min_insync_replicas:
+        if acks == ALL_IN_SYNC and len(leader.isr) < log.config.min_insync_replicas:
             wanted = self.min_isr
             if len(leader.isr) < wanted:
                 raise KafkaError(

@@ -34,6 +34,7 @@ from kserver.errors import ErrorCode, KafkaError, ProtocolError, StorageError
 from kserver.log.validator import Origin
 from kserver.metadata import MetadataCache
 from kserver.model import (
+    ALL_IN_SYNC,
     CONSUMER_OFFSETS,
     NO_BROKER,
     TRANSACTION_STATE,
@@ -57,7 +58,6 @@ from kserver.world.clock import Clock
 log = logging.getLogger(__name__)
 
 WRITE_TXN_MARKERS = 27
-ALL_IN_SYNC = -1
 RETRY_S = 0.1
 """Before a partition that could not take its marker is asked again."""
 MOST_AT_ONCE = 1000

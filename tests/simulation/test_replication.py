@@ -18,7 +18,7 @@ from kcli.client.consumer import Consumer
 from kcli.client.errors import ClientError
 from kcli.client.producer import Producer
 from kserver.config.sections.replication import RACK_AWARE
-from kserver.errors import KafkaError
+from kserver.errors import ErrorCode, KafkaError
 from kserver.model import ElectionType, TopicPartition
 from kserver.replica.manager import ReplicaManager
 from tests.support.disk import SimDisk
@@ -471,6 +471,37 @@ def test_a_leader_that_cannot_be_reached_is_a_line_a_minute(
                 await asyncio.sleep(0.1)
         await asyncio.sleep(5)
         assert lines("succeed again") == 1
+        await stopped(cluster)
+
+    simulate(run, 3)
+
+
+def test_a_producer_hears_at_once_that_its_batch_lost_the_replicas_that_it_needs() -> None:
+    async def run(loop: SimLoop) -> None:
+        cluster = await started(loop)
+        leader, follower = leader_and_follower(cluster)
+        async with Admin(AdminConfig.of(cluster.bootstrap), random=random(loop)) as admin:
+            both = {"min.insync.replicas": "2"}
+            await admin.create_topics(
+                [NewTopic("u", assignments={0: [leader, follower]}, config=both)]
+            )
+        await cluster.until_in_sync("u", 1)
+        loop.network.cut(f"b{leader}", f"b{follower}")
+        settings = {"linger.ms": "0", "retries": "0", "enable.idempotence": "false"}
+        async with producer(loop, cluster, **settings) as sender:
+            sent = await sender.send("u", b"1", partition=0)
+            await asyncio.sleep(0.5)
+            await cluster.kill(follower)
+            killed_s = loop.time()
+            with pytest.raises(KafkaError) as refused:
+                await sent
+        assert refused.value.code is ErrorCode.not_enough_replicas_after_append
+        assert loop.time() < killed_s + 10, "as soon as the ISR has shrunk, not after 30 s"
+        # It stays in the log, and is committed once enough replicas have it.
+        loop.network.heal(f"b{leader}", f"b{follower}")
+        await cluster.start(follower)
+        await cluster.until_in_sync("u", 1)
+        assert cluster.replicas("u", 0)[follower].log.high_watermark == 1
         await stopped(cluster)
 
     simulate(run, 3)

@@ -41,6 +41,10 @@ T = TypeVar("T")
 
 TURN_S = 1e-6
 """What a turn of the loop costs at least: loops that wait for a deadline must reach it."""
+MAX_SIMULATED_S = 2 * 86_400
+MAX_TURNS = 1_500_000
+"""Ten times what any test takes, and less than two minutes: what waits for ever fails with its seed
+and the tasks that wait."""
 TURNS_PER_COLLECTION = 100_000
 """Finalizers act too (a lost StreamWriter closes), so they must not come at any time."""
 MOST_TIMERS = 100
@@ -96,6 +100,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self._errors: list[BaseException] = []
         self._now = 0.0
         self._turns = 0
+        self._max_s: float = MAX_SIMULATED_S
+        self._max_turns = MAX_TURNS
         self._serials = itertools.count()
         self._scheduled: list[tuple[float, asyncio.TimerHandle]] = []
         self._paused: dict[str, list[asyncio.Handle]] = {}
@@ -151,14 +157,17 @@ class SimLoop(asyncio.BaseEventLoop):
         now = self._now
         if not ready and not self._stopping:
             if not timers:
-                waiting = "\n".join(sorted(map(repr, asyncio.all_tasks(self))))
-                raise RuntimeError(f"deadlock: nothing is ready and no timer is set\n{waiting}")
+                raise self._stuck("deadlock: nothing is ready and no timer is set")
             now = self._now = now + max(timers[0][0] - now, TURN_S)
+            if now > self._max_s:
+                raise self._stuck(f"not ended after {MAX_SIMULATED_S} simulated seconds")
         else:
             now = self._now = now + TURN_S
         self._turns += 1
         if self._turns % TURNS_PER_COLLECTION == 0:
             gc.collect()
+            if self._turns >= self._max_turns:
+                raise self._stuck(f"not ended after {MAX_TURNS} turns of the loop")
         end = now + 1e-9
         while timers and timers[0][0] < end:
             timer = heapq.heappop(timers)[1]
@@ -184,6 +193,13 @@ class SimLoop(asyncio.BaseEventLoop):
         while timers and timers[0][1]._cancelled:
             self._timer_cancelled_count -= 1
             heapq.heappop(timers)[1]._scheduled = False
+
+    def _stuck(self, why: str) -> RuntimeError:
+        waiting = "\n".join(sorted(map(repr, asyncio.all_tasks(self))))
+        # The end of the run, in which its tasks are cancelled, has as much again.
+        self._max_s += MAX_SIMULATED_S
+        self._max_turns += MAX_TURNS
+        return RuntimeError(f"{why}\n{waiting}")
 
     def raise_error(self) -> None:
         """Raise what only a callback or a forgotten task saw."""

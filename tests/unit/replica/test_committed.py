@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -21,6 +22,7 @@ from tests.support.loop import simulate
 
 ME, EPOCH = 1, 5
 LED = PartitionInfo(0, leader=ME, leader_epoch=EPOCH, replicas=(ME, 2), isr=(ME,))
+WITH_FOLLOWER = replace(LED, isr=(ME, 2))
 AROUND = Surroundings(ME, now_ms=lambda: 0, is_live=(ME, 2).__contains__, lag_max_ms=30_000)
 DEADLINE_S = 30.0
 
@@ -62,14 +64,14 @@ class Scene:
         self.disk = SimDisk(loop.random, SimClock(loop))
         self.told = []
 
-    def appended(self, number):
+    def appended(self, number, acks=None, **settings):
         key = TopicPartition("t", number)
-        config = TopicConfig(flush_before_ack=True)
+        config = TopicConfig(flush_before_ack=True, **settings)
         log = open_log(self.disk, config, directory=f"/t-{number}")
         partition = Partition(key, UUID(int=1), log, AROUND, AllTopics().of("t"))
-        partition.lead(LED)
+        partition.lead(LED if settings.get("min_insync_replicas", 1) == 1 else WITH_FOLLOWER)
         partition.append_as_leader(batch(), -1, DAY_ONE_MS)
-        return Uncommitted(partition, EPOCH, log.log_end_offset)
+        return Uncommitted(partition, EPOCH, log.log_end_offset, acks)
 
     def wait(self, *appends):
         deadline_s = self.loop.time() + DEADLINE_S
@@ -152,5 +154,44 @@ def test_at_the_deadline_only_what_is_open_has_timed_out():
         assert not scene.told
         await asyncio.sleep(2)
         assert scene.told == [[ErrorCode.request_timed_out, ErrorCode.none]]
+
+    scene(body)
+
+
+async def shrunk(partition):
+    """The follower has left the ISR."""
+    partition.lead(replace(LED, partition_epoch=1))
+
+
+@pytest.mark.parametrize(
+    ("acks", "outcomes"),
+    [
+        (-1, [[ErrorCode.not_enough_replicas_after_append]]),
+        (1, [[ErrorCode.none]]),
+        # A coordinator's records wait until enough replicas are in sync again.
+        (None, []),
+    ],
+)
+def test_an_append_that_lost_its_replicas_is_refused_to_who_requested_them(acks, outcomes):
+    async def body(scene):
+        append = scene.appended(0, acks, min_insync_replicas=2)
+        assert scene.wait(append) is not None
+        await scene.change(shrunk, append)
+        assert not scene.told, "not on the leader's own disk yet"
+        await scene.change(flushed, append)
+        assert scene.told == outcomes
+        assert append.partition.log.high_watermark == 0, (
+            "below min.insync.replicas nothing is committed"
+        )
+
+    scene(body)
+
+
+def test_an_append_waits_for_replicas_while_enough_are_in_sync():
+    async def body(scene):
+        append = scene.appended(0, -1, min_insync_replicas=2)
+        scene.wait(append)
+        await scene.change(flushed, append)
+        assert not scene.told
 
     scene(body)

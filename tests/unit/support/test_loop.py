@@ -18,6 +18,23 @@ def test_a_deadlock_is_told():
         simulate(main, 0)
 
 
+@pytest.mark.parametrize(
+    ("pause_s", "limit"), [(600, "172800 simulated seconds"), (0, "1500000 turns")]
+)
+def test_a_wait_that_has_no_bound_ends_with_the_seed_and_the_tasks_that_wait(pause_s, limit):
+    async def never():
+        while True:
+            await asyncio.sleep(pause_s)
+
+    async def main(loop):
+        await asyncio.create_task(never(), name="the one that hangs")
+
+    with pytest.raises(RuntimeError, match=f"not ended after {limit}") as ended:
+        simulate(main, 4711)
+    assert "the one that hangs" in str(ended.value)
+    assert "simulated with seed 4711" in "".join(ended.value.__notes__)
+
+
 def test_a_callback_that_fails_ends_the_simulation():
     async def main(loop):
         loop.call_later(1, lambda: 1 // 0)
