@@ -408,6 +408,71 @@ def test_what_is_too_large_is_refused_and_changes_nothing(seed):
     simulate(too_large, seed)
 
 
+async def lacking_replicas(loop: SimLoop) -> None:
+    """Writes are refused until enough replicas are in sync; the shard keeps what it knows."""
+    here = Host(loop)
+    await here.start(min_insync_replicas=2)
+    assert await here.ask(Add("a")) == 1
+    waiting = here.runtime.ask("a", Wait("a", 1000))
+    partition = here.partition
+    own, epoch = partition.leader_id, partition.epoch
+    partition.lead(PartitionInfo(0, own, epoch + 1, (own, 9), (own,)))
+    here.runtime.apply(here.parts.metadata.current)
+    refused = here.runtime.ask("a", Add("a"))
+    assert await refusal(refused) is ErrorCode.coordinator_not_available
+    assert await here.runtime.ask("a", Read("a")) == 1
+    assert await waiting == "waited"
+    partition.lead(PartitionInfo(0, own, epoch + 2, (own,), (own,)))
+    assert await here.runtime.ask("a", Add("a")) == 2
+    assert len(here.made) == 1
+    await here.end("stop")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_too_few_replicas_refuse_a_write_and_unload_nothing(seed):
+    simulate(lacking_replicas, seed)
+
+
+class Writing(Counter):
+    """A deadline is over once it has been written."""
+
+    def expire(self, now: Now) -> Outcome:
+        if self.next_deadline_ms is None or now.ms < self.next_deadline_ms:
+            return NOTHING
+        self.expired_at_ms.append(now.ms)
+        return Outcome([Added("written", 1)], [(ticket, "written") for ticket in self._waiting])
+
+    def replay(self, event: Any, producer_id: ProducerId = NO_PRODUCER_ID) -> None:
+        super().replay(event)
+        if event.key == "written":
+            self.next_deadline_ms = None
+
+
+async def deadline_refused(loop: SimLoop) -> None:
+    """It is tried again now and then, and not in every turn of the loop."""
+    here = Host(loop)
+    here.kind = Writing
+    await here.start(min_insync_replicas=2)
+    waiting = await here.ask(Add("a")) and here.runtime.ask("a", Wait("a", 1000))
+    partition = here.partition
+    own, epoch = partition.leader_id, partition.epoch
+    partition.lead(PartitionInfo(0, own, epoch + 1, (own, 9), (own,)))
+    here.runtime.apply(here.parts.metadata.current)
+    assert await refusal(waiting) is ErrorCode.coordinator_not_available
+    (shard,) = here.made
+    await asyncio.sleep(10)
+    assert 5 < len(shard.expired_at_ms) < 15
+    partition.lead(PartitionInfo(0, own, epoch + 2, (own,), (own,)))
+    await asyncio.sleep(2)
+    assert shard.totals["written"] == 1
+    assert shard.next_deadline_ms is None
+    await here.end("stop")
+
+
+def test_a_deadline_whose_write_is_refused_is_tried_again_after_a_pause():
+    simulate(deadline_refused, 1)
+
+
 async def power_cuts(loop: SimLoop) -> None:
     """What was answered is there after any power cut, and what was shown as well."""
     here = Host(loop, FLUSHED)
