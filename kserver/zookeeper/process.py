@@ -76,7 +76,7 @@ async def _serve(settings: Settings, tell: Callable[[str, int], None]) -> None:
         age_s = usage.age_s()
         after = "" if age_s is None else f" in {age_s * 1000:.0f} ms"
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        log.info("ZooKeeper serves on %s%s, data in %s", where, after, settings.data_dir)
+        log.info("ZooKeeper listening on %s%s, data in %s", where, after, settings.data_dir)
         tell(host, port)
 
     await server.run(stop, ready)

@@ -22,7 +22,7 @@ from tests.support.zookeeper_server import OwnZooKeeperServer
 
 PATIENCE_S = 60
 OPEN = (AclRecord(31, "world", "anyone"),)
-SERVES = re.compile(r"ZooKeeper serves on (\S+:\d+) in \d+ ms, data in (\S+) ")
+SERVES = re.compile(r"ZooKeeper listening on (\S+:\d+) in \d+ ms, data in (\S+) ")
 
 
 @pytest.fixture
