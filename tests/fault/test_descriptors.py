@@ -23,7 +23,7 @@ def limit(broker, files):
 
 
 def is_offline(broker):
-    return any("went offline" in line for line in broker.output)
+    return any("went offline: " in line for line in broker.output)
 
 
 @pytest.fixture

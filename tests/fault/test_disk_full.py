@@ -178,7 +178,7 @@ def test_one_of_two_directories_is_full(tmp_path, disk):
         with WireClient(broker.address) as client:
             assert values(client, full) == [b"kept", *[VALUE] * (acked + 1)]
             assert values(client, beside) == [b"kept", *[VALUE] * (acked_beside + 1)]
-        assert not any("went offline" in line for line in broker.output), "".join(broker.output)
+        assert not any("went offline: " in line for line in broker.output), "".join(broker.output)
 
 
 @pytest.mark.parametrize("pages", [0, 1, 2])
@@ -202,7 +202,7 @@ def test_a_topic_for_which_there_is_no_room_is_as_it_was_answered_once_there_is(
             status = broker.wait(1)
         except subprocess.TimeoutExpired:
             status = broker.stop()
-        failed = any("went offline" in line for line in broker.output)
+        failed = any("went offline: " in line for line in broker.output)
         assert status == (1 if failed else 0), "".join(broker.output)
         assert not any("Traceback" in line for line in broker.output), "".join(broker.output)
         broker.start()

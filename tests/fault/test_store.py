@@ -28,7 +28,7 @@ def test_a_log_whose_topic_the_store_has_forgotten_is_set_aside_when_its_name_is
         store.write_bytes(before)
 
         broker.start()
-        await_line(broker, "t-0 is on disk, but the cluster places no replica of it here")
+        await_line(broker, "t-0: no replica is assigned to this broker")
         await_line(broker, "rebuild it with k storage rebuild")
         create_topic(broker.address, "t")
         assert stored(broker, "t") == []
