@@ -297,7 +297,7 @@ class _Reader:
         try:
             return data.decode()
         except UnicodeDecodeError:
-            raise ProtocolError(f"{field.name} is no UTF-8") from None
+            raise ProtocolError(f"{field.name} is not UTF-8") from None
 
     def count(self, field: Field, width: str) -> int | None:
         """A size or a number of elements; None for null."""
