@@ -109,7 +109,7 @@ def test_a_store_that_is_gone_is_made_anew_from_the_logs(tmp_path):
 
         running = rebuild(broker)
         assert running.status == 1
-        assert b"is there: move it away first" in running.err
+        assert b"already exists: move it away first" in running.err
         assert broker.stop() == 0
 
 
@@ -146,7 +146,7 @@ def test_a_rebuild_is_refused_beside_a_broker_and_without_logs(tmp_path):
     broker.settings["log.dirs"] = tmp_path / "nowhere"
     refused = rebuild(broker)
     assert refused.status == 1
-    assert b"is not there: name the log.dirs" in refused.err
+    assert b"does not exist: name the log.dirs" in refused.err
     assert not broker.data.exists()
 
 
