@@ -15,7 +15,7 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 130' INT TERM
 
-# What happens is told on standard output, a line each: wait for the line that says "ready".
+# Each event is one line on standard output: wait for the line that says "ready".
 : >"$dir/told"
 k cluster-start --brokers 3 --port 0 --restart >"$dir/told" 2>"$dir/log" &
 cluster=$!

@@ -4,8 +4,8 @@
     python examples/exactly_once.py [HOST:PORT]
 
 Each invoice is written in one transaction with how far the orders were read, so either both count
-or neither.  A crash between the two leaves an open transaction behind; whoever comes next under the
-same transactional.id has it aborted.
+or neither.  A crash between the two leaves an open transaction behind; the next producer with the
+same transactional.id aborts it.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What the keeper of a cluster has in cron, as it was with Kafka's scripts and as it is with k: see
-# to it that a topic is there and every partition is well, and say what the topic holds.
+# A cron job of an operator, first with Kafka's scripts and then with k: create a topic if it
+# does not exist, check that every partition is healthy, and print how many records the topic holds.
 #
 #     sh examples/moved-to-k.sh [before|after] TOPIC      before needs Kafka's scripts on the PATH
 #
@@ -31,7 +31,7 @@ before() {
 
 after() {
     k topics --create --if-not-exists --topic "$1" --partitions 3 >/dev/null
-    k topics --describe --check >&2 # 3 where a partition is not well, 1 or 124 where nobody knows
+    k topics --describe --check >&2 # 3 if a partition is unhealthy, 1 or 124 if it cannot be checked
     k get-offsets --topic "$1" | awk -F: -v topic="$1" "$sum"
 }
 

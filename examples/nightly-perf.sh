@@ -13,7 +13,7 @@ set -eu
 runs=${1:?say where the runs are kept}
 topic=${TOPIC:-nightly-perf}
 
-# What a night leaves is gone before the next.
+# The records of one night expire before the next.
 k topics --create --if-not-exists --topic "$topic" --partitions 1 --config retention.ms=3600000
 
 exec k perf-test producer --topic "$topic" --record-size 200 --command-property acks=all \

@@ -150,8 +150,8 @@ class Broker:
             await zookeeper.start()
         except ConnectionLost as error:
             raise StorageError(
-                f"no ZooKeeper answers at {config.zookeeper_connect} (zookeeper.connect): start"
-                " it, correct the address, or leave the key out for the embedded store"
+                f"no ZooKeeper responds at {config.zookeeper_connect} (zookeeper.connect):"
+                " start it, correct the address, or remove the key to use the embedded store"
             ) from error
         stack.push_async_callback(zookeeper.close)
         await make_persistent(zookeeper)
@@ -231,10 +231,10 @@ class Broker:
         self._overrides = overrides
         self.config, problems = dynamic.merged_as_stored(self._static, overrides)
         for problem in problems:
-            log.error("a stored setting is passed over: %s", problem)
+            log.error("ignoring an invalid dynamic config: %s", problem)
         for name in sorted({*overrides.cluster, *overrides.broker}):
             if dynamic.type_of(name) is None:
-                log.warning("%s was set, and is no setting of this broker", name)
+                log.warning("ignoring the unknown dynamic config %s", name)
         for configure in self._configurable:
             configure(self.config)
 
@@ -283,7 +283,7 @@ async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
 
 
 def _report(request: str, bug: BaseException) -> None:
-    log.error("%s failed: a bug in this broker", request, exc_info=bug)
+    log.error("%s failed: internal error", request, exc_info=bug)
 
 
 def _topic_configs(

@@ -53,15 +53,23 @@ async def hand_over(
         try:
             remaining = await ask()
         except (KafkaError, OSError) as error:
-            log.info("try %d of %d to hand over: %s", number, tries, error)
+            log.info("controlled shutdown, attempt %d of %d failed: %s", number, tries, error)
         else:
             if not remaining:
                 return True
             named = ", ".join(map(str, remaining[:NAMED]))
             more = f" and {len(remaining) - NAMED} more" if len(remaining) > NAMED else ""
-            log.info("try %d of %d to hand over: left are %s%s", number, tries, named, more)
+            log.info(
+                "controlled shutdown, attempt %d of %d: still leading %s%s",
+                number,
+                tries,
+                named,
+                more,
+            )
         if number < tries:
             with contextlib.suppress(TimeoutError):
                 await metadata.wait_for(is_news, backoff_s)
-    log.warning("nobody could take over all that this broker leads")
+    log.warning(
+        "controlled shutdown incomplete: no other replica can lead the remaining partitions"
+    )
     return False

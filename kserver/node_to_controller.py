@@ -54,7 +54,7 @@ class NodeToControllerChannel:
         where the controller cannot be reached."""
         controller = self._metadata.current.controller
         if controller == NO_BROKER:
-            raise KafkaError(ErrorCode.not_controller, "nobody has told who the controller is")
+            raise KafkaError(ErrorCode.not_controller, "the controller is not known yet")
         try:
             peer = await self._peers.to(controller)
             return await peer.call(build(versions.request(api_key, peer.version(api_key))))

@@ -75,7 +75,7 @@ class BrokerState(IntEnum):
 
 REASONS = {
     BrokerState.STARTING: "starting",
-    BrokerState.RECOVERY: "starting: logs are opened",
+    BrokerState.RECOVERY: "starting: opening the logs",
     BrokerState.STOPPING: "stopping",
 }
 
@@ -115,7 +115,7 @@ class Observation:
     def _readiness(self) -> Page:
         reason = REASONS.get(self.state)
         if self._logs is not None and all(one.failure for one in self._logs.directories):
-            reason = "no log directory works"
+            reason = "all log directories are offline"
         if reason is None:
             return Page.plain(HTTPStatus.OK, "ready")
         return Page.plain(HTTPStatus.SERVICE_UNAVAILABLE, reason)

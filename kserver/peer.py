@@ -139,7 +139,7 @@ class Peer(asyncio.BufferedProtocol):
         except TimeoutError as error:
             peer._fail(error)
             raise TimeoutError(
-                f"{peer} did not answer within {options.setup_timeout_ms} ms"
+                f"{peer} did not respond within {options.setup_timeout_ms} ms"
             ) from error
         except BaseException:
             peer.close()
@@ -323,8 +323,8 @@ class Peer(asyncio.BufferedProtocol):
             (size,) = _LENGTH.unpack_from(read, start)
             if not 4 <= size <= self._options.max_answer_bytes:
                 raise ProtocolError(
-                    f"{self} announced an answer of {size} bytes"
-                    f" (limit {self._options.max_answer_bytes}): is it a Kafka listener?"
+                    f"{self} announced a response of {size} bytes"
+                    f" (limit {self._options.max_answer_bytes}): check that it is a Kafka listener"
                 )
             if end - start - 4 < size:
                 if size + 4 > READ_BYTES:
@@ -345,7 +345,7 @@ class Peer(asyncio.BufferedProtocol):
 
     def _answered(self, frame: memoryview) -> None:
         if not self._calls:
-            raise ProtocolError(f"{self} sent an answer that nobody asked for")
+            raise ProtocolError(f"{self} sent a response without a request")
         call = self._calls[0]
         (correlation_id,) = _LENGTH.unpack_from(frame)
         if correlation_id != call.correlation_id:
@@ -395,7 +395,7 @@ class Peer(asyncio.BufferedProtocol):
             if call.deadline <= now:
                 name = codec.api_name(call.api_key)
                 limit = self._options.request_timeout_ms
-                self._fail(TimeoutError(f"{self} did not answer {name} within {limit} ms"))
+                self._fail(TimeoutError(f"{self} did not respond to {name} within {limit} ms"))
                 return
             self._watch_until(call.deadline)
             return
@@ -417,7 +417,7 @@ class Peer(asyncio.BufferedProtocol):
             frame = codec.write_request(request, correlation_id, self._options.client_id)
             answer = await self._send(API_VERSIONS, correlation_id, (frame,))
             if len(answer) < _ANSWER_HEAD.size:
-                raise ProtocolError(f"{self} cut its answer to ApiVersions short")
+                raise ProtocolError(f"{self} sent a truncated ApiVersions response")
             code = _ANSWER_HEAD.unpack_from(answer)[1]
             unsupported = code == ErrorCode.unsupported_version
             _, entity = codec.read_response(API_VERSIONS, 0 if unsupported else version, answer)

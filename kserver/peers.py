@@ -86,12 +86,14 @@ class Peers:
             if place.peer is not None and place.peer.is_open:
                 return place.peer
             if place.failure is not None and self._loop.time() < place.retry_at_s:
-                text = f"broker {broker} is not tried again yet: {place.failure}"
+                text = f"broker {broker} is in backoff after a failure: {place.failure}"
                 raise NotTriedAgain(text)
             peer = await self._connect(place)
         if self._is_closed or self._places.get(broker) is not place:
             peer.close()
-            raise KafkaError(ErrorCode.broker_not_available, f"broker {broker} is elsewhere now")
+            raise KafkaError(
+                ErrorCode.broker_not_available, f"broker {broker} has moved to another address"
+            )
         return peer
 
     async def _connect(self, place: _Place) -> Peer:
@@ -118,7 +120,7 @@ class Peers:
         listener = self._config().inter_broker_listener
         endpoint = known.endpoints.get(listener)
         if endpoint is None:
-            text = f"broker {broker} has no listener {listener} (inter.broker.listener.name)"
+            text = f"broker {broker} has no listener {listener}; correct inter.broker.listener.name"
             raise KafkaError(ErrorCode.broker_not_available, text)
         return endpoint
 

@@ -63,7 +63,7 @@ def _with_absolute_paths(config: BrokerConfig) -> BrokerConfig:
         if other is not name:
             raise ConfigError(
                 f"Invalid value {','.join(given)} for configuration {key}: {other} and {name} are"
-                " one directory; name it once"
+                " the same directory; list it once"
             )
     if paths == given:
         return config
@@ -134,9 +134,9 @@ def run(
 def _without_walk(config: BrokerConfig) -> BrokerConfig:
     """In Python, to look at every record takes longer than all else that is done with it."""
     log.warning(
-        "%s=header: the walk through records was not compiled when k was installed, so what clients"
-        " put into a batch is taken at their word; install k with a C compiler at hand, or set"
-        " %s=full, at 0.3 us a record",
+        "%s=header: record validation was not compiled when k was installed, so records within a"
+        " batch are not validated; install a C compiler and then reinstall k, or set %s=full, which"
+        " takes 0.3 us per record",
         VALIDATE,
         VALIDATE,
     )
@@ -189,7 +189,7 @@ def _summary(broker: Broker, config: BrokerConfig) -> Iterator[str]:
     where = f"embedded in {config.log_directories[0]}/{COORDINATION}"
     if config.zookeeper_connect is not None:
         where = f"ZooKeeper at {config.zookeeper_connect}"
-    yield f"broker {broker.id} of cluster {broker.cluster_id}, coordination: {where}"
+    yield f"broker {broker.id} of cluster {broker.cluster_id}, metadata store: {where}"
     yield from broker.observation.directories()
     for endpoint in broker.endpoints:
         yield f"listening on {endpoint}"
@@ -233,8 +233,8 @@ def _reasons(failed: BaseException, config: BrokerConfig) -> list[str] | None:
             key = "zookeeper.auth"
         where = failed.path or "/"
         return [
-            f"ZooKeeper at {config.zookeeper_connect} lets this broker not do what it must at"
-            f" {where}: correct {key}, the users that the server knows, or the ACL there"
+            f"ZooKeeper at {config.zookeeper_connect} denies this broker access to {where}:"
+            f" correct {key}, the users configured in ZooKeeper, or the ACL of {where}"
         ]
     if not isinstance(failed, BaseExceptionGroup):
         expected = isinstance(failed, ConfigError | StorageError | ZooKeeperError | OSError)

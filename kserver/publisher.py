@@ -138,7 +138,7 @@ class MetadataPublisher:
             return ErrorCode.stale_broker_epoch
         if request.controller_epoch < self.controller_epoch:
             log.warning(
-                "%s of controller %d was refused: its epoch %d is older than %d",
+                "%s from controller %d refused: its epoch %d is older than %d",
                 type(request).__name__,
                 request.controller_id,
                 request.controller_epoch,
@@ -150,7 +150,7 @@ class MetadataPublisher:
             self._sender = request.controller_id
         elif self._sender not in (NO_BROKER, request.controller_id):
             log.warning(
-                "%s of controller %d was refused: controller %d has epoch %d",
+                "%s from controller %d refused: controller %d has epoch %d",
                 type(request).__name__,
                 request.controller_id,
                 self._sender,

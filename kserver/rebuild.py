@@ -77,9 +77,7 @@ class Rebuild:
     async def run(self) -> Sequence[FoundTopic]:
         """StorageError where a store is there, a broker runs, or logs are of several clusters."""
         if self._disk.exists(self._store.path):
-            raise StorageError(
-                f"{self._store.path} is there: move it away first, if it is not wanted any more"
-            )
+            raise StorageError(f"{self._store.path} already exists: move it away first")
         with contextlib.ExitStack() as stack:
             cluster, broker = None, None
             for path in self._config.log_directories:
@@ -89,20 +87,20 @@ class Rebuild:
                 if stored is not None:
                     if cluster not in (None, stored.cluster_id):
                         raise StorageError(
-                            f"{path} is of cluster {stored.cluster_id}, other log.dirs are of"
+                            f"{path} belongs to cluster {stored.cluster_id}, other log.dirs to"
                             f" cluster {cluster}: leave out those that do not belong to this broker"
                         )
                     cluster, broker = stored.cluster_id or cluster, stored.broker_id
                 self._look_through(directory)
             if cluster is None:
                 where = ", ".join(self._config.log_directories)
-                raise StorageError(f"{where}: no meta.properties with a cluster.id is there")
+                raise StorageError(f"{where}: no meta.properties with a cluster.id found")
             await self._write(cluster, 0 if broker is None else broker)
         return [topic for _, topic in sorted(self._topics.items())]
 
     def _locked(self, directory: LogDirectory) -> checkpoint.MetaProperties | None:
         if not self._disk.exists(directory.path):
-            raise StorageError(f"{directory.path} is not there: name the log.dirs of the broker")
+            raise StorageError(f"{directory.path} does not exist: name the log.dirs of the broker")
         try:
             return directory.lock()
         except OSError as error:

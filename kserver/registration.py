@@ -85,8 +85,8 @@ async def broker_id(
         if config.broker_id_generation_enable and configured > config.reserved_broker_max_id:
             raise ConfigError(
                 f"Invalid value {configured} for configuration broker.id: must not be greater than "
-                f"reserved.broker.max.id, which is {config.reserved_broker_max_id}, for ids above "
-                "it are handed out by ZooKeeper (broker.id.generation.enable)"
+                f"reserved.broker.max.id, which is {config.reserved_broker_max_id}, because "
+                "ZooKeeper generates the ids above it (broker.id.generation.enable)"
             )
         return configured
     if stored is not None:
@@ -125,7 +125,7 @@ async def note_directories(
             except NoNode:
                 known = {}
             except UnreadableZnode as error:
-                log.error("%s: it is written anew, and what it said of lost disks is lost", error)
+                log.error("%s; writing it again, without the lost log directories it listed", error)
                 await zookeeper.delete(path)
                 known = {}
             now = {d.id: d.path for d in directories if d.id}
@@ -210,10 +210,10 @@ class Registration:
         try:
             await until_connected(partial(self._zookeeper.set, path, data))
         except (SessionExpired, StorageError) as error:
-            log.warning("%s cannot be written, the next start tries it again: %s", path, error)
+            log.warning("%s: write failed, will retry at the next start: %s", path, error)
             return
         log.info(
-            "broker %d: every partition has its log, so these are forgotten: %s",
+            "broker %d: every partition has its log; forgetting the lost log directories: %s",
             self._id,
             ", ".join(sorted(self._logs.missing.lost_directories.values())),
         )
@@ -252,7 +252,7 @@ class Registration:
         except NoNode:
             pass  # the session has expired: the next one registers with what is told now
         else:
-            log.info("broker %d is at %s", self._id, ", ".join(map(str, self._endpoints)))
+            log.info("broker %d: advertised at %s", self._id, ", ".join(map(str, self._endpoints)))
 
     def _data(self) -> bytes:
         return znodes.encode_broker(
@@ -284,9 +284,9 @@ class Registration:
         except (NoNode, BadVersion):
             return  # its session has ended meanwhile
         except UnreadableZnode as error:
-            log.error("%s: the end of its session is waited for", error)
+            log.error("%s; waiting for its session to expire", error)
             return
-        log.info("broker %d: the registration of an earlier start was removed", self._id)
+        log.info("broker %d: removed the registration left by an earlier start", self._id)
 
     async def _register(self) -> None:
         await until_connected(self._bury_predecessor)
@@ -310,7 +310,7 @@ class Registration:
             raise SessionExpired(path)
         self.epoch = stat.czxid
         self._registered.set()
-        log.info("registered broker %d in epoch %d", self._id, self.epoch)
+        log.info("broker %d: registered with broker epoch %d", self._id, self.epoch)
 
     def _touched(self, _event: WatchEvent) -> None:
         self._due.set()
@@ -319,7 +319,7 @@ class Registration:
         """Somebody may have deleted its znode, and the ones above it."""
         path = znodes.broker_path(self._id)
         if await until_connected(partial(self._zookeeper.exists, path, self._touched)) is None:
-            log.error("%s was deleted by somebody else: broker %d registers again", path, self._id)
+            log.error("%s was deleted by another client; broker %d registers again", path, self._id)
             await make_persistent(self._zookeeper)
             await self._register()
 

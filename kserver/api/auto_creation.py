@@ -41,7 +41,7 @@ async def create(
             async with asyncio.timeout_at(deadline_s):
                 return await _create(new, parts, charge)
         except OSError as error:
-            text = f"the controller cannot be asked: {str(error) or 'it does not answer'}"
+            text = f"the controller is unreachable: {str(error) or 'no response'}"
             failure = KafkaError(ErrorCode.not_controller, text)
         except KafkaError as error:
             failure = error

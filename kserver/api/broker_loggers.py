@@ -41,7 +41,7 @@ def alter(ops: Sequence[Op], *, validate_only: bool) -> None:
     for name, type, level in ops:
         logger = logging.getLogger(None if name == ROOT else name)
         logger.setLevel(logging.NOTSET if type == OpType.DELETE else LEVELS[level or ""])
-        log.warning("level of logger %s: %s", name, _level(logger))
+        log.warning("logger %s: level set to %s", name, _level(logger))
 
 
 def _check(op: Op, known: Mapping[str, str]) -> None:

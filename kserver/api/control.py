@@ -35,7 +35,7 @@ async def publish(
         not await parts.senders.is_controller(controller, epoch)
     ):
         log.warning(
-            "%s from %s was refused: ZooKeeper does not confirm controller %d in epoch %d",
+            "%s from %s refused: ZooKeeper does not confirm controller %d in epoch %d",
             name,
             context.session.address,
             controller,

@@ -196,7 +196,7 @@ def _read_topic(
         at += 2
     end = at + size
     if size < 0 or end > len(frame):
-        raise ProtocolError("a Fetch request that is cut short")
+        raise ProtocolError("truncated Fetch request")
     return str(frame[at:end], "utf-8"), None, end
 
 
@@ -211,7 +211,7 @@ def _skip_tags(frame: memoryview, at: int) -> int:
         size, at = varint.decode_unsigned(frame, at)
         at += size
         if at > len(frame):
-            raise ProtocolError("a tagged field that is cut short")
+            raise ProtocolError("truncated tagged field")
     return at
 
 

@@ -89,6 +89,6 @@ async def existing(name: str, context: Context) -> TopicInfo:
     try:
         return await auto_creation.create(new, parts)
     except (KafkaError, StorageError) as error:
-        log.error("%s cannot be made: %s", name, error)
+        log.error("creating topic %s failed: %s", name, error)
         text = f"{name} does not exist yet"
         raise KafkaError(ErrorCode.coordinator_not_available, text) from error

@@ -409,7 +409,7 @@ def _read_plain(frame: memoryview, at: int) -> Wanted:
             at += 8
             end = at + max(size, 0)
             if end > len(frame):
-                raise ProtocolError("a Produce request that is cut short")
+                raise ProtocolError("truncated Produce request")
             partitions.append((index, frame[at:end]))
             at = end
         topics.append((name.decode(), name, partitions))
@@ -448,7 +448,7 @@ def _read_flexible(frame: memoryview, at: int, version: int, parts: Parts) -> Wa
             size, at = uvarint(frame, at + 4)
             end = at + max(size - 1, 0)
             if end > len(frame):
-                raise ProtocolError("a Produce request that is cut short")
+                raise ProtocolError("truncated Produce request")
             partitions.append((index, frame[at:end]))
             at = _skip_tags(frame, end)
         at = _skip_tags(frame, at)

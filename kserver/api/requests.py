@@ -63,7 +63,7 @@ class Requests:
         }
         log.info(
             "%s v%d from %s on %s, client id %r: %.1f ms (%.1f handled, %.1f waited),"
-            " request %d bytes, answer %d",
+            " request %d bytes, response %d bytes",
             facts["api"],
             header.api_version,
             address,

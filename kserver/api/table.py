@@ -312,7 +312,7 @@ def open_session(
             frame = write(header.api_key, header.api_version, header.correlation_id, answer)
         except (ConnectionLost, SessionExpired) as error:
             # The sender sends again, on its next connection.
-            log.warning("%s was not handled, ZooKeeper failed: %r", _named(header, session), error)
+            log.warning("%s not handled, ZooKeeper failed: %r", _named(header, session), error)
             connection.close("ZooKeeper failed")
             return
         except Exception as bug:

@@ -111,7 +111,7 @@ class ConfigManager:
                 except SessionExpired:
                     pass  # the next session sets it due again
                 except NoNode as error:
-                    log.error("%s was deleted by somebody else: it is made again", error)
+                    log.error("%s was deleted by another client; creating it again", error)
                     await in_any_session(partial(make_persistent, self._zookeeper))
                     self._due.set()
 
@@ -324,7 +324,7 @@ class ConfigManager:
         try:
             return await stored.read_features(self._store) or Features()
         except UnreadableZnode as error:
-            await self._unreadable.leave_out(error, "features stay as they were known")
+            await self._unreadable.leave_out(error, "features keep their previous values")
             return self.features
 
     async def _topic_overrides(self, name: str) -> Mapping[str, str] | None:
@@ -359,7 +359,7 @@ class ConfigManager:
             overrides = znodes.decode_config(*entity, found[0] if found else b"")
         except UnreadableZnode as error:
             self._unread[entity] = error
-            await self._unreadable.leave_out(error, "its settings stay as they were known")
+            await self._unreadable.leave_out(error, "its configs keep their previous values")
             return None
         self._unread.pop(entity, None)
         return overrides, found[1] if found else None
@@ -378,7 +378,7 @@ class ConfigManager:
                 try:
                     entity = znodes.decode_config_change(found[0])
                 except UnreadableZnode as error:
-                    log.error("note %d of a changed entity is passed over: %s", number, error)
+                    log.error("ignoring invalid config change %d: %s", number, error)
                 else:
                     await self._read_entity(*entity)
             self._last_note = number

@@ -157,7 +157,7 @@ def bounds(overrides: Mapping[str, str]) -> dict[str, float]:
     try:
         return {key: float(text) for key, text in found.items()}
     except ValueError as error:
-        raise StorageError(f"a quota that is no number: {found}") from error
+        raise StorageError(f"a quota is not a number: {found}") from error
 
 
 def held(bounds: Quotas) -> Quotas:
@@ -201,7 +201,7 @@ def _checked(components: Iterable[Component]) -> Iterator[tuple[str, Component]]
         if one.how not in (EXACT, DEFAULT, ANY):
             raise _invalid(f"Unknown match type {one.how}")
         if (one.name is not None) is not (one.how == EXACT):
-            raise _invalid("A name is given to match it exactly, and only then.")
+            raise _invalid("A name is required for an exact match, and not allowed otherwise.")
         seen.add(one.type)
         yield one.type, one
 

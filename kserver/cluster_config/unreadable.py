@@ -33,7 +33,7 @@ class UnreadableZnodes:
         if path not in self._named or self._named[path] != error.data:
             self._named[path] = error.data
             log.error(
-                "%s: %s until the znode is mended, with k zookeeper-shell for instance",
+                "%s; %s until the znode is repaired: repair it, for example with k zookeeper-shell",
                 error,
                 consequence,
             )

@@ -112,7 +112,7 @@ async def outcome(call: Awaitable[T]) -> T | KafkaError:
     except (BadVersion, SessionExpired):
         return not_controller()
     except ZooKeeperError as error:
-        log.warning("%s: written by somebody else meanwhile", error)
+        log.warning("%s was changed concurrently", error)
         return KafkaError(ErrorCode.unknown_server_error, str(error))
 
 

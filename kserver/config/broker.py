@@ -218,14 +218,14 @@ class BrokerConfig(
         if sasl is not None and digest is not None:
             yield (
                 "zookeeper.auth",
-                "zookeeper.auth and zookeeper.sasl.jaas.config are given, and a broker is one user"
-                " to ZooKeeper: leave one of them out",
+                "zookeeper.auth and zookeeper.sasl.jaas.config are both set, but a broker logs in"
+                " to ZooKeeper as one user: remove one of them",
             )
         if self.zookeeper_set_acl and sasl is None and digest is None:
             yield (
                 "zookeeper.set.acl",
-                "zookeeper.set.acl=true makes znodes that only their maker may change, and the"
-                " broker is nobody to ZooKeeper: set zookeeper.sasl.jaas.config or zookeeper.auth",
+                "zookeeper.set.acl=true creates znodes that only their creator may change, but"
+                " no login is set: set zookeeper.sasl.jaas.config or zookeeper.auth",
             )
 
     def _kraft_conflicts(self) -> Iterator[tuple[str, str]]:

@@ -37,7 +37,7 @@ class GroupConfig:
         45_000,
         at_least(1),
         broker_key="group.consumer.session.timeout.ms",
-        doc="how long a member may be silent",
+        doc="how long a member may send no heartbeat before it is removed from the group",
     )
     consumer_heartbeat_interval_ms: int = group_setting(
         "consumer.heartbeat.interval.ms",
@@ -51,7 +51,7 @@ class GroupConfig:
         1000,
         at_least(0),
         broker_key="group.consumer.assignment.interval.ms",
-        doc="least time from one assignment to the next",
+        doc="minimum time between two assignments of the group",
     )
     explicit: Mapping[str, str] = field(default_factory=dict, compare=False)
     """The group's own overrides, as text."""

@@ -33,19 +33,19 @@ kserver.properties \- configuration of a broker, of its topics and of consumer g
 .IR key = value ]...
 .SH DESCRIPTION
 The broker reads Kafka's
-.IR server.properties ,
-as it is: the same keys, types, defaults and ranges as Kafka 4.3, and the keys of Kafka 3.9 that
-have to do with ZooKeeper.
+.I server.properties
+unchanged: it supports the keys, types, defaults and ranges of Kafka 4.3, and the ZooKeeper keys
+of Kafka 3.9.
 A line is
 .IR key = value ;
 lines that start with # or ! are comments, a \e at the end of a line joins the next.
-The last value given of a key counts, one given by
+If a key occurs more than once, the last value is used;
 .B \-\-override
-above all.
+takes precedence over the file.
 .PP
-A value that is not of its key's type or range stops the start; all such are named, each with its
-line and with what is allowed.
-An unknown key is let through with a warning that names the known key nearest to it.
+If a value has the wrong type or is out of range, the broker does not start; it lists every such
+value, with its line and the allowed values.
+An unknown key is ignored with a warning that suggests the most similar known key.
 .PP
 Without a file the broker listens on 127.0.0.1:9092 and keeps its data in
 .I $XDG_DATA_HOME/k
@@ -53,31 +53,32 @@ or
 .IR ~/.local/share/k .
 Without
 .B zookeeper.connect
-it is a cluster of its own: its number is 0 unless one is given, and the internal topics have one
-replica unless told otherwise.
+the broker is a cluster of its own: broker.id defaults to 0, and the internal topics have one
+replica by default.
 .PP
-Settings that are
+Keys that are
 .I changed at run time
 can be set by
 .BR k\-configs (1),
-or any other client, for one broker or as the default of all, and act at once; what is set so
-outlives a restart and stands above the file.
-The others, and those that name a class, a file, a command or a password, are taken from the file
-alone.
+or any other client, for one broker or as the default of all brokers, and take effect at once.
+Such a value survives a restart and takes precedence over the file.
+All other keys, and those that name a class, a file, a command or a password, can be set only in
+the file.
 .PP
-A setting says whether it
-.I acts
-already.
-One that does not is accepted and shown like any other, so that files written for Kafka can be used
-unchanged.
+A key that is marked as
+.I ignored
+or
+.I not used yet
+has no effect.
+It is accepted and shown like any other, so that files written for Kafka can be used unchanged.
 .SS Types
 BOOLEAN is true or false.
 SHORT, INT and LONG are whole numbers of 16, 32 and 64 bits, DOUBLE is a number.
-LIST is separated by commas.
-CLASS names a Java class, and is only kept.
+LIST is a comma-separated list.
+CLASS is the name of a Java class, which is stored but not used.
 PASSWORD is never shown.
 .I null
-stands for a value that is not set.
+means that the key is not set.
 Names end in their unit: .ms, .hours, .bytes.
 """
 
@@ -85,56 +86,55 @@ TAIL = r"""
 .SH DIFFERENCES FROM KAFKA
 .TP
 .B log.segment.bytes, segment.bytes
-take small segments, from 14 bytes, as Kafka 3 did; Kafka 4 refuses less than 1048576.
+accept values from 14, as in Kafka 3; Kafka 4 requires at least 1048576.
 .TP
 .B log.retention.ms, log.retention.minutes, log.retention.hours
-take \-1 for never; Kafka takes every negative number for it.
+accept \-1 for unlimited retention; Kafka accepts every negative number.
 .TP
 .B broker.id
-is 0 without
-.BR zookeeper.connect ,
-where Kafka 4 wants a number.
+defaults to 0 without
+.BR zookeeper.connect ;
+Kafka 4 requires a value.
 .TP
 .B log.flush.before.ack, log.validate.records, flush.before.ack, validate.records
-are not known to Kafka.  With full, the default, record batches are held to stricter rules than
-Kafka's, which accepts an uncompressed batch whose offset deltas are not 0, 1, 2 and so on; here it
-is INVALID_RECORD, because consumers would skip records of such a batch.
+do not exist in Kafka. With full, the default, the rules for record batches are stricter than
+Kafka's, which accepts an uncompressed batch whose offset deltas are not 0, 1, 2 and so on. k
+refuses it with INVALID_RECORD, because consumers would skip records of such a batch.
 .TP
 .B inter.broker.check.address
-is not known to Kafka, whose brokers take LeaderAndIsr, StopReplica, UpdateMetadata, AlterPartition,
-ControlledShutdown and AllocateProducerIds from whoever connects, as long as no authorizer forbids
-it.  A client on the machine of a broker that knows the epochs of the cluster cannot be told from
-that broker; a firewall, or a listener that only brokers reach
-.RB ( inter.broker.listener.name ),
-is the remedy.
+does not exist in Kafka, whose brokers accept LeaderAndIsr, StopReplica, UpdateMetadata,
+AlterPartition, ControlledShutdown and AllocateProducerIds requests from every client, unless an
+authorizer forbids it. k cannot distinguish a broker from a client on the broker's machine that
+knows the epochs of the cluster; use a firewall, or a listener that only brokers can reach
+.RB ( inter.broker.listener.name ).
 .TP
 .B http.listener, metrics.naming, request.log.slow.ms, log.format, log.level
-are not known to Kafka, which has them as plug-ins and in the files of its logging library.
+do not exist in Kafka, which has plug-ins and configuration files of its logging library instead.
 .TP
 .B zookeeper.sasl.jaas.config, zookeeper.auth
-are not known to Kafka, which takes its login to ZooKeeper from the section Client of a file that
-Java is told of on its command line; Kerberos, and TLS to ZooKeeper, are not spoken yet.
+do not exist in Kafka, which reads its login to ZooKeeper from the section Client of a file that is
+passed on Java's command line; Kerberos, and TLS to ZooKeeper, are not supported yet.
 .TP
 .B message.downconversion.enable, message.format.version, message.timestamp.difference.max.ms
-are taken of a topic, as by Kafka 3; Kafka 4 refuses them.
+are accepted for a topic, as in Kafka 3; Kafka 4 refuses them.
 .TP
 .B listeners
-of the names in
+with a name in
 .B controller.listener.names
-are left out, so that a file for a KRaft broker can be used.
+are ignored, so that a file for a KRaft broker can be used.
 .TP
 .B listeners, advertised.listeners
-can be changed at run time, as in Kafka 3; Kafka 4 refuses what changes what clients are told.
+can be changed at run time, as in Kafka 3; Kafka 4 refuses changes of advertised addresses.
 .TP
 .B metric.reporters, ssl.keystore.location, sasl.jaas.config
-and all else that names a class, a file, a command or a password, which Kafka takes from clients,
-are taken from the file alone.
+and all other keys that name a class, a file, a command or a password can be set only in the file;
+Kafka also accepts them from clients.
 .TP
 .BI listener.name. NAME . KEY
-can be set at run time, as in Kafka, is checked and kept, and does not act yet.
+can be set at run time, as in Kafka; it is validated and stored, but not used yet.
 .TP
 .B group.consumer.assignors
-takes the names uniform and range; Kafka takes names of classes as well.
+accepts the names uniform and range; Kafka also accepts class names.
 .SH SEE ALSO
 .BR k (1),
 .BR k\-configs (1),
@@ -154,13 +154,13 @@ def manual() -> str:
 
 
 TOPICS = (
-    "What k topics --create --config and k configs --alter set for one topic.  A key that is not "
-    "set takes the value of the broker's key that is named with it."
+    "Configs of one topic, set with k topics --create --config or k configs --alter. A key that is "
+    "not set falls back to the broker's key that is named with it."
 )
 GROUPS = (
-    "What k configs --alter --entity-type groups sets for one consumer group, within the bounds "
-    "that the broker has for each.  A key that is not set takes the value of the broker's key that "
-    "is named with it."
+    "Configs of one consumer group, set with k configs --alter --entity-type groups, within the "
+    "bounds that the broker's keys define. A key that is not set falls back to the broker's key "
+    "that is named with it."
 )
 
 
@@ -178,7 +178,7 @@ def _section(title: str, settings: Iterable[Setting], text: str = "") -> Iterato
 
 CHANGES = {
     READ_ONLY: "",
-    PER_BROKER: "changed at run time, of one broker",
+    PER_BROKER: "changed at run time, for one broker",
     CLUSTER: "changed at run time",
 }
 

@@ -82,15 +82,15 @@ class Acts(Enum):
     """Whether a setting does something, else why it is only accepted."""
 
     NOW = "acts"
-    SHARE_GROUPS = "will act with share groups"
-    TRANSACTIONS = "will act with transactions"
-    SECURITY = "will act with TLS, SASL and authorization"
-    METRICS = "will act with metrics reporters"
-    TIERED = "will act with tiered storage"
-    KRAFT = "never acts: the cluster is coordinated through ZooKeeper"
-    ABSENT = "never acts: tunes a part of Kafka's broker that this one does not have"
-    JAVA = "never acts: names classes or properties of a Java process"
-    RETIRED = "never acts: pins a format or protocol older than any in use"
+    SHARE_GROUPS = "not used yet: needs share groups"
+    TRANSACTIONS = "not used yet: needs two-phase commit of transactions"
+    SECURITY = "not used yet: needs TLS, SASL and authorization"
+    METRICS = "not used yet: needs metrics reporters"
+    TIERED = "not used yet: needs tiered storage"
+    KRAFT = "ignored: the cluster uses ZooKeeper, not KRaft"
+    ABSENT = "ignored: configures a part of Kafka's broker that k does not have"
+    JAVA = "ignored: names classes or properties of a Java process"
+    RETIRED = "ignored: selects a format or protocol that is no longer in use"
 
 
 class SettingCheck(NamedTuple):

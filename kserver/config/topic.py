@@ -79,7 +79,7 @@ class TopicConfig:
         at_least(0),
         type=LONG,
         broker_key="log.roll.jitter.ms",
-        doc="a random time up to this is taken off segment.ms",
+        doc="maximum random time subtracted from segment.ms",
     )
     segment_index_bytes: int = topic_setting(
         "segment.index.bytes",
@@ -94,7 +94,7 @@ class TopicConfig:
         at_least(1),
         type=LONG,
         broker_key="log.flush.interval.messages",
-        doc="records after which a partition is flushed to disk",
+        doc="number of new records after which a partition is flushed to disk",
     )
     flush_ms: int = topic_setting(
         "flush.ms",
@@ -108,14 +108,14 @@ class TopicConfig:
         "flush.before.ack",
         False,
         broker_key="log.flush.before.ack",
-        doc="acknowledge a record, and show it to consumers, only once it is on disk",
+        doc="acknowledge a record, and make it visible to consumers, only after it is on disk",
     )
     retention_bytes: int = topic_setting(
         "retention.bytes",
         -1,
         type=LONG,
         broker_key="log.retention.bytes",
-        doc="size of a partition above which its oldest segments are deleted; -1 for none",
+        doc="size of a partition above which its oldest segments are deleted; -1 for no limit",
     )
     retention_ms: int = topic_setting(
         "retention.ms",
@@ -130,14 +130,14 @@ class TopicConfig:
         1_048_588,
         at_least(0),
         broker_key="message.max.bytes",
-        doc="largest record batch taken, as it comes, compressed or not",
+        doc="largest record batch accepted, in bytes, after compression if it is compressed",
     )
     index_interval_bytes: int = topic_setting(
         "index.interval.bytes",
         4 << 10,
         at_least(0),
         broker_key="log.index.interval.bytes",
-        doc="bytes of records from one index entry to the next",
+        doc="bytes of records between two index entries",
     )
     delete_retention_ms: int = topic_setting(
         "delete.retention.ms",
@@ -145,7 +145,7 @@ class TopicConfig:
         at_least(0),
         type=LONG,
         broker_key="log.cleaner.delete.retention.ms",
-        doc="how long a tombstone, or the mark of an ended transaction, stays",
+        doc="how long tombstones and transaction markers are kept",
     )
     min_compaction_lag_ms: int = topic_setting(
         "min.compaction.lag.ms",
@@ -153,7 +153,7 @@ class TopicConfig:
         at_least(0),
         type=LONG,
         broker_key="log.cleaner.min.compaction.lag.ms",
-        doc="age before which a record is not compacted away",
+        doc="minimum age of a record before compaction can remove it",
     )
     max_compaction_lag_ms: int = topic_setting(
         "max.compaction.lag.ms",
@@ -161,7 +161,7 @@ class TopicConfig:
         at_least(1),
         type=LONG,
         broker_key="log.cleaner.max.compaction.lag.ms",
-        doc="age at which a record makes its log be compacted",
+        doc="maximum age of an uncompacted record; an older one triggers compaction of its log",
     )
     file_delete_delay_ms: int = topic_setting(
         "file.delete.delay.ms",
@@ -169,75 +169,77 @@ class TopicConfig:
         at_least(0),
         type=LONG,
         broker_key="log.segment.delete.delay.ms",
-        doc="how long the files of a deleted segment stay",
+        doc="how long the files of a deleted segment are kept",
     )
     min_cleanable_dirty_ratio: float = topic_setting(
         "min.cleanable.dirty.ratio",
         0.5,
         between(0, 1),
         broker_key="log.cleaner.min.cleanable.ratio",
-        doc="share of a log not yet compacted from which on it is compacted",
+        doc="fraction of uncompacted bytes at which a log is compacted",
     )
     cleanup_policy: tuple[str, ...] = topic_setting(
         "cleanup.policy",
         ("delete",),
         one_of("compact", "delete"),
         broker_key="log.cleanup.policy",
-        doc="what happens to old segments: delete, compact, or both; none at all keeps them",
+        doc="cleanup of old segments: delete, compact, or both; if empty, segments are kept",
     )
     unclean_leader_election_enable: bool = topic_setting(
         "unclean.leader.election.enable",
         False,
         broker_key="unclean.leader.election.enable",
-        doc="let a replica lead that is not in sync: records are lost, the topic is available",
+        doc="elect a replica that is not in sync if no in-sync replica is online: the partition"
+        " becomes available, but records are lost",
     )
     min_insync_replicas: int = topic_setting(
         "min.insync.replicas",
         1,
         at_least(1),
         broker_key="min.insync.replicas",
-        doc="in-sync replicas below which a write with acks=all is refused",
+        doc="minimum number of in-sync replicas; with fewer, a write with acks=all is refused",
     )
     compression_type: str = topic_setting(
         "compression.type",
         "producer",
         one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         broker_key="compression.type",
-        doc="codec on disk; producer keeps what was sent",
+        doc="compression codec on disk; producer keeps the codec of the producer",
     )
     compression_gzip_level: int = topic_setting(
         "compression.gzip.level",
         -1,
         GZIP_LEVEL,
         broker_key="compression.gzip.level",
-        doc="level when compression.type is gzip",
+        doc="compression level if compression.type is gzip",
     )
     compression_lz4_level: int = topic_setting(
         "compression.lz4.level",
         9,
         between(1, 17),
         broker_key="compression.lz4.level",
-        doc="level when compression.type is lz4",
+        doc="compression level if compression.type is lz4",
     )
     compression_zstd_level: int = topic_setting(
         "compression.zstd.level",
         3,
         between(-131072, 22),
         broker_key="compression.zstd.level",
-        doc="level when compression.type is zstd",
+        doc="compression level if compression.type is zstd",
     )
     preallocate: bool = topic_setting(
         "preallocate",
         False,
         broker_key="log.preallocate",
-        doc="give a new segment its full size at once",
+        doc="preallocate the file of a new segment",
     )
     message_timestamp_type: str = topic_setting(
         "message.timestamp.type",
         "CreateTime",
         one_of("CreateTime", "LogAppendTime"),
         broker_key="log.message.timestamp.type",
-        doc="whose clock a record's timestamp is: CreateTime, the producer's, or LogAppendTime",
+        doc="source of a record's timestamp: CreateTime, set by the producer, or LogAppendTime, set"
+        " by the broker",
     )
     message_timestamp_before_max_ms: int = topic_setting(
         "message.timestamp.before.max.ms",
@@ -260,19 +262,19 @@ class TopicConfig:
         "full",
         one_of("header", "full"),
         broker_key="log.validate.records",
-        doc="header: check what the header of a batch claims; full: every record too",
+        doc="header: check the header of each batch; full: also check every record",
     )
     leader_replication_throttled_replicas: tuple[str, ...] = topic_setting(
         "leader.replication.throttled.replicas",
         (),
         THROTTLED_REPLICAS,
-        doc="replicas whose leaders throttle, partition:broker pairs, or * for all",
+        doc="replicas that are throttled on the leader side: partition:broker pairs, or *",
     )
     follower_replication_throttled_replicas: tuple[str, ...] = topic_setting(
         "follower.replication.throttled.replicas",
         (),
         THROTTLED_REPLICAS,
-        doc="replicas that throttle as followers, partition:broker pairs, or * for all",
+        doc="replicas that are throttled on the follower side: partition:broker pairs, or *",
     )
     remote_storage_enable: bool = topic_setting(
         "remote.storage.enable", False, acts=Acts.TIERED, doc="copy segments to tiered storage"
@@ -284,7 +286,7 @@ class TopicConfig:
         type=LONG,
         acts=Acts.TIERED,
         broker_key="log.local.retention.ms",
-        doc="like retention.ms, for what tiered storage has copied; -2 follows it",
+        doc="like retention.ms, for segments copied to tiered storage; -2 uses retention.ms",
     )
     local_retention_bytes: int = topic_setting(
         "local.retention.bytes",
@@ -293,13 +295,13 @@ class TopicConfig:
         type=LONG,
         acts=Acts.TIERED,
         broker_key="log.local.retention.bytes",
-        doc="like retention.bytes, for what tiered storage has copied; -2 follows it",
+        doc="like retention.bytes, for segments copied to tiered storage; -2 uses retention.bytes",
     )
     remote_log_copy_disable: bool = topic_setting(
         "remote.log.copy.disable",
         False,
         acts=Acts.TIERED,
-        doc="copy no more, and only read what is there",
+        doc="stop copying segments to tiered storage, and only read those already copied",
     )
     remote_log_delete_on_disable: bool = topic_setting(
         "remote.log.delete.on.disable",
@@ -314,21 +316,22 @@ class TopicConfig:
         type=LONG,
         acts=Acts.RETIRED,
         broker_key="log.message.timestamp.difference.max.ms",
-        doc="how far a timestamp may be from the broker's clock; use before and after instead",
+        doc="maximum difference of a timestamp from the broker's clock; use"
+        " message.timestamp.before.max.ms and message.timestamp.after.max.ms instead",
     )
     message_format_version: str = topic_setting(
         "message.format.version",
         "3.0-IV1",
         acts=Acts.RETIRED,
         broker_key="log.message.format.version",
-        doc="version of batches on disk",
+        doc="format version of batches on disk",
     )
     message_downconversion_enable: bool = topic_setting(
         "message.downconversion.enable",
         True,
         acts=Acts.RETIRED,
         broker_key="log.message.downconversion.enable",
-        doc="convert batches for consumers older than version 2 of batches",
+        doc="convert batches for consumers that do not support format version 2",
     )
     explicit: Mapping[str, str] = field(default_factory=dict, compare=False)
     """The topic's own overrides, as text."""

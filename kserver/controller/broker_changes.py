@@ -76,7 +76,11 @@ class BrokerChanges:
             context.shutting_down.discard(broker)
         self._deletions.brokers_changed(gone, came)
         self._channels.close(gone)
-        log.info("brokers: %s came, %s went", sorted(came) or "none", sorted(gone) or "none")
+        log.info(
+            "brokers registered: %s; unregistered: %s",
+            sorted(came) or "none",
+            sorted(gone) or "none",
+        )
         changed = await self._partitions.reconsider(came | gone, came)
         if came:
             await until_connected(self._features.agree)
@@ -134,7 +138,9 @@ class BrokerChanges:
                 known = None
             await self._unreadable.leave_out(
                 error if isinstance(error, UnreadableZnode) else UnreadableZnode(path, data, error),
-                f"broker {name} is left out" if known is None else f"broker {name} is as before",
+                f"broker {name} is ignored"
+                if known is None
+                else f"broker {name} keeps its previous registration",
             )
             return known
 

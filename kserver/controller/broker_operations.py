@@ -74,7 +74,7 @@ class BrokerOperations:
         if broker_epoch == NO_BROKER_EPOCH and broker in self._context.brokers:
             broker_epoch = self._context.brokers[broker].epoch
         self._check(broker, broker_epoch, ErrorCode.broker_not_available)
-        log.info("broker %d is about to stop", broker)
+        log.info("broker %d requested a controlled shutdown", broker)
         self._context.shutting_down.add(broker)
         changed, remaining = await self._partitions.hand_over(broker)
         batch = self._channels.new_batch()

@@ -179,7 +179,7 @@ class BrokerChannel:
                         is_sent = True
                     except (OSError, KafkaError, ProtocolError) as error:
                         log.warning(
-                            "broker %d was not told of %s: %s",
+                            "broker %d: sending %s failed, will retry: %s",
                             self.broker.info.id,
                             codec.api_name(request.api_key),
                             error,
@@ -194,5 +194,7 @@ class BrokerChannel:
     async def _connect(self) -> Peer:
         endpoint = self.broker.info.endpoints.get(self._listener)
         if endpoint is None:
-            raise ProtocolError(f"it has no listener {self._listener} (inter.broker.listener.name)")
+            raise ProtocolError(
+                f"it has no listener {self._listener}; correct inter.broker.listener.name"
+            )
         return await Peer.connect(endpoint.host, endpoint.port, self._options)

@@ -87,7 +87,7 @@ class ControllerClaim:
                 if found is not None:
                     return znodes.decode_controller_epoch(found[0]), found[1].version
             except UnreadableZnode as error:
-                log.error("%s: it is written again", error)
+                log.error("%s; writing it again", error)
             data = znodes.encode_controller_epoch(max(self._epoch_heard(), self._store.epoch) + 1)
             with suppress(BadVersion, NoNode, NodeExists):  # changed again, or by a lost try
                 if found is None:
@@ -117,7 +117,7 @@ class ControllerClaim:
         try:
             return Holder(znodes.decode_controller(controller[0]), after[1].version)
         except UnreadableZnode as error:
-            log.error("%s: who is the controller is not known until it changes", error)
+            log.error("%s; the controller is unknown until this znode changes", error)
             return None
 
     async def depose(self, claim: int) -> None:
@@ -142,7 +142,9 @@ class ControllerClaim:
                 # Whoever has set it back would have brokers refuse the next controller.
                 epoch = max(epoch, znodes.decode_controller_epoch(found[0]))
             except UnreadableZnode as error:
-                log.error("%s: epochs go on from %d, the latest heard of", error, epoch)
+                log.error(
+                    "%s; controller epochs continue from %d, the latest received", error, epoch
+                )
         controller = znodes.encode_controller(self._id, self._clock.now_ms())
         data = znodes.encode_controller_epoch(epoch + 1)
         await self._zookeeper.multi(

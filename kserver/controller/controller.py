@@ -341,7 +341,7 @@ class Controller:
 
     async def _read_all_again(self, error: ZooKeeperError | UnreadableZnode) -> None:
         """Another controller was elected, or somebody has written what only it should."""
-        log.warning("%s: all is read again", error)
+        log.warning("%s; the controller reloads all state", error)
         self._resign()
         if isinstance(error, NoNode):
             with suppress(SessionExpired):

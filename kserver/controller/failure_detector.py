@@ -154,7 +154,9 @@ class BrokerFailureDetector:
 
     async def _changed(self, watch: ProcessWatch) -> None:
         log.info(
-            "%s: %s", watch.endpoint, "nobody listens" if watch.proof.is_gone else "it is back"
+            "%s: %s",
+            watch.endpoint,
+            "connection refused" if watch.proof.is_gone else "accepts connections again",
         )
         self._on_change()
 
@@ -198,6 +200,8 @@ class ControllerFailureDetector:
     async def _changed(self, watch: ProcessWatch) -> None:
         proof = self._proof
         if proof.is_gone and proof.may_depose(asyncio.get_running_loop().time()):
-            log.info("broker %d, the controller, is gone from %s", proof.broker, watch.endpoint)
+            log.info(
+                "broker %d, the controller, no longer listens at %s", proof.broker, watch.endpoint
+            )
             self.gone = watch.endpoint
             await self._depose(self._claim)

@@ -54,7 +54,7 @@ class FeatureOperations:
         refused = await refusal(self._store.write([write]))
         if refused is not None:
             return [refused for _ in updates]
-        log.info("features: %s", levels or "none")
+        log.info("features updated: %s", levels or "none")
         after = Features(MappingProxyType(levels), before.epoch + 1)
         self._configs.features_changed(after)
         return errors
@@ -65,7 +65,7 @@ class FeatureOperations:
         try:
             found = await stored.read_features(self._store)
         except UnreadableZnode as error:
-            log.error("%s: features stay as they were known", error)
+            log.error("%s; features keep their previous values", error)
             return
         before = features.NEWEST if found is None else found.levels
         known = [broker.features for broker in self._context.brokers.values()]
@@ -75,7 +75,9 @@ class FeatureOperations:
             await self._store.write([Create(znodes.FEATURES, data)])
             epoch = 0
         elif levels != found.levels:
-            log.info("features are lowered to what every broker knows: %s", levels or "none")
+            log.info(
+                "features lowered to the levels that every broker supports: %s", levels or "none"
+            )
             await self._store.write([SetData(znodes.FEATURES, data, found.epoch)])
             epoch = found.epoch + 1
         else:

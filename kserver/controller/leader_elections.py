@@ -116,7 +116,7 @@ class LeaderElections:
             text = "Leader election not needed for topic partition."
             raise KafkaError(ErrorCode.election_not_needed, text)
         if state is None:
-            text = f"Failed to elect leader for partition {key}: no replica that may lead is there"
+            text = f"Failed to elect leader for partition {key}: no eligible replica is online"
             raise KafkaError(code, text)
         return topic, info, state
 
@@ -134,7 +134,7 @@ class LeaderElections:
         try:
             wanted = znodes.decode_preferred_election(data)
         except StorageError as error:
-            log.error("%s: it is removed", error)
+            log.error("%s; removing the znode", error)
         else:
             log_failures(await self.elect(ElectionType.PREFERRED, wanted))
         await self._store.write([Delete(znodes.PREFERRED_ELECTION)])
@@ -150,7 +150,7 @@ class LeaderElections:
             if len(away) > at_most * len(placed):
                 wanted += [key for key in away if self._can_be_given_back(key)]
         if wanted:
-            log.info("%d leadership(s) go back to preferred replicas", len(wanted))
+            log.info("electing the preferred leaders of %d partition(s)", len(wanted))
             log_failures(await self.elect(ElectionType.PREFERRED, wanted))
 
     def _by_preferred(self) -> Mapping[int, Sequence[tuple[TopicPartition, PartitionInfo]]]:
@@ -209,4 +209,4 @@ class LeaderElections:
 def log_failures(results: Mapping[TopicPartition, KafkaError | None]) -> None:
     for key, error in results.items():
         if error is not None and error.code is not ErrorCode.election_not_needed:
-            log.warning("%s keeps its leader: %s", key, error)
+            log.warning("%s: leader not changed: %s", key, error)

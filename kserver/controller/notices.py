@@ -85,7 +85,7 @@ class Notices:
                 try:
                     said.append(decode(znode[0]))
                 except StorageError as error:
-                    log.error("%s: it is removed", error)
+                    log.error("%s; removing the znode", error)
         there = zip(paths, found, strict=True)
         await self._store.write([Delete(path) for path, znode in there if znode is not None])
         return said

@@ -83,7 +83,12 @@ class OfflineReplicas:
         offline = context.offline.setdefault(id_, set())
         offline |= failed
         offline -= works
-        log.info("broker %d: %d replica(s) offline, %d online again", id_, len(failed), len(works))
+        log.info(
+            "broker %d: %d replica(s) went offline, %d came back online",
+            id_,
+            len(failed),
+            len(works),
+        )
         touched = failed | works
         changed = await self._partitions.reconsider_some(touched)
         batch = self._channels.new_batch()

@@ -124,7 +124,7 @@ class PartitionStates:
             return None  # deleted meanwhile
         except UnreadableZnode as error:
             self._left_out.add(name)
-            consequence = f"topic {name} is left out, and led by nobody,"
+            consequence = f"topic {name} is ignored and has no leaders"
             await self._unreadable.leave_out(error, consequence)
             return None
 

@@ -61,7 +61,7 @@ def judge(
     if not set(isr) <= set(now.replicas):
         raise KafkaError(ErrorCode.invalid_request)
     if change.is_recovering and (not now.is_recovering or len(isr) > 1):
-        text = "Only the leader of an unclean election recovers, and by itself."
+        text = "Only a leader elected uncleanly can be recovering, as the only in-sync replica."
         raise KafkaError(ErrorCode.invalid_request, text)
     for broker, epoch in change.isr:
         live = context.brokers.get(broker)

@@ -33,7 +33,7 @@ async def allocate(store: ClaimedStore, broker: BrokerId) -> ProducerIdBlock:
     data = znodes.encode_producer_id_block(block)
     write: Op = Create(path, data) if found is None else SetData(path, data, found[1].version)
     await store.write([write])
-    log.info("broker %d was given the producer ids %d to %d", broker, block.first, block.last)
+    log.info("broker %d: allocated producer ids %d to %d", broker, block.first, block.last)
     return block
 
 

@@ -63,9 +63,9 @@ def checked(
     elif len(set(wanted)) < len(wanted):
         text = f"The list of replicas {list(wanted)} names a broker more than once."
     elif any(broker < 0 for broker in wanted):
-        text = f"The list of replicas {list(wanted)} names a broker below 0."
+        text = f"The list of replicas {list(wanted)} contains a negative broker id."
     elif away:
-        text = f"Broker {away[0]}, which is to have a replica, is not alive."
+        text = f"Broker {away[0]}, the target of a replica, is not online."
     if text is not None:
         raise KafkaError(ErrorCode.invalid_replica_assignment, text)
     factor = len(target(partition))
@@ -91,7 +91,7 @@ def begun(
     # Whoever was on the way by an earlier plan, and is named no more, is dropped.
     kept = tuple(b for b in last.isr if b in replicas)
     if not kept:
-        text = f"None of the replicas that are in sync, {list(last.isr)}, would be kept."
+        text = f"The new replicas include none of the in-sync replicas {list(last.isr)}."
         raise KafkaError(ErrorCode.invalid_replica_assignment, text)
     last = replace(last, isr=kept)
     elected = None

@@ -92,7 +92,7 @@ class Reassignments:
                 results[key] = error
             else:
                 moved.setdefault(key.topic, []).append(one)
-                log.info("%s moves from %s to %s", key, list(info.replicas), list(checked))
+                log.info("%s: reassigning from %s to %s", key, list(info.replicas), list(checked))
         await self._write(moved)
         await self.advance()
         return results
@@ -107,7 +107,7 @@ class Reassignments:
             one = reassignment.done(info, online, self._context.epoch)
             if one is not None:
                 moved.setdefault(key.topic, []).append(one)
-                log.info("%s has moved to %s", key, list(one[0].replicas))
+                log.info("%s: reassignment to %s completed", key, list(one[0].replicas))
         await self._write(moved)
         if self._noted and not self._noted & self.list(self._noted).keys():
             self._noted.clear()
@@ -118,13 +118,13 @@ class Reassignments:
         try:
             wanted = znodes.decode_reassignments(data)
         except StorageError as error:
-            log.error("%s: it is removed", error)
+            log.error("%s; removing the znode", error)
             await self._store.write([Delete(znodes.REASSIGN_PARTITIONS)])
             return
         self._noted = set(wanted)
         for key, refused in (await self.alter(wanted)).items():
             if refused is not None:
-                log.warning("%s stays where it is: %s", key, refused)
+                log.warning("%s: reassignment refused: %s", key, refused)
 
     def _find(self, key: TopicPartition) -> PartitionInfo | None:
         topic = self._context.topics.get(key.topic)

@@ -65,8 +65,8 @@ class SenderCheck:
         if address not in self._warned and len(self._warned) < MAX_WARNED:
             self._warned.add(address)
             log.warning(
-                "%s from %s was refused: no registered broker has this address on listener %s;"
-                " where brokers come from other addresses than they advertise, set"
+                "%s from %s refused: no registered broker advertises this address on listener"
+                " %s; if brokers connect from other addresses than they advertise, set"
                 " inter.broker.check.address=false",
                 request,
                 address,

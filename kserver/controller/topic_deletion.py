@@ -82,7 +82,7 @@ class TopicDeletionManager:
             elif self._config().delete_topic_enable:
                 self.noted([topics[name]])
             else:
-                log.warning("topic %s is not deleted: delete.topic.enable is false", name)
+                log.warning("topic %s: deletion ignored, delete.topic.enable is false", name)
                 await self._store.write([Delete(znodes.delete_topic_path(name))])
 
     def answered(
@@ -105,7 +105,7 @@ class TopicDeletionManager:
                     is_news |= is_deleted
             if broker in deletion.waiting_for:
                 log.warning(
-                    "the deletion of topic %s waits: broker %d could not delete its replicas",
+                    "topic %s: deletion is waiting, broker %d could not delete its replicas",
                     topic.topic_name,
                     broker,
                 )

@@ -44,7 +44,7 @@ class TopicZnodes:
         data, stat = await until_connected(partial(self._zookeeper.get, path))
         old = znodes.decode_topic(topic.name, data)
         await self._store.write(rules.writes_to_grow(topic, old, stat.version, self._store.epoch))
-        log.info("grew topic %s to %d partition(s)", topic.name, len(topic.partitions))
+        log.info("extended topic %s to %d partition(s)", topic.name, len(topic.partitions))
 
     async def note_deletion(self, topic: str) -> None:
         try:

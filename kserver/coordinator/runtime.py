@@ -230,7 +230,7 @@ class CoordinatorRuntime(Generic[S]):
     ) -> None:
         if isinstance(error, KafkaError) and error.code in REFUSED:
             if not outcome.answers:  # nobody is told otherwise
-                log.error("%s cannot be written to: %s", loaded.partition.topic_partition, error)
+                log.error("%s: write refused: %s", loaded.partition.topic_partition, error)
             self._answer(loaded, [(ticket, error) for ticket, _ in outcome.answers])
             self._set_timer(loaded, LOADED_FOR_S)
             return
@@ -241,7 +241,7 @@ class CoordinatorRuntime(Generic[S]):
             self._answer(loaded, [(ticket, unavailable) for ticket, _ in outcome.answers])
             self._set_timer(loaded, LOADED_FOR_S)
             return
-        log.error("%s is loaded again: %s", loaded.partition.topic_partition, error)
+        log.error("%s: write failed, reloading: %s", loaded.partition.topic_partition, error)
         index = loaded.partition.topic_partition.partition
         self._drop(index, ErrorCode.not_coordinator)
         again = self._by_partition[index] = Loaded(loaded.partition, self._make(index))
@@ -407,14 +407,14 @@ class CoordinatorRuntime(Generic[S]):
         except (KafkaError, StorageError, OSError, ProtocolError) as error:
             # It stays as it is, and clients go on asking: a coordinator that forgot some of what
             # it had promised would be worse.
-            log.error("%s cannot be loaded: %s", name, error)
+            log.error("%s: loading failed: %s", name, error)
             if self._unloaded.get(name.partition) is loaded:
                 del self._unloaded[name.partition]
             return
         if self._is_current(loaded):
             del self._unloaded[name.partition]
             self._finish_load(loaded)
-            log.info("%s loaded in %.3f s", name, self._loop.time() - began_s)
+            log.info("%s: loaded in %.3f s", name, self._loop.time() - began_s)
 
     def _finish_load(self, loaded: Loaded[S]) -> None:
         loaded.is_ready = True
@@ -437,7 +437,9 @@ class CoordinatorRuntime(Generic[S]):
         for record in records:
             event = shard.decode(record.key or b"", record.value)
             if event is None:
-                log.warning("%s: a record of an unknown kind at %d", self.topic, record.offset)
+                log.warning(
+                    "%s: ignoring a record of unknown type at offset %d", self.topic, record.offset
+                )
             else:
                 shard.replay(event, producer_id)
 

@@ -484,7 +484,7 @@ def _topics(metadata: bytes) -> list[str]:
     """The topics of a consumer's subscription; each of its versions begins as the first one
     does."""
     if len(metadata) < 2:
-        raise ProtocolError("a subscription is cut short")
+        raise ProtocolError("a subscription is truncated")
     fields = MEMBER_PROTOCOL["ConsumerProtocolSubscription"].decode(0, memoryview(metadata)[2:])
     topics: list[str] = fields["topics"]
     return topics

@@ -477,7 +477,7 @@ def _version(data: bytes) -> int:
 def _decoded(schema: Schema, data: bytes) -> Values:
     """Versions that are not known yet begin as the last that is.  Raises ProtocolError."""
     if len(data) < 2:
-        raise ProtocolError(f"{schema.name} is cut short")
+        raise ProtocolError(f"{schema.name} is truncated")
     return schema.decode(min(_version(data), schema.last), memoryview(data)[2:])
 
 

@@ -47,12 +47,12 @@ _ID_KEYS = ("broker.id", "node.id")
 _LONGEST_INTEGER = len(str((1 << 63) - 1))
 
 _REMEDIES = {
-    RECOVERY_POINTS: "remove it, and every log in this directory is checked from its start",
-    LOG_STARTS: "remove it, and each log starts at its first segment again",
-    HIGH_WATERMARKS: "remove it, and the high watermarks are learned anew from the replicas",
-    CLEANED: "remove it, and the cleaner starts over from the logs' first segments",
-    LEADER_EPOCHS: "remove it, and the epochs are taken from the log's batches again",
-    PARTITION_METADATA: "remove it, and the topic id is taken from the cluster's metadata again",
+    RECOVERY_POINTS: "remove it to verify every log in this directory from its start",
+    LOG_STARTS: "remove it to let each log start at its first segment again",
+    HIGH_WATERMARKS: "remove it to fetch the high watermarks from the replicas again",
+    CLEANED: "remove it to let the cleaner restart at the first segments of the logs",
+    LEADER_EPOCHS: "remove it to rebuild the epochs from the batches of the log",
+    PARTITION_METADATA: "remove it to restore the topic id from the cluster's metadata",
     META_PROPERTIES: "write this broker's broker.id and cluster.id into it",
 }
 

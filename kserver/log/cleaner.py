@@ -151,18 +151,18 @@ class Cleaner:
         try:
             await self._clean(one)
         except CannotClean as error:
-            log.error("%s cannot be cleaned: %s", one.topic_partition, error)
+            log.error("%s: uncleanable: %s", one.topic_partition, error)
             self.uncleanable[one] = error
         except NoRoom as error:
-            log.warning("%s is cleaned later: %s", one.topic_partition, error)
+            log.warning("%s: cleaning postponed: %s", one.topic_partition, error)
         except StorageError as error:
             # Its directory went offline, or it was deleted, and that was told already.
-            log.info("%s is not cleaned: %s", one.topic_partition, error)
+            log.info("%s: cleaning skipped: %s", one.topic_partition, error)
         except OSError as error:
             # One without a number tells of the process, which may have had too little memory.
             if error.errno is not None and error.errno not in _NO_ROOM:
                 one.failed(error)
-            log.warning("%s is cleaned later: %s", one.topic_partition, error)
+            log.warning("%s: cleaning postponed: %s", one.topic_partition, error)
         else:
             # After a failure, the next one waits as long as after having found nothing to do.
             self._wake.set()
@@ -244,7 +244,7 @@ class Cleaner:
         self.written_bytes += done.written_bytes
         self.longest_s = max(self.longest_s, elapsed_s)
         log.info(
-            "%s is clean from offset %d to %d: %d keys, %d bytes read, %d written, %.1f s",
+            "%s: cleaned from offset %d to %d: %d keys, %d bytes read, %d written, %.1f s",
             one.topic_partition,
             dirty.first_offset,
             done.cleaned_to,

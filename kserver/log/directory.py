@@ -83,7 +83,7 @@ class LogDirectory:
     def refused(self, error: Exception) -> None:
         """Something was not written for lack of room; told once until there is room again."""
         if self._full_at_s is None:
-            log.error("%s has no room, what needs some is refused: %s", self.path, error)
+            log.error("log directory %s is full; writes are refused: %s", self.path, error)
         self._full_at_s = asyncio.get_running_loop().time()
 
     def check_there(self) -> None:
@@ -91,7 +91,9 @@ class LogDirectory:
         must not be made anew."""
         path = self._file(checkpoint.META_PROPERTIES)
         if not self._disk.exists(path):
-            raise FileNotFoundError(errno.ENOENT, "It was removed while the broker used it", path)
+            raise FileNotFoundError(
+                errno.ENOENT, "The log directory was removed while the broker was using it", path
+            )
 
     def has_room(self) -> bool:
         """Raises OSError."""
@@ -103,7 +105,7 @@ class LogDirectory:
         if self._full_at_s is None or now_s - self._full_at_s < _ROOM_AFTER_S:
             return
         if await self._disk.offload(self.has_room):
-            log.info("%s has room again", self.path)
+            log.info("log directory %s has free space again", self.path)
             self._full_at_s = None
 
     def lock(self) -> MetaProperties | None:
@@ -119,7 +121,7 @@ class LogDirectory:
         except BlockingIOError as error:
             raise StorageError(
                 f"{self.path} is used by another broker, which holds the lock on {LOCK}: stop it,"
-                " or give this one other log.dirs"
+                " or set other log.dirs for this one"
             ) from error
         return checkpoint.read_meta_properties(self._disk, self._file(checkpoint.META_PROPERTIES))
 
@@ -137,8 +139,8 @@ class LogDirectory:
         stored = checkpoint.read_meta_properties(self._disk, path)
         if stored is not None and stored.cluster_id not in (None, cluster_id):
             remedy = (
-                "The coordination store is another cluster's: put back the one that belongs to"
-                " these logs, or move it away and rebuild it from them with k storage rebuild."
+                "The metadata store belongs to another cluster: restore the one that belongs to"
+                " these logs, or move it away and rebuild it from the logs with k storage rebuild."
                 if is_embedded
                 else "The broker is trying to join the wrong cluster. Configured zookeeper.connect"
                 " may be wrong."
@@ -186,9 +188,9 @@ class LogDirectory:
                 if _PARTITION.fullmatch(name):
                     names.append(name)
                 elif _STRAY.fullmatch(name):
-                    log.warning("%s was set aside, it is left alone", self._file(name))
+                    log.warning("ignoring %s, a log that was set aside", self._file(name))
                 elif not (_DELETED.fullmatch(name) or _FUTURE.fullmatch(name)):
-                    log.warning("%s is no log, it is left alone", self._file(name))
+                    log.warning("ignoring %s, not a log directory", self._file(name))
         return names
 
     def begin_incarnation(self, boot_id: str, incarnation_id: str) -> None:

@@ -83,10 +83,10 @@ class EntryFile:
         size = file.size()
         self.count, rest = divmod(size, self.entry_size)
         if rest:
-            raise StorageError(f"{self.path}: size {size} is no multiple of {self.entry_size}")
+            raise StorageError(f"{self.path}: size {size} is not a multiple of {self.entry_size}")
         self.last = file.read_at(size - self.entry_size, self.entry_size) if size else b""
         if size and not any(self.last):
-            raise StorageError(f"{self.path}: whoever filled it never got to its end")
+            raise StorageError(f"{self.path}: incomplete, its last entry is empty")
 
     def ends(self, layout: struct.Struct) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The first entry and the last, of a file that was just loaded."""
@@ -238,7 +238,8 @@ class OffsetIndex:
             first, last = self.file.ends(_OFFSET_ENTRY)
             if not (0 <= first[0] <= last[0] and 0 <= first[1] <= last[1] < size):
                 raise StorageError(
-                    f"{self.file.path} leads from {first} to {last} in a file of {size} bytes"
+                    f"{self.file.path} has invalid entries from {first} to {last} for a log file"
+                    f" of {size} bytes"
                 )
 
     def entry_from(self, position: int) -> OffsetPosition | None:
@@ -297,7 +298,7 @@ class TimeIndex:
         if self.file.count:
             first, last = self.file.ends(_TIME_ENTRY)
             if not (0 <= first[0] <= last[0] and first[1] >= 0 and last[1] >= 0):
-                raise StorageError(f"{self.file.path} leads from {first} to {last}")
+                raise StorageError(f"{self.file.path} has invalid entries from {first} to {last}")
 
     def lookup(self, timestamp: int) -> TimestampOffset:
         """The last entry whose timestamp is at most `timestamp`."""

@@ -85,7 +85,7 @@ class LogLoader:
                 refused = storage_error(directory.path, error)
                 if isinstance(refused, NoDescriptor) or not isinstance(refused, NoRoom):
                     raise
-                log.warning("%s is tried again once there is room: %s", name, error)
+                log.warning("%s: loading postponed until there is free space: %s", name, error)
                 without_room.append(name)
 
         names: list[str] = []
@@ -106,8 +106,8 @@ class LogLoader:
             if isinstance(storage_error(directory.path, error), NoDescriptor):
                 # No disk has failed, and the next start may open what this one cannot.
                 raise StorageError(
-                    f"{directory.path} has {len(names)} log(s), of which each takes at least"
-                    f" {FILES_A_LOG} open files, and they are more than may be open:"
+                    f"{directory.path} has {len(names)} log(s); each needs at least"
+                    f" {FILES_A_LOG} open files, more than the limit allows:"
                     f" {RAISE_OPEN_FILES}"
                 ) from error
             self._fail(directory, error)
@@ -126,7 +126,7 @@ class LogLoader:
         try:
             opened = await self._disk.offload(load)
         except DamagedLog as error:
-            log.error("%s is refused: %s", topic_partition, error)
+            log.error("%s: log is damaged, the partition stays offline: %s", topic_partition, error)
             directory.damaged.add(topic_partition)
             return
         other = self._logs.get(topic_partition)
@@ -147,7 +147,7 @@ class LogLoader:
             if topic_partition in self._logs:
                 self.left_over += [left for _, left in futures]
             elif any(d.failure or topic_partition in d.damaged for d in self._directories):
-                log.warning("%s is left alone: its old log may come back", path)
+                log.warning("ignoring %s until its old log is available again", path)
             elif others:
                 raise DamagedLog(
                     f"{topic_partition} has no log, and was to be moved to each of"
@@ -155,7 +155,7 @@ class LogLoader:
                     f" {topic_partition}, and move the others away"
                 )
             else:
-                log.info("the move of %s to %s is finished", topic_partition, directory.path)
+                log.info("%s: move to %s completed", topic_partition, directory.path)
                 await self._take_future(directory, path, topic_partition)
 
     async def _take_future(

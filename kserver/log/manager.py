@@ -102,8 +102,8 @@ class LogManager:
             if stored is not None and stored.broker_id is not None:
                 if self.stored_broker_id not in (None, stored.broker_id):
                     raise StorageError(
-                        f"{directory.path} is broker {stored.broker_id}'s, other log.dirs are"
-                        f" broker {self.stored_broker_id}'s: remove one of them from log.dirs"
+                        f"{directory.path} belongs to broker {stored.broker_id}, others belong to"
+                        f" broker {self.stored_broker_id}: remove one of them from log.dirs"
                     )
                 self.stored_broker_id = stored.broker_id
                 self.stored_cluster_id = stored.cluster_id or self.stored_cluster_id
@@ -466,7 +466,7 @@ class LogManager:
             except OSError as error:
                 self._fail(directory, error)
                 continue
-            log.warning("%s has no room: what is due is removed at once", directory.path)
+            log.warning("log directory %s is full; applying retention now", directory.path)
             for one in self.logs_in(directory):
                 self._delete_old_of(one)
             await self._removals.remove_all(directory.path)
@@ -583,7 +583,7 @@ class LogManager:
         if directory.failure is None:
             # With the remedy, but no NoRoom, which is tried again.
             failure = StorageError(str(storage_error(directory.path, error)))
-            log.error("%s goes offline: %s", directory.path, error)
+            log.error("log directory %s went offline: %s", directory.path, error)
             directory.failure = failure
             gone = self.logs_in(directory)
             for one in gone:

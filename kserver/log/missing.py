@@ -123,15 +123,14 @@ def _missing(topic_partition: TopicPartition, directory: LogDirectory) -> Missin
     records = f"its records before offset {end}" if end else "its records"
     return MissingLog(
         f"{directory.log_path(topic_partition)} is missing, though the checkpoints in"
-        f" {directory.path} name it, so that {records} would be lost. {_remedy(topic_partition)}"
+        f" {directory.path} list it: {records} would be lost. {_remedy(topic_partition)}"
     )
 
 
 def _lost(topic_partition: TopicPartition, paths: Iterable[str]) -> MissingLog:
     return MissingLog(
-        f"it is in none of the log.dirs, and may be in a log directory that this broker had before"
-        f" and that is missing or empty now, so that all its records would be lost:"
-        f" {', '.join(sorted(paths))}. {_remedy(topic_partition)}"
+        "it is in none of the log.dirs, but may be in a log directory that this broker used before"
+        f" and that is now missing or empty: {', '.join(sorted(paths))}. {_remedy(topic_partition)}"
     )
 
 
@@ -155,7 +154,7 @@ def accept_loss(
         for directory in directories:
             if not disk.exists(directory.path):
                 raise StorageError(
-                    f"{directory.path} does not exist: create it, or leave it out of log.dirs"
+                    f"{directory.path} does not exist: create it, or remove it from log.dirs"
                 )
             directory.lock()
             locks.callback(directory.unlock)

@@ -354,7 +354,7 @@ _SNAPSHOT_VERSION = 1
 
 def _decode(snapshot: bytes, path: str) -> dict[ProducerId, ProducerStateEntry]:
     if len(snapshot) < _HEAD.size + _COUNT.size:
-        raise _corrupt(path, f"{len(snapshot)} bytes are no snapshot")
+        raise _corrupt(path, f"{len(snapshot)} bytes are not a snapshot")
     version, crc = _HEAD.unpack_from(snapshot)
     if version != _SNAPSHOT_VERSION:
         raise _corrupt(path, f"version {version}, not {_SNAPSHOT_VERSION}")
@@ -415,4 +415,4 @@ def _fenced(producer_id: ProducerId, epoch: int, producer: ProducerStateEntry) -
 
 
 def _corrupt(path: str, why: str) -> StorageError:
-    return StorageError(f"{path}: {why}; remove it, and the log is replayed instead")
+    return StorageError(f"{path}: {why}; remove it to replay the log instead")

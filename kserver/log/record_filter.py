@@ -162,7 +162,7 @@ def scan(data: bytes, count: int) -> list[Scanned]:
             records.append((start, end, rest, time >> 1 ^ -(time & 1), delta >> 1, key, has_value))
             at = end
     except IndexError as error:
-        raise ProtocolError("a record that is cut short") from error
+        raise ProtocolError("truncated record") from error
     if at != len(data):
         raise ProtocolError(f"{count} records end at byte {at} of {len(data)}")
     return records

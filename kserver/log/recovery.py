@@ -190,7 +190,7 @@ class Recovery:
             raise self._missing(last, log_end_offset, self._recovery_point)
         if log_end_offset < self._log_start_offset:
             log.warning(
-                "%s ends at %d, below its start %d: it starts anew there",
+                "%s: log ends at %d, below its start offset %d; restarting it empty at that offset",
                 self._directory,
                 log_end_offset,
                 self._log_start_offset,
@@ -248,7 +248,7 @@ class Recovery:
         if self._clean:
             raise self._begins_late(start, bases[0], f"its first segment begins at {bases[0]}")
         log.warning(
-            "%s: its first segment begins at %d, and %s has %d: the crash came after old segments"
+            "%s: first segment starts at offset %d, %s has %d; the crash came after old segments"
             " were deleted",
             self._directory,
             bases[0],
@@ -293,7 +293,7 @@ class Recovery:
             try:
                 segment.load()
             except (FileNotFoundError, StorageError) as error:
-                log.warning("%s: its indexes are written anew: %s", segment.file.path, error)
+                log.warning("%s: rebuilding its indexes: %s", segment.file.path, error)
                 self._suspect.add(base)
             else:
                 self._check_tail(segment, is_last=is_last)
@@ -310,7 +310,7 @@ class Recovery:
             segment.check_largest_timestamp()
         except StorageError as error:
             # What is wrong, the file or the index that led there, shows when it is verified.
-            log.warning("%s: every batch is checked: %s", segment.file.path, error)
+            log.warning("%s: verifying every batch: %s", segment.file.path, error)
             self._suspect.add(segment.base_offset)
             return
         if is_last:
@@ -346,7 +346,7 @@ class Recovery:
                 raise StorageError(f"{path} ends within a line")
             return checkpoint.decode_epochs(data, path)
         except StorageError as error:
-            log.warning("the epochs are taken from the batches: %s", error)
+            log.warning("%s; rebuilding the leader epochs from the batches", error)
             return None
 
     def _replay(self, needs_epochs: bool) -> Offset:
@@ -384,7 +384,7 @@ class Recovery:
         suspects = [s for s in self._segments if s.base_offset in self._suspect and s.size]
         if suspects:
             log.info(
-                "%s: rebuilding the indexes of %d segment(s), from offset %d on",
+                "%s: rebuilding the indexes of %d segment(s), starting at offset %d",
                 self._directory,
                 len(suspects),
                 suspects[0].base_offset,
@@ -410,7 +410,11 @@ class Recovery:
                 return True
         if end < self._recovery_point:
             raise self._damage(segment, 0, end)
-        log.warning("%s does not follow on offset %d: it is removed", segment.file.path, end)
+        log.warning(
+            "removing %s: it does not continue the log, which ends at offset %d",
+            segment.file.path,
+            end,
+        )
         return False
 
     def _verify(self, segment: LogSegment, next_offset: Offset, stateful_from: Offset) -> bool:
@@ -451,7 +455,7 @@ class Recovery:
             raise self._damage(segment, end, segment.end_offset)
         if not is_whole:
             log.warning(
-                "%s is cut from %d to %d bytes: a crash tore the batch at offset %d",
+                "%s: truncated from %d to %d bytes; a crash left the batch at offset %d incomplete",
                 segment.file.path,
                 segment.size,
                 end,
@@ -513,7 +517,7 @@ class Recovery:
     def _remove(self, segments: list[LogSegment]) -> None:
         for segment in segments:
             log.warning(
-                "%s is removed, with %d bytes: the log ends before it",
+                "removing %s (%d bytes): the log ends before it",
                 segment.file.path,
                 segment.size,
             )

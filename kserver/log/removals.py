@@ -68,4 +68,4 @@ class Removals:
             except FileNotFoundError:
                 pass  # its directory was deleted meanwhile
             except OSError as error:
-                log.warning("%s cannot be removed: %s", path, error)
+                log.warning("removing %s failed: %s", path, error)

@@ -348,7 +348,7 @@ class LogSegment:
         position = self.offsets.position_before(offset)
         if position and not self._is_batch_before(offset, self.file.read_at(position, HEADER_SIZE)):
             log.warning(
-                "%s leads astray: it is passed over, and written anew by the next start",
+                "ignoring corrupt index %s; it will be rebuilt at the next start",
                 self.offsets.file.path,
             )
             self.offsets.file.give_up()
@@ -401,7 +401,9 @@ class LogSegment:
             position = self._position_of(entry)
             if position is not None:
                 return position
-            log.warning("%s does not fit the batches: it is passed over", self.times.file.path)
+            log.warning(
+                "ignoring time index %s: it does not match the batches", self.times.file.path
+            )
         return self.find(start).position
 
     def _position_of(self, entry: TimestampOffset) -> int | None:

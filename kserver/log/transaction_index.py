@@ -100,7 +100,7 @@ class TransactionIndex:
             if version != _VERSION:
                 raise StorageError(
                     f"{self.path}: entry {len(entries)} has version {version}, not {_VERSION}; "
-                    "remove the file, and recovery writes it anew from the log"
+                    "remove the file to let recovery rebuild it from the log"
                 )
             entries.append(AbortedTransaction(*fields))
         return entries + self._unwritten
@@ -136,7 +136,7 @@ class TransactionIndex:
         """StorageError unless the file can be this segment's; recovery then writes it anew."""
         previous = self.base_offset - 1
         if self._file is not None and self._file.size() != self._size:
-            raise StorageError(f"{self.path}: size {self._file.size()} is no multiple of 34")
+            raise StorageError(f"{self.path}: size {self._file.size()} is not a multiple of 34")
         for entry in self.entries():
             if not (entry.first_offset <= entry.last_offset and entry.last_offset > previous):
                 raise StorageError(f"{self.path}: {entry} is out of order (after {previous})")

@@ -213,7 +213,7 @@ def validate(
         )
     if count < 1 or count != last_offset_delta + 1:
         raise _invalid(
-            f"The batch says {count} records, but its last offset delta is {last_offset_delta}"
+            f"The batch claims {count} records, but its last offset delta is {last_offset_delta}"
         )
     if origin is Origin.client:
         if attributes & CONTROL:
@@ -464,11 +464,11 @@ def _not_one_batch(records: memoryview) -> KafkaError:
     magic = records[_MAGIC_AT]
     size = length + LOG_OVERHEAD
     if length < _SHORTEST_MESSAGE or (magic == MAGIC and size < HEADER_SIZE):
-        return KafkaError(ErrorCode.corrupt_message, f"The batch says a length of {length} bytes")
+        return KafkaError(ErrorCode.corrupt_message, f"The batch claims a length of {length} bytes")
     if magic > MAGIC:
         return KafkaError(ErrorCode.corrupt_message, f"Invalid magic found in record: {magic}")
     if size > arrived:
-        return _invalid(f"The record batch says {size} bytes, but {arrived} came")
+        return _invalid(f"The record batch claims {size} bytes, but {arrived} were received")
     if magic < MAGIC:
         return _invalid(
             f"Produce requests may only contain record batches with magic version 2, not {magic}"

@@ -40,18 +40,21 @@ class _Type:
 
 # What topics take and give: with a topic, and without one for all topics together.
 MESSAGES_IN = _topic("MessagesIn", "Records appended")
-BYTES_IN = _topic("BytesIn", "Bytes of record batches appended, as they came")
-BYTES_OUT = _topic("BytesOut", "Bytes of record batches in answers to consumers")
-BYTES_REJECTED = _topic("BytesRejected", "Bytes of record batches refused for their size")
+BYTES_IN = _topic("BytesIn", "Bytes of record batches appended, as received")
+BYTES_OUT = _topic("BytesOut", "Bytes of record batches in responses to consumers")
+BYTES_REJECTED = _topic(
+    "BytesRejected", "Bytes of record batches refused because they are too large"
+)
 PRODUCE_REQUESTS = _topic("TotalProduceRequests", "Produce requests, counted for each partition")
 FAILED_PRODUCE_REQUESTS = _topic(
     "FailedProduceRequests",
-    "Produce requests, counted for each partition, that failed; not those refused for a topic or "
-    "leader that is elsewhere, too large a batch or a wrong checksum",
+    "Produce requests, counted for each partition, that failed; except for an unknown topic, a "
+    "wrong leader, a batch that is too large or a wrong checksum",
 )
 FETCH_REQUESTS = _topic("TotalFetchRequests", "Fetch requests, counted for each partition")
 FAILED_FETCH_REQUESTS = _topic(
-    "FailedFetchRequests", "Fetch requests, counted for each partition, that the disk failed"
+    "FailedFetchRequests",
+    "Fetch requests, counted for each partition, that failed because of the disk",
 )
 
 REPLICATED_IN = Metric(
@@ -60,7 +63,7 @@ REPLICATED_IN = Metric(
     "ReplicationBytesInPerSec",
     METER,
     (),
-    "Bytes that followers here took from their leaders",
+    "Bytes that followers on this broker fetched from their leaders",
 )
 REPLICATED_OUT = Metric(
     "kafka.server",
@@ -68,61 +71,69 @@ REPLICATED_OUT = Metric(
     "ReplicationBytesOutPerSec",
     METER,
     (),
-    "Bytes that leaders here sent to their followers",
+    "Bytes that leaders on this broker sent to their followers",
 )
 
 _replicas = _Type("kafka.server", "ReplicaManager")
-REASSIGNING = _replicas("ReassigningPartitions", "Led partitions that replicas are added to")
+REASSIGNING = _replicas(
+    "ReassigningPartitions", "Led partitions to which a reassignment is adding replicas"
+)
 ISR_SHRINKS = _replicas("IsrShrinksPerSec", "Followers that left the in-sync replicas", METER)
 ISR_EXPANDS = _replicas("IsrExpandsPerSec", "Followers that joined the in-sync replicas", METER)
 FAILED_ISR_UPDATES = _replicas(
     "FailedIsrUpdatesPerSec",
-    "Changes of the in-sync replicas that the controller did not take",
+    "Changes of the in-sync replicas that the controller did not accept",
     METER,
 )
 LEADERS = _replicas("LeaderCount", "Partitions that this broker leads")
 PARTITIONS = _replicas("PartitionCount", "Partitions that this broker hosts")
-OFFLINE_REPLICAS = _replicas("OfflineReplicaCount", "Replicas here whose disk failed")
+OFFLINE_REPLICAS = _replicas("OfflineReplicaCount", "Replicas on this broker whose disk failed")
 UNDER_REPLICATED = _replicas(
     "UnderReplicatedPartitions", "Led partitions with a replica that is not in sync"
 )
 UNDER_MIN_ISR = _replicas(
     "UnderMinIsrPartitionCount",
-    "Led partitions with less replicas in sync than min.insync.replicas",
+    "Led partitions with fewer in-sync replicas than min.insync.replicas",
 )
 AT_MIN_ISR = _replicas(
-    "AtMinIsrPartitionCount", "Led partitions with just min.insync.replicas in sync"
+    "AtMinIsrPartitionCount", "Led partitions with exactly min.insync.replicas in-sync replicas"
 )
 
 _partition = _Type("kafka.cluster", "Partition")
 REPLICAS_COUNT = _partition("ReplicasCount", "Replicas of a led partition", labels=PARTITION)
-IN_SYNC_COUNT = _partition("InSyncReplicasCount", "Those in sync", labels=PARTITION)
+IN_SYNC_COUNT = _partition(
+    "InSyncReplicasCount", "In-sync replicas of a led partition", labels=PARTITION
+)
 PARTITION_UNDER_REPLICATED = _partition(
-    "UnderReplicated", "1 where a led partition has a replica that is not in sync", labels=PARTITION
+    "UnderReplicated", "1 if a led partition has a replica that is not in sync", labels=PARTITION
 )
 PARTITION_UNDER_MIN_ISR = _partition(
-    "UnderMinIsr", "1 where less than min.insync.replicas are in sync", labels=PARTITION
+    "UnderMinIsr", "1 if fewer than min.insync.replicas are in sync", labels=PARTITION
 )
 PARTITION_AT_MIN_ISR = _partition(
-    "AtMinIsr", "1 where just min.insync.replicas are in sync", labels=PARTITION
+    "AtMinIsr", "1 if exactly min.insync.replicas are in sync", labels=PARTITION
 )
 
 REPLICA = ("clientId",)
 _fetchers = _Type("kafka.server", "ReplicaFetcherManager")
 MAX_LAG = _fetchers(
-    "MaxLag", "The most committed records that a follower here lacks", labels=REPLICA
+    "MaxLag",
+    "Largest number of committed records that a follower on this broker lags behind",
+    labels=REPLICA,
 )
 MIN_FETCH_RATE = _fetchers(
     "MinFetchRate",
-    "Fetches a second of the slowest fetcher, since it began",
+    "Fetches per second of the slowest fetcher, since it started",
     labels=REPLICA,
 )
 DEAD_FETCHERS = _fetchers(
-    "DeadThreadCount", "Fetchers that died: none, for a broker stops with them", labels=REPLICA
+    "DeadThreadCount",
+    "Fetchers that died; always 0, because the broker stops if a fetcher dies",
+    labels=REPLICA,
 )
 FAILED_PARTITIONS = _fetchers(
     "FailedPartitionsCount",
-    "Followers that were refused and wait for their next try",
+    "Followers whose fetch was refused and that wait for their next retry",
     labels=REPLICA,
 )
 _FETCHER = ("clientId", "brokerHost", "brokerPort")
@@ -132,10 +143,15 @@ FETCHER_REQUESTS = Metric(
     "RequestsPerSec",
     METER,
     _FETCHER,
-    "Fetches that a fetcher was answered",
+    "Fetch responses that a fetcher received",
 )
 FETCHER_BYTES = Metric(
-    "kafka.server", "FetcherStats", "BytesPerSec", METER, _FETCHER, "Bytes of these answers"
+    "kafka.server",
+    "FetcherStats",
+    "BytesPerSec",
+    METER,
+    _FETCHER,
+    "Bytes of the fetch responses that a fetcher received",
 )
 FETCHER_LAG = Metric(
     "kafka.server",
@@ -143,56 +159,66 @@ FETCHER_LAG = Metric(
     "ConsumerLag",
     GAUGE,
     ("clientId", "topic", "partition"),
-    "Committed records that a follower lacks",
+    "Committed records that a follower lags behind",
 )
 
 _controller = _Type("kafka.controller", "KafkaController")
 ACTIVE_CONTROLLERS = _controller("ActiveControllerCount", "1 on the broker that is the controller")
 CONTROLLER_STATE = _controller(
     "ControllerState",
-    "What the broker does as controller: 0 nothing; 1 finds out who is it; 2 brokers came or went; "
-    "3 topics are made or grow; 4 topics are deleted; 5 partitions move; 6 and 7 leaderships are "
-    "given back, by itself and as asked; 8 a broker is about to stop; 9 in-sync replicas change; "
-    "10 a broker has answered which replicas it cannot serve; 11 a disk failed; 13 and 14 unclean "
-    "elections are allowed, by a broker's and a topic's settings; 17 features change",
+    "Current task of the controller: 0 idle; 1 controller election; 2 broker change; 3 topic "
+    "creation or new partitions; 4 topic deletion; 5 reassignment; 6 automatic and 7 requested "
+    "election of preferred leaders; 8 controlled shutdown of a broker; 9 change of in-sync "
+    "replicas; 10 response to LeaderAndIsr; 11 log directory failure; unclean elections enabled "
+    "13 by a broker config, 14 by a topic config; 17 feature update",
 )
 OFFLINE_PARTITIONS = _controller("OfflinePartitionsCount", "Partitions without a leader")
 PREFERRED_IMBALANCE = _controller(
-    "PreferredReplicaImbalanceCount", "Partitions that their first replica does not lead"
+    "PreferredReplicaImbalanceCount", "Partitions whose leader is not the preferred (first) replica"
 )
-ACTIVE_BROKERS = _controller("ActiveBrokerCount", "Brokers of the cluster that live")
+ACTIVE_BROKERS = _controller("ActiveBrokerCount", "Registered brokers of the cluster")
 FENCED_BROKERS = _controller(
-    "FencedBrokerCount", "Brokers whose process is proven gone, and whose session has not ended yet"
+    "FencedBrokerCount",
+    "Brokers whose process has ended but whose ZooKeeper session has not expired yet",
 )
 TOPICS = _controller("GlobalTopicCount", "Topics of the cluster")
 ALL_PARTITIONS = _controller("GlobalPartitionCount", "Partitions of the cluster")
 TOPICS_TO_DELETE = _controller("TopicsToDeleteCount", "Topics that are being deleted")
-REPLICAS_TO_DELETE = _controller("ReplicasToDeleteCount", "Replicas of theirs that are left")
+REPLICAS_TO_DELETE = _controller(
+    "ReplicasToDeleteCount", "Remaining replicas of topics that are being deleted"
+)
 TOPICS_INELIGIBLE = _controller(
     "TopicsIneligibleToDeleteCount",
-    "Topics whose deletion waits for a broker that is away, or whose disk failed",
+    "Topics whose deletion waits for an unavailable broker or a failed disk",
 )
 REPLICAS_INELIGIBLE = _controller(
-    "ReplicasIneligibleToDeleteCount", "Replicas that their deletion waits for"
+    "ReplicasIneligibleToDeleteCount",
+    "Replicas whose deletion waits for an unavailable broker or a failed disk",
 )
 _elections = _Type("kafka.controller", "ControllerStats")
 ELECTION_TIMES = _elections(
-    "LeaderElectionRateAndTimeMs", "Time in ms to elect and note leaders, for each event", SUMMARY
+    "LeaderElectionRateAndTimeMs",
+    "Time in ms to elect leaders and store the result, for each event",
+    SUMMARY,
 )
 UNCLEAN_ELECTIONS = _elections(
-    "UncleanLeaderElectionsPerSec", "Leaders elected that were not in sync", METER
+    "UncleanLeaderElectionsPerSec", "Elections of a leader that was not in sync", METER
 )
 _events = _Type("kafka.controller", "ControllerEventManager")
 EVENT_QUEUE_TIMES = _events(
-    "EventQueueTimeMs", "Time in ms that an event waited for those before it", SUMMARY
+    "EventQueueTimeMs", "Time in ms that an event waited in the controller's queue", SUMMARY
 )
-EVENT_QUEUE = _events("EventQueueSize", "Events that wait")
+EVENT_QUEUE = _events("EventQueueSize", "Events waiting in the controller's queue")
 _channels = _Type("kafka.controller", "ControllerChannelManager")
-CHANNEL_QUEUES = _channels("TotalQueueSize", "Requests to other brokers that wait or are under way")
-CHANNEL_QUEUE = _channels("QueueSize", "Those to one broker", labels=("broker_id",))
+CHANNEL_QUEUES = _channels(
+    "TotalQueueSize", "Requests to other brokers that are queued or in flight"
+)
+CHANNEL_QUEUE = _channels(
+    "QueueSize", "Requests to one broker that are queued or in flight", labels=("broker_id",)
+)
 CHANNEL_TIMES = _channels(
     "RequestRateAndQueueTimeMs",
-    "Time in ms that a request to one broker waited for those before it",
+    "Time in ms that a request to one broker waited in its queue",
     SUMMARY,
     ("broker_id",),
 )
@@ -201,12 +227,14 @@ _log = _Type("kafka.log", "Log")
 LOG_SIZE = _log("Size", "Bytes of a log's segments", labels=PARTITION)
 LOG_SEGMENTS = _log("NumLogSegments", "Segments of a log", labels=PARTITION)
 LOG_START = _log("LogStartOffset", "First offset of a log", labels=PARTITION)
-LOG_END = _log("LogEndOffset", "Offset that the next record of a log gets", labels=PARTITION)
+LOG_END = _log(
+    "LogEndOffset", "Offset of the next record that is appended to a log", labels=PARTITION
+)
 
 _logs = _Type("kafka.log", "LogManager")
 OFFLINE_DIRECTORIES = _logs("OfflineLogDirectoryCount", "Log directories whose disk failed")
 DIRECTORY_OFFLINE = _logs(
-    "LogDirectoryOffline", "1 where the disk of a log directory failed", labels=DIRECTORY
+    "LogDirectoryOffline", "1 if the disk of a log directory failed", labels=DIRECTORY
 )
 FLUSH_TIMES = Metric(
     "kafka.log",
@@ -214,19 +242,19 @@ FLUSH_TIMES = Metric(
     "LogFlushRateAndTimeMs",
     SUMMARY,
     (),
-    "Flushes of logs to disk, and the milliseconds that each waited for it",
+    "Flushes of logs to disk, and the duration of each in milliseconds",
 )
 
 _cleaner = _Type("kafka.log", "LogCleaner")
 CLEANING_TIME = _cleaner(
-    "max-clean-time-secs", "The longest cleaning of a compacted log, in seconds"
+    "max-clean-time-secs", "Duration of the longest cleaning of a compacted log, in seconds"
 )
 CLEANER_RECOPY = _cleaner(
-    "cleaner-recopy-percent", "Of the bytes that cleanings read, the percentage that they kept"
+    "cleaner-recopy-percent", "Percentage of the bytes read by cleanings that they kept"
 )
 UNCLEANABLE = _Type("kafka.log", "LogCleanerManager")(
     "uncleanable-partitions-count",
-    "Compacted logs of a directory that cannot be cleaned until someone has looked at them",
+    "Compacted logs of a directory that cannot be cleaned until an operator repairs them",
     labels=DIRECTORY,
 )
 
@@ -236,8 +264,8 @@ REQUESTS = _requests(
 )
 REQUEST_TIMES = _requests(
     "TotalTimeMs",
-    "Milliseconds from a request's last byte to its answer, waiting for records or the disk "
-    "included, sending the answer not",
+    "Milliseconds from a request's last byte to its response, including the wait for records or "
+    "the disk, excluding the time to send the response",
     SUMMARY,
     REQUEST,
 )
@@ -248,9 +276,9 @@ NETWORK_IDLE = Metric(
     "NetworkProcessorAvgIdlePercent",
     GAUGE,
     (),
-    "Share of the last metrics.num.samples times metrics.sample.window.ms that the thread which "
-    "serves clients did not compute, from 0 to 1; one thread is network processor and request "
-    "handler here",
+    "Fraction of the last metrics.num.samples times metrics.sample.window.ms in which the thread "
+    "that serves clients was idle, from 0 to 1; k has one thread as network processor and request "
+    "handler",
 )
 HANDLER_IDLE = Metric(
     "kafka.server",
@@ -258,7 +286,7 @@ HANDLER_IDLE = Metric(
     "RequestHandlerAvgIdlePercent",
     GAUGE,
     (),
-    "The same share as NetworkProcessorAvgIdlePercent",
+    "The same value as NetworkProcessorAvgIdlePercent",
 )
 
 
@@ -267,11 +295,12 @@ def _network(name: str, doc: str, kind: Kind = GAUGE) -> Metric:
 
 
 CONNECTIONS = _network("connection-count", "Connections of a listener")
-CONNECTIONS_MADE = _network("connection-creation", "Connections that a listener took", METER)
+CONNECTIONS_MADE = _network("connection-creation", "Connections that a listener accepted", METER)
 
 _server = _Type("kafka.server", "KafkaServer")
 BROKER_STATE = _server(
-    "BrokerState", "1 starting, 2 recovering logs, 3 serving, 6 stopping: letting nobody in"
+    "BrokerState",
+    "1 starting, 2 recovering logs, 3 running, 6 stopping and refusing new connections",
 )
 DISK_READ = _server("linux-disk-read-bytes", "Bytes that the process read from disks")
 DISK_WRITTEN = _server("linux-disk-write-bytes", "Bytes that the process wrote to disks")
@@ -281,7 +310,7 @@ FETCH_SESSIONS = Metric(
     "NumIncrementalFetchSessions",
     GAUGE,
     (),
-    "Sessions of incremental fetches (KIP-227)",
+    "Incremental fetch sessions (KIP-227)",
 )
 WAITING = Metric(
     "kafka.server",
@@ -289,13 +318,13 @@ WAITING = Metric(
     "PurgatorySize",
     GAUGE,
     (),
-    "Produce and fetch requests that wait: for records, for the disk, for their time",
+    "Delayed produce and fetch requests: they wait for records, the disk or their timeout",
 )
 
 
 _coordinator = _Type("kafka.coordinator.group", "GroupMetadataManager")
-_OF_CLASSIC = "Classic groups coordinated here"
-OFFSETS = _coordinator("NumOffsets", "Offsets that groups coordinated here have committed")
+_OF_CLASSIC = "Classic groups coordinated by this broker"
+OFFSETS = _coordinator("NumOffsets", "Offsets committed by groups that this broker coordinates")
 CLASSIC_GROUPS = _coordinator("NumGroups", _OF_CLASSIC)
 
 
@@ -315,16 +344,20 @@ def _groups(name: str, doc: str, labels: tuple[str, ...] = ()) -> Metric:
     return Metric("kafka.server", type, name, GAUGE, labels, doc, attribute=True)
 
 
-GROUPS = _groups("group-count", "Groups coordinated here, by their protocol", ("protocol",))
+GROUPS = _groups(
+    "group-count", "Groups coordinated by this broker, by their protocol", ("protocol",)
+)
 CONSUMER_STATES = ("Empty", "Assigning", "Reconciling", "Stable", "Dead")
 CONSUMER_GROUPS = _groups(
-    "consumer-group-count", "Groups of KIP-848 coordinated here, by their state", ("state",)
+    "consumer-group-count",
+    "Consumer groups (KIP-848) coordinated by this broker, by their state",
+    ("state",),
 )
 OFFSETS_COMMITTED = _groups("offset-commit-count", "Offsets committed so far")
-OFFSETS_EXPIRED = _groups("offset-expiration-count", "Offsets forgotten in time so far")
-OFFSETS_DELETED = _groups("offset-deletion-count", "Offsets deleted on demand so far")
+OFFSETS_EXPIRED = _groups("offset-expiration-count", "Offsets expired so far")
+OFFSETS_DELETED = _groups("offset-deletion-count", "Offsets deleted by requests so far")
 REBALANCES = _groups(
-    "group-completed-rebalance-count", "Rebalances of classic groups that were completed so far"
+    "group-completed-rebalance-count", "Rebalances of classic groups completed so far"
 )
 
 
@@ -342,18 +375,20 @@ OLDEST_OFFSET = _own(
     "kafka_topic_partition_oldest_offset", "First offset of a partition", labels=PARTITION
 )
 IN_SYNC = _own(
-    "kafka_topic_partition_in_sync_replica", "Replicas of a partition in sync", labels=PARTITION
+    "kafka_topic_partition_in_sync_replica", "In-sync replicas of a partition", labels=PARTITION
 )
-LEADER = _own("kafka_topic_partition_leader", "Broker that leads a partition", labels=PARTITION)
+LEADER = _own(
+    "kafka_topic_partition_leader", "Broker id of the leader of a partition", labels=PARTITION
+)
 PREFERRED = _own(
     "kafka_topic_partition_leader_is_preferred",
-    "1 where the preferred broker leads a partition",
+    "1 if the preferred replica leads a partition",
     labels=PARTITION,
 )
 REPLICAS = _own("kafka_topic_partition_replicas", "Replicas of a partition", labels=PARTITION)
 IS_UNDER_REPLICATED = _own(
     "kafka_topic_partition_under_replicated_partition",
-    "1 where a partition has a replica that is not in sync",
+    "1 if a partition has a replica that is not in sync",
     labels=PARTITION,
 )
 
@@ -361,11 +396,11 @@ CLEANINGS = _own("k_log_cleanings_total", "Cleanings of compacted logs", METER)
 
 # As Prometheus' own clients name them.
 CPU = _own("process_cpu_seconds_total", "User and system time of the process", METER)
-RESIDENT = _own("process_resident_memory_bytes", "Memory of the process that is in RAM")
-VIRTUAL = _own("process_virtual_memory_bytes", "Addresses that the process has")
+RESIDENT = _own("process_resident_memory_bytes", "Resident memory of the process")
+VIRTUAL = _own("process_virtual_memory_bytes", "Virtual memory of the process")
 OPEN_FILES = _own("process_open_fds", "Files and sockets that the process has open")
-MAX_FILES = _own("process_max_fds", "Files and sockets that it may have open")
-START_TIME = _own("process_start_time_seconds", "When the process began, in seconds since 1970")
+MAX_FILES = _own("process_max_fds", "Maximum number of files and sockets that the process can open")
+START_TIME = _own("process_start_time_seconds", "Start time of the process, in seconds since 1970")
 BUILD = _own("k_build_info", "Always 1; the label is the version", labels=("version",))
 
 SECTIONS: Mapping[str, Sequence[Metric]] = {

@@ -36,7 +36,7 @@ COPY_BELOW_BYTES = 64 * 1024
 SENDFILE_BYTES = 256 * 1024
 TURN_BYTES = 512 * 1024
 SHUTDOWN = "shutdown"
-SHORT_FILE = "the log file is shorter than the answer promised"
+SHORT_FILE = "the log file is shorter than the response announced"
 
 # One for all connections: it is filled and sent without an await between.
 _COPY = memoryview(bytearray(COPY_BELOW_BYTES))

@@ -142,7 +142,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         if self._conversation.closed:
             return
         if len(data) < part.size:
-            self.close("the log file is shorter than the answer promised")
+            self.close("the log file is shorter than the response announced")
             return
         self._conversation.out_bytes -= part.size
         self._transport.write(data)

@@ -65,7 +65,7 @@ class AlterPartitionManager:
         leader = partition.leader
         assert leader is not None
         log.info(
-            "%s: in sync are %s, proposed are %s",
+            "%s: proposing a change of the ISR from %s to %s",
             partition.topic_partition,
             sorted(leader.isr),
             sorted(proposal.isr),
@@ -96,7 +96,7 @@ class AlterPartitionManager:
                 for partition in topic.partitions
             }
         except (OSError, KafkaError) as error:
-            log.warning("the controller was not told who is in sync: %s", error)
+            log.warning("AlterPartition request failed, will retry: %s", error)
             decided = {}
         again = []
         for one in proposed:
@@ -123,7 +123,11 @@ class AlterPartitionManager:
             one.leader.refused(one.proposal)
         else:
             self._meters.failed_isr_updates += 1
-            log.warning("%s: the controller says %s", one.partition.topic_partition, code.name)
+            log.warning(
+                "%s: AlterPartition failed, will retry: %s",
+                one.partition.topic_partition,
+                code.name,
+            )
             return False
         self._on_decided(one.partition)
         return True

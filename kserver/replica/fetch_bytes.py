@@ -121,13 +121,13 @@ def read_answer(frame: memoryview) -> Answer:
     try:
         return _read_answer(frame)
     except (struct.error, IndexError) as error:
-        raise ProtocolError(f"a broken answer to Fetch: {error}") from error
+        raise ProtocolError(f"a broken Fetch response: {error}") from error
 
 
 def _read_answer(frame: memoryview) -> Answer:
     _, tags, throttle_ms, code, session_id = _HEAD.unpack_from(frame)
     if tags:
-        raise ProtocolError("an answer to Fetch with tagged fields in its header")
+        raise ProtocolError("a Fetch response with tagged fields in its header")
     at = _HEAD.size
     partitions: list[Fetched] = []
     topics, at = varint.decode_unsigned(frame, at)
@@ -150,7 +150,7 @@ def _read_partition(frame: memoryview, at: int, topic_id: bytes) -> tuple[Fetche
     size, at = varint.decode_unsigned(frame, at + _PREFERRED_SIZE)
     end = at + max(size - 1, 0)
     if end > len(frame):
-        raise ProtocolError("an answer to Fetch that is cut short")
+        raise ProtocolError("truncated Fetch response")
     records = frame[at:end]
     diverging = None
     if frame[end] == 0:
@@ -174,7 +174,7 @@ def _read_tags(frame: memoryview, at: int) -> tuple[Diverging | None, int]:
             diverging = Diverging(epoch, end_offset) if epoch >= 0 else None
         at += size
         if at > len(frame):
-            raise ProtocolError("a tagged field that is cut short")
+            raise ProtocolError("truncated tagged field")
     return diverging, at
 
 

@@ -238,7 +238,7 @@ class ReplicaFetcher:
             peer = await self._connected()
             version = peer.version(FETCH, fetch_bytes.LAST_VERSION)
             if version < fetch_bytes.FIRST_VERSION:
-                raise ProtocolError("it knows no topic ids in Fetch")
+                raise ProtocolError("it does not support topic ids in Fetch; upgrade it")
             # Connecting took time.
             self._position()
             around = self._around
@@ -261,7 +261,7 @@ class ReplicaFetcher:
             return
         if answer.error_code:
             code = ErrorCode(answer.error_code)
-            log.info("%s: broker %d says %s", self.name, self.leader, code.name)
+            log.info("%s: fetch from broker %d returned %s", self.name, self.leader, code.name)
             session.lost()
             await self._pause(self._backoff_s(self._failures) if self._failures else 0)
             self._failures += 1
@@ -325,7 +325,9 @@ class ReplicaFetcher:
             listener = self._config().inter_broker_listener
             endpoint = broker.endpoints.get(listener)
             if endpoint is None:
-                raise ProtocolError(f"it has no listener {listener} (inter.broker.listener.name)")
+                raise ProtocolError(
+                    f"it has no listener {listener}; correct inter.broker.listener.name"
+                )
             config = self._config()
             options = PeerOptions(
                 client_id=self.name,
@@ -402,14 +404,18 @@ class ReplicaFetcher:
         own = partition.log
         if end < own.high_watermark:
             log.warning(
-                "%s is cut at %d, below what was committed here, %d: its leader has no more"
+                "%s: truncated to %d, below the high watermark %d: the leader's log ends there"
                 " (unclean.leader.election.enable)",
                 own.topic_partition,
                 end,
                 own.high_watermark,
             )
         else:
-            log.info("%s is cut at %d, where it leaves its leader's", own.topic_partition, end)
+            log.info(
+                "%s: truncated to %d, where it diverges from the leader's log",
+                own.topic_partition,
+                end,
+            )
         await self._whole(partition, own.truncate_to(end))
 
     async def _whole(self, partition: Partition, cut: Coroutine[Any, Any, None]) -> None:
@@ -443,7 +449,11 @@ class ReplicaFetcher:
             return
         if earliest <= own.log_end_offset:
             raise KafkaError(ErrorCode.offset_out_of_range)
-        log.info("%s begins anew at %d, as its leader's", own.topic_partition, earliest)
+        log.info(
+            "%s: truncated fully, restarting at the leader's start offset %d",
+            own.topic_partition,
+            earliest,
+        )
         await self._whole(partition, own.truncate_fully_and_start_at(earliest))
 
     async def _offset(

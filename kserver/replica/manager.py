@@ -170,8 +170,8 @@ class ReplicaManager:
             if named.get(hosted.topic_partition) != hosted.topic_id:
                 # StopReplica alone deletes: what a controller forgets to name is not lost.
                 log.warning(
-                    "%s: the controller's full LeaderAndIsr places no replica of it here; its log"
-                    " is kept and not served",
+                    "%s: the controller's full LeaderAndIsr assigns no replica to this broker; its"
+                    " log is kept but not served",
                     hosted.topic_partition,
                 )
                 self._drop(hosted, delete=False)
@@ -439,15 +439,15 @@ class ReplicaManager:
     def _leave_offline(self, key: TopicPartition, topic_id: UUID, error: StorageError) -> None:
         if isinstance(error, NoRoom):
             if self._waiting.get(key) != topic_id:
-                log.error("%s is offline until there is room: %s", key, error)
+                log.error("%s: offline until there is free space: %s", key, error)
                 self._waiting[key] = topic_id
             self._wants_room.set()
         elif isinstance(error, MissingLog):
             if self._missing.get(key) != topic_id:
-                log.error("%s is refused: %s", key, error)
+                log.error("%s: log is missing, the partition stays offline: %s", key, error)
                 self._missing[key] = topic_id
         else:
-            log.error("%s is offline: %s", key, error)
+            log.error("%s: offline: %s", key, error)
             self._offline[key] = topic_id
 
     def _host(
@@ -464,8 +464,8 @@ class ReplicaManager:
             # Of a topic that was deleted while this broker was away, or that a coordination store
             # older than the logs does not know: only what is deleted by order is removed.
             log.warning(
-                "%s: on disk with topic id %s, but the cluster's topic id is %s; its log was set"
-                " aside as %s",
+                "%s: its log has topic id %s, the cluster's topic id is %s; the log was renamed"
+                " to %s",
                 key,
                 found.topic_id,
                 topic_id,
@@ -478,7 +478,7 @@ class ReplicaManager:
             )
             self._waiting.pop(key, None)
             if self._missing.pop(key, None) is not None:
-                log.warning("%s begins empty, and is replicated from its leader", key)
+                log.warning("%s: starting with an empty log, replicating from the leader", key)
         elif found.topic_id is None:
             # A crash had torn partition.metadata.
             try:
@@ -522,15 +522,14 @@ class ReplicaManager:
         strays = sorted(self._logs.logs.keys() - self.partitions.keys())
         for stray in strays:
             log.warning(
-                "%s is on disk, but the cluster places no replica of it here: %s is kept and not"
-                " served",
+                "%s: no replica is assigned to this broker; its log %s is kept but not served",
                 stray,
                 self._logs.logs[stray].directory,
             )
         if strays and self._config().zookeeper_connect is None:
             log.warning(
-                "the coordination store does not know %d log(s): if it is older than they are, stop"
-                " the broker, move the store away and rebuild it with k storage rebuild",
+                "the metadata store does not list %d log(s); if the store is older than the logs,"
+                " stop the broker, move the store away and rebuild it with k storage rebuild",
                 len(strays),
             )
         async with asyncio.TaskGroup() as group:
@@ -594,7 +593,7 @@ class ReplicaManager:
             if partition.log is not flushed:
                 self.flush_soon(partition)  # it has moved to another directory
             else:
-                log.error("%s cannot be flushed: %s", partition.topic_partition, error)
+                log.error("%s: flush failed: %s", partition.topic_partition, error)
             return
         partition.reconsider()
         self._purgatory.check(partition.topic_partition)

@@ -109,7 +109,7 @@ class Moves:
                 self._agreed[key] = current.truncations
                 self._asked[key] = future
                 self._has_asked.set()
-                log.info("%s moves from %s to %s", key, current.directory, path)
+                log.info("%s: moving from %s to %s", key, current.directory, path)
         except StorageError as error:
             raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
 
@@ -137,7 +137,7 @@ class Moves:
                 try:
                     await self._copy(partition, future)
                     if self._keep_or_drop(key, future) and await self._swap(partition, future):
-                        log.info("%s has moved to %s", key, future.directory)
+                        log.info("%s: moved to %s", key, future.directory)
                         return
                     if partition.log.is_being_cut:
                         await asyncio.sleep(_CUT_S)
@@ -146,10 +146,10 @@ class Moves:
                     await asyncio.sleep(_RETRY_S)
         except (KafkaError, StorageError) as error:
             if self._logs.futures.get(key) is future:
-                log.error("%s is not moved: %s", key, error)
+                log.error("%s: move failed: %s", key, error)
                 self._drop(key)
             elif future is not self._logs.get(key):
-                log.info("%s is not moved: %s", key, error)
+                log.info("%s: move cancelled: %s", key, error)
         finally:
             self._agreed.pop(key, None)
 

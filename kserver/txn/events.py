@@ -76,7 +76,7 @@ def decode(key: bytes, value: bytes | None) -> Event | None:
         state = TransactionState(found["transactionStatus"])
     except ValueError:
         raise ProtocolError(
-            f"{transactional_id}: {found['transactionStatus']} is no state"
+            f"{transactional_id}: {found['transactionStatus']} is not a transaction state"
         ) from None
     return Changed(
         Transaction(

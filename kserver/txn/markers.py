@@ -255,7 +255,11 @@ class MarkerSender:
                 end(errand)
             return True
         if code is ErrorCode.transaction_coordinator_fenced:
-            log.warning("%s is coordinated elsewhere: %s", errand.wanted.transactional_id, key)
+            log.warning(
+                "%s: transactional id is coordinated by another broker: %s",
+                errand.wanted.transactional_id,
+                key,
+            )
             self._give_up(errand)
             return True
         return False
@@ -297,7 +301,7 @@ class MarkerSender:
             self._send_later(wanted)
             return
         except (OSError, ProtocolError, KafkaError) as error:
-            log.info("markers to broker %d are sent again: %s", broker, error)
+            log.info("broker %d: WriteTxnMarkers failed, will retry: %s", broker, error)
             self._send_later(wanted)
             return
         codes = {

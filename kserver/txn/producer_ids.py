@@ -52,7 +52,7 @@ class ProducerIds:
         while not self._left and not self._next:
             self._is_wanted.set()
             if loop.time() >= deadline_s:
-                text = "the controller has given no producer ids yet"
+                text = "the controller has not allocated producer ids yet"
                 raise KafkaError(ErrorCode.coordinator_load_in_progress, text)
             self._waiting[given := loop.create_future()] = None
             await asyncio.wait((given,), timeout=deadline_s - loop.time())
@@ -75,7 +75,7 @@ class ProducerIds:
             except (KafkaError, OSError) as error:
                 if said != str(error):
                     said = str(error)
-                    log.warning("the controller gave no producer ids: %s", said)
+                    log.warning("AllocateProducerIds request failed: %s", said)
                 await asyncio.sleep(RETRY_S)
                 continue
             said = ""

@@ -319,12 +319,12 @@ def _markers(prepared: Transaction) -> WriteMarkers:
 
 
 def _concurrent() -> KafkaError:
-    text = "the transaction before is still being ended"
+    text = "the previous transaction is still being completed"
     return KafkaError(ErrorCode.concurrent_transactions, text)
 
 
 def _unknown(transactional_id: str, producer: ProducerIdAndEpoch) -> KafkaError:
-    text = f"producer {producer.producer_id} is not that of transactional id {transactional_id}"
+    text = f"producer {producer.producer_id} does not belong to transactional id {transactional_id}"
     return KafkaError(ErrorCode.invalid_producer_id_mapping, text)
 
 

@@ -224,7 +224,7 @@ class Verification:
         except NotTriedAgain:
             answers = {}
         except (OSError, ProtocolError, KafkaError) as error:
-            log.info("broker %d was not asked about transactions: %s", broker, error)
+            log.info("broker %d: verifying transactions failed: %s", broker, error)
             answers = {}
         for transactional_id, (question, codes) in once.items():
             if not codes.done():

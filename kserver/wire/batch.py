@@ -87,7 +87,7 @@ class RecordBatch:
 
     def __init__(self, buffer: Buffer, position: int = 0) -> None:
         if len(buffer) - position < HEADER_SIZE:
-            raise ProtocolError("a record batch that is cut short")
+            raise ProtocolError("truncated record batch")
         fields: tuple[int, ...] = HEADER.unpack_from(buffer, position)
         size = fields[1] + LOG_OVERHEAD
         if fields[3] != MAGIC:
@@ -354,5 +354,5 @@ def read_control_record(record: Record) -> ControlRecord:
             return ControlRecord(ControlType.unknown, -1)
         _version, coordinator_epoch = _END_TRANSACTION.unpack_from(record.value or b"")
     except struct.error as error:
-        raise ProtocolError("a control record that is cut short") from error
+        raise ProtocolError("truncated control record") from error
     return ControlRecord(ControlType(kind), coordinator_epoch)

@@ -103,7 +103,7 @@ def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
             at += size
             client_id = str(frame[10:at], "utf-8")
             if at > len(frame):
-                raise ProtocolError("a client id that is cut short")
+                raise ProtocolError("truncated client id")
         if version in _FLEXIBLE.get(key, _NO_VERSIONS):
             at = at + 1 if frame[at] == 0 else _skip_tagged_fields(frame, at)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
@@ -120,7 +120,7 @@ def read_request(header: RequestHeader, frame: memoryview, body_offset: int) -> 
 def read_response(api_key: int, version: int, frame: memoryview) -> tuple[int, Any]:
     """Correlation id and body of an answer to a request of `api_key` and `version`."""
     if len(frame) < _RESPONSE_HEADER.size:
-        raise ProtocolError("an answer without a header")
+        raise ProtocolError("a response without a header")
     (correlation_id,) = _RESPONSE_HEADER.unpack_from(frame)
     at = _RESPONSE_HEADER.size
     if api_key != API_VERSIONS and is_flexible(api_key, version):
@@ -211,5 +211,5 @@ def _skip_tagged_fields(frame: memoryview, at: int) -> int:
         size, at = varint.decode_unsigned(frame, at)
         at += size
         if at > len(frame):
-            raise ProtocolError("a tagged field that is cut short")
+            raise ProtocolError("truncated tagged field")
     return at

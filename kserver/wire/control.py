@@ -504,7 +504,7 @@ def _ungrouped(topics: Iterable[Values], name: str = "partitionStates") -> list[
 
 def _protocol(number: int) -> str:
     if not 0 <= number < len(SECURITY_PROTOCOLS):
-        raise ProtocolError(f"there is no security protocol {number}")
+        raise ProtocolError(f"unknown security protocol {number}")
     return SECURITY_PROTOCOLS[number]
 
 

@@ -98,7 +98,7 @@ class RecordReader:
                 rows += self._read(count)
                 self.left -= count
         except IndexError as error:
-            raise ProtocolError("a record that is cut short") from error
+            raise ProtocolError("truncated record") from error
         if self._at > len(self._data) or (not self.left and self._at < len(self._data)):
             raise ProtocolError("the last record does not end where the batch does")
         if rows and (rows[-1][0] >= self._end_offset or rows[-1][0] not in _INT64):

@@ -165,7 +165,7 @@ def keyed(table: str, kinds: Mapping[int, str]) -> KeyedRecords:
 
 def _leading(data: bytes) -> int:
     if len(data) < 2:
-        raise ProtocolError("a record is cut short")
+        raise ProtocolError("a record is truncated")
     return int.from_bytes(data[:2], signed=True)
 
 
@@ -267,7 +267,7 @@ class _Reader:
         count = self.count(field, ">i")
         # An element takes a byte at least: no more are claimed than have come.
         if count is not None and count > len(self.data) - self.at:
-            raise ProtocolError(f"{field.name} is cut short")
+            raise ProtocolError(f"{field.name} is truncated")
         return None if count is None else [self.element(field) for _ in range(count)]
 
     def single(self, field: Field) -> Any:
@@ -297,7 +297,7 @@ class _Reader:
         try:
             return data.decode()
         except UnicodeDecodeError:
-            raise ProtocolError(f"{field.name} is no UTF-8") from None
+            raise ProtocolError(f"{field.name} is not UTF-8") from None
 
     def count(self, field: Field, width: str) -> int | None:
         """A size or a number of elements; None for null."""
@@ -323,7 +323,7 @@ class _Reader:
     def take(self, size: int) -> memoryview:
         end = self.at + size
         if size < 0 or end > len(self.data):
-            raise ProtocolError("a message is cut short")
+            raise ProtocolError("a message is truncated")
         taken, self.at = self.data[self.at : end], end
         return taken
 

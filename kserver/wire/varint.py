@@ -53,7 +53,7 @@ def decode_unsigned(buffer: bytes | memoryview, at: int) -> tuple[int, int]:
                 break
             return number, at
         shift += 7
-    raise ProtocolError("a varint that is cut short or has more than 64 bits")
+    raise ProtocolError("a varint that is truncated or has more than 64 bits")
 
 
 def size(number: int) -> int:

@@ -92,9 +92,9 @@ class EmbeddedZooKeeper:
         """StorageError where the file is gone though the logs are there, of that cluster."""
         if not self._disk.exists(self.path):
             raise StorageError(
-                f"{self.path} is gone, which had the topics of cluster {cluster}, whose logs are in"
-                " log.dirs: restore it from a copy, or make it anew from the logs: k storage"
-                " rebuild"
+                f"{self.path}, the metadata store of cluster {cluster}, is missing, but log.dirs"
+                " has the cluster's logs: restore it from a backup, or rebuild it from the logs"
+                " with k storage rebuild"
             )
 
     async def start(self) -> None:
@@ -111,7 +111,9 @@ class EmbeddedZooKeeper:
             if not self._may_wait(error):
                 raise self._failed(error) from error
             self._unwritten.update(leftovers.changes)
-            log.warning("%s cannot be written before there is room: %s", self.path, error.strerror)
+            log.warning(
+                "%s: write postponed until there is free space: %s", self.path, error.strerror
+            )
         leftovers.commit()
         self._open = True
         self._tell(SessionEvent.CONNECTED)

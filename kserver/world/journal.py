@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 _HEAD = struct.Struct(">II")
 _REMEDY = (
-    "restore it from a copy; or move it away, and make it anew from the logs: k storage rebuild"
+    "restore it from a backup, or move it away and rebuild it from the logs with k storage rebuild"
 )
 _SLACK_BYTES = 1 << 20
 """How far the journal may outgrow twice its first frame before everything is written anew."""

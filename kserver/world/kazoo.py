@@ -293,7 +293,9 @@ class KazooZooKeeper:
         if client.client_state not in _GIVEN_UP:
             self._watch_login(client)
             return
-        log.warning("ZooKeeper at %s refused the login, or died of something else", self._hosts)
+        log.warning(
+            "ZooKeeper at %s: login refused, or the connection failed; will retry", self._hosts
+        )
         self._was_refused = True
         self._loop.run_in_executor(None, _stop, client)
         self._connect()

@@ -345,7 +345,7 @@ class Connection(asyncio.Protocol):
             slot.answer()
         except Exception:
             # A bug is this client's loss, not that of all.
-            log.exception("a request of %s:%d failed", self.host, self.port)
+            log.exception("a request from %s:%d failed", self.host, self.port)
             self.abort()
         self._server.answered(slot.arrived_s)
 

@@ -337,7 +337,7 @@ class Reader:
         try:
             return (self.buffer() or b"").decode()
         except UnicodeDecodeError as error:
-            raise ProtocolError(f"a text is no UTF-8: {error}") from None
+            raise ProtocolError(f"a string is not UTF-8: {error}") from None
 
     def vector(self, read: Read) -> tuple[Any, ...]:
         count = self.packed(_LENGTH)
@@ -354,7 +354,7 @@ class Reader:
     def _take(self, size: int) -> int:
         at = self._at
         if not 0 <= size <= self.left:
-            raise ProtocolError(f"{size} bytes, of which {self.left} are there")
+            raise ProtocolError(f"{size} bytes announced, but {self.left} received")
         self._at += size
         return at
 

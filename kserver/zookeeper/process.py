@@ -76,7 +76,7 @@ async def _serve(settings: Settings, tell: Callable[[str, int], None]) -> None:
         age_s = usage.age_s()
         after = "" if age_s is None else f" in {age_s * 1000:.0f} ms"
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        log.info("ZooKeeper serves on %s%s, data in %s", where, after, settings.data_dir)
+        log.info("ZooKeeper listening on %s%s, data in %s", where, after, settings.data_dir)
         tell(host, port)
 
     await server.run(stop, ready)
@@ -86,12 +86,12 @@ def _reason(error: BaseException, settings: Settings) -> str:
     if isinstance(error, BlockingIOError):
         return f"{settings.data_dir} is used by another server"
     remedy = {
-        errno.EADDRINUSE: "stop what listens there, or set another clientPort",
+        errno.EADDRINUSE: "stop the process that listens there, or set another clientPort",
         errno.EADDRNOTAVAIL: "set clientPortAddress to an address of this machine",
         errno.EACCES: "set a clientPort that this user may open",
     }.get(getattr(error, "errno", None) or 0)
     if remedy is not None and isinstance(error, OSError) and error.filename is None:
         where = f"{settings.address or '*'}:{settings.port}"
         # asyncio's own text of it has no end of a sentence, and the address twice.
-        return f"it cannot listen at {where}: {os.strerror(error.errno or 0)}; {remedy}"
+        return f"cannot listen at {where}: {os.strerror(error.errno or 0)}; {remedy}"
     return str(error)

@@ -127,14 +127,14 @@ class ZooKeeperServer:
             del self._addresses[connection.host]
 
     def complain(self, connection: Connection, error: ProtocolError) -> None:
-        log.warning("%s:%d is cut off: %s", connection.host, connection.port, error)
+        log.warning("connection from %s:%d closed: %s", connection.host, connection.port, error)
 
     def connect(self, connection: Connection, request: ConnectRequest) -> None:
         """Open a session, or give it back its own."""
         if request.last_zxid_seen > self.zxid:
             # It knows more than there is here: its server was another, or this one lost its data.
             log.warning(
-                "%s:%d has seen zxid %#x, and the last here is %#x: refused",
+                "connection from %s:%d refused: it has seen zxid %#x, the last zxid here is %#x",
                 *(connection.host, connection.port, request.last_zxid_seen, self.zxid),
             )
             connection.close()

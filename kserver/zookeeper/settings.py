@@ -68,8 +68,8 @@ def _settings(values: Mapping[str, str]) -> Settings:
     servers = [key for key in left if key.startswith("server.")]
     if servers:
         raise ConfigError(
-            f"{servers[0]} makes it a server of an ensemble, which needs Apache's ZooKeeper: start"
-            " that with this file, or take the server lines out for one server by itself"
+            f"{servers[0]} configures an ensemble, which needs Apache's ZooKeeper: start"
+            " that with this file, or remove the server lines to run a single server"
         )
     data_dir = left.pop("dataDir", "")
     if not data_dir:
@@ -109,5 +109,5 @@ def _number(left: dict[str, str], key: str, default: int, least: int, most: int 
     except ValueError:
         number = least - 1
     if not least <= number <= most:
-        raise ConfigError(f"{key}={text} is no number from {least} to {most}")
+        raise ConfigError(f"{key}={text} is not a number from {least} to {most}")
     return number

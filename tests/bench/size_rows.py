@@ -60,9 +60,9 @@ KEYED_KEYS, KEYED_ROUNDS, KEYED_VALUE_BYTES = 45_000, 10, 1000
 CREATED, CLEAN, KILLED = "s to create and write each", "s back, clean", "s back after kill -9"
 MB, IDLE_CORE = "MB", "% of a core, idle"
 IDLE_KB, BUSY_KB = "KB an idle connection", "KB a busy connection"
-ALONE_P99, BESIDE_P99 = "p99 us alone", "p99 us beside"
+ALONE_P99, BESIDE_P99 = "p99 us alone", "p99 us during"
 EARLY_MB, LATE_MB = "MB after 1 million", "MB after 10 million"
-ALONE_MB_S, BESIDE_MB_S = "MB/s alone", "MB/s beside"
+ALONE_MB_S, BESIDE_MB_S = "MB/s alone", "MB/s during"
 
 
 @contextmanager
@@ -414,8 +414,8 @@ ROWS = (
         {IDLE_KB: at_most_times(1), BUSY_KB: at_most_times(1)},
     ),
     Row(
-        "small-beside-large",
-        "produce, one record a request, alone and beside fetches of 50 MB",
+        "small-during-large",
+        "produce, one record a request, alone and during fetches of 50 MB",
         small_beside_large,
         {ALONE_P99: None, BESIDE_P99: at_most_times(1)},
     ),
@@ -427,18 +427,18 @@ ROWS = (
     ),
     Row(
         "segments-100",
-        "a log of 100 segments of 4 MB, out of the page cache: until its end is told",
+        "a log of 100 segments of 4 MB, out of the page cache: until its end offset is returned",
         segments,
         {CLEAN: at_most(1), KILLED: at_most(1)},
     ),
     Row(
-        "beside-retention",
+        "during-retention",
         "produce, batches of 64 KB, while old segments go and a slow consumer reads",
         beside_retention,
         {ALONE_MB_S: None, BESIDE_MB_S: at_least_times(1)},
     ),
     Row(
-        "beside-compaction",
+        "during-compaction",
         "produce, batches of 64 KB, while 450 MB of another log, mostly old, are compacted",
         beside_compaction,
         {ALONE_MB_S: None, BESIDE_MB_S: at_least_times(1)},

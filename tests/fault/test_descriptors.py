@@ -23,7 +23,7 @@ def limit(broker, files):
 
 
 def is_offline(broker):
-    return any("goes offline" in line for line in broker.output)
+    return any("went offline: " in line for line in broker.output)
 
 
 @pytest.fixture
@@ -113,8 +113,8 @@ def test_a_start_with_fewer_than_the_logs_take_says_so_and_fails_no_disk(tmp_pat
     with pytest.raises(RuntimeError, match="did not start"):
         broker.start()
     assert broker.output[-1] == (
-        f"k server-start: {broker.data} has 60 log(s), of which each takes at least 3 open files,"
-        " and they are more than may be open: raise the limit on open files (ulimit -n,"
+        f"k server-start: {broker.data} has 60 log(s); each needs at least 3 open files,"
+        " more than the limit allows: raise the limit on open files (ulimit -n,"
         " LimitNOFILE=)\n"
     )
     assert not is_offline(broker)

@@ -37,7 +37,7 @@ def test_without_its_only_directory_the_broker_ends(tmp_path):
         assert not broker.data.exists()
         # Whether it is looked for, or a checkpoint is written there, comes first by chance.
         assert f"all log directories have failed: {broker.data}" in broker.output[-1]
-        assert "No such file" in broker.output[-1] or "It was removed" in broker.output[-1]
+        assert "No such file" in broker.output[-1] or "was removed while" in broker.output[-1]
         assert not any("Traceback" in line for line in broker.output), "".join(broker.output)
 
 
@@ -105,7 +105,8 @@ def test_a_disk_that_is_not_mounted_is_not_taken_for_an_empty_one(tmp_path):
                 assert values(client, sound)[:1] == [b"first"]
                 assert produce(client, 9, sound, batch(b"on")).error_code is ErrorCode.none
             output = "".join(broker.output[told:])
-            assert f"{lost.name}-0 is refused: it is in none of the log.dirs" in output
+            assert f"{lost.name}-0: log is missing, the partition stays offline: " in output
+            assert "it is in none of the log.dirs" in output
             assert f": {disk}. Mount the disk" in output
             # What is new begins where there is room.
             name = create_topic(broker.address, f"new{told}")
@@ -138,7 +139,7 @@ def test_a_partition_that_was_removed_begins_empty_only_where_the_loss_is_accept
         broker.start()
         with WireClient(broker.address) as client:
             assert produce(client, 9, topic, batch(b"no")).error_code is FAILED
-        (line,) = [line for line in broker.output if "t-0 is refused" in line]
+        (line,) = [line for line in broker.output if "t-0: log is missing" in line]
         assert f"{broker.data}/t-0 is missing" in line
         assert "its records before offset 3 would be lost" in line
         assert "k storage accept-loss --topic t --partition 0" in line

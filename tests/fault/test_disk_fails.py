@@ -110,8 +110,8 @@ def test_a_disk_that_becomes_read_only_takes_its_partitions_along_and_no_others(
             assert leader_of(client, lost) == (-1, (leader_of(client, kept)[0],))
             assert described(client) == {str(sound): ErrorCode.none, str(bad): FAILED}
             assert produce(client, 9, kept, batch(b"on")).base_offset == 10
-            until(lambda: any("goes offline" in line for line in broker.output))
-            told = [line for line in broker.output if "goes offline" in line]
+            until(lambda: any("went offline: " in line for line in broker.output))
+            told = [line for line in broker.output if "went offline: " in line]
             assert len(told) == 1
             assert str(bad) in told[0]
             assert "Read-only file system" in told[0]

@@ -89,15 +89,15 @@ def test_the_only_directory_is_full(tmp_path, disk):
             assert len(acked) > 50
             assert values(client, topic) == acked
             assert fill(client, topic) == ([], ErrorCode.kafka_storage_error)
-            until(lambda: any("has no room" in line for line in broker.output))
-            told = [line for line in broker.output if "has no room" in line]
+            until(lambda: any(" is full; " in line for line in broker.output))
+            told = [line for line in broker.output if " is full; " in line]
             assert len(told) == 1
             assert NO_SPACE in told[0]
             assert str(broker.data) in told[0]
 
             disk.resize(32 << 20)
             assert produce(client, 9, topic, batch(b"on")).base_offset == len(acked)
-            until(lambda: any("has room again" in line for line in broker.output))
+            until(lambda: any("has free space again" in line for line in broker.output))
         broker.kill()
         broker.start()
         with WireClient(broker.address) as client:
@@ -178,7 +178,7 @@ def test_one_of_two_directories_is_full(tmp_path, disk):
         with WireClient(broker.address) as client:
             assert values(client, full) == [b"kept", *[VALUE] * (acked + 1)]
             assert values(client, beside) == [b"kept", *[VALUE] * (acked_beside + 1)]
-        assert not any("goes offline" in line for line in broker.output), "".join(broker.output)
+        assert not any("went offline: " in line for line in broker.output), "".join(broker.output)
 
 
 @pytest.mark.parametrize("pages", [0, 1, 2])
@@ -202,7 +202,7 @@ def test_a_topic_for_which_there_is_no_room_is_as_it_was_answered_once_there_is(
             status = broker.wait(1)
         except subprocess.TimeoutExpired:
             status = broker.stop()
-        failed = any("goes offline" in line for line in broker.output)
+        failed = any("went offline: " in line for line in broker.output)
         assert status == (1 if failed else 0), "".join(broker.output)
         assert not any("Traceback" in line for line in broker.output), "".join(broker.output)
         broker.start()

@@ -51,7 +51,7 @@ def test_a_partition_that_misses_a_segment_is_refused_and_the_others_serve(writt
             assert fetch(client, 12, spoilt, 0).error_code is REFUSED
             assert values(client, sound)[:RECORDS] == VALUES
             assert produce(client, 9, sound, batch(b"on")).error_code is ErrorCode.none
-        (line,) = [line for line in broker.output[told:] if "spoilt-0 is refused" in line]
+        (line,) = [line for line in broker.output[told:] if "spoilt-0: log is damaged" in line]
         assert f"offsets {int(segment.stem)} to " in line
         assert "Restore the files from a backup" in line
         assert broker.stop() == 0

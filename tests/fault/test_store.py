@@ -28,20 +28,20 @@ def test_a_log_whose_topic_the_store_has_forgotten_is_set_aside_when_its_name_is
         store.write_bytes(before)
 
         broker.start()
-        await_line(broker, "t-0 is on disk, but the cluster places no replica of it here")
+        await_line(broker, "t-0: no replica is assigned to this broker")
         await_line(broker, "rebuild it with k storage rebuild")
         create_topic(broker.address, "t")
         assert stored(broker, "t") == []
         (aside,) = (path for path in broker.data.iterdir() if path.name.endswith("-stray"))
         assert re.fullmatch(r"t-0\.[0-9a-f]{32}-stray", aside.name)
-        await_line(broker, f"its log was set aside as {aside}")
+        await_line(broker, f"the log was renamed to {aside}")
 
         # It is there still after another start, which names it.
         append(broker.address, "t", [(1, None, b"new", ())])
         broker.restart()
         (kept,) = batches((aside / f"{0:020d}.log").read_bytes())
         assert [record.value for record in kept.records()] == [b"precious"]
-        await_line(broker, f"{aside} was set aside, it is left alone")
+        await_line(broker, f"ignoring {aside}, a log that was set aside")
         (fresh,) = stored(broker, "t")
         assert [record.value for record in fresh.records()] == [b"new"]
 
@@ -81,7 +81,8 @@ def test_a_store_that_is_gone_is_made_anew_from_the_logs(tmp_path):
         store.rename(tmp_path / "kept")
 
         reason = refusal_of(broker)
-        assert f"{store} is gone" in reason
+        assert reason.startswith(f"k server-start: {store}")
+        assert " is missing" in reason
         assert "k storage rebuild" in reason
         assert not store.exists()
 
@@ -108,7 +109,7 @@ def test_a_store_that_is_gone_is_made_anew_from_the_logs(tmp_path):
 
         running = rebuild(broker)
         assert running.status == 1
-        assert b"is there: move it away first" in running.err
+        assert b"already exists: move it away first" in running.err
         assert broker.stop() == 0
 
 
@@ -145,7 +146,7 @@ def test_a_rebuild_is_refused_beside_a_broker_and_without_logs(tmp_path):
     broker.settings["log.dirs"] = tmp_path / "nowhere"
     refused = rebuild(broker)
     assert refused.status == 1
-    assert b"is not there: name the log.dirs" in refused.err
+    assert b"does not exist: name the log.dirs" in refused.err
     assert not broker.data.exists()
 
 
@@ -175,6 +176,6 @@ def test_a_store_of_another_cluster_is_named_as_that(tmp_path):
         (broker.data / STORE).write_bytes((other.data / STORE).read_bytes())
         reason = refusal_of(broker)
         assert "doesn't match stored clusterId" in reason
-        assert "The coordination store is another cluster's" in reason
+        assert "The metadata store belongs to another cluster" in reason
         assert "k storage rebuild" in reason
         assert "zookeeper.connect" not in reason

@@ -252,7 +252,7 @@ def test_a_broker_starts_on_a_torn_tail(written, tmp_path, part):
     with open(data / "t-0" / written.last.name, "r+b") as file:
         file.truncate(position + int(last.size * part))
     with BrokerProcess(tmp_path) as broker:
-        assert any("is cut" in line and written.last.name in line for line in broker.output)
+        assert any("truncated from" in line and written.last.name in line for line in broker.output)
         with WireClient(broker.address) as client:
             topic = Topic("t", topic_id(client, "t"))
             assert read_from(client, topic) == written.records[: last.base_offset]
@@ -293,7 +293,7 @@ def test_a_bit_that_flipped_in_what_was_flushed_is_told_with_a_remedy(tmp_path):
         position = sum(one.size for one in found[:12])
         flip(file, position + 70)
         broker.start()
-        (reason,) = [line for line in broker.output if "t-0 is refused" in line]
+        (reason,) = [line for line in broker.output if "t-0: log is damaged" in line]
         assert f"{file} is damaged at position {position}:" in reason
         with WireClient(broker.address) as client:
             refused = produce(client, 9, topic, make_batch(b"no"))

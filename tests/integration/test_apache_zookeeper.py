@@ -128,7 +128,7 @@ def test_one_alone_is_apaches_where_that_is_asked_for(tmp_path, started):
     assert refused.returncode == 1
     assert refused.stderr == (
         f"k zookeeper-server-start: ZooKeeper cannot listen at 127.0.0.1:{port}: Address already in"
-        " use; stop what listens there, or set another clientPort\n"
+        " use; stop the process that listens there, or set another clientPort\n"
     )
 
 

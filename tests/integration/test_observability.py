@@ -349,7 +349,7 @@ def test_a_slow_request_is_named_while_that_is_wanted(broker, client, topic):
 
 def test_a_start_says_what_started(broker):
     said = "".join(broker.output)
-    assert re.search(r"broker 0 of cluster \S{22}, coordination: embedded in .*\.msgpack", said)
+    assert re.search(r"broker 0 of cluster \S{22}, metadata store: embedded in .*\.msgpack", said)
     assert re.search(rf"{broker.data}: 0 logs, 0 bytes", said)
     assert re.search(r"listening on PLAINTEXT://127.0.0.1:\d+", said)
     assert METRICS_ON.search(said)

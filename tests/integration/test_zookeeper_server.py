@@ -22,7 +22,7 @@ from tests.support.zookeeper_server import OwnZooKeeperServer
 
 PATIENCE_S = 60
 OPEN = (AclRecord(31, "world", "anyone"),)
-SERVES = re.compile(r"ZooKeeper serves on (\S+:\d+) in \d+ ms, data in (\S+) ")
+SERVES = re.compile(r"ZooKeeper listening on (\S+:\d+) in \d+ ms, data in (\S+) ")
 
 
 @pytest.fixture
@@ -132,8 +132,8 @@ def test_a_port_that_is_taken_is_named(file, tmp_path):
         behind = k("zookeeper-server-start", "-daemon", file, env=environment)
     assert refused.returncode == 1
     told = (
-        f"k zookeeper-server-start: it cannot listen at 127.0.0.1:{port}: Address already in use;"
-        " stop what listens there, or set another clientPort\n"
+        f"k zookeeper-server-start: cannot listen at 127.0.0.1:{port}: Address already in use;"
+        " stop the process that listens there, or set another clientPort\n"
     )
     assert refused.stderr == told
     assert behind.returncode == 1

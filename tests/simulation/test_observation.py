@@ -87,7 +87,7 @@ def test_it_is_ready_from_when_clients_are_let_in_until_it_stops(seed):
         # The first of its states may be shorter than the time between two looks.
         assert [state for state in ready.end() if state != ("503", "starting\n")] == [
             (REFUSED, ""),
-            ("503", "starting: logs are opened\n"),
+            ("503", "starting: opening the logs\n"),
             ("200", "ready\n"),
             ("503", "stopping\n"),
             (REFUSED, ""),

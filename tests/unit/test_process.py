@@ -33,6 +33,6 @@ def test_those_of_a_file_count_from_where_the_broker_starts(here):
 def test_one_that_is_named_twice_is_refused_as_that(here, again):
     (here / "link").symlink_to("one")
     named = again.format(here=here)
-    with pytest.raises(ConfigError, match="one directory; name it once") as refused:
+    with pytest.raises(ConfigError, match="the same directory; list it once") as refused:
         process.load(None, [f"log.dirs=one,{named}"])
     assert f"one and {named} are" in str(refused.value)

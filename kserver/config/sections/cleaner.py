@@ -20,40 +20,40 @@ class CleanerSettings:
     """Log cleaner."""
 
     log_cleaner_enable: bool = setting(
-        "log.cleaner.enable", True, doc="compact logs whose policy says so"
+        "log.cleaner.enable", True, doc="compact the logs whose cleanup policy includes compact"
     )
     log_cleaner_threads: int = setting(
         "log.cleaner.threads",
         1,
         at_least(0),
         dynamic=CLUSTER,
-        doc="how many logs are compacted at once, each in a process of its own",
+        doc="number of logs compacted at the same time, each in its own process",
     )
     log_cleaner_dedupe_buffer_size: int = setting(
         "log.cleaner.dedupe.buffer.size",
         128 << 20,
         type=LONG,
         dynamic=CLUSTER,
-        doc="memory for the maps of keys, in bytes, all together; a key takes 144",
+        doc="total memory for the maps of keys, in bytes; each key takes 144 bytes",
     )
     log_cleaner_io_buffer_size: int = setting(
         "log.cleaner.io.buffer.size",
         512 << 10,
         at_least(0),
         dynamic=CLUSTER,
-        doc="memory for reading and writing, in bytes, all together",
+        doc="total memory for reading and writing, in bytes",
     )
     log_cleaner_io_buffer_load_factor: float = setting(
         "log.cleaner.io.buffer.load.factor",
         0.9,
         dynamic=CLUSTER,
-        doc="how full the map of keys may get",
+        doc="maximum fill level of the map of keys, as a fraction",
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
         "log.cleaner.io.max.bytes.per.second",
         DOUBLE_MAX,
         dynamic=CLUSTER,
-        doc="bytes read and written a second, all together",
+        doc="maximum bytes read and written per second, over all threads",
     )
     log_cleaner_backoff_ms: int = setting(
         "log.cleaner.backoff.ms",
@@ -61,14 +61,14 @@ class CleanerSettings:
         at_least(0),
         type=LONG,
         dynamic=CLUSTER,
-        doc="pause when nothing is to be compacted",
+        doc="pause when there is no log to compact",
     )
     log_cleaner_min_cleanable_ratio: float = setting(
         "log.cleaner.min.cleanable.ratio",
         0.5,
         between(0, 1),
         dynamic=CLUSTER,
-        doc="share of a log not yet compacted from which on it is compacted",
+        doc="fraction of uncompacted bytes at which a log is compacted",
     )
     log_cleaner_min_compaction_lag_ms: int = setting(
         "log.cleaner.min.compaction.lag.ms",
@@ -76,7 +76,7 @@ class CleanerSettings:
         at_least(0),
         type=LONG,
         dynamic=CLUSTER,
-        doc="age before which a record is not compacted away",
+        doc="minimum age of a record before compaction can remove it",
     )
     log_cleaner_max_compaction_lag_ms: int = setting(
         "log.cleaner.max.compaction.lag.ms",
@@ -84,7 +84,7 @@ class CleanerSettings:
         at_least(1),
         type=LONG,
         dynamic=CLUSTER,
-        doc="age at which a record makes its log be compacted",
+        doc="maximum age of an uncompacted record; an older one triggers compaction of its log",
     )
     log_cleaner_delete_retention_ms: int = setting(
         "log.cleaner.delete.retention.ms",
@@ -92,5 +92,5 @@ class CleanerSettings:
         at_least(0),
         type=LONG,
         dynamic=CLUSTER,
-        doc="how long a tombstone, or the mark of an ended transaction, stays",
+        doc="how long tombstones and transaction markers are kept",
     )

@@ -25,60 +25,61 @@ class GeneralSettings:
         "broker.id",
         -1,
         at_least(-1),
-        doc="the broker's number; -1 asks ZooKeeper for one, and is 0 without ZooKeeper",
+        doc="the broker's id; -1 requests one from ZooKeeper, or is 0 without ZooKeeper",
     )
     node_id: int = setting(
-        "node.id", -1, doc="stands for broker.id when that is not given, as in files for KRaft"
+        "node.id", -1, doc="replaces broker.id if that is unset, as in files for KRaft"
     )
     process_roles: tuple[str, ...] = setting(
         "process.roles",
         (),
         one_of("broker", "controller"),
         acts=Acts.KRAFT,
-        doc="broker, or broker,controller; the controller's part is not taken up",
+        doc="broker, or broker,controller; the controller role is ignored",
     )
     broker_rack: str | None = setting(
         "broker.rack",
         None,
         type=STRING,
-        doc="the rack the broker stands in, for placement of replicas and fetching from near ones",
+        doc="rack of the broker, for replica placement and for fetching from the closest replica",
     )
     broker_id_generation_enable: bool = setting(
         "broker.id.generation.enable",
         True,
-        doc="let ZooKeeper give out a number to a broker that has none",
+        doc="let ZooKeeper generate the id of a broker that has none",
     )
     reserved_broker_max_id: int = setting(
         "reserved.broker.max.id",
         1000,
         at_least(0),
-        doc="the largest number a file may choose; generated ones start above it",
+        doc="largest broker.id that can be configured; generated ids start above it",
     )
     num_partitions: int = setting(
         "num.partitions",
         1,
         at_least(1),
-        doc="partitions of a topic that is created without a count",
+        doc="number of partitions of a topic that is created without one",
     )
     default_replication_factor: int = setting(
         "default.replication.factor",
         1,
-        doc="replicas of a topic that is created without a number of them",
+        doc="replication factor of a topic that is created without one",
     )
     auto_create_topics_enable: bool = setting(
         "auto.create.topics.enable",
         True,
-        doc="create a topic when a client asks for its metadata and lets it be created",
+        doc="create a missing topic when a client requests its metadata and allows its creation",
     )
     delete_topic_enable: bool = setting(
-        "delete.topic.enable", True, doc="allow topics to be deleted"
+        "delete.topic.enable", True, doc="allow clients to delete topics"
     )
     unclean_leader_election_enable: bool = setting(
         "unclean.leader.election.enable",
         False,
         dynamic=CLUSTER,
         doc=(
-            "let a replica lead that is not in sync: records are lost, the partition is available"
+            "elect a replica that is not in sync if no in-sync replica is online: the partition"
+            " becomes available, but records are lost"
         ),
     )
     min_insync_replicas: int = setting(
@@ -86,51 +87,51 @@ class GeneralSettings:
         1,
         at_least(1),
         dynamic=CLUSTER,
-        doc="in-sync replicas below which a write with acks=all is refused",
+        doc="minimum number of in-sync replicas; with fewer, a write with acks=all is refused",
     )
     message_max_bytes: int = setting(
         "message.max.bytes",
         1_048_588,
         at_least(0),
         dynamic=CLUSTER,
-        doc="largest record batch taken, as it comes, compressed or not",
+        doc="largest record batch accepted, in bytes, after compression if it is compressed",
     )
     request_timeout_ms: int = setting(
         "request.timeout.ms",
         30_000,
-        doc="how long a broker waits for an answer of another",
+        doc="how long a broker waits for a response from another broker",
     )
     compression_type: str = setting(
         "compression.type",
         "producer",
         one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         dynamic=CLUSTER,
-        doc="codec on disk; producer keeps what was sent",
+        doc="compression codec on disk; producer keeps the codec of the producer",
     )
     compression_gzip_level: int = setting(
         "compression.gzip.level",
         -1,
         GZIP_LEVEL,
         dynamic=CLUSTER,
-        doc="level when compression.type is gzip",
+        doc="compression level if compression.type is gzip",
     )
     compression_lz4_level: int = setting(
         "compression.lz4.level",
         9,
         between(1, 17),
         dynamic=CLUSTER,
-        doc="level when compression.type is lz4",
+        doc="compression level if compression.type is lz4",
     )
     compression_zstd_level: int = setting(
         "compression.zstd.level",
         3,
         between(-131072, 22),
         dynamic=CLUSTER,
-        doc="level when compression.type is zstd",
+        doc="compression level if compression.type is zstd",
     )
     max_request_partition_size_limit: int = setting(
         "max.request.partition.size.limit",
         2000,
         at_least(1),
-        doc="partitions in one answer to DescribeTopicPartitions",
+        doc="maximum number of partitions in one DescribeTopicPartitions response",
     )

@@ -28,12 +28,12 @@ class GroupSettings:
     group_min_session_timeout_ms: int = setting(
         "group.min.session.timeout.ms",
         6000,
-        doc="shortest session timeout that a member of a classic group may ask for",
+        doc="minimum session timeout of a member of a classic group",
     )
     group_max_session_timeout_ms: int = setting(
         "group.max.session.timeout.ms",
         1_800_000,
-        doc="longest session timeout that a member of a classic group may ask for",
+        doc="maximum session timeout of a member of a classic group",
     )
     group_initial_rebalance_delay_ms: int = setting(
         "group.initial.rebalance.delay.ms",
@@ -41,13 +41,13 @@ class GroupSettings:
         doc="how long the first rebalance of a classic group waits for more members",
     )
     group_max_size: int = setting(
-        "group.max.size", INT_MAX, at_least(1), doc="members of a classic group"
+        "group.max.size", INT_MAX, at_least(1), doc="maximum members of a classic group"
     )
     group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
         "group.coordinator.rebalance.protocols",
         ("classic", "consumer", "streams"),
         one_of("consumer", "classic", "share", "streams"),
-        doc="protocols that groups may use",
+        doc="rebalance protocols that groups can use",
     )
     group_consumer_session_timeout_ms: int = setting(
         "group.consumer.session.timeout.ms",
@@ -59,13 +59,13 @@ class GroupSettings:
         "group.consumer.min.session.timeout.ms",
         45_000,
         at_least(1),
-        doc="least session timeout that may be set for one group",
+        doc="minimum session timeout that may be set for one group",
     )
     group_consumer_max_session_timeout_ms: int = setting(
         "group.consumer.max.session.timeout.ms",
         60_000,
         at_least(1),
-        doc="greatest session timeout that may be set for one group",
+        doc="maximum session timeout that may be set for one group",
     )
     group_consumer_heartbeat_interval_ms: int = setting(
         "group.consumer.heartbeat.interval.ms",
@@ -77,53 +77,56 @@ class GroupSettings:
         "group.consumer.min.heartbeat.interval.ms",
         5000,
         at_least(1),
-        doc="least heartbeat interval that may be set for one group",
+        doc="minimum heartbeat interval that may be set for one group",
     )
     group_consumer_max_heartbeat_interval_ms: int = setting(
         "group.consumer.max.heartbeat.interval.ms",
         15_000,
         at_least(1),
-        doc="greatest heartbeat interval that may be set for one group",
+        doc="maximum heartbeat interval that may be set for one group",
     )
     group_consumer_assignment_interval_ms: int = setting(
         "group.consumer.assignment.interval.ms",
         1000,
         at_least(0),
         dynamic=CLUSTER,
-        doc="least time from one assignment of a group to the next",
+        doc="minimum time between two assignments of a group",
     )
     group_consumer_min_assignment_interval_ms: int = setting(
         "group.consumer.min.assignment.interval.ms",
         0,
         at_least(0),
-        doc="least assignment interval that may be set for one group",
+        doc="minimum assignment interval that may be set for one group",
     )
     group_consumer_max_assignment_interval_ms: int = setting(
         "group.consumer.max.assignment.interval.ms",
         15_000,
         at_least(0),
-        doc="greatest assignment interval that may be set for one group",
+        doc="maximum assignment interval that may be set for one group",
     )
     group_consumer_max_size: int = setting(
-        "group.consumer.max.size", INT_MAX, at_least(1), doc="members of a consumer group"
+        "group.consumer.max.size",
+        INT_MAX,
+        at_least(1),
+        doc="maximum members of a consumer group (KIP-848)",
     )
     group_consumer_assignors: tuple[str, ...] = setting(
         "group.consumer.assignors",
         ("uniform", "range"),
         one_of("uniform", "range"),
-        doc="assignors on the broker's side; the first is the default",
+        doc="server-side assignors; the first is the default",
     )
     group_consumer_migration_policy: str = setting(
         "group.consumer.migration.policy",
         "bidirectional",
         one_of("bidirectional", "upgrade", "downgrade", "disabled"),
-        doc="whether a group may move to the consumer protocol, and back, while it has members",
+        doc="whether groups with members can upgrade to the consumer protocol and downgrade",
     )
     offsets_topic_num_partitions: int = setting(
         "offsets.topic.num.partitions",
         50,
         at_least(1),
-        doc="partitions of __consumer_offsets; not to be changed once it exists",
+        doc="partitions of __consumer_offsets; do not change it once the topic exists",
     )
     offsets_topic_replication_factor: int = setting(
         "offsets.topic.replication.factor",
@@ -133,29 +136,34 @@ class GroupSettings:
         doc="replicas of __consumer_offsets; 1 without ZooKeeper",
     )
     offsets_topic_segment_bytes: int = setting(
-        "offsets.topic.segment.bytes", 100 << 20, at_least(1), doc="size of its segments"
+        "offsets.topic.segment.bytes",
+        100 << 20,
+        at_least(1),
+        doc="segment size of __consumer_offsets",
     )
     offsets_retention_minutes: int = setting(
         "offsets.retention.minutes",
         10_080,
         at_least(1),
-        doc="how long the offsets of a group without members stay",
+        doc="how long the offsets of a group without members are kept",
     )
     offsets_retention_check_interval_ms: int = setting(
         "offsets.retention.check.interval.ms",
         600_000,
         at_least(1),
         type=LONG,
-        doc="how often they are looked through",
+        doc="how often expired offsets are removed",
     )
     offsets_commit_timeout_ms: int = setting(
         "offsets.commit.timeout.ms",
         5000,
         at_least(1),
-        doc="how long a commit may take to be replicated",
+        doc="how long an offset commit waits for its replication",
     )
     offset_metadata_max_bytes: int = setting(
-        "offset.metadata.max.bytes", 4 << 10, doc="longest text that a commit may carry"
+        "offset.metadata.max.bytes",
+        4 << 10,
+        doc="maximum size of the metadata text of an offset commit",
     )
 
     def group_conflicts(self) -> Iterator[tuple[str, str]]:

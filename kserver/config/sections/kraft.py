@@ -15,15 +15,16 @@ class KRaftSettings:
         "controller.listener.names",
         (),
         doc=(
-            "listeners of KRaft controllers; they are left out of listeners and "
-            "advertised.listeners"
+            "listeners of KRaft controllers; they are ignored in listeners and advertised.listeners"
         ),
     )
     controller_quorum_voters: tuple[str, ...] = setting(
-        "controller.quorum.voters", (), doc="controllers, id@host:port; this node alone, if any"
+        "controller.quorum.voters",
+        (),
+        doc="controllers, as id@host:port; either empty or only this node",
     )
     controller_quorum_bootstrap_servers: tuple[str, ...] = setting(
         "controller.quorum.bootstrap.servers",
         (),
-        doc="controllers to find the quorum by; one, if any",
+        doc="controllers for finding the quorum; at most one",
     )

@@ -32,19 +32,19 @@ class LogSettings:
     """Log and retention."""
 
     log_dir: tuple[str, ...] = setting(
-        "log.dir", ("/tmp/kafka-logs",), doc="directory of the logs when log.dirs is unset"
+        "log.dir", ("/tmp/kafka-logs",), doc="log directory if log.dirs is unset"
     )
     log_dirs: tuple[str, ...] | None = setting(
         "log.dirs",
         None,
         type=LIST,
-        doc="directories of the logs, comma-separated; new partitions go where there are fewest",
+        doc="log directories, comma-separated; new partitions go to the one with the fewest",
     )
     cordoned_log_dirs: tuple[str, ...] = setting(
         "cordoned.log.dirs",
         (),
         dynamic=PER_BROKER,
-        doc="of log.dirs those that get no new partitions while there are others",
+        doc="log directories that get no new partitions as long as another one is available",
     )
     log_segment_bytes: int = setting(
         "log.segment.bytes",
@@ -52,8 +52,8 @@ class LogSettings:
         at_least(14),
         dynamic=CLUSTER,
         doc=(
-            "size at which a segment is rolled; Kafka 4 takes no less than 1048576, here, as "
-            "in Kafka 3, small ones are allowed"
+            "size at which a segment is rolled; Kafka 4 requires at least 1048576, k allows "
+            "smaller segments, as Kafka 3 does"
         ),
     )
     log_roll_ms: int | None = setting(
@@ -76,12 +76,15 @@ class LogSettings:
         dynamic=CLUSTER,
         synonyms=[Synonym("log.roll.jitter.hours", HOUR_MS)],
         doc=(
-            "a random time up to this is taken off the age at which a segment is rolled; "
+            "maximum random time subtracted from the age at which a segment is rolled; "
             "log.roll.jitter.hours when unset"
         ),
     )
     log_roll_jitter_hours: int = setting(
-        "log.roll.jitter.hours", 0, at_least(0), doc="the most that is taken off, in hours"
+        "log.roll.jitter.hours",
+        0,
+        at_least(0),
+        doc="maximum random time subtracted from log.roll.hours, in hours",
     )
     log_retention_ms: int | None = setting(
         "log.retention.ms",
@@ -117,21 +120,21 @@ class LogSettings:
         -1,
         type=LONG,
         dynamic=CLUSTER,
-        doc="size of a partition above which its oldest segments are deleted; -1 for none",
+        doc="size of a partition above which its oldest segments are deleted; -1 for no limit",
     )
     log_retention_check_interval_ms: int = setting(
         "log.retention.check.interval.ms",
         300_000,
         at_least(1),
         type=LONG,
-        doc="how often segments are looked through for deletion",
+        doc="how often the broker checks for segments to delete",
     )
     log_cleanup_policy: tuple[str, ...] = setting(
         "log.cleanup.policy",
         ("delete",),
         one_of("compact", "delete"),
         dynamic=CLUSTER,
-        doc="what happens to old segments: delete, compact, or both; none at all keeps them",
+        doc="cleanup of old segments: delete, compact, or both; if empty, segments are kept",
     )
     log_segment_delete_delay_ms: int = setting(
         "log.segment.delete.delay.ms",
@@ -139,7 +142,7 @@ class LogSettings:
         at_least(0),
         type=LONG,
         dynamic=CLUSTER,
-        doc="how long the files of a deleted segment stay",
+        doc="how long the files of a deleted segment are kept",
     )
     log_index_size_max_bytes: int = setting(
         "log.index.size.max.bytes",
@@ -153,10 +156,10 @@ class LogSettings:
         4 << 10,
         at_least(0),
         dynamic=CLUSTER,
-        doc="bytes of records from one index entry to the next",
+        doc="bytes of records between two index entries",
     )
     log_preallocate: bool = setting(
-        "log.preallocate", False, dynamic=CLUSTER, doc="give a new segment its full size at once"
+        "log.preallocate", False, dynamic=CLUSTER, doc="preallocate the file of a new segment"
     )
     log_flush_interval_messages: int = setting(
         "log.flush.interval.messages",
@@ -164,7 +167,7 @@ class LogSettings:
         at_least(1),
         type=LONG,
         dynamic=CLUSTER,
-        doc="records of a partition after which it is flushed to disk",
+        doc="number of new records after which a partition is flushed to disk",
     )
     log_flush_interval_ms: int | None = setting(
         "log.flush.interval.ms",
@@ -181,21 +184,21 @@ class LogSettings:
         "log.flush.scheduler.interval.ms",
         LONG_MAX,
         type=LONG,
-        doc="how often partitions are looked through for flushing",
+        doc="how often the broker checks for partitions to flush",
     )
     log_flush_offset_checkpoint_interval_ms: int = setting(
         "log.flush.offset.checkpoint.interval.ms",
         60_000,
         at_least(0),
-        doc="how often it is noted up to where partitions are on disk",
+        doc="how often the recovery points of the partitions are written to disk",
     )
     log_flush_before_ack: bool = setting(
         "log.flush.before.ack",
         False,
         dynamic=CLUSTER,
         doc=(
-            "acknowledge a record, and show it to consumers, only once it is on disk; one "
-            "fsync serves all that wait for it (group commit).  This is the visibility rule "
+            "acknowledge a record, and make it visible to consumers, only after it is on disk; "
+            "one fsync serves all waiting requests (group commit).  This is the visibility rule "
             "of the first Kafka paper (Kreps, Narkhede, Rao: Kafka, a Distributed Messaging "
             "System for Log Processing, NetDB 2011: messages are exposed to consumers only "
             "after they are flushed), extended to acknowledgements"
@@ -205,7 +208,7 @@ class LogSettings:
         "log.flush.start.offset.checkpoint.interval.ms",
         60_000,
         at_least(0),
-        doc="how often it is noted where partitions start",
+        doc="how often the log start offsets of the partitions are written to disk",
     )
     log_message_timestamp_type: str = setting(
         "log.message.timestamp.type",
@@ -213,8 +216,8 @@ class LogSettings:
         one_of("CreateTime", "LogAppendTime"),
         dynamic=CLUSTER,
         doc=(
-            "whose clock a record's timestamp is: CreateTime, the producer's, or "
-            "LogAppendTime, the broker's"
+            "source of a record's timestamp: CreateTime, set by the producer, or "
+            "LogAppendTime, set by the broker"
         ),
     )
     log_message_timestamp_before_max_ms: int = setting(
@@ -239,11 +242,11 @@ class LogSettings:
         one_of("header", "full"),
         dynamic=CLUSTER,
         doc=(
-            "header: what a batch's header claims is checked against itself, against its size "
-            "and against its CRC-32C, which guards against torn and corrupted requests; full: "
-            "every record is decompressed and checked too, which guards consumers against clients "
-            "whose records disagree with their header; where no C compiler was at hand when k was "
-            "installed, header unless it is given, which a warning at the start says"
+            "header: check that the header of a batch is consistent, and that the batch matches "
+            "its size and its CRC-32C, which detects truncated and corrupted requests; full: also "
+            "decompress and check every record, which protects consumers from clients whose "
+            "records do not match the header.  If no C compiler was available when k was "
+            "installed, the default is header, and the broker logs a warning at startup"
         ),
     )
     num_recovery_threads_per_data_dir: int = setting(
@@ -251,5 +254,5 @@ class LogSettings:
         2,
         at_least(1),
         dynamic=CLUSTER,
-        doc="threads that recover logs at start and flush them at stop",
+        doc="threads per log directory that recover logs at startup and flush them at shutdown",
     )

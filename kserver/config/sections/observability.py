@@ -44,9 +44,9 @@ class ObservabilitySettings:
         SettingCheck("host:port", _no_address),
         type=STRING,
         doc=(
-            "where /metrics, /healthz and /readyz are answered over HTTP, as in 127.0.0.1:9404; "
-            "nowhere when unset.  Whoever reaches it may read all metrics, names of topics among "
-            "them"
+            "address that serves /metrics, /healthz and /readyz over HTTP, for example "
+            "127.0.0.1:9404; disabled when unset.  Every client that can connect to it can read "
+            "all metrics, including topic names"
         ),
     )
     metrics_naming: str = setting(
@@ -54,8 +54,8 @@ class ObservabilitySettings:
         JMX,
         one_of(*NAMINGS),
         doc=(
-            "how metrics are named: jmx, as Prometheus' JMX exporter names Kafka's, or reporter, "
-            "as Strimzi's metrics reporter does"
+            "metric names: jmx, as Prometheus' JMX exporter names Kafka's metrics, or reporter, "
+            "as Strimzi's metrics reporter names them"
         ),
     )
     request_log_slow_ms: int = setting(
@@ -64,15 +64,15 @@ class ObservabilitySettings:
         at_least(-1),
         type=LONG,
         dynamic=CLUSTER,
-        doc="a request that takes this long or longer gets a line in the log; -1 for none",
+        doc="log each request that takes at least this long; -1 to log none",
     )
     log_format: str = setting(
         "log.format",
         "text",
         one_of("text", "json"),
         doc=(
-            "text: a log line for people; json: one object a line, with time, level, logger, "
-            "message and, where there is one, exception"
+            "format of log lines: text, or json, one object per line with time, level, logger, "
+            "message and, if any, exception"
         ),
     )
     log_level: tuple[str, ...] = setting(
@@ -80,8 +80,8 @@ class ObservabilitySettings:
         ("INFO",),
         SettingCheck("LEVEL or logger=LEVEL", _no_levels),
         doc=(
-            "from which level on lines are logged: of all loggers, or of one and those below it, "
-            "as in INFO,kserver.network=DEBUG.  Changed while the broker runs as the settings of "
-            "the broker's loggers"
+            "minimum level of log lines, for all loggers or for one logger and those below it, "
+            "for example INFO,kserver.network=DEBUG.  To change levels at run time, alter the "
+            "configs of the broker-loggers entity"
         ),
     )

@@ -19,10 +19,13 @@ class QuotaSettings:
     """Quotas."""
 
     quota_window_num: int = setting(
-        "quota.window.num", 11, at_least(1), doc="samples kept for the quotas of clients"
+        "quota.window.num", 11, at_least(1), doc="number of samples kept for client quotas"
     )
     quota_window_size_seconds: int = setting(
-        "quota.window.size.seconds", 1, at_least(1), doc="length of each, in seconds"
+        "quota.window.size.seconds",
+        1,
+        at_least(1),
+        doc="length of each sample for client quotas, in seconds",
     )
     replica_alter_log_dirs_io_max_bytes_per_second: int = setting(
         "replica.alter.log.dirs.io.max.bytes.per.second",
@@ -30,16 +33,19 @@ class QuotaSettings:
         at_least(0),
         type=LONG,
         dynamic=CLUSTER,
-        doc="how fast replicas are moved between directories, all of them together",
+        doc="maximum bytes per second of all replica moves between log directories",
     )
     replication_quota_window_num: int = setting(
         "replication.quota.window.num",
         11,
         at_least(1),
-        doc="samples kept for throttled replication",
+        doc="number of samples kept for throttled replication",
     )
     replication_quota_window_size_seconds: int = setting(
-        "replication.quota.window.size.seconds", 1, at_least(1), doc="length of each, in seconds"
+        "replication.quota.window.size.seconds",
+        1,
+        at_least(1),
+        doc="length of each sample for throttled replication, in seconds",
     )
     leader_replication_throttled_rate: int = setting(
         "leader.replication.throttled.rate",
@@ -47,7 +53,7 @@ class QuotaSettings:
         at_least(0),
         type=LONG,
         dynamic=CLUSTER,
-        doc="bytes a second that leaders send to throttled replicas",
+        doc="maximum bytes per second that leaders send to throttled replicas",
     )
     follower_replication_throttled_rate: int = setting(
         "follower.replication.throttled.rate",
@@ -55,14 +61,17 @@ class QuotaSettings:
         at_least(0),
         type=LONG,
         dynamic=CLUSTER,
-        doc="bytes a second that throttled replicas take from their leaders",
+        doc="maximum bytes per second that throttled replicas fetch from their leaders",
     )
     controller_quota_window_num: int = setting(
         "controller.quota.window.num",
         11,
         at_least(1),
-        doc="samples kept for the quotas of creating and deleting topics",
+        doc="number of samples kept for the quotas of topic creation and deletion",
     )
     controller_quota_window_size_seconds: int = setting(
-        "controller.quota.window.size.seconds", 1, at_least(1), doc="length of each, in seconds"
+        "controller.quota.window.size.seconds",
+        1,
+        at_least(1),
+        doc="length of each sample for the quotas of topic creation and deletion, in seconds",
     )

@@ -46,22 +46,23 @@ class ZooKeeperSettings:
         NON_EMPTY,
         type=STRING,
         doc=(
-            "host:port of each ZooKeeper server, comma-separated, then a path if the cluster "
-            "has its own; without it a single broker keeps that data itself, in its log "
+            "host:port of each ZooKeeper server, comma-separated, followed by a path if the "
+            "cluster uses one; when unset, a single broker stores the metadata itself, in its log "
             "directory"
         ),
     )
     zookeeper_session_timeout_ms: int = setting(
         "zookeeper.session.timeout.ms",
         18_000,
-        doc="how long ZooKeeper may not hear from the broker before it counts as gone",
+        doc="ZooKeeper session timeout: the broker is unregistered if ZooKeeper receives nothing "
+        "from it for this long",
     )
     zookeeper_connection_timeout_ms: int | None = setting(
         "zookeeper.connection.timeout.ms",
         None,
         type=INT,
         doc=(
-            "how long the first connection to ZooKeeper may take; "
+            "how long the broker waits for the first connection to ZooKeeper; "
             "zookeeper.session.timeout.ms when unset"
         ),
     )
@@ -71,9 +72,8 @@ class ZooKeeperSettings:
         SettingCheck("a DigestLoginModule", _login_refusal),
         type=PASSWORD,
         doc=(
-            "who the broker is to ZooKeeper, by SASL with DIGEST-MD5, as one entry of the section "
-            "Client in the file that Kafka's brokers are given with "
-            "-Djava.security.auth.login.config: "
+            "login to ZooKeeper with SASL DIGEST-MD5, as one entry of the section Client in the "
+            "file that Kafka's brokers read with -Djava.security.auth.login.config: "
             "org.apache.zookeeper.server.auth.DigestLoginModule required "
             'username="NAME" password="PASSWORD";'
         ),
@@ -84,17 +84,17 @@ class ZooKeeperSettings:
         SettingCheck("digest USER:PASSWORD", _auth_refusal),
         type=PASSWORD,
         doc=(
-            "who the broker is to ZooKeeper, in its scheme digest, as addauth of zookeeper-shell "
-            "takes it: digest USER:PASSWORD; it needs no setting of the server, and stands in for "
-            "zookeeper.sasl.jaas.config where brokers of Kafka's are not in the cluster"
+            "login to ZooKeeper with the scheme digest, as addauth of zookeeper-shell expects it: "
+            "digest USER:PASSWORD; it needs no configuration of the server, and replaces "
+            "zookeeper.sasl.jaas.config if the cluster has no Apache Kafka brokers"
         ),
     )
     zookeeper_set_acl: bool = setting(
         "zookeeper.set.acl",
         False,
         doc=(
-            "make znodes that only the brokers may change, those with passwords in them readable "
-            "to brokers alone; needs zookeeper.sasl.jaas.config or zookeeper.auth, the same of all "
-            "brokers"
+            "create znodes that only brokers may change; those that contain passwords are also "
+            "readable by brokers only; needs zookeeper.sasl.jaas.config or zookeeper.auth, with "
+            "the same value on all brokers"
         ),
     )

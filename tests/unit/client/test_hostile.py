@@ -243,7 +243,7 @@ def test_a_length_that_no_answer_has_is_an_error_and_costs_no_memory(size):
         async with Consumer(config) as consumer:
             tracemalloc.start()
             try:
-                with pytest.raises(ProtocolError, match="announced an answer"):
+                with pytest.raises(ProtocolError, match="announced a response"):
                     await consumer.partitions_for("t")
                 assert tracemalloc.get_traced_memory()[1] < 4 << 20
             finally:

@@ -167,7 +167,7 @@ def test_request_timeout_ms_ends_a_call_that_is_not_answered():
         broker.on(METADATA, lambda request: None)
         await broker.start()
         cluster = cluster_of(broker.address, request_timeout_ms=1500)
-        with pytest.raises(TimeoutError, match="did not answer Metadata within 1500 ms"):
+        with pytest.raises(TimeoutError, match="did not respond to Metadata within 1500 ms"):
             await cluster.refresh(None)
         assert loop.time() == pytest.approx(1.5, abs=0.1)
 

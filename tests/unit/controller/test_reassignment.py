@@ -96,7 +96,7 @@ def checked_as_wide(partition, wanted):
 
 def test_those_who_alone_are_in_sync_are_not_dropped():
     moving = in_sync(begun(AT_REST, 4, 2, 3), 4)
-    with pytest.raises(KafkaError, match="in sync"):
+    with pytest.raises(KafkaError, match="in-sync replicas"):
         begun(moving, 1, 2, 3)
 
 

@@ -62,7 +62,7 @@ def test_each_stranger_is_warned_about_once_with_the_remedy(caplog):
 
     ask()
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith(f"StopReplica from {STRANGER} was refused")
+    assert line.startswith(f"StopReplica from {STRANGER} refused")
     assert "inter.broker.check.address=false" in line
 
 

@@ -115,17 +115,32 @@ def test_meta_properties_of_zookeeper_mode_are_read_and_written():
 @pytest.mark.parametrize(
     ("name", "text", "line", "remedy"),
     [
-        ("recovery-point-offset-checkpoint", "1\n0\n", 1, "checked from its start"),
-        ("recovery-point-offset-checkpoint", "0\nx\n", 2, "checked from its start"),
-        ("recovery-point-offset-checkpoint", "0\n2\na 0 1\n", 2, "checked from its start"),
-        ("recovery-point-offset-checkpoint", "0\n0\na 0 1\n", 2, "checked from its start"),
+        ("recovery-point-offset-checkpoint", "1\n0\n", 1, "verify every log in this directory"),
+        ("recovery-point-offset-checkpoint", "0\nx\n", 2, "verify every log in this directory"),
+        (
+            "recovery-point-offset-checkpoint",
+            "0\n2\na 0 1\n",
+            2,
+            "verify every log in this directory",
+        ),
+        (
+            "recovery-point-offset-checkpoint",
+            "0\n0\na 0 1\n",
+            2,
+            "verify every log in this directory",
+        ),
         ("log-start-offset-checkpoint", "0\n2\na 0 1\nb 0\n", 4, "at its first segment"),
         ("log-start-offset-checkpoint", "0\n2\na 0 1\nb c 0 1\n", 4, "at its first segment"),
-        ("replication-offset-checkpoint", "0\n1\na 0 x\n", 3, "learned anew"),
-        ("replication-offset-checkpoint", "0\n1\na 0 -1\n", 3, "learned anew"),
-        ("replication-offset-checkpoint", "0\n1\na 0 " + 5000 * "1", 3, "learned anew"),
-        ("cleaner-offset-checkpoint", "0\n1\na - 1\n", 3, "cleaner starts over"),
-        ("cleaner-offset-checkpoint", "0\n1\na ² 1\n", 3, "cleaner starts over"),
+        ("replication-offset-checkpoint", "0\n1\na 0 x\n", 3, "high watermarks from the replicas"),
+        ("replication-offset-checkpoint", "0\n1\na 0 -1\n", 3, "high watermarks from the replicas"),
+        (
+            "replication-offset-checkpoint",
+            "0\n1\na 0 " + 5000 * "1",
+            3,
+            "high watermarks from the replicas",
+        ),
+        ("cleaner-offset-checkpoint", "0\n1\na - 1\n", 3, "let the cleaner restart"),
+        ("cleaner-offset-checkpoint", "0\n1\na ² 1\n", 3, "let the cleaner restart"),
     ],
 )
 def test_a_broken_offset_checkpoint_names_file_line_and_remedy(name, text, line, remedy):
@@ -145,7 +160,7 @@ def test_a_broken_offset_checkpoint_names_file_line_and_remedy(name, text, line,
 )
 def test_a_broken_epoch_checkpoint_names_file_line_and_remedy(text, line):
     path = "/log/a-0/leader-epoch-checkpoint"
-    with pytest.raises(StorageError, match=f"^{path}, line {line}: .*taken from the log"):
+    with pytest.raises(StorageError, match=f"^{path}, line {line}: .*from the batches of the log"):
         checkpoint.decode_epochs(text, path)
 
 

@@ -142,7 +142,7 @@ def test_a_full_disk_is_an_error_and_not_a_bus_error() -> None:
 def test_a_file_with_half_an_entry_is_refused() -> None:
     disk = make_disk()
     disk.open("/i.index", create=True).write_at(0, bytes(12))
-    with pytest.raises(StorageError, match=r"/i.index: size 12 is no multiple of 8"):
+    with pytest.raises(StorageError, match=r"/i.index: size 12 is not a multiple of 8"):
         OffsetIndex(disk, "/i.index", BASE).file.load()
 
 

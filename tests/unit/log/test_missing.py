@@ -161,7 +161,7 @@ def test_after_a_crash_the_first_segments_may_have_been_deleted(
         disk.remove(path(bases[0]))
         log = open_log(disk, CONFIG, Stored(recovery_point=RECORDS, log_start_offset=0))
         assert log.log_start_offset == bases[1]
-        assert f"its first segment begins at {bases[1]}" in caplog.text
+        assert f"first segment starts at offset {bases[1]}" in caplog.text
 
     simulate(scenario, seed=1)
 

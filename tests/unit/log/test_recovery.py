@@ -69,7 +69,7 @@ def test_indexes_that_are_rebuilt_are_logged_once_with_the_path(
     append(log, 2, 3, 1)
     open_log(disk)
     assert caplog.messages == [
-        f"{DIRECTORY}: rebuilding the indexes of 3 segment(s), from offset 0 on"
+        f"{DIRECTORY}: rebuilding the indexes of 3 segment(s), starting at offset 0"
     ]
 
 

@@ -148,7 +148,7 @@ def test_an_index_of_ones_is_refused(suffix: str) -> None:
     segment.seal()
     path = segment_path("", BASE, suffix)
     disk.replace_file(path, b"\xff" * len(disk.read_file(path)))
-    with pytest.raises(StorageError, match="leads from"):
+    with pytest.raises(StorageError, match="invalid entries from"):
         LogSegment(disk, "", BASE, TopicConfig(), DAY_ONE_MS).load()
 
 
@@ -159,7 +159,7 @@ def test_an_index_that_points_behind_the_records_is_refused() -> None:
     segment.seal()
     segment.file.truncate(100)
     again = LogSegment(disk, "", BASE, TopicConfig(), DAY_ONE_MS)
-    with pytest.raises(StorageError, match="in a file of 100 bytes"):
+    with pytest.raises(StorageError, match="for a log file of 100 bytes"):
         again.load()
 
 

@@ -62,7 +62,7 @@ def test_records_of_other_kinds_are_passed_over_and_broken_ones_refused():
     with pytest.raises(ProtocolError):
         decode(key, value[:9])
     values = {"transactionStatus": 99, "transactionPartitions": None}
-    with pytest.raises(ProtocolError, match="99 is no state"):
+    with pytest.raises(ProtocolError, match="99 is not a transaction state"):
         decode(key, RECORDS.encode_value(TRANSACTION, 1, values))
 
 

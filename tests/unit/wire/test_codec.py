@@ -110,7 +110,7 @@ def test_tagged_fields_in_headers_are_skipped():
         pytest.param(b"", id="nothing"),
         pytest.param(struct.pack(">hhi", 12, 3, 1), id="no client id"),
         pytest.param(struct.pack(">hhih", 12, 3, 1, 5) + b"four", id="a cut client id"),
-        pytest.param(struct.pack(">hhih", 12, 3, 1, 2) + b"\xc3\x28", id="no UTF-8"),
+        pytest.param(struct.pack(">hhih", 12, 3, 1, 2) + b"\xc3\x28", id="not UTF-8"),
         pytest.param(struct.pack(">hhih", 12, 4, 1, 0), id="no tags"),
         pytest.param(struct.pack(">hhih", 12, 4, 1, 0) + b"\x01\x00\x09abc", id="a cut tag"),
         pytest.param(struct.pack(">hhih", 12, 4, 1, 0) + b"\xff" * 5, id="2^34 tags"),

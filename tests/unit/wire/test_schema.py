@@ -107,7 +107,7 @@ def test_no_bytes_lead_to_anything_but_values_or_a_refusal(data, noise):
 
 def test_a_count_claims_no_more_than_has_come():
     (schema,) = schemas("A 0\n    many []int64").values()
-    with pytest.raises(ProtocolError, match="many is cut short"):
+    with pytest.raises(ProtocolError, match="many is truncated"):
         schema.decode(0, b"\x7f\xff\xff\xff")
 
 
@@ -177,5 +177,5 @@ def test_a_kind_of_a_newer_release_is_told_apart():
     with pytest.raises(UnknownKind) as unknown:
         group.RECORDS.decode_key(b"\x01\0")
     assert unknown.value.kind == 256
-    with pytest.raises(ProtocolError, match="cut short"):
+    with pytest.raises(ProtocolError, match="truncated"):
         group.RECORDS.decode_key(b"\x01")

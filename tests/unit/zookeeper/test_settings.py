@@ -30,8 +30,8 @@ def test_what_is_not_known_is_named():
     [
         ("clientPort=2181\n", "dataDir is missing"),
         ("dataDir=/tmp\n", "clientPort is missing"),
-        ("dataDir=/tmp\nclientPort=99999\n", "clientPort=99999 is no number from 0 to 65535"),
-        (PLAIN + "tickTime=fast\n", "tickTime=fast is no number"),
+        ("dataDir=/tmp\nclientPort=99999\n", "clientPort=99999 is not a number from 0 to 65535"),
+        (PLAIN + "tickTime=fast\n", "tickTime=fast is not a number"),
         (PLAIN + "minSessionTimeout=9\nmaxSessionTimeout=8\n", "minSessionTimeout=9 is more than"),
         (PLAIN + "server.1=a:2888:3888\n", "an ensemble, which needs Apache's ZooKeeper"),
         (PLAIN + "secureClientPort=2182\n", "not served over TLS"),
