@@ -134,7 +134,7 @@ def test_formatter_properties_win_over_deserializers_over_the_file(tmp_path):
         ),
         (
             [*TOPIC, "--output-format", "json", "--property", "print.key=true"],
-            "--formatter-property is for lines, and json has none",
+            "--formatter-property is only allowed with --output-format lines, not json",
         ),
         (
             [*TOPIC, "--key-encoding", "hex", "--key-deserializer", "x"],
@@ -169,11 +169,11 @@ def test_formatter_properties_win_over_deserializers_over_the_file(tmp_path):
         (["--include", "["], "[ is an invalid regex"),
         (
             [*TOPIC, "--group", "g", "--offset", "start"],
-            "--offset is for reading without a group: group g has its own offsets",
+            "--offset is not allowed with a group: group g has its own offsets",
         ),
         (
             [*TOPIC, "--command-property", "group.id=g", "-e"],
-            "--exit-at-end is for reading without a group",
+            "--exit-at-end is not allowed with a group",
         ),
     ],
 )

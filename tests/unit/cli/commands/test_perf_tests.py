@@ -142,8 +142,8 @@ E2E = "--topic t --num-records 10 --producer-acks 1 --record-size 5"
             "Value for --record-header-size must be a non-negative integer or -1 for null header "
             "value.",
         ),
-        ("perf-test", "", "which test is missing: say producer, consumer or e2e"),
-        ("perf-test", "disk", "there is no test 'disk': say producer, consumer or e2e"),
+        ("perf-test", "", "no test given; choose producer, consumer or e2e"),
+        ("perf-test", "disk", "there is no test 'disk'; choose producer, consumer or e2e"),
     ],
 )
 def test_words_that_make_no_sense_are_a_usage_error(command, words, why, capsys):
