@@ -121,13 +121,13 @@ def test_formatter_properties_win_over_deserializers_over_the_file(tmp_path):
         (
             [*TOPIC, "--partition", "1", "--offset", "x"],
             "The provided offset value 'x' is incorrect. Valid values are 'earliest', 'latest', "
-            "or a non-negative long.  Beyond these: it is no offset, range or time",
+            "or a non-negative long.  Beyond these: it is not an offset, a range or a time",
         ),
         (
             [*TOPIC, "--output-format", "xml"],
             "'xml' is not an output format; formats are lines, json, jsonl, msgpack, hex",
         ),
-        ([*TOPIC, "-f", "%q"], "%q is no letter of -f"),
+        ([*TOPIC, "-f", "%q"], "%q is not a letter of -f"),
         (
             [*TOPIC, "-f", "%v", "--output-format", "json"],
             'Option "[output-format]" can\'t be used with option "[format]"',
