@@ -104,7 +104,7 @@ def _wait(console: str, heard: int, command: str, is_up: Callable[[], bool] | No
             return 0
         waited_s += LOOK_AGAIN_S
         if waited_s >= PATIENCE_S > waited_s - LOOK_AGAIN_S:
-            complain(f"{command}: still starting; {console} says how far it is")
+            complain(f"{command}: still starting; see {console} for its progress")
 
 
 def _read(console: str) -> str:
@@ -119,4 +119,6 @@ def _why(said: str, command: str) -> str:
     """The reasons among a server's last words."""
     lines = said.splitlines()
     reasons = [line for line in lines if line.startswith(f"{command}:")]
-    return "\n".join(reasons or lines[-1:] or [f"{command}: the server ended without a word"])
+    return "\n".join(
+        reasons or lines[-1:] or [f"{command}: the server ended without an error message"]
+    )

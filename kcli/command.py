@@ -219,7 +219,7 @@ class Overview(click.Group):
             known = self.list_commands(ctx)
             near = [name] if name in known else difflib.get_close_matches(name, known, 3, 0.5)
             hint = f" Did you mean {' or '.join(near)}?" if near else ""
-            raise click.UsageError(f"there is no command '{args[0]}'.{hint}", ctx)
+            raise click.UsageError(f"unknown command '{args[0]}'.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -33,23 +33,22 @@ SUBMIT = "spark-submit"
 SUMMARIES = {name: text for group in COMMANDS.values() for name, text in group.items()}
 
 STATUSES = (
-    (0, "Done, or the reader of standard output had enough."),
-    (1, "Refused, or at least one item failed; standard error says why."),
-    (2, "The words of the command line make no sense."),
-    (3, "A check that was asked for found something."),
-    (124, "--timeout ran out, or the cluster could not be reached in time."),
+    (0, "Success, or the reader closed standard output."),
+    (1, "Refused, or at least one item failed; the reason is on standard error."),
+    (2, "Invalid command line."),
+    (3, "A requested check found a problem."),
+    (124, "--timeout expired, or the cluster could not be reached in time."),
     (130, "Ended by Ctrl-C."),
 )
 ENVIRONMENT = (
-    (SERVER_VARIABLE, "Brokers to connect to first, where --bootstrap-server is not given."),
-    ("K_DEBUG", "Set to 1, an internal error shows where in the program it happened."),
+    (SERVER_VARIABLE, "Brokers to connect to first, if --bootstrap-server is not given."),
+    ("K_DEBUG", "Set to 1 to print a traceback on an internal error."),
 )
 DIFFERENCES = (
-    "Answers on standard output are those of the scripts of Kafka 4.3.1; everything else, on "
-    "standard error, is in words of its own, a line for each reason, without log lines and Java's "
-    "stack traces.",
-    "Words that make no sense end with exit status 2 and one line that says why; Kafka's scripts "
-    "end with 1 and print all their options.",
+    "Standard output is the same as that of the scripts of Kafka 4.3.1; standard error has its "
+    "own wording, a line for each reason, without log lines and Java stack traces.",
+    "An invalid command line ends with exit status 2 and one line with the reason; Kafka's "
+    "scripts end with 1 and print all their options.",
     "--help prints on standard output and ends with 0; Kafka's scripts print on standard error and "
     "end with 1.",
     "--version prints the version of k.",
@@ -60,10 +59,10 @@ WITH_SERVER = (
 )
 OWN_TIMEOUTS = ("timeout", "idle-timeout")
 WITH_TIMEOUT = (
-    "A cluster that cannot be reached in time ends with exit status 124; with Kafka's scripts it "
+    "If the cluster cannot be reached in time, the exit status is 124; with Kafka's scripts it "
     "is 1, or 0.",
     "--timeout TIME limits the whole command; Kafka's scripts have no such option.",
-    "What comes from the cluster is printed on a terminal with control characters as \\xNN.",
+    "On a terminal, control characters in data from the cluster are printed as \\xNN.",
     "Patterns are regular expressions in Java's dialect; \\G, \\X, \\b{g}, the flags u and U and "
     "classes by script or block are refused.",
 )
@@ -84,14 +83,14 @@ EXAMPLES = (
     ("k console-consumer --topic greetings --from-beginning", "And back."),
 )
 
-FORMATS_INTRODUCTION = """
-Commands that list, describe or measure print Kafka's own text by default, and with -o or --output
-rows in one of the formats below.  What a row holds stands under OUTPUT in the page of the command;
-k shapes prints the same for programs, with --schema as JSON Schema.
+FORMATS_INTRODUCTION = """ Commands that list, describe or measure print Kafka's own text by
+default, and with -o or --output rows in one of the formats below.  OUTPUT in the page of the
+command describes the fields of a row; k shapes prints the same for programs, with --schema as JSON
+Schema.
 
-Rows are printed as they come, and what ends a command early, an error or a signal, is told in the
-document too: json and yaml are whole documents whenever the command could end by itself.  Text is
-UTF-8.  On a terminal, control characters are shown as \\xNN, whatever the format.
+Rows are printed as they arrive.  If an error or a signal ends a command early, the document
+contains it too: json and yaml are whole documents whenever the command could end by itself.  Text
+is UTF-8.  On a terminal, control characters are shown as \\xNN, whatever the format.
 """
 FORMATS = (
     (
@@ -124,16 +123,15 @@ FORMATS = (
     ),
     (
         "template=TEXT",
-        "A line for each row: the text, with {topic} replaced by that field.  {topic:20} fills up "
-        "to 20 characters, {topic:>20} in front, {latency_ms:.1f} has so many decimals; {{ and }} "
-        "are braces, \\t, \\n and \\\\ a tab, a line feed and a backslash.  Null is -, lists have "
-        "commas.  A field that there is not is a usage error, which names those there are.",
+        "A line for each row: the text, with {topic} replaced by that field.  {topic:20} fills "
+        "up to 20 characters, {topic:>20} in front, {latency_ms:.1f} has one decimal; {{ and }} "
+        "are braces, \\t, \\n and \\\\ a tab, a line feed and a backslash.  Null is -, lists "
+        "have commas.  An unknown field is a usage error, which names the known fields.",
     ),
 )
-ERRORS = """
-What was refused or failed is told on standard error in every format, and makes the exit status 1,
-or 124 where time ran out.  json, jsonl and yaml hold it beside the rows, so that one item's failure
-loses no other's row.
+ERRORS = """ Refused or failed items are reported on standard error in every format, and make the
+exit status 1, or 124 after a timeout.  json, jsonl and yaml also contain these errors next to the
+rows, so that one item's failure does not lose the rows of others.
 """
 VERSIONS = """
 A shape is named with its version, such as k.topics.describe/1.  Within a version fields are only
@@ -153,25 +151,24 @@ METRICS_INTRODUCTION = """
 With http.listener in its properties a broker answers over HTTP, to GET and HEAD and without
 authentication:
 
-/metrics is what is measured, in Prometheus' text format 0.0.4.
+/metrics returns the metrics, in Prometheus' text format 0.0.4.
 
 /healthz is 200 as long as the broker's loop turns.
 
-/readyz is 200 while clients are let in and a log directory works, else 503 with the reason, as it
-is while the broker starts and stops.
+/readyz is 200 while clients are accepted and a log directory works, otherwise 503 with the reason,
+also while the broker starts and stops.
 
 Requests are limited to 8 KiB and 5 seconds, answers to 30 seconds, connections to 64 at a time.
 """
-METRICS_NAMES = f"""
-Metrics have Kafka's own names, as MBeans, which are told with each.  Their names in Prometheus are
-those that its JMX exporter makes with the rules of its Kafka example, so that dashboards for Kafka
-show figures: metrics.naming={JMX}, the default, and the names below.  With
-metrics.naming={REPORTER} they are those of Strimzi's metrics reporter: PerSec and Percent stay part
-of the name, as in kafka_server_brokertopicmetrics_messagesinpersec_total.
+METRICS_NAMES = f""" Metrics have Kafka's own MBean names, listed with each.  Their names in
+Prometheus are those of its JMX exporter with the rules of its Kafka example, so that dashboards for
+Kafka work: metrics.naming={JMX}, the default, and the names below.  With metrics.naming={REPORTER}
+they are those of Strimzi's metrics reporter: PerSec and Percent stay part of the name, as in
+kafka_server_brokertopicmetrics_messagesinpersec_total.
 
-Counters begin at 0 with the broker.  Those of topics are told for each topic, and once without the
-label for all together, those of topics that were deleted among them.  Partitions are told by the
-broker that leads them.
+Counters start at 0 with the broker.  Counters of topics are exported for each topic, and once
+without the label for all topics together, including deleted ones.  Metrics of a partition are
+exported by its leader.
 
 Of a summary there are the quantiles 0.50, 0.75, 0.95, 0.98, 0.99 and 0.999, none too low and none a
 fifth too high, of the last metrics.num.samples times metrics.sample.window.ms; and, since the
@@ -303,8 +300,7 @@ def _command_page(
         manual.examples,
         differences,
         ["k", *(["k-shapes(7)"] if shapes else []), *manual.see_also],
-        f"The command takes the place of {manual.kafka}, which ends or prints otherwise where "
-        "listed here."
+        f"The command replaces {manual.kafka}, with the differences listed here."
         if manual.kafka
         else "",
     )
@@ -338,7 +334,7 @@ def _rows(command: Command) -> Iterator[str]:
     shapes = shapes_of(command)
     if shapes:
         yield ".SH OUTPUT"
-        yield _text("What rows hold with --output; k-shapes(7) has the formats.")
+        yield _text("Fields of the rows of --output; k-shapes(7) describes the formats.")
     for shape in shapes:
         yield from _shape(shape)
 
@@ -385,7 +381,7 @@ def _formats_page() -> str:
 
 def _metrics_page() -> str:
     lines = [
-        *_head("k-metrics", 7, "what is measured of a broker, and how to ask for it"),
+        *_head("k-metrics", 7, "metrics of a broker, and how to read them"),
         ".SH DESCRIPTION",
         *_paragraphs(METRICS_INTRODUCTION),
         ".SH NAMES",

@@ -95,9 +95,9 @@ timeout = option(
 cluster = together(bootstrap_server, command_config, timeout)
 """What every command that talks to a cluster takes."""
 
-dry_run = option("--dry-run", "Check, say what would be done, and change nothing.")
+dry_run = option("--dry-run", "Check and print the changes, but change nothing.")
 """What every command that changes something takes."""
-yes = option("--yes", "Do not ask first; without a terminal nothing is asked anyway.")
+yes = option("--yes", "Do not ask first; without a terminal, the command never asks.")
 """What every command takes that may lose data: `kcli.running.confirm` asks."""
 
 
@@ -110,7 +110,7 @@ def older_config(name: str) -> Any:
 
 broker_list = option(
     "--broker-list",
-    "Ignored beside --bootstrap-server.",
+    "Ignored if --bootstrap-server is given.",
     "HOST:PORT,...",
     instead="--bootstrap-server",
     yields=True,
@@ -124,7 +124,7 @@ def client_options(client: str, value: str = "KEY=VALUE") -> Callable[[Any], Any
         bootstrap_server,
         option(
             "--command-config",
-            f"A file of {client} properties; --command-property wins.",
+            f"A file of {client} properties; --command-property takes precedence.",
             "FILE",
             section=CONNECTION,
         ),

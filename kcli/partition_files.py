@@ -46,6 +46,6 @@ def _entry(path: str, number: int, entry: Any) -> TopicPartition:
         ):
             return TopicPartition(topic, partition)
     raise Refused(
-        f"{path}: entry {number} of the partitions field is not as it should be: "
+        f"{path}: entry {number} of the partitions field is invalid: "
         f'{json.dumps(entry)}; it needs "topic", a string, and "partition", an integer'
     )

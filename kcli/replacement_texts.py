@@ -4,33 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-INTRODUCTION = """
-Brokers of Apache Kafka 3.9 and of k are one cluster on one ZooKeeper: each leads, follows,
-coordinates groups and transactions, and is controller beside the other.  So a cluster moves to k,
-or back, one broker after the other, while clients write and read: a broker stops, and the other
-program starts in its place, with the same file server.properties and on the same log directories.
-What it does not have by then it fetches from the brokers that lead.
+INTRODUCTION = """ Brokers of Apache Kafka 3.9 and of k can form one cluster on one ZooKeeper: each
+leads, follows, coordinates groups and transactions, and can be the controller.  So a cluster moves
+to k, or back, one broker after the other, while clients write and read: a broker stops, and the
+other program starts in its place, with the same file server.properties and on the same log
+directories. It fetches missing records from the leaders.
 
-Which ids, addresses, topics, settings, offsets and transactions there are stays as it is; either
-program reads what the other has written, in the log directories and in ZooKeeper.
+Ids, addresses, topics, configs, offsets and transactions stay unchanged; either program reads the
+files and znodes of the other.
 """
 
 NEEDS = (
     "Apache Kafka 3.9 in ZooKeeper mode, with inter.broker.protocol.version 3.9, which is its "
-    "default. Older releases are upgraded to it first. A cluster of KRaft, which Kafka 4 is, "
-    "cannot be moved so.",
+    "default. Older releases are upgraded to it first. A KRaft cluster, such as any of Kafka 4, "
+    "cannot be moved this way.",
     "Topics with at least two replicas, __consumer_offsets and __transaction_state among them "
     "(offsets.topic.replication.factor, transaction.state.log.replication.factor): a partition "
     "with one replica is away while its broker is. With min.insync.replicas as high as the number "
     "of replicas, acks=all waits meanwhile.",
-    "Clients that try again, as all do unless told otherwise (retries, delivery.timeout.ms).",
-    "PLAINTEXT listeners: k speaks no TLS and no SASL with clients and brokers yet, and has no "
-    "ACLs. Settings that it does not act upon are named in kserver.properties(5).",
+    "Clients that retry, as all do by default (retries, delivery.timeout.ms).",
+    "PLAINTEXT listeners: k does not support TLS and SASL with clients and brokers yet, nor "
+    "ACLs. kserver.properties(5) lists the configs that have no effect.",
     "The login to ZooKeeper, where the brokers have one, in zookeeper.sasl.jaas.config: Kafka's "
     "brokers read it from the file that java.security.auth.login.config names. Their "
     "zookeeper.set.acl stays. There is no TLS to ZooKeeper yet.",
-    "None of what Java classes do in the broker: authorizers, metrics reporters, quota callbacks, "
-    "tiered storage.",
+    "No Java plug-ins in the broker: authorizers, metrics reporters, quota callbacks, tiered "
+    "storage.",
 )
 
 STEPS = """
@@ -54,9 +53,9 @@ is replaced, k features upgrade raises them.  On the way back they are lowered a
 broker of Apache Kafka comes: end groups of the protocol consumer before, for no broker serves their
 members then.
 """,
-    "What was tried": """
-With Apache Kafka 3.9.2: three brokers replaced and put back under an idempotent producer and a
-group, no client told of an error, every record there once and in order, replicas byte-equal; and
-two of each side by side, controllers, leaders and coordinators of both kinds killed.
-""",
+    "What was tried": """ With Apache Kafka 3.9.2: three brokers replaced and put back under an
+    idempotent producer and a group; no client got an error, every record exists once and in order,
+    replicas are byte-equal; and two of each side by side, controllers, leaders and coordinators of
+    both kinds killed.
+    """,
 }

@@ -50,7 +50,9 @@ async def order(admin: Admin, wanted: Collection[BrokerId]) -> list[Node]:
     there = {node.id: node for node in described.brokers}
     missing = sorted(set(wanted) - there.keys())
     if missing:
-        raise Refused(f"broker {missing[0]} is not there; there are {', '.join(map(str, there))}")
+        raise Refused(
+            f"broker {missing[0]} does not exist; brokers are {', '.join(map(str, there))}"
+        )
     chosen = [there[broker] for broker in sorted(set(wanted) or there)]
     return sorted(chosen, key=lambda node: node.id == described.controller_id)
 
@@ -105,7 +107,8 @@ async def _broken(reader: asyncio.StreamReader, wait_s: float, node: Node) -> No
                 await reader.read()
     except TimeoutError:
         raise Refused(
-            f"broker {node.id} goes on: its connections are open {wait_s:g} s after the command"
+            f"broker {node.id} is still running: its connections are open {wait_s:g} s after the "
+            "command"
         ) from None
 
 
@@ -138,7 +141,7 @@ async def _in_sync(admin: Admin) -> str:
     try:
         topics = await admin.describe_topics([topic.name for topic in await admin.list_topics()])
     except NOT_NOW as error:
-        return f"the cluster does not tell of its partitions: {error}"
+        return f"partitions cannot be described: {error}"
     lacking = [
         f"{topic.name}-{partition.partition}"
         for _, topic in sorted(topics.items())

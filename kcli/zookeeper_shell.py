@@ -385,7 +385,7 @@ def _version(given: Words) -> int:
     try:
         return int(text)
     except ValueError:
-        raise Failed(f"the version {text} is no number") from None
+        raise Failed(f"the version {text} is not a number") from None
 
 
 def _checked(path: str) -> str:

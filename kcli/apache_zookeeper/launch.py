@@ -19,8 +19,9 @@ HEAP = "-Xmx512M -Xms512M"
 LOGGING = os.path.join(os.path.dirname(os.path.abspath(__file__)), "log4j2.properties")
 HOME = "ZOOKEEPER_HOME"
 NOWHERE = (
-    "Apache's ZooKeeper is neither in PySpark's jars nor in ZOOKEEPER_HOME: install PySpark beside"
-    " k (pip install 'k-kafka[spark]'), or set ZOOKEEPER_HOME to an unpacked release of it"
+    "Apache ZooKeeper is neither in PySpark's jars nor in ZOOKEEPER_HOME: install PySpark next "
+    "to k (pip install 'k-kafka[spark]'), or set ZOOKEEPER_HOME to an unpacked release of Apache "
+    "ZooKeeper"
 )
 
 
@@ -59,8 +60,8 @@ def _java(environment: Mapping[str, str]) -> str:
     java = os.path.join(home, "bin", "java") if home else "java"
     if (found := shutil.which(java)) is None:
         raise Refused(
-            f"Apache's ZooKeeper needs Java, and there is no {java}: install one (on Debian:"
-            " apt-get install default-jre-headless), or set JAVA_HOME"
+            f"Apache ZooKeeper needs Java, and {java} does not exist: install Java (on Debian: "
+            "apt-get install default-jre-headless), or set JAVA_HOME"
         )
     return found
 
@@ -71,8 +72,8 @@ def _classes(environment: Mapping[str, str]) -> list[str]:
     if home:
         if not glob.glob(f"{home}/lib/zookeeper-*.jar") + glob.glob(f"{home}/zookeeper-*.jar"):
             raise Refused(
-                f"there is no zookeeper-*.jar in {home} (ZOOKEEPER_HOME) nor in its lib: set it to"
-                " an unpacked release of Apache's ZooKeeper"
+                f"neither {home} (ZOOKEEPER_HOME) nor its lib contains a zookeeper-*.jar: set "
+                "ZOOKEEPER_HOME to an unpacked release of Apache ZooKeeper"
             )
         return ["-cp", f"{home}/conf:{home}/lib/*:{home}/*"]
     spec = importlib.util.find_spec("pyspark")

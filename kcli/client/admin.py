@@ -489,7 +489,7 @@ class Admin:
         async def attempt() -> ClusterDescription:
             peer = await self.cluster.peer()
             if controllers and peer.version(DESCRIBE_CLUSTER) < DESCRIBE_CONTROLLERS:
-                raise KafkaError(ErrorCode.unsupported_version, f"{peer} tells of brokers only")
+                raise KafkaError(ErrorCode.unsupported_version, f"{peer} describes brokers only")
             if DESCRIBE_CLUSTER not in peer.versions:
                 await self.cluster.refresh(())
                 return ClusterDescription(

@@ -129,7 +129,7 @@ class Blocking(Generic[C]):
 
     def _entered(self) -> C:
         if self._client is None:
-            raise RuntimeError("used outside of its with statement")
+            raise RuntimeError("used outside its with statement")
         return self._client
 
     def _wait(self, work: Awaitable[T]) -> T:
@@ -203,7 +203,9 @@ async def _done_there(
         try:
             if inspect.iscoroutine(heard := listen(partitions)):
                 heard.close()
-                raise TypeError("a listener of a Blocking consumer is no coroutine function")
+                raise TypeError(
+                    "the listener of a Blocking consumer must not be a coroutine function"
+                )
         except Exception as error:  # whatever it raises, poll does
             outcome.set_exception(error)
         else:

@@ -243,14 +243,14 @@ class Cluster:
         if (node := self.nodes.get(to)) is None:
             await self.refresh(())
             if (node := self.nodes.get(to)) is None:
-                raise KafkaError(ErrorCode.broker_not_available, f"no broker has the id {to}")
+                raise KafkaError(ErrorCode.broker_not_available, f"broker {to} does not exist")
         return await self._connect((node.host, node.port), line, answer_ms)
 
     async def _peer_of_controller(self) -> Peer:
         if self.controller is None:
             await self.refresh(())
         if self.controller is None:
-            raise KafkaError(ErrorCode.not_controller, "the cluster has no controller now")
+            raise KafkaError(ErrorCode.not_controller, "the cluster has no controller")
         try:
             return await self.peer(self.controller)
         except OSError:

@@ -232,8 +232,8 @@ class Consumer:
             expect_topic_name(name)
         if listener is not None and not isinstance(listener, RebalanceListener):
             raise ClientError(
-                f"{type(listener).__name__} is no RebalanceListener: derive it from that, whose"
-                " methods are on_assigned, on_revoked and on_lost"
+                f"{type(listener).__name__} is not a RebalanceListener: derive it from "
+                "RebalanceListener, whose methods are on_assigned, on_revoked and on_lost"
             )
         if bool(names) == (pattern is not None):
             raise ClientError("Name topics or a pattern to subscribe to; to end it, unsubscribe")

@@ -293,7 +293,7 @@ class ConsumerCoordinator:
         try:
             await self.commits.commit(offsets)
         except (KafkaError, ProtocolError, ClientError) as error:
-            _logger.warning("offsets were not committed: %s", error)
+            _logger.warning("offset commit failed: %s", error)
 
     def _begin_autocommit(self) -> None:
         if self._autocommit is not None and not self._autocommit.done():
@@ -312,7 +312,7 @@ class ConsumerCoordinator:
         try:
             await self.commits.attempt(offsets)
         except (OSError, KafkaError, ProtocolError, ClientError) as error:
-            _logger.info("offsets were not committed now: %s", error)
+            _logger.info("offset commit failed, will retry: %s", error)
             if is_passing(error):
                 self._autocommit_in(self._config.retry_backoff_ms)
 
@@ -320,7 +320,7 @@ class ConsumerCoordinator:
 def _log_failure(task: asyncio.Task[None]) -> None:
     """Whoever commits in the background may not look at what became of it."""
     if not task.cancelled() and (error := task.exception()) is not None:
-        _logger.warning("offsets were not committed: %s", error)
+        _logger.warning("offset commit failed: %s", error)
 
 
 async def _told(

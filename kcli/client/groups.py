@@ -336,7 +336,8 @@ async def _fetched(
     new = versions.request(OFFSET_FETCH, version)
     if version < ALL_PARTITIONS and None in wanted.values():
         raise KafkaError(
-            ErrorCode.unsupported_version, f"{peer} tells offsets of named partitions only"
+            ErrorCode.unsupported_version,
+            f"{peer} fetches committed offsets of named partitions only",
         )
     if version < MANY_GROUPS:
         return {

@@ -98,7 +98,7 @@ def modern(given: Mapping[str, str], names: Names) -> tuple[dict[str, str], list
     """The same settings under the names of today, and a warning for each that was renamed."""
     now = {key: OLD_VALUES.get((key, value), value) for key, value in given.items()}
     warnings = [
-        f"{key}={given[key]} is of Kafka 0.8, and {key}={value} today"
+        f"{key}={given[key]} is a value of Kafka 0.8; use {key}={value}"
         for key, value in now.items()
         if value != given[key]
     ]
@@ -108,13 +108,13 @@ def modern(given: Mapping[str, str], names: Names) -> tuple[dict[str, str], list
             continue
         value = now.pop(old)
         if isinstance(meaning, Gone):
-            warnings.append(f"{old} is a setting of Kafka 0.8 and does nothing: {meaning.instead}")
+            warnings.append(f"{old} is a config of Kafka 0.8 and is ignored: {meaning.instead}")
             continue
         value = meaning.values.get(value, value)
         warnings += (
-            f"{old} is a name of Kafka 0.8 and passed over: {key} is given too"
+            f"{old} is a config of Kafka 0.8 and is ignored because {key} is set"
             if key in now
-            else f"{old} is a name of Kafka 0.8: say {key}={value}"
+            else f"{old} is a config of Kafka 0.8; use {key}={value}"
             for key in meaning.keys
         )
         now = dict.fromkeys(meaning.keys, value) | now

@@ -65,7 +65,7 @@ class Change(NamedTuple):
         """Of these partitions; what refuses the request refuses all of them."""
         version = peer.version(ALTER_PARTITION_REASSIGNMENTS)
         if version < KEEP_REPLICATION_FACTOR and not self.allow_replication_factor_change:
-            text = f"{peer} cannot be told to keep the replication factor"
+            text = f"{peer} cannot enforce an unchanged replication factor"
             return dict.fromkeys(partitions, KafkaError(ErrorCode.unsupported_version, text))
         new = versions.request(ALTER_PARTITION_REASSIGNMENTS, version)
         answer = await peer.call(

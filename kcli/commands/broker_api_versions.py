@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 MANUAL = Manual(
     kafka="kafka-broker-api-versions.sh",
     examples=(
-        ("k broker-api-versions", "What each broker of the cluster answers."),
+        ("k broker-api-versions", "The requests that each broker of the cluster supports."),
         (
             "k broker-api-versions -o jsonl | jq 'select(.api == \"Fetch\") | .max_version'",
-            "The newest version of one request, for each broker.",
+            "The newest supported version of one request, for each broker.",
         ),
     ),
     differences=(
         "usable: is the highest version that both the broker and k know; Kafka's tool names what "
         "Java's client knows.",
-        "A broker that does not answer makes the exit status 1.",
+        "If a broker does not answer, the exit status is 1.",
         "Brokers are shown in the order of their ids.",
     ),
 )
@@ -43,17 +43,23 @@ GONE = frozenset({4, 5, 6, 7})
 VERSIONS = RowShape(
     "k.broker-api-versions",
     1,
-    "A request that a broker answers, or that a client knows.",
+    "A request that a broker supports, or that a client knows.",
     (
         RowField("broker", "integer", "The broker's id."),
-        RowField("host", "string", "Where it is reached."),
-        RowField("port", "integer", "And at which port."),
+        RowField("host", "string", "Host of its address."),
+        RowField("port", "integer", "Port of its address."),
         RowField("rack", "string or null", "Its rack."),
-        RowField("api_key", "integer", "The request's number."),
-        RowField("api", "string or null", "Its name; null where k does not know it."),
-        RowField("min_version", "integer or null", "The lowest version that the broker answers."),
-        RowField("max_version", "integer or null", "The highest; both null where it answers none."),
-        RowField("usable_version", "integer or null", "The highest that k can use, if any."),
+        RowField("api_key", "integer", "The API key of the request."),
+        RowField("api", "string or null", "Its name; null if k does not know it."),
+        RowField("min_version", "integer or null", "The lowest version that the broker supports."),
+        RowField(
+            "max_version",
+            "integer or null",
+            "The highest version; both are null if it supports none.",
+        ),
+        RowField(
+            "usable_version", "integer or null", "The highest version that k can use, if any."
+        ),
         RowField(
             "status",
             "string",
@@ -76,10 +82,10 @@ class Api(NamedTuple):
 @command(manual=MANUAL)
 @together(formatted(VERSIONS), cluster)
 def broker_api_versions(given: SimpleNamespace) -> int:
-    """Prints, for each broker, the requests that it answers and their versions.
+    """Prints the requests that each broker supports, and their versions.
 
     usable: is the version that a client would use; UNSUPPORTED is a request that the broker does
-    not answer, and UNKNOWN one that k does not know.
+    not support, and UNKNOWN a request that k does not know.
     """
     if given.output is not None:
         with rows(given, VERSIONS) as out:

@@ -8,15 +8,16 @@ from kcli.command import Manual, command
 from kcli.options import Refused, cluster, option, together
 
 REASON = (
-    "brokers of k collect no metrics from clients (KIP-714), so no subscriptions are kept; "
-    "a broker's own figures are at /metrics of its metrics listener, a client's with the client"
+    "brokers of k do not collect metrics from clients (KIP-714), so they store no subscriptions; "
+    "read a broker's own metrics at /metrics of its metrics listener, and a client's in the "
+    "client"
 )
 
 MANUAL = Manual(
     kafka="kafka-client-metrics.sh",
     differences=(
-        "Every action is refused with exit status 1: brokers of k collect no metrics from clients "
-        "(KIP-714), and against others k does not speak these requests.",
+        "Every action is refused with exit status 1: brokers of k do not collect metrics from "
+        "clients (KIP-714), and k does not support these requests to other brokers.",
     ),
     see_also=("k-broker-api-versions",),
 )
@@ -36,9 +37,9 @@ MANUAL = Manual(
     cluster,
 )
 def client_metrics(given: SimpleNamespace) -> int:
-    """Says why subscriptions to clients' metrics cannot be kept, and where figures are found.
+    """Explains why subscriptions to clients' metrics are not supported, and where to find metrics.
 
-    The options are those of kafka-client-metrics.sh, so that a script that calls it is told the
-    reason and not that an option is unknown.
+    The options are those of kafka-client-metrics.sh, so a script that calls it gets this reason and
+    not an unknown option error.
     """
     raise Refused(REASON)

@@ -37,26 +37,26 @@ if TYPE_CHECKING:
 MANUAL = Manual(
     kafka="kafka-cluster.sh",
     examples=(
-        ("k cluster cluster-id", "Which cluster this is."),
-        ("k cluster list-endpoints", "Where each broker is reached."),
+        ("k cluster cluster-id", "Print the cluster id."),
+        ("k cluster list-endpoints", "The address of each broker."),
         (
             "k cluster list-endpoints -o template='{host}:{port}'",
             "What a client's bootstrap.servers may hold.",
         ),
-        ("k cluster unregister --id 3 --dry-run", "Whether a broker could be taken out."),
+        ("k cluster unregister --id 3 --dry-run", "Check whether a broker could be unregistered."),
         (
             "k cluster roll --restart 'ssh {host} systemctl restart k-broker'",
             "Restart all brokers, one after the other, under load.",
         ),
     ),
     differences=(
-        "Without --bootstrap-server and --bootstrap-controller the usual default is asked.",
-        "unregister, where the cluster has no such request, is told on standard error, and makes "
-        "the exit status 1.",
-        "--include-fenced-brokers, where brokers know of no fenced ones, is refused on standard "
-        "error, with exit status 1.",
+        "Without --bootstrap-server and --bootstrap-controller, the usual default is used.",
+        "If the cluster does not support unregister, an error is printed to standard error, and "
+        "the exit status is 1.",
+        "If the brokers do not report fenced brokers, --include-fenced-brokers is refused on "
+        "standard error, with exit status 1.",
         "Endpoints are listed in the order of their ids.",
-        "roll is ours.",
+        "roll is an addition of k.",
         "Names of options are not abbreviated.",
     ),
     see_also=("k-broker-api-versions", "k-topics"),
@@ -66,7 +66,7 @@ ID = RowShape(
     "k.cluster.cluster-id",
     1,
     "The cluster.",
-    (RowField("cluster_id", "string or null", "Its id; null before Kafka 0.10.1."),),
+    (RowField("cluster_id", "string or null", "The cluster id; null before Kafka 0.10.1."),),
 )
 ENDPOINTS = RowShape(
     "k.cluster.list-endpoints",
@@ -74,10 +74,10 @@ ENDPOINTS = RowShape(
     "A broker, or with --bootstrap-controller a controller.",
     (
         RowField("id", "integer", "Its id."),
-        RowField("host", "string", "Where it is reached."),
-        RowField("port", "integer", "And at which port."),
+        RowField("host", "string", "Host of its address."),
+        RowField("port", "integer", "Port of its address."),
         RowField("rack", "string or null", "Its rack."),
-        RowField("state", "string or null", "unfenced or fenced; null of a controller."),
+        RowField("state", "string or null", "unfenced or fenced; null for a controller."),
         RowField("endpoint_type", "string", "broker or controller."),
     ),
 )
@@ -88,8 +88,10 @@ RESTARTED = RowShape(
     "A broker that was restarted.",
     (
         RowField("broker", "integer", "Its id."),
-        RowField("away_s", "number", "Seconds from the command until it answered again."),
-        RowField("in_sync_s", "number", "And until every partition was in sync."),
+        RowField("away_s", "number", "Seconds from the command until the broker answered again."),
+        RowField(
+            "in_sync_s", "number", "Seconds from the command until every partition was in sync."
+        ),
     ),
 )
 
@@ -97,7 +99,7 @@ WAIT_S = 300.0
 ACTIONS = ("cluster-id", "list-endpoints", "unregister", "roll")
 TOO_OLD = "No cluster ID found. The Kafka version is probably too old."
 NO_FENCED = (
-    "These brokers, older than Kafka 4.0, tell nothing of fenced ones: leave out "
+    "These brokers are older than Kafka 4.0 and do not report fenced brokers: leave out "
     "--include-fenced-brokers"
 )
 NO_UNREGISTRATION = "The target cluster does not support the broker unregistration API."
@@ -107,17 +109,17 @@ NO_UNREGISTRATION = "The target cluster does not support the broker unregistrati
 @click.argument("action", nargs=-1, metavar="|".join(ACTIONS))
 @together(
     option("--id", "The broker to unregister.", "ID", type=INT, short="-i"),
-    option("--include-fenced-brokers", "List also the brokers that take no part now."),
+    option("--include-fenced-brokers", "Also list fenced brokers."),
     option(
         "--restart",
-        "With roll: the shell command that restarts a broker, with {broker}, {host} and {port} "
-        "where the broker's id and address go.",
+        "With roll: the shell command that restarts a broker.  {broker}, {host} and {port} are "
+        "replaced by the broker's id and address.",
         "COMMAND",
     ),
     option("--broker-list", "With roll: only these brokers.", "ID,..."),
     option(
         "--wait",
-        "With roll: how long a broker may take to stop, to come back, and to be in sync: seconds, "
+        "With roll: time limit for a broker to stop, to come back, and to be in sync: seconds, "
         f"or as 500ms, 2s, 5m.  Default: {WAIT_S:g}s.",
         "TIME",
         type=Duration(),
@@ -127,7 +129,7 @@ NO_UNREGISTRATION = "The target cluster does not support the broker unregistrati
     bootstrap_server,
     option(
         "--bootstrap-controller",
-        "Controllers of KRaft to connect to instead.",
+        "KRaft controllers to connect to instead.",
         "HOST:PORT,...",
         short="-C",
         section=CONNECTION,
@@ -153,11 +155,11 @@ def cluster(given: SimpleNamespace) -> int:
     """Prints the id of a cluster or the endpoints of its brokers, unregisters a broker, or restarts
     the brokers.
 
-    cluster-id prints what all brokers of one cluster share.  list-endpoints prints where each
-    broker is reached.  unregister takes a broker that has left for good out of the metadata of a
-    KRaft cluster.  roll runs a command for one broker after the other, the controller last, each
-    time waiting until the broker has ended, answers again, and every partition is in sync; the
-    first that fails in that ends it, with exit status 1 and the others untouched.
+    cluster-id prints the id that all brokers of a cluster share.  list-endpoints prints the address
+    of each broker.  unregister removes a broker that has left for good from the metadata of a KRaft
+    cluster.  roll runs a command for one broker after the other, the controller last.  After each
+    command it waits until the broker has stopped, answers again, and every partition is in sync.
+    It stops at the first broker that fails, with exit status 1, and leaves the others untouched.
     """
     action = _action(given)
     if given.bootstrap_controller is not None:
@@ -174,7 +176,7 @@ def cluster(given: SimpleNamespace) -> int:
 
 def _action(given: SimpleNamespace) -> str:
     if len(given.action) != 1 or given.action[0] not in ACTIONS:
-        refuse(f"say what to do: {', '.join(ACTIONS)}")
+        refuse(f"name exactly one action: {', '.join(ACTIONS)}")
     action: str = given.action[0]
     exclude(given, "bootstrap-controller", ("bootstrap-server",))
     if action == "unregister":
@@ -193,7 +195,7 @@ def _action(given: SimpleNamespace) -> str:
         ("output", ("cluster-id", "list-endpoints", "roll")),
     ):
         if is_given(given, name) and action not in of:
-            refuse(f"--{name} goes with {' and '.join(of)}")
+            refuse(f"--{name} is only allowed with {' and '.join(of)}")
     return action
 
 
@@ -211,7 +213,7 @@ def _ids(text: str | None) -> list[int]:
     words = [] if text is None else text.split(",")
     for word in words:
         if not word.strip().isdecimal():
-            refuse(f"--broker-list {text}: {word!r} is no id of a broker")
+            refuse(f"--broker-list {text}: {word!r} is not a broker id")
     return [int(word) for word in words]
 
 
@@ -298,7 +300,7 @@ async def _unregister(given: SimpleNamespace) -> int:
     async with _admin(given) as admin:
         if given.dry_run:
             if given.bootstrap_controller is not None:
-                raise Refused("--dry-run asks a broker: it goes with --bootstrap-server")
+                raise Refused("--dry-run needs a broker: use it with --bootstrap-server")
             described = await admin.describe_cluster(include_fenced=True)
             if given.id not in {node.id for node in described.brokers}:
                 raise Refused(f"Broker ID {given.id} is not currently registered")

@@ -21,21 +21,21 @@ MANUAL = Manual(
         ("k cluster-start", "Three brokers at the ports 9092, 9093 and 9094, until Ctrl-C."),
         (
             "k cluster-start --brokers 5 --port 19092 --data ~/five --restart",
-            "Five; the next start goes on with their data, and whoever dies is started again.",
+            "Five brokers; the next start uses the same data, and a server that dies is restarted.",
         ),
         (
             "k cluster-start --override min.insync.replicas=2 2> cluster.log",
-            "With a key for all brokers, and what they log in a file.",
+            "With a config for all brokers, and their logs in a file.",
         ),
     ),
     statuses=(
-        (0, "The cluster was stopped by Ctrl-C, SIGTERM or SIGHUP, and has written all."),
+        (0, "The cluster was stopped by Ctrl-C, SIGTERM or SIGHUP, and all data is written."),
         (
             1,
-            "It could not start, as a port is taken or the directory is in use, or no broker was "
-            "left; standard error says why.",
+            "The cluster could not start, because a port is taken or the directory is in use, or "
+            "no broker was left; the reason is on standard error.",
         ),
-        (130, "Ended at once by a second Ctrl-C; 143 by a second SIGTERM."),
+        (130, "Stopped at once by a second Ctrl-C; 143 by a second SIGTERM."),
     ),
     differences=("Kafka has no such script.",),
     see_also=("k-server-start", "k-zookeeper-server-start", "k-topics", "kserver.properties(5)"),
@@ -46,56 +46,58 @@ MANUAL = Manual(
 @together(
     option(
         "--brokers",
-        f"How many brokers, with the ids 1, 2 and so on.  Default: {DEFAULT_BROKERS}.",
+        f"Number of brokers; their ids are 1, 2 and so on.  Default: {DEFAULT_BROKERS}.",
         "N",
         type=INT,
     ),
     option(
         "--port",
-        f"The port of broker 1; the others have the next ones.  Default: {DEFAULT_PORT}; 0 takes "
-        "a free one for each.",
+        "Port of broker 1; the other brokers use the next ports.  0 uses a free port for each "
+        f"broker.  Default: {DEFAULT_PORT}.",
         "PORT",
         type=INT,
     ),
     option(
         "--data",
-        "Where the data lies, and stays.  Default: a temporary directory, removed at the end.",
+        "Directory of the data, which is kept.  Default: a temporary directory, removed at the "
+        "end.",
         "DIRECTORY",
     ),
     option(
         "--override",
-        "A key of server.properties for all brokers.  Repeatable.",
+        "A config of server.properties for all brokers.  Repeatable.",
         "KEY=VALUE",
         multiple=True,
     ),
-    option("--restart", "Start a server that dies again, on its data and port."),
+    option("--restart", "Restart a server that dies, with the same data and port."),
 )
 def cluster_start(given: SimpleNamespace) -> int:
-    """Starts a cluster on this machine, a ZooKeeper and several brokers, and runs until it is told
-    to stop.
+    """Starts a cluster on this machine, a ZooKeeper and several brokers, and runs until it is
+    stopped.
 
-    Each server is a process of its own that listens on 127.0.0.1, the ZooKeeper at a port that is
-    free. Standard output has a line for what happens: "broker 1 ready on 127.0.0.1:9092, pid 4711"
-    of each, then "cluster ready: " and all addresses, as bootstrap.servers takes them; later
-    "broker 2 (pid 4712) died: killed by SIGKILL". What the servers log stands on standard error,
-    each line behind its server's name.
+    Each server is a separate process that listens on 127.0.0.1; the ZooKeeper uses a free port.
+    Standard output has a line for each event: "broker 1 ready on 127.0.0.1:9092, pid 4711" for each
+    server, then "cluster ready: " and all addresses, in the form of bootstrap.servers; later
+    "broker 2 (pid 4712) died: killed by SIGKILL". The servers' log lines go to standard error, each
+    after the name of its server.
 
-    A broker that dies stays dead, unless --restart is given. Ctrl-C and SIGTERM stop all in order:
-    the brokers one after the other, each handing over what it leads, then the ZooKeeper; another
-    one ends all at once. When k cluster-start is killed, its servers end with it.
+    A broker that dies stays down, unless --restart is given. Ctrl-C and SIGTERM stop the servers in
+    order: first the brokers one after the other, each after handing over its leaderships, then the
+    ZooKeeper. A second signal stops all servers at once. When k cluster-start is killed, its
+    servers end with it.
 
-    Topics whose creator says nothing have 3 replicas, and so have the cluster's own topics, or as
-    many as there are brokers. These keys differ from Kafka's defaults; --override has the last
-    word: default.replication.factor, offsets.topic.replication.factor,
+    Topics have 3 replicas by default, and so have the internal topics, or as many as there are
+    brokers. These configs differ from Kafka's defaults; --override takes precedence:
+    default.replication.factor, offsets.topic.replication.factor,
     transaction.state.log.replication.factor, transaction.state.log.min.isr,
     group.initial.rebalance.delay.ms=0, zookeeper.session.timeout.ms=6000.
     """
     count = DEFAULT_BROKERS if given.brokers is None else given.brokers
     port = DEFAULT_PORT if given.port is None else given.port
     if not 1 <= count <= MOST_BROKERS:
-        refuse(f"--brokers {count}: choose a number from 1 to {MOST_BROKERS}")
+        refuse(f"--brokers {count} is out of range: choose a number from 1 to {MOST_BROKERS}")
     if not 0 <= port <= LAST_PORT:
-        refuse(f"--port {port} is no port: they go from 0, a free one, to {LAST_PORT}")
+        refuse(f"--port {port} is not a port: choose a number from 0 (a free port) to {LAST_PORT}")
     for pair in given.override:
         if "=" not in pair:
             refuse(f"--override {pair} is not KEY=VALUE")

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 ACTION = "Action (one of)"
 ENTITY = "Whose"
-SHORT = "Whose, in one word"
+SHORT = "Entity, as one option"
 
 NAMED = {
     "topic": "topics",
@@ -68,19 +68,19 @@ SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 MANUAL = Manual(
     kafka="kafka-configs.sh",
     examples=(
-        ("k configs --describe --topic orders", "What is set for a topic itself."),
-        ("k configs --describe --broker 0 --all", "All settings of a broker, and their sources."),
+        ("k configs --describe --topic orders", "The configs that are set for a topic itself."),
+        ("k configs --describe --broker 0 --all", "All configs of a broker, and their sources."),
         (
             "k configs --describe --topic orders --all -o template='{name}={value}'",
-            "What holds for a topic, a key a line.",
+            "All configs of a topic, one per line.",
         ),
         (
             "k configs --alter --topic orders --add-config retention.ms=86400000 --dry-run",
-            "What a change would do.",
+            "Show the effect of a change.",
         ),
         (
             "k configs --alter --topic orders --add-config 'cleanup.policy=[compact,delete]'",
-            "Brackets hold a value with commas together.",
+            "Brackets enclose a value that contains commas.",
         ),
         (
             "k configs --alter --broker-defaults --add-config max.connections=500",
@@ -93,28 +93,28 @@ MANUAL = Manual(
         ),
         (
             "k configs --alter --broker-logger 0 --add-config kserver.log=DEBUG",
-            "What a broker logs, until it ends.",
+            "Change a log level of a broker, until it restarts.",
         ),
     ),
     differences=(
-        "An entity that does not exist makes the exit status 1; a group is shown whether it exists "
+        "If an entity does not exist, the exit status is 1; a group is shown whether it exists "
         "or not.",
-        "A reason is told in one line, without the words of the command line, which may hold "
-        "passwords; a mistake in these words ends with status 2.",
+        "An error is one line, without the arguments of the command line, which may contain "
+        "passwords; an invalid argument ends with status 2.",
         "Topics, groups and quotas are shown in the order of their names.",
-        "A name in a quota that holds a line feed or the like is shown in one line, as \\n.",
-        "Where a change may delete records, as a shorter retention, it is asked about first if "
-        "standard input and error are a terminal; --yes, or --force as kafka-configs.sh had it "
-        "until 3.9, changes unasked.",
-        "A key that the broker does not know, and keeps, is told of on standard error.",
-        "Brokers are changed by IncrementalAlterConfigs, as by Kafka 4, so that their passwords "
-        "need not be given again.",
-        "--zookeeper and --zk-tls-config-file, as kafka-configs.sh had them until 3.9, are "
-        "refused: brokers are asked.",
-        "Without --bootstrap-server and --bootstrap-controller the usual default is asked.",
-        "Users are shown without SCRAM credentials by a broker that keeps none, and in rows; an "
-        "invalid credential is refused without being repeated.",
-        "Groups are those that the broker lists as having settings.",
+        "A line feed or other control character in the name of a quota is shown escaped, as \\n.",
+        "If a change may delete records, such as a shorter retention, and standard input and "
+        "error are a terminal, the command asks first; --yes, or --force as in kafka-configs.sh "
+        "until 3.9, changes without asking.",
+        "A config that the broker does not know, but stores, is reported on standard error.",
+        "Brokers are changed by IncrementalAlterConfigs, as in Kafka 4, so passwords need not be "
+        "given again.",
+        "--zookeeper and --zk-tls-config-file of kafka-configs.sh until 3.9 are refused: use "
+        "--bootstrap-server.",
+        "Without --bootstrap-server and --bootstrap-controller, the usual default is used.",
+        "SCRAM credentials of users are not shown in rows, nor by a broker that stores none; the "
+        "error for an invalid credential does not repeat it.",
+        "Only groups that have configs, as the broker lists them, are shown.",
     ),
     see_also=("k-topics", "kserver.properties(5)"),
 )
@@ -124,27 +124,27 @@ MANUAL = Manual(
 @together(
     option("--describe", "Print settings.", section=ACTION),
     option("--alter", "Change settings.", section=ACTION),
-    option("--all", "Show static and default values as well."),
+    option("--all", "Also show static and default values."),
     option(
         "--add-config",
-        "Settings to set; brackets hold a value with commas together.",
+        "Configs to set; brackets enclose a value that contains commas.",
         "KEY=VALUE,KEY=[VALUE,VALUE],...",
     ),
-    option("--add-config-file", "The same from a file of properties.", "FILE"),
-    option("--delete-config", "Settings to take away.", "KEY,..."),
+    option("--add-config-file", "A properties file with configs to set.", "FILE"),
+    option("--delete-config", "Configs to delete.", "KEY,..."),
     dry_run,
     yes,
     formatted(SETTINGS, BOUNDS),
     option(
         "--entity-type",
-        f"One of {', '.join(TYPES)}; users and clients also together.  Repeatable.",
+        f"One of {', '.join(TYPES)}; users and clients may be combined.  Repeatable.",
         "TYPE",
         multiple=True,
         section=ENTITY,
     ),
     option(
         "--entity-name",
-        "The one of the type; with several types, in their order.  Repeatable.",
+        "Name of the entity; with several types, in their order.  Repeatable.",
         "NAME",
         multiple=True,
         section=ENTITY,
@@ -181,15 +181,15 @@ MANUAL = Manual(
     option("--zk-tls-config-file", "Refused.", "FILE", section=OLDER),
 )
 def configs(given: SimpleNamespace) -> int:
-    """Prints or changes the settings of topics, brokers, brokers' loggers, client metrics and
-    groups, and the quotas of users, client ids and addresses.
+    """Prints or changes the configs of topics, brokers, broker loggers, client metrics and groups,
+    and the quotas of users, client ids and addresses.
 
-    --describe shows what is set for the entity itself, and where each value stands; with --all
-    also what it falls back to.  Without a name it shows all entities of the type.
+    --describe shows the configs that are set for the entity itself, and the source of each value;
+    with --all, defaults too.  Without a name, it shows all entities of the type.
 
-    --alter sets and takes away keys, all of them or none.  Settings of a broker are in force at
-    once; those that take a restart are refused, as are those that name a class, a file, a command
-    or a password.
+    --alter sets and deletes configs, all of them or none.  Configs of a broker take effect at
+    once.  Configs that need a restart are refused, and so are configs that name a class, a file, a
+    command or a password.
     """
     entities = _entities(given)
     _check(given, entities)
@@ -245,7 +245,7 @@ def _check(given: SimpleNamespace, entities: Sequence[Entity]) -> None:
     exclude(given, "describe", ("dry-run",))
     for name in ("zookeeper", "zk-tls-config-file"):
         if is_given(given, name):
-            refuse(f"--{name} is not taken: brokers are asked, at --bootstrap-server")
+            refuse(f"--{name} is not supported; use --bootstrap-server")
     exclude(given, "bootstrap-controller", ("bootstrap-server",))
     for entity in entities:
         _check_name(entity)
@@ -456,7 +456,7 @@ async def _alter(given: SimpleNamespace, entities: list[Entity]) -> int:
     config_lines.check_keys(added)
     deleted = [key.strip() for key in (given.delete_config or "").split(",") if key.strip()]
     if OLD_FORMAT in added:
-        complain(f"{OLD_FORMAT} is accepted, and does nothing since Kafka 3.0.")
+        complain(f"{OLD_FORMAT} is accepted, but has no effect since Kafka 3.0.")
     async with Admin(_config(given)) as admin:
         change = _alter_quotas if entities[0].type in QUOTA_TYPES else _alter_settings
         await change(admin, given, entities, added, deleted)
@@ -497,7 +497,7 @@ async def _alter_settings(
     losing = []
     for key, _, value in changes:
         if value is None and key not in own:
-            steps.append(f"leave {key} of {entity} as it is, for it is not set")
+            steps.append(f"leave {key} of {entity} unchanged, because it is not set")
             continue
         step = config_lines.step(entity, key, now.get(key), value)
         loss = config_lines.loss(key, now.get(key), value)
@@ -525,7 +525,9 @@ async def _warn_of_unknown(admin: Admin, entity: Entity, keys: Iterable[str]) ->
     for key in keys:
         # Before 2.6 brokers tell no types.
         if known and key not in known and not key.startswith("listener.name."):
-            complain(f"{key} is no setting that the broker knows; it is kept, and does nothing.")
+            complain(
+                f"{key} is not a config that the broker knows; it is stored, and has no effect."
+            )
 
 
 async def _alter_quotas(

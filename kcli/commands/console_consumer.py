@@ -64,10 +64,13 @@ FORMATTER_PROPERTIES = (
 MANUAL = Manual(
     kafka="kafka-console-consumer.sh",
     examples=(
-        ("k console-consumer --topic orders --from-beginning", "All there is, and what comes."),
+        (
+            "k console-consumer --topic orders --from-beginning",
+            "All existing records, then new ones.",
+        ),
         (
             "k console-consumer --topic orders --from-beginning --timeout-ms 5000 > orders.txt",
-            "All there is, into a file.",
+            "All existing records, into a file.",
         ),
         (
             "k console-consumer --topic orders --partition 0 --offset 42 --max-messages 1 \\\n"
@@ -80,41 +83,41 @@ MANUAL = Manual(
         ),
         (
             "k console-consumer --topic orders --offset @-10m:-5m -f '%T %p/%o %k %v\\n'",
-            "What is between ten and five minutes old, with its place.",
+            "Records between ten and five minutes old, with topic, partition and offset.",
         ),
         (
             "k console-consumer --group bills --topic orders --from-beginning",
-            "What the group has not read; several of these share it.",
+            "Records that the group has not read; several such consumers share the topic.",
         ),
         (
             "k console-consumer --zookeeper localhost:2181 --group bills --topic orders",
-            "A share of the topic, agreed on with the other members through ZooKeeper.",
+            "A share of the topic, assigned among the members through ZooKeeper.",
         ),
         (
             "k console-consumer --topic orders --offset :end --grep h:tenant=^acme$ \\\n"
             "    --grep '!v:test' --output-format json > acme.json",
-            "All there is of one tenant but its tests, as whole records.",
+            "All records of one tenant except its tests, as whole records.",
         ),
     ),
     differences=(
         "Without --group all partitions of the topic are read, without joining a group; Kafka's "
         "tool makes up a group, console-consumer-NNNNN, and commits nothing for it.  What is "
         "printed is the same.",
-        "A failure while reading, such as a topic that may not be read, ends with exit status 1, "
-        "and with 124 when no broker could be reached; Kafka's tool ends with 0.",
+        "An error while reading, such as an unauthorized topic, ends with exit status 1, or 124 "
+        "if no broker could be reached; Kafka's tool ends with 0.",
         "--timeout-ms ends the command without a message of its own.",
         "A partition that the topic does not have is refused; Kafka's tool waits for it.",
         "Formatters are DefaultMessageFormatter, LoggingMessageFormatter, NoOpMessageFormatter, "
         "OffsetsMessageFormatter, GroupMetadataMessageFormatter and "
         "TransactionLogMessageFormatter; deserializers those of Kafka for strings, numbers, "
         "booleans, UUIDs and Bytes.  Other classes are a usage error.",
-        "A number, earliest and latest as --offset need --partition, as with Kafka's tool; what it "
-        "does not know does not.  +5 is the fifth after the first offset; with Kafka's tool it is "
-        "5.",
-        "On a terminal, control characters in records are shown by number; Kafka's tool sends "
+        "A number, earliest and latest in --offset need --partition, as with Kafka's tool; the "
+        "additional forms do not.  +5 is five offsets after the first; with Kafka's tool it is "
+        "offset 5.",
+        "On a terminal, control characters in records are shown as \\xNN; Kafka's tool sends "
         "them to the terminal.",
-        "--timeout-ms with no broker to be reached in that time ends with exit status 124; "
-        "Kafka's tool ends with 0.",
+        "If no broker can be reached within --timeout-ms, the exit status is 124; Kafka's tool "
+        "ends with 0.",
         "Older spellings are accepted without a warning.",
     ),
     see_also=("k-console-producer", "k-topics", "k-get-offsets"),
@@ -124,20 +127,28 @@ MANUAL = Manual(
 @command(manual=MANUAL)
 @together(
     option("--topic", "The topic to read.", "NAME"),
-    option("--include", "All topics whose whole name matches; internal ones do not.", "PATTERN"),
+    option(
+        "--include",
+        "All topics whose whole name matches this pattern, except internal ones.",
+        "PATTERN",
+    ),
     option("--partition", "Read only this partition of --topic.", "N", type=INT),
     option(
         "--offset",
-        "Where to start, and perhaps to stop: an offset, earliest or latest (default) of "
-        "--partition; or start, end, -10, +5, 10:20, :end, @-10m:-5m and the like, "
+        "Where to start, and optionally where to stop: with --partition an offset, earliest or "
+        "latest (default); or start, end, -10, +5, 10:20, :end, @-10m:-5m and the like, with "
         "times in UTC.  See above.",
         "OFFSET",
     ),
-    option("--from-beginning", "Start with the oldest records, not with those that come."),
+    option("--from-beginning", "Start with the oldest records, not with new ones."),
     option("--max-messages", "Stop after this many records.", "N", type=INT),
-    option("--timeout-ms", "Stop when no record has come for this long.", "MS", type=LONG),
+    option("--timeout-ms", "Stop when no record has arrived for this long.", "MS", type=LONG),
     option("--idle-timeout", "The same in seconds, or as 500ms, 2s, 5m.", "TIME", type=Duration()),
-    option("--exit-at-end", "End where the topic ends when the command starts.", short="-e"),
+    option(
+        "--exit-at-end",
+        "Stop at the offsets where the topic ends when the command starts.",
+        short="-e",
+    ),
     option(
         "--grep",
         "Print only records whose key, value or a header's value matches: [!][FIELD:]PATTERN.  "
@@ -147,7 +158,7 @@ MANUAL = Manual(
     ),
     option(
         "--isolation-level",
-        "read_committed leaves out what transactions have not committed.  Default: "
+        "read_committed hides records of transactions that are not committed.  Default: "
         "read_uncommitted.",
         "LEVEL",
     ),
@@ -158,8 +169,8 @@ MANUAL = Manual(
     ),
     option(
         "--zookeeper",
-        "Share --topic with the others of --group through ZooKeeper, where brokers, members and "
-        "offsets are found.  See above.",
+        "Consume --topic with the other members of --group through ZooKeeper, which stores "
+        "brokers, members and offsets.  See above.",
         "HOST[:PORT],...[/CHROOT]",
         section=CONNECTION,
     ),
@@ -179,17 +190,17 @@ MANUAL = Manual(
     ),
     option(
         "--key-encoding",
-        f"How a line writes its key: text (default), {', '.join(ENCODINGS)}.",
+        f"Encoding of keys in a line: text (default), {', '.join(ENCODINGS)}.",
         "ENCODING",
         section=FORMATTING,
     ),
     option(
         "--value-encoding",
-        "How a line writes its value, likewise.",
+        "Encoding of values in a line, likewise.",
         "ENCODING",
         section=FORMATTING,
     ),
-    option("--formatter", "How to print: a class of Kafka's.", "CLASS", section=FORMATTING),
+    option("--formatter", "Formatter: a class name of Kafka.", "CLASS", section=FORMATTING),
     option(
         "--formatter-property",
         FORMATTER_PROPERTIES,
@@ -199,7 +210,7 @@ MANUAL = Manual(
     ),
     option(
         "--formatter-config",
-        "A file of them; --formatter-property wins.",
+        "A file of formatter properties; --formatter-property takes precedence.",
         "FILE",
         section=FORMATTING,
     ),
@@ -207,7 +218,7 @@ MANUAL = Manual(
     option("--value-deserializer", "Sets value.deserializer.", "CLASS", section=FORMATTING),
     option(
         "--skip-message-on-error",
-        "Go on after a record that cannot be formatted.",
+        "Continue after a record that cannot be formatted.",
         section=FORMATTING,
     ),
     client_options("consumer"),
@@ -230,7 +241,7 @@ MANUAL = Manual(
     ),
     option(
         "--whitelist",
-        "Ignored beside --include.",
+        "Ignored if --include is given.",
         "PATTERN",
         instead="--include",
         yields=True,
@@ -238,56 +249,56 @@ MANUAL = Manual(
     ),
 )
 def console_consumer(given: SimpleNamespace) -> int:
-    """Prints the records of a topic, or of all topics that match, as they come.
+    """Prints the records of a topic, or of all topics that match, as they arrive.
 
-    Starts at the end unless told otherwise, and runs until it is stopped, unless --max-messages,
-    --timeout-ms, --exit-at-end or a range of --offset ends it; all are normal ends.  How many
-    records were printed is the last line on standard error.
+    Starts at the end by default, and runs until it is stopped, or until --max-messages,
+    --timeout-ms, --exit-at-end or a range in --offset ends it; all of these are normal ends.  The
+    last line on standard error is the number of records printed.
 
     A line is a record's value.  Properties of the formatter add columns, in the order: timestamp,
     partition, offset, delivery, epoch, headers, key, value.
 
     --output-format json (or jsonl) and msgpack print whole records, which k console-producer
     --input-format reads: an object a line, or msgpack maps one after the other, with the fields
-    topic, partition, offset, timestamp, key, value and headers.  In JSON, bytes that are no UTF-8
+    topic, partition, offset, timestamp, key, value and headers.  In JSON, bytes that are not UTF-8
     are {"base64": "/wA="}.  The formats hex, base64, short, integer and long stand for lines with
     keys and values so encoded: the last three are decimal numbers of 2, 4 and 8 bytes.
 
     With --group, or group.id among the properties, the command is a member of that group: the
-    members share the topics out, each partition is read from where the group has come to, and what
-    was printed is committed every auto.commit.interval.ms and at the end, which Ctrl-C is, too;
-    then the group is left.  --from-beginning tells where partitions start of which nothing is
-    committed.  group.protocol=consumer lets the brokers share out.
+    members share the partitions, each partition is read from the committed offset, and printed
+    records are committed every auto.commit.interval.ms and at the end, including Ctrl-C; then the
+    member leaves the group.  --from-beginning makes partitions without a committed offset start at
+    the beginning.  With group.protocol=consumer the brokers assign the partitions.
 
     --offset is start, end, 47, +5 (five offsets after the first), -10 (the last ten records of each
     partition, whatever gaps compaction and transactions have left between them), a range that stops
     before its second offset (10:20, 10-20, :20) or at what is the end now (47:end, -10:end, :end),
     or a time and perhaps a second one that it stops before (@-10m, @-10m:-5m, @:-1h, @-1m:end).
     Times are 1700000000000 (ms), 1700000000 (s), 2026-11-21, 2026-11-21T17:30:00Z, or durations
-    from now (-10m, -1h30m); a duration after a time that is none counts from that
-    (@2026-11-21:1h).  Days and times are in UTC unless Z or a zone such as +01:00 follows.  All of
-    this holds for all partitions unless one is named.  A start that a log does not have any more,
-    or not yet, is an error with auto.offset.reset=none.
+    from now (-10m, -1h30m); a duration as the second time counts from the first, unless that is a
+    duration too (@2026-11-21:1h).  Days and times are in UTC unless Z or a zone such as +01:00
+    follows.  All of this applies to all partitions unless one is named.  A start offset that the
+    log no longer has, or does not have yet, is an error with auto.offset.reset=none.
 
-    -f prints %t topic, %p partition, %o offset, %k key, %v or %s value, %h headers, %H how many,
-    %T or %d timestamp, %e leader epoch, %K and %V or %S lengths of key and value, %% a percent
-    sign; \\n, \\t, \\r, \\\\ and \\xNN are what they are in C.  %10o has ten columns at least,
-    %-10k on the left, %010o with zeros; %v{hex} is encoded; %h{%k=%v;} formats each header.  The
-    letters are those of kcat and rpk, except that rpk's %T is the length of the topic.  Nothing is
-    printed between records but what the format says.
+    -f prints %t topic, %p partition, %o offset, %k key, %v or %s value, %h headers, %H how many, %T
+    or %d timestamp, %e leader epoch, %K and %V or %S lengths of key and value, %% a percent sign;
+    \\n, \\t, \\r, \\\\ and \\xNN are what they are in C.  %10o has ten columns at least, %-10k on
+    the left, %010o with zeros; %v{hex} is encoded; %h{%k=%v;} formats each header.  The letters are
+    those of kcat and rpk, except that rpk's %T is the length of the topic.  Nothing is printed
+    between records except what the format contains.
 
-    With --zookeeper the command is a member of a group that balances itself, as the first Kafka
-    paper has it and Kafka's script did up to 1.1: each member reads a range of the topic's
-    partitions, which it claims in ZooKeeper (/consumers/GROUP/owners), and writes there how far it
-    came (/consumers/GROUP/offsets), after it was printed; whatever happens each record is printed
-    at least once.  Properties of its own: zookeeper.session.timeout.ms (6000),
-    zookeeper.connection.timeout.ms, rebalance.max.retries (4), rebalance.backoff.ms (2000),
-    auto.commit.interval.ms (5000), enable.auto.commit and consumer.id.  A group without a --group
-    is made up, and nothing of it stays.
+    With --zookeeper the command is a member of a group that balances itself, as in the first Kafka
+    paper and in Kafka's script up to 1.1: each member reads a range of the topic's partitions,
+    claims them in ZooKeeper (/consumers/GROUP/owners), and commits its offsets there
+    (/consumers/GROUP/offsets) after printing.  Each record is printed at least once.  Additional
+    properties: zookeeper.session.timeout.ms (6000), zookeeper.connection.timeout.ms,
+    rebalance.max.retries (4), rebalance.backoff.ms (2000), auto.commit.interval.ms (5000),
+    enable.auto.commit and consumer.id.  Without --group a temporary group is used, and removed at
+    the end.
 
-    --grep k:PATTERN looks into the key, v: into the value, hk: and hv: into names and values of
-    headers, h:NAME=PATTERN into the value of one header; without a field it is the key, the value
-    or a header's value.  A ! in front turns it around.  These patterns are matched against bytes.
+    --grep k:PATTERN matches the key, v: the value, hk: and hv: names and values of headers,
+    h:NAME=PATTERN the value of one header; without a field it matches the key, the value or a
+    header's value.  A ! in front negates it.  These patterns are matched against bytes.
     """
     from kcli.client.config import ConsumerConfig
 
@@ -407,7 +418,7 @@ def _envelopes(given: SimpleNamespace, name: str) -> Formatter:
 
     for unused in ("key-encoding", "value-encoding", "formatter-property", "formatter-config"):
         if is_given(given, unused):
-            refuse(f"--{unused} is for lines, and {name} has none")
+            refuse(f"--{unused} is only allowed with --output-format lines, not {name}")
     return MsgpackFormatter() if name == "msgpack" else JsonFormatter()
 
 
@@ -447,9 +458,7 @@ def _group_of(
         refuse("Options group and partition cannot be specified together.")
     for name in ("offset", "exit-at-end"):
         if groups and is_given(given, name):
-            refuse(
-                f"--{name} is for reading without a group: group {groups[0]} has its own offsets"
-            )
+            refuse(f"--{name} is not allowed with a group: group {groups[0]} has its own offsets")
     return groups[0] if groups else None
 
 

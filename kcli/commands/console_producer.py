@@ -65,7 +65,9 @@ class RateType(click.ParamType):  # type: ignore[type-arg]
         except (ValueError, KeyError):
             per_second = math.nan
         if not 0 < per_second < math.inf:
-            raise click.UsageError(f"'{value}' is no rate such as 1000, 1000/s, or 90/m", ctx)
+            raise click.UsageError(
+                f"'{value}' is not a rate; use a form such as 1000, 1000/s, or 90/m", ctx
+            )
         return per_second
 
 
@@ -92,25 +94,26 @@ MANUAL = Manual(
         ),
     ),
     differences=(
-        "A record that could not be delivered makes the exit status 1, and the last line on "
-        "standard error says how many there were; Kafka's tool ends with 0.",
-        "Each reason for which records are not delivered is told once, not for each record.",
-        "When the topic does not exist, or no room comes free, within --max-block-ms, the command "
-        "ends; Kafka's tool goes on to wait as long for the next line.",
-        "A record is tried again until delivery.timeout.ms (two minutes) is over, unless "
-        "--message-send-max-retries says how often, and an answer may take 30 seconds, unless "
-        "--request-timeout-ms says how long, so that a broker that restarts loses nothing; the "
-        "defaults of Kafka's tool are 3 and 1500.",
-        "A batch may have 65536 bytes by default, four times as many as with Kafka's tool, which "
-        "halves the work.",
-        "compression.type from a file or --command-property counts when --compression-codec is "
+        "If a record could not be delivered, the exit status is 1, and the last line on standard "
+        "error has the number of such records; Kafka's tool ends with 0.",
+        "Each reason why records are not delivered is printed once, not for each record.",
+        "If within --max-block-ms the topic does not exist or no memory becomes free, the "
+        "command ends; Kafka's tool waits again for the next line.",
+        "A record is retried until delivery.timeout.ms (two minutes) has passed, unless "
+        "--message-send-max-retries limits the number of retries, and a response may take 30 "
+        "seconds, unless --request-timeout-ms is given, so no record is lost when a broker "
+        "restarts; the defaults of Kafka's tool are 3 and 1500.",
+        "The default batch size is 65536 bytes, four times that of Kafka's tool, which halves "
+        "the CPU time.",
+        "compression.type from a file or --command-property is used if --compression-codec is "
         "not given; Kafka's tool sets it to none.",
-        "Lines are bytes, ended by a newline alone or after a carriage return: what is no UTF-8 is "
-        "sent as it is, and a carriage return within a line is a part of it.",
-        "A line longer than max.request.size counts as not delivered, without being held in "
-        "memory; which line it is is told.",
-        "A signal ends it with a line on standard error that says how many records were delivered.",
-        "--line-reader takes no other class than its default.",
+        "Lines are bytes, ended by a newline or by a carriage return and a newline: bytes that "
+        "are not UTF-8 are sent unchanged, and a carriage return within a line is a part of it.",
+        "A line longer than max.request.size counts as not delivered, and is not held in memory; "
+        "its line number is printed.",
+        "When a signal ends the command, the last line on standard error has the number of "
+        "delivered records.",
+        "--line-reader accepts only its default class.",
         "--timeout is Kafka's: how long a batch waits for more records.",
         "Older spellings are accepted without a warning.",
     ),
@@ -125,12 +128,13 @@ PRODUCER_OPTIONS = (
         "TIME",
         Milliseconds(),
         "linger.ms",
-        "How long a batch waits for more: milliseconds, or as 500ms, 2s, 5m.  Default: 1000.",
+        "How long a batch waits for more records: milliseconds, or as 500ms, 2s, 5m.  Default: "
+        "1000.",
     ),
-    ("--batch-size", "BYTES", INT, "batch.size", "Size of a batch.  Default: 65536."),
+    ("--batch-size", "BYTES", INT, "batch.size", "Maximum bytes of a batch.  Default: 65536."),
     ("--request-required-acks", "ACKS", str, "acks", "0, 1, or all (-1, the default)."),
-    ("--request-timeout-ms", "MS", INT, "request.timeout.ms", "How long an answer may take."),
-    ("--message-send-max-retries", "N", INT, "retries", "How often to try again."),
+    ("--request-timeout-ms", "MS", INT, "request.timeout.ms", "How long to wait for a response."),
+    ("--message-send-max-retries", "N", INT, "retries", "Maximum number of retries."),
     (
         "--retry-backoff-ms",
         "MS",
@@ -150,10 +154,10 @@ PRODUCER_OPTIONS = (
         "BYTES",
         LONG,
         "buffer.memory",
-        "The memory that records under way may take.",
+        "Memory for records that are not yet delivered.",
     ),
-    ("--metadata-expiry-ms", "MS", LONG, "metadata.max.age.ms", "How old metadata may grow."),
-    ("--socket-buffer-size", "BYTES", INT, "send.buffer.bytes", "Size of the socket's buffer."),
+    ("--metadata-expiry-ms", "MS", LONG, "metadata.max.age.ms", "Maximum age of metadata."),
+    ("--socket-buffer-size", "BYTES", INT, "send.buffer.bytes", "Size of the socket buffer."),
 )
 
 
@@ -171,17 +175,19 @@ PRODUCER_OPTIONS = (
     ),
     option(
         "--key-encoding",
-        f"How a line writes its key: text (default), {', '.join(ENCODINGS)}.",
+        f"Encoding of keys in a line: text (default), {', '.join(ENCODINGS)}.",
         "ENCODING",
     ),
-    option("--value-encoding", "How a line writes its value, likewise.", "ENCODING"),
+    option("--value-encoding", "Encoding of values in a line, likewise.", "ENCODING"),
     option("--rate", "Send at most this many records a second: N, N/s, N/m.", "N", type=RateType()),
-    option("--sync", "Send one record at a time, and end at the first that fails."),
+    option("--sync", "Send one record at a time, and stop at the first that fails."),
     option("--reader-property", READER_PROPERTIES, "KEY=VALUE", multiple=True),
-    option("--reader-config", "A file of them; --reader-property wins.", "FILE"),
     option(
-        "--line-reader", "The class that reads lines; no other than the default is taken.", "CLASS"
+        "--reader-config",
+        "A file of reader properties; --reader-property takes precedence.",
+        "FILE",
     ),
+    option("--line-reader", "The class that reads lines; only the default is supported.", "CLASS"),
     client_options("producer"),
     option(
         "--compression-codec",
@@ -214,7 +220,7 @@ PRODUCER_OPTIONS = (
     ),
     option(
         "--max-partition-memory-bytes",
-        "The same as --batch-size, over which it wins.",
+        "The same as --batch-size, and takes precedence over it.",
         "BYTES",
         type=INT,
         section=OLDER,
@@ -223,19 +229,19 @@ PRODUCER_OPTIONS = (
 def console_producer(given: SimpleNamespace) -> int:
     """Sends each line of standard input as a record.
 
-    An empty line is a record with an empty value.  The input may be endless: no more of it is held
-    than the producer's memory (--max-memory-bytes), and a pipe is read only as fast as the brokers
-    take the records.  Records survive the restart of a broker.
+    An empty line is a record with an empty value.  The input may be endless: at most
+    --max-memory-bytes of it are held in memory, and a pipe is read only as fast as the brokers
+    accept the records.  No record is lost when a broker restarts.
 
-    At the end of the input what is under way is waited for.  When standard error is a terminal, it
-    shows how far a file is sent.
+    At the end of the input, the command waits for records that are not yet delivered.  If standard
+    error is a terminal, it shows the progress of a file.
 
     The input formats json (or jsonl) and msgpack are what k console-consumer prints by
     --output-format: an object a line, or msgpack maps one after the other, with the fields topic,
     partition, offset, timestamp, key, value and headers (a list of objects with key and value).
-    Each may be left out or null.  An offset is not read; --topic wins over the topic, and a
-    partition goes where it says.  Bytes are strings of UTF-8, or in JSON {"base64": "/wA="}.  What
-    kcat -J prints is read, too.
+    Each may be left out or null.  The offset is ignored; --topic takes precedence over the topic,
+    and a partition is used as given.  Bytes are strings of UTF-8, or in JSON {"base64": "/wA="}.
+    The output of kcat -J is accepted too.
 
     The formats hex, base64, short, integer and long stand for lines with keys and values so
     encoded: the last three are 2, 4 and 8 bytes as a decimal number, as Kafka's serializers have
@@ -270,7 +276,10 @@ def _format(given: SimpleNamespace) -> Callable[[int], InputFormat]:
         return lambda limit_bytes: Lines(reader, limit_bytes)
     for unused in ("reader_property", "reader_config", "key_encoding", "value_encoding"):
         if getattr(given, unused):
-            refuse(f"--{unused.replace('_', '-')} is for lines, and {name} has none")
+            refuse(
+                f"--{unused.replace('_', '-')} is only allowed with --input-format lines, not "
+                f"{name}"
+            )
     from kcli.console.envelope_input import JsonLinesInput, MsgpackMaps
 
     return MsgpackMaps if name == "msgpack" else JsonLinesInput
@@ -292,7 +301,7 @@ def _line_reader(given: SimpleNamespace, name: str) -> LineReader:
 
 def _reader_properties(given: SimpleNamespace) -> dict[str, str]:
     if given.line_reader not in (None, *READERS):
-        raise Refused(f"{given.line_reader} is not a reader that k has; it has {READERS[0]}")
+        raise Refused(f"{given.line_reader} is not supported; use {READERS[0]}")
     config = {} if given.reader_config is None else read_properties(given.reader_config)
     return config | key_values(given.reader_property)
 

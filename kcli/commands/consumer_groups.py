@@ -52,17 +52,17 @@ SCOPE = "What --reset-offsets sets, and to what"
 MANUAL = Manual(
     kafka="kafka-consumer-groups.sh",
     examples=(
-        ("k consumer-groups --list --state", "All groups of consumers, and how they are."),
-        ("k consumer-groups --describe --group billing", "How far a group is behind."),
-        ("k consumer-groups --describe --group billing --watch", "The same, as it changes."),
+        ("k consumer-groups --list --state", "All consumer groups and their states."),
+        ("k consumer-groups --describe --group billing", "The lag of a group."),
+        ("k consumer-groups --describe --group billing --watch", "The same, updated continuously."),
         (
             "k consumer-groups --describe --group billing --until-lag 0 --timeout 5m",
-            "Go on in a script when all is read, or fail after five minutes.",
+            "Continue in a script when all records are read, or fail after five minutes.",
         ),
         (
             "k consumer-groups --reset-offsets --group billing --topic orders --to-earliest "
             "--dry-run",
-            "What would be read again.",
+            "Show what would be read again.",
         ),
         (
             "k consumer-groups --reset-offsets --group billing --topic orders:0,1 --shift-by -10 "
@@ -72,27 +72,27 @@ MANUAL = Manual(
         (
             "k consumer-groups --reset-offsets --group billing --all-topics --to-current --dry-run "
             "--export > offsets.csv",
-            "Keep what a group committed in a file.",
+            "Save the committed offsets of a group in a file.",
         ),
         (
             "k consumer-groups --reset-offsets --group billing --from-file offsets.csv --execute",
-            "Go back to that.",
+            "Restore these offsets.",
         ),
         ("k consumer-groups --delete --group billing", "Delete a group that has no members."),
     ),
     statuses=((FOUND, "With --validate-regex: the pattern is not valid."),),
     differences=(
-        "What is refused or fails ends with exit status 1: a group that does not exist, one that "
-        "could not be deleted, one whose members are active when its offsets are reset.  Kafka's "
-        "tool ends with 0.",
-        "--timeout bounds the whole command, not each of its requests, and takes units; without "
-        "it each request may take default.api.timeout.ms.",
-        "Rows are sorted by group, topic and partition where Kafka's tool has no order.",
-        "A partition whose topic is gone is shown without an end; Kafka's tool fails.",
-        "--to-datetime also takes a time without milliseconds.",
-        "--delete and --delete-offsets take --dry-run, and ask first where standard input and "
-        "error are a terminal; --yes deletes unasked.",
-        "--zookeeper, --new-consumer and --new-group, as older releases had them, are unknown.",
+        "An action that is refused or fails ends with exit status 1: for a group that does not "
+        "exist, that could not be deleted, or that has active members when its offsets are "
+        "reset.  Kafka's tool ends with 0.",
+        "--timeout limits the whole command, not each of its requests, and accepts units; "
+        "without it, each request may take default.api.timeout.ms.",
+        "Rows are sorted by group, topic and partition; Kafka's tool has no order.",
+        "A partition whose topic was deleted is shown without an end offset; Kafka's tool fails.",
+        "--to-datetime also accepts a time without milliseconds.",
+        "--delete and --delete-offsets accept --dry-run, and ask first if standard input and "
+        "error are a terminal; --yes deletes without asking.",
+        "--zookeeper, --new-consumer and --new-group of older releases are not supported.",
     ),
     see_also=("k-groups", "k-get-offsets", "k-console-consumer"),
 )
@@ -101,23 +101,23 @@ MANUAL = Manual(
 @command(manual=MANUAL)
 @together(
     option("--list", "Print the names of groups.", section=ACTION),
-    option("--describe", "Print how far groups are, and who is in them.", section=ACTION),
-    option("--delete", "Delete groups and what they committed.", section=ACTION),
-    option("--reset-offsets", "Set what groups have committed.", section=ACTION),
+    option("--describe", "Print the offsets, lag and members of groups.", section=ACTION),
+    option("--delete", "Delete groups and their committed offsets.", section=ACTION),
+    option("--reset-offsets", "Reset the committed offsets of groups.", section=ACTION),
     option(
         "--delete-offsets",
-        "Delete what a group committed for the topics of --topic.",
+        "Delete the committed offsets of a group for the topics of --topic.",
         section=ACTION,
     ),
     option(
         "--validate-regex",
-        "Say whether a pattern is one that a broker can subscribe consumers by (RE2).",
+        "Check whether a pattern is a valid subscription pattern on a broker (RE2).",
         "PATTERN",
         section=ACTION,
     ),
     option("--group", "The group.  Repeatable.", "NAME", multiple=True),
-    option("--all-groups", "All groups of consumers."),
-    option("--offsets", "Its position in each partition; the default.", section=VIEW),
+    option("--all-groups", "All consumer groups."),
+    option("--offsets", "Its committed offset in each partition; the default.", section=VIEW),
     option("--members", "Its members.", section=VIEW),
     option(
         "--state",
@@ -127,11 +127,11 @@ MANUAL = Manual(
         if_bare="",
         section=VIEW,
     ),
-    option("--verbose", "Also epochs and assignments.", section=VIEW),
+    option("--verbose", "Also print epochs and assignments.", section=VIEW),
     option(
         "--watch",
-        "Look again every second, or this often (seconds, or as 500ms, 2s, 5m): lag in "
-        "records and in seconds, and whether it grows.",
+        "Refresh every second, or at this interval (seconds, or as 500ms, 2s, 5m): lag in "
+        "records and in seconds, and its trend.",
         "[TIME]",
         type=Duration(),
         if_bare="1s",
@@ -153,36 +153,42 @@ MANUAL = Manual(
     ),
     option(
         "--topic",
-        "A topic, or as TOPIC:N,N partitions of it; also of --delete-offsets.  Repeatable.",
+        "A topic, or some of its partitions as TOPIC:N,N; also for --delete-offsets.  Repeatable.",
         "TOPIC",
         multiple=True,
         section=SCOPE,
     ),
-    option("--all-topics", "All topics that the group has offsets for.", section=SCOPE),
-    option("--to-earliest", "To where partitions begin.", section=SCOPE),
-    option("--to-latest", "To where they end.", section=SCOPE),
-    option("--to-current", "To what is committed now.", section=SCOPE),
-    option("--to-offset", "To this offset, as far as it exists.", "N", type=LONG, section=SCOPE),
+    option("--all-topics", "All topics for which the group has committed offsets.", section=SCOPE),
+    option("--to-earliest", "To the start of partitions.", section=SCOPE),
+    option("--to-latest", "To the end of partitions.", section=SCOPE),
+    option("--to-current", "To the committed offsets.", section=SCOPE),
     option(
-        "--shift-by", "This many offsets forward; back, if negative.", "N", type=LONG, section=SCOPE
+        "--to-offset", "To this offset, within the range of the log.", "N", type=LONG, section=SCOPE
+    ),
+    option(
+        "--shift-by",
+        "Forward by this many offsets; backward if negative.",
+        "N",
+        type=LONG,
+        section=SCOPE,
     ),
     option(
         "--to-datetime",
-        "To the first record since YYYY-MM-DDThh:mm:ss.sss, of UTC unless Z, +hh or +hh:mm "
+        "To the first record at or after YYYY-MM-DDThh:mm:ss.sss, in UTC unless Z, +hh or +hh:mm "
         "follows.",
         "TIME",
         section=SCOPE,
     ),
     option(
         "--by-duration",
-        "To the first record that is not older than this: PnDTnHnMnS.",
+        "To the first record that is not older than this duration: PnDTnHnMnS.",
         "TIME",
         section=SCOPE,
     ),
-    option("--from-file", "To what a file of --export says.", "FILE", section=SCOPE),
-    option("--execute", "Do it; else the plan is shown.", section=SCOPE),
+    option("--from-file", "To the offsets in a file that --export wrote.", "FILE", section=SCOPE),
+    option("--execute", "Reset the offsets; without it, only show the plan.", section=SCOPE),
     option("--export", "Print the plan as CSV, for --from-file.", section=SCOPE),
-    option("--dry-run", "Check, say what would be done, and change nothing."),
+    option("--dry-run", "Check and print the changes, but change nothing."),
     yes,
     formatted(LIST, OFFSETS, MEMBERS, STATE, WATCH, RESET),
     bootstrap_server,
@@ -196,16 +202,16 @@ MANUAL = Manual(
     ),
 )
 def consumer_groups(given: SimpleNamespace) -> int:
-    """Lists, describes and deletes groups of consumers, and sets the offsets they go on from.
+    """Lists, describes and deletes consumer groups, and resets their committed offsets.
 
-    Exactly one action is needed.  --describe, --delete and --reset-offsets act on the groups of
-    --group or on --all-groups.  Offsets are set while a group has no members.
+    Exactly one action is required.  --describe, --delete and --reset-offsets act on the groups of
+    --group or on --all-groups.  Offsets can be reset only while a group has no members.
 
-    --until-lag is a gate for scripts: it ends with 0 when the groups have come so far, with 124
-    when --timeout is over before.  A group counts as soon as it is not rebalancing; of a partition
-    that it has committed nothing for, all records are left to read.  Records that retention has
-    deleted are not left to read, with --watch neither; without it the lag is that of Kafka's tool,
-    which counts them.  A group that does not exist is refused at once.
+    --until-lag is for scripts: it ends with 0 when the groups have reached this lag, or with 124 if
+    --timeout expires first.  A group counts as soon as it is not rebalancing; for a partition
+    without a committed offset, the lag is all its records.  Records that retention has deleted are
+    not part of the lag, with --watch neither; without these options the lag is that of Kafka's
+    tool, which counts them.  A group that does not exist is refused at once.
     """
     states, types = _check(given)
     if given.validate_regex is not None:
@@ -335,7 +341,7 @@ def _check_action(given: SimpleNamespace, action: str) -> None:
         for name in LIVE:
             exclude(given, name, ("members", "state"))
         if given.until_lag is not None and given.until_lag < 0:
-            refuse("--until-lag is a number of records, from 0 on")
+            refuse("--until-lag must be a number of records, at least 0")
     if action == "delete" and given.topic:
         refuse(
             "The consumer does not support topic-specific offset deletion from a consumer group."

@@ -50,27 +50,30 @@ RUN = RowShape(
     "A reporting interval (window), or the whole run (total).",
     (
         RowField("phase", "string", "window or total."),
-        RowField("start_ms", "integer", "When it began, in ms since 1970."),
-        RowField("end_ms", "integer", "When it ended."),
-        RowField("records", "integer", "Records that were read in it."),
-        RowField("mib", "number", "Their keys and values, in units of 1048576 bytes."),
+        RowField("start_ms", "integer", "Start time, in ms since 1970."),
+        RowField("end_ms", "integer", "End time."),
+        RowField("records", "integer", "Records read."),
+        RowField("mib", "number", "Size of their keys and values, in units of 1048576 bytes."),
         RowField("records_per_s", "number", "Records a second."),
         RowField("mib_per_s", "number", "1048576 bytes a second."),
         RowField(
             "rebalance_ms",
             "integer",
-            "How long it took to find the partitions, or to join the group.",
+            "Time to find the partitions, or to join the group.",
         ),
         RowField("fetch_ms", "integer", "The rest of the time."),
-        RowField("fetch_records_per_s", "number", "Records a second of that."),
-        RowField("fetch_mib_per_s", "number", "1048576 bytes a second of that."),
+        RowField("fetch_records_per_s", "number", "Records per second of that time."),
+        RowField("fetch_mib_per_s", "number", "Units of 1048576 bytes per second of that time."),
     ),
 )
 
 MANUAL = Manual(
     kafka="kafka-consumer-perf-test.sh",
     examples=(
-        ("k consumer-perf-test --topic perf --num-records 1000000", "The oldest million."),
+        (
+            "k consumer-perf-test --topic perf --num-records 1000000",
+            "Read the oldest million records.",
+        ),
         (
             "k consumer-perf-test --topic perf --num-records 10000000 --show-detailed-stats",
             "A line every five seconds.",
@@ -83,18 +86,18 @@ MANUAL = Manual(
     ),
     statuses=(judging.STATUS,),
     differences=(
-        "Without --group all partitions are read, without joining a group; rebalance.time.ms is "
-        "the time that it took to find them.  Kafka's tool makes up a group, perf-consumer-NNNNN.  "
-        "group.id among the properties is ignored, as with Kafka's tool.",
-        "Properties win over the defaults of --fetch-size and --socket-buffer-size, and over "
-        "check.crcs=false.",
+        "Without --group, all partitions are read without joining a group; rebalance.time.ms is "
+        "the time to find them.  Kafka's tool generates a group, perf-consumer-NNNNN.  group.id "
+        "among the properties is ignored, as with Kafka's tool.",
+        "Properties take precedence over the defaults of --fetch-size and --socket-buffer-size, "
+        "and over check.crcs=false.",
         "A cluster that cannot be reached within --timeout ends with exit status 124; Kafka's tool "
         "prints a line of zeros and ends with 0.  A topic without enough records ends with 0, as "
         "with Kafka's tool: see --fail-if 'records<N'.",
-        "Rates over no time at all are 0.",
-        "--timeout is Kafka's: milliseconds without a record.",
-        "--print-metrics is refused with exit status 1: the client keeps no metrics.  -o prints "
-        "what is measured.",
+        "A rate over a time of 0 is 0.",
+        "--timeout has Kafka's meaning: milliseconds without a record.",
+        "--print-metrics is refused with exit status 1: the client has no metrics.  -o prints "
+        "the measurements.",
         "Older spellings are accepted without a warning; --threads and --num-fetch-threads are "
         "ignored without one.",
         *judging.DIFFERENCES,
@@ -106,12 +109,12 @@ MANUAL = Manual(
 @command(manual=MANUAL)
 @together(
     option("--topic", "The topic to read.", "NAME"),
-    option("--include", "All topics whose whole name matches.", "PATTERN"),
+    option("--include", "All topics whose whole name matches this pattern.", "PATTERN"),
     option("--num-records", "Stop after this many records.  Required.", "N", type=LONG),
-    option("--from-latest", "Start with the records that come, not with the oldest."),
+    option("--from-latest", "Start with new records, not with the oldest."),
     option(
         "--timeout",
-        "Stop when no record has come for this long: milliseconds, or as 500ms, 2s, 5m.  "
+        "Stop when no record has arrived for this long: milliseconds, or as 500ms, 2s, 5m.  "
         f"Default: {TIMEOUT_MS}.",
         "[TIME]",
         type=Milliseconds(),
@@ -124,36 +127,37 @@ MANUAL = Manual(
     ),
     option(
         "--fetch-size",
-        f"Bytes of a partition in one answer.  Default: {FETCH_BYTES}.",
+        f"Maximum bytes of a partition in one response.  Default: {FETCH_BYTES}.",
         "BYTES",
         type=INT,
     ),
     option(
         "--socket-buffer-size",
-        f"Size of the socket's buffer.  Default: {SOCKET_BUFFER_BYTES}.",
+        f"Size of the socket buffer.  Default: {SOCKET_BUFFER_BYTES}.",
         "BYTES",
         type=INT,
     ),
-    option("--print-metrics", "Not supported: the client keeps no metrics.  See -o."),
+    option("--print-metrics", "Not supported: the client has no metrics.  See -o."),
     option(
         "--show-detailed-stats",
-        "A line for each reporting interval, and none in the end.",
+        "Print a line for each reporting interval, and none at the end.",
         section=REPORT,
     ),
     option(
         "--reporting-interval",
-        f"How often, with --show-detailed-stats.  Default: {REPORT_EVERY_MS}.",
+        "Reporting interval in milliseconds, with --show-detailed-stats.  Default: "
+        f"{REPORT_EVERY_MS}.",
         "MS",
         type=LONG,
         section=REPORT,
     ),
     option(
         "--date-format",
-        "How to print times, as Java's SimpleDateFormat has it.  Default: yyyy-MM-dd HH:mm:ss:SSS.",
+        "Format of times, as in Java's SimpleDateFormat.  Default: yyyy-MM-dd HH:mm:ss:SSS.",
         "PATTERN",
         section=REPORT,
     ),
-    option("--hide-header", "Leave the heading out.", section=REPORT),
+    option("--hide-header", "Omit the heading.", section=REPORT),
     formatted(RUN),
     judging.OPTIONS,
     client_options("consumer"),
@@ -170,9 +174,9 @@ MANUAL = Manual(
     option("--num-fetch-threads", "Ignored.", "N", section=OLDER),
 )
 def consumer_perf_test(given: SimpleNamespace) -> int:
-    """Reads records as fast as they come, and reports how many a second.
+    """Reads records as fast as possible, and reports the rate.
 
-    The result is a line of numbers with commas between, under a heading that names them.
+    The result is a line of comma-separated numbers, under a heading that names them.
     """
     _check(given)
     from kcli.client.config import ConsumerConfig

@@ -37,15 +37,16 @@ MANUAL = Manual(
         ),
         (
             "k delete-records --offset-json-file offsets.json --dry-run",
-            "Which records that would delete.",
+            "Show the records that this would delete.",
         ),
     ),
     differences=(
-        "A partition that does not exist is told at once, not after a minute.",
-        "A partition whose records cannot be deleted makes the exit status 1.",
-        "Where standard input and error are a terminal it asks first, unless --yes is given.",
-        "Partitions are told in the order of the file.",
-        "A file that is not as it should be is told in one line, which names the entry.",
+        "A partition that does not exist is reported at once, not after a minute.",
+        "If the records of a partition cannot be deleted, the exit status is 1.",
+        "If standard input and error are a terminal, the command asks first, unless --yes is "
+        "given.",
+        "Partitions are printed in the order of the file.",
+        "For an invalid file, one line names the invalid entry.",
     ),
     see_also=("k-get-offsets", "k-log-dirs", "k-topics"),
 )
@@ -53,11 +54,15 @@ MANUAL = Manual(
 DELETED = RowShape(
     "k.delete-records",
     1,
-    "A partition and where it begins now.",
+    "A partition and its new start offset.",
     (
         RowField("topic", "string", "Its topic."),
         RowField("partition", "integer", "Its number."),
-        RowField("low_watermark", "integer", "The first offset that is left, or comes next."),
+        RowField(
+            "low_watermark",
+            "integer",
+            "The first offset that is left, or the next offset if none is left.",
+        ),
     ),
 )
 
@@ -66,7 +71,7 @@ DELETED = RowShape(
 @together(
     option(
         "--offset-json-file",
-        "What to delete: for each partition the first offset to keep, or -1 for all that is there.",
+        "For each partition, the first offset to keep, or -1 to delete all records.",
         "FILE",
     ),
     dry_run,
@@ -78,7 +83,7 @@ def delete_records(given: SimpleNamespace) -> int:
     """Deletes the records of partitions before an offset.
 
     The file is {"partitions": [{"topic": "foo", "partition": 1, "offset": 3}], "version": 1};
-    version may be left out.  What is deleted cannot be had back.
+    version may be left out.  Deleted records cannot be restored.
     """
     require(given, "offset-json-file")
     exclude(given, "dry-run", ("output",))
@@ -201,6 +206,6 @@ def _entry(number: int, entry: Any) -> tuple[TopicPartition, Offset]:
         ):
             return TopicPartition(topic, partition), offset
     raise Refused(
-        f"Entry {number} of the partitions field is not as it should be: {json.dumps(entry)}; it "
+        f"Entry {number} of the partitions field is invalid: {json.dumps(entry)}; it "
         'needs "topic", a string, and "partition" and "offset", integers'
     )

@@ -25,28 +25,34 @@ INDENT = " " * 9
 
 MANUAL = Manual(
     examples=(
-        ("k doctor", "What is wrong, and what to do."),
-        ("k doctor -o json", "For a monitor: status 3 where anything was found."),
-        ("k doctor --watch 30s", "Tell groups that commit once in half a minute from stuck ones."),
+        ("k doctor", "List problems, each with a remedy."),
+        ("k doctor -o json", "For a monitor: exit status 3 if a problem was found."),
+        (
+            "k doctor --watch 30s",
+            "Distinguish groups that commit once in half a minute from stuck ones.",
+        ),
     ),
-    statuses=((FOUND, "Something is wrong."), (FAILED, "The cluster did not tell everything.")),
+    statuses=(
+        (FOUND, "A problem was found."),
+        (FAILED, "Some information could not be read from the cluster."),
+    ),
     see_also=("k-topics", "k-consumer-groups", "k-transactions", "k-configs", "k-log-dirs"),
 )
 
 FINDING = RowShape(
     "k.doctor",
     1,
-    "Something that is wrong with a cluster.",
+    "A problem of a cluster.",
     (
-        RowField("check", "string", "What was looked at: addresses, brokers, partitions, ..."),
+        RowField("check", "string", "The check: addresses, brokers, partitions, ..."),
         RowField(
             "severity",
             "string",
-            "error where clients are refused, or would be after one more failure; else warning.",
+            "error if clients are refused, or would be after one more failure; else warning.",
         ),
-        RowField("subject", "string", "What it is wrong with: a broker, a partition, a group."),
-        RowField("found", "string", "What is wrong."),
-        RowField("remedy", "string", "What to do."),
+        RowField("subject", "string", "The subject: a broker, a partition, a group."),
+        RowField("found", "string", "The problem."),
+        RowField("remedy", "string", "The remedy."),
     ),
 )
 
@@ -55,7 +61,7 @@ FINDING = RowShape(
 @together(
     option(
         "--watch",
-        "How long groups that lag are looked at before they are said not to move: seconds, or as "
+        "How long a lagging group is watched before it is reported as stuck: seconds, or as "
         f"500ms, 2s, 5m.  Default: {WATCH_S:g}s.",
         "TIME",
         type=Duration(),
@@ -64,14 +70,14 @@ FINDING = RowShape(
     cluster,
 )
 def doctor(given: SimpleNamespace) -> int:
-    """Looks once over a cluster and prints what is wrong with it, each with what to do.
+    """Checks a cluster once and prints its problems, each with a remedy.
 
-    Looked at are: the addresses that brokers advertise, as seen from this machine; brokers that
-    are not there; partitions without a leader or with replicas out of sync, and why; disks that
-    failed or are nearly full; settings that differ between brokers or make no sense together, and
-    topics with too few replicas for their min.insync.replicas; records ahead of this machine's
-    clock; groups whose members do not get on; transactions that keep readers back; brokers of
-    different versions.
+    It checks: the addresses that brokers advertise, as seen from this machine; missing brokers;
+    partitions without a leader or with replicas out of sync, and why; disks that failed or are
+    nearly full; configs that differ between brokers or conflict with each other, and topics with
+    too few replicas for their min.insync.replicas; records ahead of this machine's clock; groups
+    whose members make no progress; transactions that hold back readers; brokers of different
+    versions.
     """
     return run(_doctor(given), given.timeout, CLUSTER)
 
@@ -94,7 +100,7 @@ async def _doctor(given: SimpleNamespace) -> int:
                 out.row(check=name, **finding._asdict())
         for text in seen.not_told:
             if out is None:
-                complain(f"not told: {text}")
+                complain(f"not available: {text}")
             else:
                 out.refused(text.partition(":")[0], Refused(text))
         if out is None:

@@ -52,39 +52,39 @@ MANUAL = Manual(
         ("k dump-log --files orders-0/00000000000000000000.log", "The batches of a segment."),
         (
             "k dump-log --print-data-log --files orders-0/00000000000000000000.log",
-            "And the records in them.",
+            "The batches and the records in them.",
         ),
         (
             "k dump-log --offsets-decoder --files __consumer_offsets-7/00000000000000000000.log",
-            "What groups committed.",
+            "The offsets that groups committed.",
         ),
         (
             "k dump-log --verify-index-only --files orders-0/00000000000000000000.index",
-            "Whether an index agrees with its log; nothing is printed when it does.",
+            "Check an index against its log; nothing is printed if they agree.",
         ),
         (
             "k dump-log --check -o jsonl --files orders-0/00000000000000000000.log",
-            "A line of JSON for each batch; exit status 3 where one is corrupt.",
+            "A line of JSON for each batch; exit status 3 if one is corrupt.",
         ),
     ),
-    statuses=((FOUND, "With --check: something does not fit together."),),
+    statuses=((FOUND, "With --check: an inconsistency was found."),),
     differences=(
-        "--remote-log-metadata-decoder is refused, with exit status 1: what tiered storage keeps "
-        "is printed by kafka-dump-log.sh as Java's classes print themselves.",
-        "Two decoders of records are refused; kafka-dump-log.sh takes one of them.",
-        "What a decoder cannot read is told in other words, after the same Error at offset N, "
-        "skipping.",
-        "leader-epoch-checkpoint and the files of offsets beside meta.properties are shown too.",
-        "--key-decoder-class and --value-decoder-class know StringDecoder, IntegerDecoder and "
+        "--remote-log-metadata-decoder is refused, with exit status 1: kafka-dump-log.sh prints "
+        "the metadata of tiered storage in the format of its Java classes.",
+        "Two decoders of records are refused; kafka-dump-log.sh uses one of them.",
+        "If a decoder cannot read a record, the reason after Error at offset N, skipping is "
+        "worded differently.",
+        "leader-epoch-checkpoint and the checkpoint files next to meta.properties are shown too.",
+        "--key-decoder-class and --value-decoder-class support StringDecoder, IntegerDecoder and "
         "LongDecoder; other classes are refused.",
-        "A file that does not exist or makes no sense is one line on standard error and exit "
-        "status 1; the other files are still dumped.",
-        "An index entry that points behind the end of its log is reported as a mismatch with log "
-        "offset -1, where Kafka ends with an exception.",
-        "To --check, a batch with a wrong CRC and bytes after the last whole batch are problems "
-        "too.  It is meant for files that no broker is writing: the indexes of the last segment "
-        "hold zeros to grow into.",
-        "A log that does not begin at offset 0 is not said to have a gap before its first record.",
+        "A file that does not exist or cannot be decoded results in one line on standard error "
+        "and exit status 1; the other files are still dumped.",
+        "An index entry that points past the end of its log is reported as a mismatch with log "
+        "offset -1; Kafka's tool ends with an exception.",
+        "--check also reports a batch with a wrong CRC and bytes after the last whole batch.  "
+        "Use it on files that no broker is writing: the indexes of the active segment are padded "
+        "with zeros.",
+        "For a log that does not begin at offset 0, no gap before its first record is reported.",
     ),
 )
 
@@ -95,57 +95,59 @@ MANUAL = Manual(
     option("--print-data-log", "Print keys and values.  Implied by any decoder."),
     option("--deep-iteration", "Print records, not only batches.  Implied by --print-data-log."),
     option("--skip-record-metadata", "Print only the key and value of each record."),
-    option("--verify-index-only", "Check an index and print only what is wrong."),
-    option("--index-sanity-check", "Check an index only as a broker does when it starts."),
+    option("--verify-index-only", "Check an index and print only errors."),
+    option(
+        "--index-sanity-check", "Run only the checks of an index that a broker runs at startup."
+    ),
     option(
         "--max-message-size",
-        "How much of the log to read for one entry of an index.  Default: 5242880.",
+        "Bytes of the log to read for one entry of an index.  Default: 5242880.",
         "BYTES",
         type=INT,
     ),
     option(
         "--max-bytes",
-        "Read at most this much of a log.  Default: 2147483647.",
+        "Read at most this many bytes of a log.  Default: 2147483647.",
         "BYTES",
         type=INT,
     ),
     option(
         "--key-decoder-class",
-        "How to show keys: StringDecoder (default), IntegerDecoder, LongDecoder.",
+        "Decoder of keys: StringDecoder (default), IntegerDecoder, LongDecoder.",
         "[CLASS]",
         if_bare="StringDecoder",
     ),
     option(
         "--value-decoder-class",
-        "How to show values; the same classes.",
+        "Decoder of values; the same classes.",
         "[CLASS]",
         if_bare="StringDecoder",
     ),
     *(option(f"--{name}", f"Show {what}, as JSON.") for name, (_, what) in DECODERS.items()),
     option(f"--{REMOTE_LOG}", "Refused."),
-    option("--check", "End with status 3 where anything that does not fit together is found."),
+    option("--check", "End with status 3 if an inconsistency is found."),
     formatted(*ALL),
 )
 def dump_log(given: SimpleNamespace) -> int:
-    """Decodes log, index and snapshot files of a broker, which need not run.
+    """Decodes log, index and snapshot files of a broker, which need not be running.
 
-    Files are told apart by their suffix: .log and .checkpoint hold record batches, .index and
-    .timeindex are the sparse indexes of the log beside them, .txnindex lists aborted
-    transactions, .snapshot the state of producers.  leader-epoch-checkpoint tells where each epoch
-    begins, and files such as recovery-point-offset-checkpoint hold an offset for each partition.
-    Files are only read, never changed.
+    The suffix of a file determines its type: .log and .checkpoint hold record batches, .index and
+    .timeindex are the sparse indexes of the log in the same directory, .txnindex lists aborted
+    transactions, .snapshot the state of producers.  leader-epoch-checkpoint has the start offset of
+    each epoch, and files such as recovery-point-offset-checkpoint hold an offset for each
+    partition.  Files are only read, never changed.
 
-    What does not fit together, such as an index entry that points into the middle of a batch, is
-    listed on standard error after all files are dumped, and changes the exit status only with
-    --check.  With --output all files must be of one kind; rows are batches, or records where they
-    would be printed, or entries of an index.
+    Inconsistencies, such as an index entry that points into the middle of a batch, are listed on
+    standard error after all files are dumped, and change the exit status only with --check.  With
+    --output, all files must be of one type; rows are batches, or records if they would be printed,
+    or entries of an index.
     """
     from kcli.segments.segment_files import UNLIMITED, Problems
     from kcli.segments.segment_text import Printing
 
     require(given, "files")
     if is_given(given, REMOTE_LOG):
-        raise Refused(f"--{REMOTE_LOG}: k does not read what tiered storage keeps")
+        raise Refused(f"--{REMOTE_LOG}: k does not support the metadata of tiered storage")
     exclude(given, "output", ("skip-record-metadata",))
     decode = _decoder(given)
     contents = bool(given.print_data_log or given.key_decoder_class or given.value_decoder_class)
@@ -212,9 +214,12 @@ def _shape(paths: Sequence[str], deep: bool) -> RowShape:
     shapes = {path: shape_of(_kind(path), deep) for path in paths}
     for path, shape in shapes.items():
         if shape is None:
-            refuse(f"--output: {path} is of no kind that k dump-log knows")
+            refuse(f"--output: {path} is not a file type that k dump-log supports")
         if shape != shapes[paths[0]]:
-            refuse(f"--output: {paths[0]} and {path} are of two kinds, whose rows differ")
+            refuse(
+                f"--output: {paths[0]} and {path} are different types of files, with different "
+                "rows; dump them one by one"
+            )
     shape = shapes[paths[0]]
     assert shape is not None
     return shape
@@ -297,14 +302,14 @@ def _class(name: str | None) -> Callable[[bytes], str]:
         decode = CLASSES.get((name or "StringDecoder").removeprefix(package))
         if decode is not None:
             return functools.partial(_decoded, decode)
-    raise Refused(f"{name} is not a decoder that k has; it has {', '.join(CLASSES)}")
+    raise Refused(f"{name} is not a supported decoder; use one of {', '.join(CLASSES)}")
 
 
 def _decoded(decode: Callable[[bytes], object], data: bytes) -> str:
     try:
         return str(decode(data))
     except struct.error:
-        raise Refused(f"{len(data)} bytes are no number of the decoder's size") from None
+        raise Refused(f"{len(data)} bytes do not match the size of the decoder's number") from None
 
 
 def _lines(

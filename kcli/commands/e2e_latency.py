@@ -42,7 +42,7 @@ RUN = RowShape(
     1,
     "The whole run: times from the sending of a record until it was read.",
     (
-        RowField("records", "integer", "Records that went and came back."),
+        RowField("records", "integer", "Number of records sent and read back."),
         RowField("avg_ms", "number or null", "The mean time; null without records, as all times."),
         RowField("max_ms", "number or null", "The longest time."),
         RowField("p50_ms", "number or null", "The median time."),
@@ -73,8 +73,8 @@ MANUAL = Manual(
     statuses=(judging.STATUS,),
     differences=(
         "Percentiles are from buckets of constant memory: off by less than 0.1 %.",
-        "What no client knows of the properties file is told on standard error.",
-        "The older form with words in place of options is accepted without a warning.",
+        "Properties in the file that no client knows are reported on standard error.",
+        "The older form with positional arguments is accepted without a warning.",
         *judging.DIFFERENCES,
     ),
     see_also=("k-perf-test", "k-producer-perf-test", "k-consumer-perf-test"),
@@ -84,12 +84,12 @@ MANUAL = Manual(
 @command(manual=MANUAL)
 @together(
     click.argument("words", nargs=-1, metavar="[SERVER TOPIC N ACKS BYTES [FILE]]"),
-    option("--topic", "The topic, which is created where it is missing.  Required.", "NAME"),
-    option("--num-records", "How many.  Required.", "N", type=INT),
+    option("--topic", "The topic, which is created if it does not exist.  Required.", "NAME"),
+    option("--num-records", "Number of records.  Required.", "N", type=INT),
     option("--producer-acks", "1 or all.  Required.", "ACKS"),
     option("--record-size", "Size of a value.  Required.", "BYTES", type=INT),
     option("--record-key-size", "Size of a key.  Default: 0, no key.", "BYTES", type=INT),
-    option("--num-headers", "How many headers.  Default: 0.", "N", type=INT),
+    option("--num-headers", "Number of headers.  Default: 0.", "N", type=INT),
     option("--record-header-key-size", "Size of a header's name.  Default: 0.", "BYTES", type=INT),
     option(
         "--record-header-size",
@@ -109,10 +109,10 @@ MANUAL = Manual(
     timeout,
 )
 def e2e_latency(given: SimpleNamespace) -> int:
-    """Sends one record at a time, reads it back, and says how long that took.
+    """Sends one record at a time, reads it back, and measures how long that takes.
 
-    Each thousandth record is a line with its number and its time in milliseconds; mean and
-    percentiles follow in the end.
+    Every thousandth record is printed as a line with its number and its time in milliseconds; mean
+    and percentiles follow at the end.
     """
     _take_words(given)
     _check(given)

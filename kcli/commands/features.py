@@ -37,21 +37,24 @@ if TYPE_CHECKING:
 MANUAL = Manual(
     kafka="kafka-features.sh",
     examples=(
-        ("k features describe", "Each feature, what the broker knows of it, and where it is."),
+        (
+            "k features describe",
+            "Each feature, the levels that the broker supports, and its current level.",
+        ),
         (
             "k features upgrade --feature transaction.version=2 --dry-run",
-            "Whether transactions could use the newer protocol.",
+            "Check whether transactions could use the newer protocol.",
         ),
         ("k features disable --feature share.version", "Set a feature to level 0."),
-        ("k features version-mapping --release-version 4.0", "What a release begins with."),
+        ("k features version-mapping --release-version 4.0", "The levels of a release."),
     ),
     differences=(
         "Options may stand before and after the name of the action, and names of options are not "
         "abbreviated.",
-        "Without --bootstrap-server and --bootstrap-controller the usual default is asked; "
-        "version-mapping and feature-dependencies ask nobody, and need neither.",
-        "With --unsafe it is asked at a terminal before anything is changed, unless --yes is "
-        "given.",
+        "Without --bootstrap-server and --bootstrap-controller, the usual default is used; "
+        "version-mapping and feature-dependencies connect to no broker, and need neither.",
+        "With --unsafe, the command asks at a terminal before it changes anything, unless --yes "
+        "is given.",
     ),
     see_also=("k-transactions", "k-broker-api-versions"),
 )
@@ -60,22 +63,20 @@ _FEATURE = RowField("feature", "string", "Its name.")
 DESCRIBE = RowShape(
     "k.features.describe",
     1,
-    "A feature that the broker knows.",
+    "A feature that the broker supports.",
     (
         _FEATURE,
-        RowField("supported_min", "integer", "The lowest level that it knows."),
+        RowField("supported_min", "integer", "The lowest level that it supports."),
         RowField("supported_max", "integer", "The highest."),
-        RowField("finalized", "integer", "The level of the cluster; 0 where the feature is off."),
-        RowField(
-            "epoch", "integer or null", "How often the levels changed, as the broker counts it."
-        ),
+        RowField("finalized", "integer", "The level of the cluster; 0 if the feature is off."),
+        RowField("epoch", "integer or null", "The epoch of the levels: how often they changed."),
     ),
 )
 MAPPING = RowShape(
     "k.features.version-mapping",
     1,
     "A feature of a release.",
-    (_FEATURE, RowField("level", "integer", "The level that the release begins with.")),
+    (_FEATURE, RowField("level", "integer", "The default level of the release.")),
 )
 DEPENDENCIES = RowShape(
     "k.features.feature-dependencies",
@@ -84,7 +85,7 @@ DEPENDENCIES = RowShape(
     (
         _FEATURE,
         RowField("level", "integer", "The level."),
-        RowField("needs", "list of string", "What that needs, as feature=level."),
+        RowField("needs", "list of string", "Its dependencies, as feature=level."),
     ),
 )
 
@@ -106,35 +107,35 @@ LEVELS = range(-(1 << 15), 1 << 15)
 @together(
     option(
         "--feature",
-        "The feature and its level; for disable the feature alone.  Repeatable.",
+        "The feature and its level; for disable, only the feature.  Repeatable.",
         "FEATURE=LEVEL",
         multiple=True,
     ),
     option(
         "--release-version",
-        "All features, at the levels with which this release begins: 4.3, 3.9-IV0.",
+        "All features, at the default levels of this release: 4.3, 3.9-IV0.",
         "RELEASE",
     ),
     option("--node-id", "describe: the broker to ask.  Default: any.", "ID", type=INT),
-    option("--unsafe", "downgrade, disable: also where metadata may be lost for good."),
-    option("--dry-run", "Have the cluster check the update, and change nothing."),
+    option("--unsafe", "downgrade, disable: also if metadata may be lost for good."),
+    option("--dry-run", "Let the cluster validate the update, and change nothing."),
     yes,
     formatted(DESCRIBE, MAPPING, DEPENDENCIES),
     cluster,
     option(
         "--bootstrap-controller",
-        "Controllers of KRaft to connect to instead.",
+        "KRaft controllers to connect to instead.",
         "HOST:PORT,...",
         section=CONNECTION,
     ),
     option("--metadata", "The metadata.version, by name.", "RELEASE", section=OLDER),
 )
 def features(given: SimpleNamespace) -> int:
-    """Describes the features of a cluster, and changes the levels they are at.
+    """Describes the features of a cluster, and changes their levels.
 
-    A feature that all brokers know can be raised to a level that all of them know: from then on
-    they and their clients may use it.  version-mapping prints the levels of a release of Apache's,
-    and feature-dependencies what a level needs beside itself.
+    A feature can be raised to a level that all brokers support; from then on brokers and clients
+    may use it.  version-mapping prints the levels of a release of Apache Kafka, and
+    feature-dependencies the other features that a level needs.
     """
     action = _action(given)
     if given.bootstrap_controller is not None:
@@ -154,15 +155,15 @@ def features(given: SimpleNamespace) -> int:
 
 def _action(given: SimpleNamespace) -> str:
     if len(given.action) != 1 or given.action[0] not in ACTIONS:
-        refuse(f"say what to do: {', '.join(ACTIONS)}")
+        refuse(f"name exactly one action: {', '.join(ACTIONS)}")
     action: str = given.action[0]
     every = {name for names in ACTIONS.values() for name in names}
     for name in sorted(every.difference(ACTIONS[action])):
         if is_given(given, name):
-            refuse(f"--{name} does not go with {action}")
+            refuse(f"--{name} is not allowed with {action}")
     exclude(given, "bootstrap-controller", ("bootstrap-server",))
     if action in UPDATES and given.output is not None:
-        refuse(f"--output does not go with {action}")
+        refuse(f"--output is not allowed with {action}")
     if action == "feature-dependencies" and not given.feature:
         refuse("argument --feature is required")
     return action
@@ -207,7 +208,7 @@ async def _update(given: SimpleNamespace, action: str) -> int:
     async with _admin(given) as admin:
         if given.unsafe and not given.dry_run:
             names = ", ".join(sorted(updates))
-            await confirm(given, f"{action} {names}, and may lose metadata for good")
+            await confirm(given, f"{action} {names}, which may lose metadata for good")
         results = await admin.features.update(updates, validate_only=given.dry_run)
     failed = 0
     for name, error in sorted(results.items()):

@@ -35,11 +35,11 @@ CLIENT_ID = "GetOffsetShell"
 MANUAL = Manual(
     kafka="kafka-get-offsets.sh",
     examples=(
-        ("k get-offsets --topic orders", "Where each partition ends."),
-        ("k get-offsets --topic orders --time earliest", "Where each begins."),
+        ("k get-offsets --topic orders", "The end offset of each partition."),
+        ("k get-offsets --topic orders --time earliest", "The start offset of each partition."),
         (
             "k get-offsets --topic orders --time 1700000000000",
-            "The first record of each partition that is not older than a time.",
+            "The first record of each partition at or after a time.",
         ),
         (
             "k get-offsets --topic-partitions 'orders:0-3,pay.*:5-'",
@@ -47,8 +47,8 @@ MANUAL = Manual(
         ),
     ),
     differences=(
-        "A partition that is skipped because of an error makes the exit status 1.",
-        "An invalid rule of --topic-partitions is one line on standard error.",
+        "If a partition is skipped because of an error, the exit status is 1.",
+        "For an invalid rule of --topic-partitions, one line is printed to standard error.",
     ),
     see_also=("k-topics", "k-console-consumer"),
 )
@@ -56,22 +56,22 @@ MANUAL = Manual(
 OFFSETS = RowShape(
     "k.get-offsets",
     1,
-    "A partition and the offset that was asked for.",
+    "A partition and the requested offset.",
     (
         RowField("topic", "string", "Its topic."),
         RowField("partition", "integer", "Its number."),
         RowField(
-            "offset", "integer or null", "The offset; null where the partition has none such."
+            "offset", "integer or null", "The offset; null if the partition has no such offset."
         ),
         RowField(
             "timestamp_ms",
             "integer or null",
-            "The record's time in ms since 1970, where a time or max-timestamp was asked for.",
+            "The record's timestamp in ms since 1970, if a time or max-timestamp was requested.",
         ),
         RowField(
             "leader_epoch",
             "integer or null",
-            "The epoch in which that record was written; null where the broker does not tell.",
+            "The leader epoch of that record; null if the broker does not send it.",
         ),
     ),
 )
@@ -87,11 +87,11 @@ class Rule(NamedTuple):
 @command(manual=MANUAL)
 @together(
     option("--topic", "Only topics whose whole name matches this pattern.", "PATTERN"),
-    option("--partitions", "Only partitions of these numbers.", "N,..."),
+    option("--partitions", "Only partitions with these numbers.", "N,..."),
     option(
         "--topic-partitions",
         "Only partitions that a rule matches: PATTERN, PATTERN:N, PATTERN:FROM-TO, PATTERN:FROM- "
-        "or PATTERN:-TO, where TO is left out; an empty pattern is any topic.",
+        "or PATTERN:-TO, where TO is exclusive; an empty pattern matches any topic.",
         "RULE,...",
     ),
     option(
@@ -101,7 +101,7 @@ class Rule(NamedTuple):
         "first record at or after a time in ms since 1970.",
         "TIME",
     ),
-    option("--exclude-internal-topics", "Leave internal topics out."),
+    option("--exclude-internal-topics", "Exclude internal topics."),
     formatted(OFFSETS),
     cluster,
     broker_list,
@@ -111,10 +111,10 @@ class Rule(NamedTuple):
 def get_offsets(given: SimpleNamespace) -> int:
     """Prints an offset for each partition, as TOPIC:PARTITION:OFFSET.
 
-    Without --topic, --partitions and --topic-partitions all partitions are shown.  Lines are
-    sorted as texts of topic and partition, so 10 stands before 2.  A partition that has no such
-    offset, as when no record is as young as the given time, is left out; with --output it is a row
-    whose offset is null.
+    Without --topic, --partitions and --topic-partitions, all partitions are shown.  Lines are
+    sorted by topic and partition as text, so 10 comes before 2.  A partition without such an
+    offset, for example if all its records are older than the given time, is left out; with --output
+    it is a row whose offset is null.
     """
     if given.output is not None:
         with rows(given, OFFSETS) as out:

@@ -23,8 +23,8 @@ KINDS = ("consumer", "share", "streams")
 MANUAL = Manual(
     kafka="kafka-groups.sh",
     examples=(
-        ("k groups --list", "All groups there are."),
-        ("k groups --list --consumer", "Those of consumers, of either protocol."),
+        ("k groups --list", "All groups."),
+        ("k groups --list --consumer", "Groups of consumers, of either protocol."),
         ("k groups --list --protocol connect", "The workers of Kafka Connect."),
     ),
     differences=("An unknown --group-type is a usage error.",),
@@ -34,12 +34,12 @@ MANUAL = Manual(
 
 @command(manual=MANUAL)
 @together(
-    option("--list", "Print groups; the one action there is."),
+    option("--list", "Print groups; the only action."),
     option("--group-type", f"Only groups of this type: {', '.join(ANY_TYPES)}.", "TYPE"),
-    option("--protocol", "Only groups whose members are of this kind, as consumer.", "NAME"),
+    option("--protocol", "Only groups of this protocol type, such as consumer.", "NAME"),
     option(
         "--consumer",
-        "Only groups of consumers, and those that have nothing but committed offsets.",
+        "Only groups of consumers, and groups that have only committed offsets.",
     ),
     option("--share", "Only share groups."),
     option("--streams", "Only groups of Kafka Streams."),
@@ -47,7 +47,7 @@ MANUAL = Manual(
     cluster,
 )
 def groups(given: SimpleNamespace) -> int:
-    """Prints groups of all types: the name, the type and what its members are."""
+    """Prints groups of all types: the name, the type and the protocol type."""
     _check(given)
     if given.output is not None:
         with rows(given, ANY) as out:

@@ -46,20 +46,21 @@ MANUAL = Manual(
     examples=(
         (
             "k leader-election --election-type preferred --all-topic-partitions",
-            "Leadership goes back to where it is meant to be, after a broker has come back.",
+            "Move leadership back to the preferred replicas after a broker has returned.",
         ),
         (
             "k leader-election --election-type unclean --topic orders --partition 0 --dry-run",
-            "Which replica would lead, whatever it has missed, where no replica in sync is left.",
+            "Show the replica that would lead although it is out of sync, if no in-sync replica "
+            "is left.",
         ),
     ),
     differences=(
-        "Partitions are told in the order of their names.",
-        "Where standard input and error are a terminal it asks before an unclean election, "
-        "which may lose records, unless --yes is given.",
-        "A controller that has just been replaced is asked again.",
-        "That --admin.config is an older spelling is not told.",
-        "A file that is not as it should be is told in one line, which names the entry.",
+        "Partitions are printed in the order of their names.",
+        "If standard input and error are a terminal, the command asks before an unclean "
+        "election, which may lose records, unless --yes is given.",
+        "If the controller has just changed, the request is retried.",
+        "--admin.config is accepted without a deprecation warning.",
+        "For an invalid file, one line names the invalid entry.",
     ),
     see_also=("k-preferred-election", "k-topics"),
 )
@@ -67,11 +68,11 @@ MANUAL = Manual(
 OUTCOMES = RowShape(
     "k.leader-election",
     1,
-    "A partition, and what came of the election.",
+    "A partition, and the outcome of the election.",
     (
         RowField("topic", "string", "Its topic."),
         RowField("partition", "integer", "Its number."),
-        RowField("outcome", "string", "elected, or not needed where a valid replica leads."),
+        RowField("outcome", "string", "elected, or not needed if a valid replica already leads."),
     ),
 )
 
@@ -95,13 +96,13 @@ class _Type(click.ParamType):  # type: ignore[type-arg]
 @together(
     option(
         "--election-type",
-        "preferred: the first replica, if it is in sync; unclean: where nobody leads, a replica "
-        "that is there, and what only others have is lost.  Needed.",
+        "preferred: elect the first replica, if it is in sync; unclean: if a partition has no "
+        "leader, elect a live replica; records that only other replicas have are lost.  Required.",
         "TYPE",
         type=_Type(),
     ),
     option("--topic", "The partition's topic.", "TOPIC"),
-    option("--partition", "The partition's number; with --topic.", "N", type=INT),
+    option("--partition", "The partition number; with --topic.", "N", type=INT),
     option("--all-topic-partitions", "Every partition that needs such an election."),
     option(
         "--path-to-json-file",
@@ -115,9 +116,9 @@ class _Type(click.ParamType):  # type: ignore[type-arg]
     older_config("--admin.config"),
 )
 def leader_election(given: SimpleNamespace) -> int:
-    """Has the controller elect leaders of partitions.
+    """Lets the controller elect leaders of partitions.
 
-    Exactly one of --topic, --all-topic-partitions and --path-to-json-file says of which.
+    Exactly one of --topic, --all-topic-partitions and --path-to-json-file selects the partitions.
     """
     _check(given)
     with rows_if_asked(given, OUTCOMES) as out:

@@ -32,13 +32,13 @@ MANUAL = Manual(
         ),
         (
             "k log-dirs --describe --topic-list orders -o template='{broker} {log_dir} {size}'",
-            "Where a topic lies, and how large it is.",
+            "The location and the size of a topic.",
         ),
     ),
     differences=(
         "Brokers, directories and partitions are in the order of their names.",
-        "With --output a directory whose disk failed, or which holds none of the replicas that "
-        "are asked for, is a row without a replica.",
+        "With --output, a directory whose disk failed, or that has none of the requested "
+        "replicas, is a row without a replica.",
     ),
     see_also=("k-topics", "k-delete-records"),
 )
@@ -50,11 +50,19 @@ LOG_DIRS = RowShape(
     (
         RowField("broker", "integer", "The broker's id."),
         RowField("log_dir", "string", "The directory."),
-        RowField("error", "string or null", "Why it cannot be used; null where it can."),
-        RowField("total_bytes", "integer or null", "Size of its file system; null if not told."),
-        RowField("usable_bytes", "integer or null", "What is free there; null if not told."),
-        RowField("topic", "string or null", "The replica's topic; null where there is none."),
-        RowField("partition", "integer or null", "The number of its partition."),
+        RowField("error", "string or null", "The error of the directory; null if it is usable."),
+        RowField(
+            "total_bytes",
+            "integer or null",
+            "Total bytes of its file system; null if the broker does not report them.",
+        ),
+        RowField(
+            "usable_bytes",
+            "integer or null",
+            "Free bytes of its file system; null if the broker does not report them.",
+        ),
+        RowField("topic", "string or null", "The replica's topic; null if there is no replica."),
+        RowField("partition", "integer or null", "The partition number."),
         RowField("size", "integer or null", "Bytes of its segments."),
         RowField(
             "offset_lag",
@@ -64,7 +72,8 @@ LOG_DIRS = RowShape(
         RowField(
             "is_future",
             "boolean or null",
-            "Whether it is being moved here and takes the current one's place later.",
+            "Whether it is a future replica, which will replace the current one when its move is "
+            "done.",
         ),
     ),
 )
@@ -72,17 +81,17 @@ LOG_DIRS = RowShape(
 
 @command(manual=MANUAL)
 @together(
-    option("--describe", "Print the log directories; the only action, and needed."),
-    option("--broker-list", "Ask only these brokers.", "ID,..."),
-    option("--topic-list", "Show only replicas of these topics.", "TOPIC,..."),
+    option("--describe", "Print the log directories; the only action, required."),
+    option("--broker-list", "Query only these brokers.", "ID,..."),
+    option("--topic-list", "Only replicas of these topics.", "TOPIC,..."),
     formatted(LOG_DIRS),
     cluster,
 )
 def log_dirs(given: SimpleNamespace) -> int:
     """Prints the size and the lag of the replicas in each log directory.
 
-    The answer is two lines that say what was asked, and one of JSON.  A future replica, isFuture,
-    is on its way to that directory.
+    The output is two lines about the query, and one line of JSON.  A future replica, isFuture, is
+    being moved to that directory.
     """
     require(given, "describe")
     with rows_if_asked(given, LOG_DIRS) as out:

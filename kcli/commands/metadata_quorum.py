@@ -10,9 +10,9 @@ from kcli.command import Manual, command
 from kcli.options import Refused, cluster, option, together
 
 REASON = (
-    "The node does not support DESCRIBE_QUORUM: brokers of k have no quorum of their own (KRaft), "
-    "ZooKeeper keeps the cluster's metadata; k doctor says how the cluster is, and "
-    "k zookeeper-shell ... get /controller who its controller is"
+    "The node does not support DESCRIBE_QUORUM: brokers of k have no quorum of their own "
+    "(KRaft), ZooKeeper keeps the cluster's metadata; run k doctor to check the cluster, and k "
+    "zookeeper-shell ... get /controller to see its controller"
 )
 
 MANUAL = Manual(
@@ -38,9 +38,9 @@ MANUAL = Manual(
     cluster,
 )
 def metadata_quorum(given: SimpleNamespace) -> int:
-    """Says why there is no quorum of controllers to describe or to change.
+    """Explains why there is no quorum of controllers to describe or to change.
 
-    The options are those of kafka-metadata-quorum.sh, so that a script that calls it is told the
-    reason and not that an option is unknown.
+    The options are those of kafka-metadata-quorum.sh, so a script that calls it gets this reason
+    and not an unknown option error.
     """
     raise Refused(REASON)

@@ -23,13 +23,16 @@ MANUAL = Manual(
         (
             "k perf-test producer --topic perf --num-records 1000000 --record-size 200 \\\n"
             "    --throughput -1",
-            "How fast records can be sent.",
+            "Measure how fast records can be sent.",
         ),
-        ("k perf-test consumer --topic perf --num-records 1000000", "How fast they are read."),
+        (
+            "k perf-test consumer --topic perf --num-records 1000000",
+            "Measure how fast records can be read.",
+        ),
         (
             "k perf-test e2e --topic latency --num-records 1000 --producer-acks 1 \\\n"
             "    --record-size 200",
-            "How long one takes there and back.",
+            "Measure the latency of a record from producer to consumer.",
         ),
     ),
     differences=("Each of Kafka's three tools has a script of its own.",),
@@ -57,8 +60,8 @@ class PerfTest(Command):
 
 def _nothing(given: SimpleNamespace) -> int:
     words: Sequence[str] = given.test
-    said = f"there is no test '{words[0]}'" if words else "which test is missing"
-    refuse(f"{said}: say producer, consumer or e2e")
+    said = f"there is no test '{words[0]}'" if words else "no test given"
+    refuse(f"{said}; choose producer, consumer or e2e")
 
 
 perf_test = PerfTest(

@@ -37,19 +37,19 @@ SESSION_TIMEOUT_S = 30.0
 MANUAL = Manual(
     kafka="kafka-preferred-replica-election.sh",
     examples=(
-        ("k preferred-election", "Every partition is led by its first replica, where it can be."),
+        ("k preferred-election", "Every partition is led by its first replica, if possible."),
         (
             "k preferred-election --zookeeper localhost:2181 --path-to-json-file partitions.json",
-            "The controller of an old cluster is asked through ZooKeeper.",
+            "Request the election of an old cluster through ZooKeeper.",
         ),
     ),
     differences=(
         "The script is that of Kafka 2.8.2, the last that had it; k leader-election does the same "
         "and more.",
-        "Partitions are told in the order of their names.",
-        "The line of partitions whose preferred replica leads already names these; the script "
-        "names those that it has elected.",
-        "With --zookeeper there is no login to ZooKeeper and no TLS.",
+        "Partitions are printed in the order of their names.",
+        "The line about partitions whose preferred replica already leads names these partitions; "
+        "the script names those that it has elected.",
+        "--zookeeper supports neither login nor TLS.",
     ),
     see_also=("k-leader-election", "k-topics"),
 )
@@ -65,8 +65,7 @@ MANUAL = Manual(
     ),
     option(
         "--zookeeper",
-        "Leave a note for the controller in the cluster's ZooKeeper, and do not wait for what "
-        "comes of it.",
+        "Request the election through the cluster's ZooKeeper, and do not wait for its outcome.",
         "HOST:PORT,...[/CHROOT]",
     ),
     dry_run,
@@ -74,9 +73,9 @@ MANUAL = Manual(
     older_config("--admin.config"),
 )
 def preferred_election(given: SimpleNamespace) -> int:
-    """Has the first replica of each partition lead it, if it is in sync.
+    """Makes the first replica of each partition its leader, if it is in sync.
 
-    By default the controller is asked, and its answer told.
+    By default the request is sent to the controller, and its response is printed.
     """
     if is_given(given, "zookeeper"):
         for name in ("bootstrap-server", "command-config"):
@@ -181,7 +180,7 @@ def _partitions(client: KazooClient, topics: set[str] | None) -> set[TopicPartit
         names = set(client.get_children(znodes.TOPICS))
     except NoNodeError as error:
         raise Refused(
-            f"ZooKeeper has no {znodes.TOPICS} there: name the cluster's chroot, as in "
+            f"ZooKeeper has no {znodes.TOPICS} there: add the cluster's chroot, as in "
             "HOST:PORT/kafka"
         ) from error
     found: set[TopicPartition] = set()

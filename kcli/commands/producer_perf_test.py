@@ -52,9 +52,9 @@ METRICS = tuple(field for field in Sum._fields if field != "elapsed_ms")
 
 SUM = (
     RowField("records", "integer", "Records that were delivered."),
-    RowField("elapsed_ms", "number", "How long that took."),
+    RowField("elapsed_ms", "number", "Duration of the delivery."),
     RowField("records_per_s", "number", "Records a second."),
-    RowField("mib_per_s", "number", "Their values, in units of 1048576 bytes a second."),
+    RowField("mib_per_s", "number", "Rate of their values, in units of 1048576 bytes per second."),
     RowField(
         "avg_ms", "number or null", "The mean latency; null without records, as all latencies."
     ),
@@ -67,8 +67,7 @@ SUM = (
 RUN = RowShape(
     "k.producer-perf-test.run",
     1,
-    "A reporting interval (window), the whole run (total), or what followed on the warm-up "
-    "(steady).",
+    "A reporting interval (window), the whole run (total), or the run after the warm-up (steady).",
     (
         RowField("phase", "string", "window, total or steady."),
         RowField("lost", "integer", "Records that were not delivered, since the start."),
@@ -82,13 +81,13 @@ MANUAL = Manual(
         (
             "k producer-perf-test --topic perf --num-records 1000000 --record-size 200 \\\n"
             "    --throughput -1",
-            "As fast as it goes.",
+            "As fast as possible.",
         ),
         (
             "k producer-perf-test --topic perf --num-records 60000 --record-size 200 \\\n"
             "    --throughput 1000 --warmup-records 5000 --history perf.jsonl \\\n"
             "    --baseline perf.jsonl --fail-if 'p99>+10%,records_per_s<-5%'",
-            "A minute at a fixed rate, compared with the runs before: a line for cron.",
+            "A minute at a fixed rate, compared with earlier runs: a line for cron.",
         ),
         (
             "k producer-perf-test --topic perf --num-records 100000 --payload-file orders.txt \\\n"
@@ -97,30 +96,31 @@ MANUAL = Manual(
         ),
     ),
     statuses=(
-        (1, "Refused, or at least one record was not delivered; standard error says why."),
+        (1, "Refused, or at least one record was not delivered; the reason is on standard error."),
         judging.STATUS,
     ),
     differences=(
-        "At a fixed --throughput the latency of a record counts from the time when it was due, not "
-        "from when it could be sent: what a stalled broker keeps from being sent counts as late "
-        "(coordinated omission).  Latencies of Kafka's tool are shorter then.  Without a limit "
-        "records are due when they are sent, as with Kafka's tool.",
-        "A record's timestamp is the millisecond in which it is due.  Latencies are known to half "
-        "a millisecond, at a fixed rate of up to 1000 records a second to the microsecond; they "
-        "contain the millisecond or less by which the timer of the machine wakes too late.",
-        "Percentiles are those of all records, from buckets of constant memory: off by less than "
-        "0.1 %.  Kafka's tool samples 500000 records.",
-        "The clock starts when the topic is known; with Kafka's tool the first latencies contain "
-        "the time to connect.",
-        "A record that was not delivered makes the exit status 1, each reason is told once; "
-        "Kafka's tool prints a trace for each and ends with 0.",
-        "When the topic is not there, or no room comes free, within max.block.ms, or a record is "
-        "larger than max.request.size, the command ends; Kafka's tool goes on with the next.",
-        "Random values are taken from 4 MiB of different ones.",
-        "--throughput 0 is refused; Kafka's tool sends one record and sleeps for ever.",
+        "At a fixed --throughput, the latency of a record is measured from the time when it was "
+        "due, not from when it could be sent, so records that a stalled broker delays count as "
+        "late (coordinated omission).  Latencies of Kafka's tool are shorter then.  Without a "
+        "limit, records are due when they are sent, as with Kafka's tool.",
+        "A record's timestamp is the millisecond in which it is due.  Latencies are accurate to "
+        "half a millisecond, or to a microsecond at a fixed rate of up to 1000 records a second; "
+        "they include the delay of the machine's timer, a millisecond or less.",
+        "Percentiles are over all records, from a histogram of constant size with an error of "
+        "less than 0.1 %.  Kafka's tool samples 500000 records.",
+        "Time is measured from when the topic is known; with Kafka's tool, the first latencies "
+        "include the time to connect.",
+        "If a record was not delivered, the exit status is 1, and each reason is printed once; "
+        "Kafka's tool prints a stack trace for each record and ends with 0.",
+        "If within max.block.ms the topic does not exist or no memory becomes free, or if a "
+        "record is larger than max.request.size, the command ends; Kafka's tool continues with "
+        "the next record.",
+        "Random values are taken from 4 MiB of random data.",
+        "--throughput 0 is refused; Kafka's tool sends one record and sleeps forever.",
         "A property may contain more than one =; it is split at the first.",
-        "--print-metrics is refused with exit status 1: the client keeps no metrics.  -o prints "
-        "what is measured.",
+        "--print-metrics is refused with exit status 1: the client has no metrics.  -o prints "
+        "the measurements.",
         "A transaction that fails ends the command.",
         "Older spellings are accepted without a warning.",
         *judging.DIFFERENCES,
@@ -132,11 +132,11 @@ MANUAL = Manual(
 @command(manual=MANUAL)
 @together(
     click.argument("properties", nargs=-1, metavar="[KEY=VALUE]..."),
-    option("--topic", "Where the records go.  Required.", "NAME"),
-    option("--num-records", "How many.  Required.", "N", type=LONG),
+    option("--topic", "The topic to send to.  Required.", "NAME"),
+    option("--num-records", "Number of records.  Required.", "N", type=LONG),
     option(
         "--throughput",
-        "Send this many a second; below 0, as many as possible.  Required.",
+        "Records per second; below 0, as many as possible.  Required.",
         "RATE",
     ),
     option(
@@ -147,11 +147,11 @@ MANUAL = Manual(
     ),
     option(
         "--reporting-interval",
-        f"How often to print a line meanwhile.  Default: {REPORT_EVERY_MS}.",
+        f"Reporting interval in milliseconds.  Default: {REPORT_EVERY_MS}.",
         "MS",
         type=LONG,
     ),
-    option("--print-metrics", "Not supported: the client keeps no metrics.  See -o."),
+    option("--print-metrics", "Not supported: the client has no metrics.  See -o."),
     formatted(RUN),
     option(
         "--record-size",
@@ -160,14 +160,14 @@ MANUAL = Manual(
         type=INT,
         section=PAYLOAD,
     ),
-    option("--payload-file", "Values at random from this file.", "FILE", section=PAYLOAD),
+    option("--payload-file", "Send values at random from this file.", "FILE", section=PAYLOAD),
     option(
         "--payload-delimiter",
         "A pattern between the values in the file.  Default: \\n, a newline.",
         "PATTERN",
         section=PAYLOAD,
     ),
-    option("--payload-monotonic", "Values that count from 0.", section=PAYLOAD),
+    option("--payload-monotonic", "Send values that count from 0.", section=PAYLOAD),
     judging.OPTIONS,
     client_options("producer", "KEY=VALUE..."),
     timeout,
@@ -196,10 +196,10 @@ MANUAL = Manual(
     ),
 )
 def producer_perf_test(given: SimpleNamespace) -> int:
-    """Sends records that it makes up, as fast as they go or at a fixed rate, and reports how many
-    a second were delivered and how long each took.
+    """Sends generated records, as fast as possible or at a fixed rate, and reports the throughput
+    and the latencies.
 
-    Each reporting interval is a line, and so is the whole run, with percentiles.
+    It prints a line for each reporting interval, and one with percentiles for the whole run.
     """
     _check(given)
     from kcli.client.config import ProducerConfig
@@ -316,7 +316,7 @@ def _rate(text: str) -> float | None:
     if not math.isfinite(rate):
         refuse(f"Cannot parse argument '{text}' of option throughput")
     if rate == 0:
-        refuse("--throughput 0 would send nothing; say -1 for no limit")
+        refuse("--throughput 0 would send nothing; use -1 for no limit")
     return rate if rate > 0 else None
 
 
@@ -345,7 +345,7 @@ def _payloads(given: SimpleNamespace) -> Payloads:
     with open(path, encoding="utf-8", errors="replace", newline="") as file:
         text = file.read()
     if not text:
-        raise Refused(f"{path}: the file is empty; it has to hold values to send")
+        raise Refused(f"{path}: the file is empty; it must contain values to send")
     try:
         values = payloads.split(text, given.payload_delimiter or "\n")
     except PatternError as error:

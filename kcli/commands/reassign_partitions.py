@@ -79,48 +79,49 @@ MANUAL = Manual(
             'echo \'{"topics": [{"topic": "orders"}]}\' > topics.json; '
             "k reassign-partitions --generate --topics-to-move-json-file topics.json "
             "--broker-list 1,2,3",
-            "Where a topic is, and how it could be spread over three brokers.",
+            "Print the current assignment of a topic, and one that spreads it over three brokers.",
         ),
         (
             "k reassign-partitions --execute --reassignment-json-file plan.json "
             "--throttle 10000000",
-            "Begin the moves of a plan, at 10 MB/s.",
+            "Start the moves of a plan, at 10 MB/s.",
         ),
         (
             "k reassign-partitions --verify --reassignment-json-file plan.json",
-            "How far they are; what has come to its end is throttled no more.",
+            "Print their progress; remove the throttles of moves that are complete.",
         ),
-        ("k reassign-partitions --plan rebalance", "What would make brokers even, as a table."),
+        (
+            "k reassign-partitions --plan rebalance",
+            "Print a plan that balances the brokers, as a table.",
+        ),
         (
             "k reassign-partitions --plan evacuate --broker-list 3 --throttle 10000000 --execute",
-            "Empty a broker at 10 MB/s, and wait for the end.",
+            "Move all replicas off a broker at 10 MB/s, and wait for the end.",
         ),
-        ("k reassign-partitions --list -o table", "All partitions that are on the move."),
+        ("k reassign-partitions --list -o table", "All partitions that are being moved."),
         (
             "k reassign-partitions --cancel --reassignment-json-file plan.json",
-            "Back to where they were.",
+            "Cancel the moves and restore the previous replicas.",
         ),
     ),
     differences=(
-        "What fails is told in one line, without the trace of Java's stack; a file that is not as "
-        "it should be, with the entry that is wrong.",
-        "A mistake in the words of the command line ends with status 2, and where no broker "
-        "answers with 124.",
-        "--generate places replicas as Kafka 3.9 does, whose start is drawn by lot too; brokers "
-        "that are not there are named on standard error.",
-        "Topics whose throttles are cleared, and partitions that are not found, are told in the "
-        "order of their names.",
-        "The plan to go back with has the log directories in which the replicas are, as Kafka 4.3 "
-        "prints it; 3.9 prints any.",
-        "--cancel ends every move of the plan, as Kafka 4.3 does; 3.9 leaves those that only add "
+        "An error is printed in one line, without a Java stack trace; for an invalid file it "
+        "names the invalid entry.",
+        "An invalid argument ends with exit status 2; if no broker answers, it is 124.",
+        "--generate places replicas as Kafka 3.9 does, with a random start as there; brokers "
+        "that do not exist are named on standard error.",
+        "Topics whose throttles are cleared, and partitions that are not found, are printed in "
+        "the order of their names.",
+        "The rollback plan has the log directories of the replicas, as in Kafka 4.3; 3.9 prints "
+        "any.",
+        "--cancel cancels every move of the plan, as in Kafka 4.3; 3.9 skips moves that only add "
         "replicas.",
-        "Of a plan's replica on a broker that is not there, --verify says so at once, where "
-        "Kafka's tool waits for a minute and fails; and a partition that its topic has not got is "
-        "told as one of no replicas.",
-        "A log directory that a broker refuses is told with its reason.",
-        "--zookeeper, as kafka-reassign-partitions.sh had it until 2.8, is refused: brokers are "
-        "asked.",
-        "Without --bootstrap-server and --bootstrap-controller the usual default is asked.",
+        "If a replica of the plan is on a broker that does not exist, --verify reports it at "
+        "once; Kafka's tool waits for a minute and fails.  A partition that does not exist is "
+        "reported as having no replicas.",
+        "If a broker refuses a log directory, its reason is printed.",
+        "--zookeeper of kafka-reassign-partitions.sh until 2.8 is refused: use --bootstrap-server.",
+        "Without --bootstrap-server and --bootstrap-controller, the usual default is used.",
     ),
     see_also=("k-topics", "k-log-dirs", "k-configs"),
 )
@@ -128,34 +129,38 @@ MANUAL = Manual(
 LIST = RowShape(
     "k.reassign-partitions.list",
     1,
-    "A partition that is on the move.",
+    "A partition that is being moved.",
     (
         RowField("topic", "string", "Its topic."),
         RowField("partition", "integer", "Its number."),
-        RowField("replicas", "list of integer", "The brokers that have it, or are to."),
-        RowField("adding", "list of integer", "Those of them that are to have it."),
-        RowField("removing", "list of integer", "Those of them that are to have it no more."),
+        RowField("replicas", "list of integer", "Its current and future replicas."),
+        RowField("adding", "list of integer", "The replicas that are being added."),
+        RowField("removing", "list of integer", "The replicas that are being removed."),
     ),
 )
 VERIFY = RowShape(
     "k.reassign-partitions.verify",
     1,
-    "A partition of the plan; or a replica of it that is to be in a log directory.",
+    "A partition of the plan, or one of its replicas with a log directory in the plan.",
     (
         RowField("topic", "string", "Its topic."),
         RowField("partition", "integer", "Its number."),
-        RowField("broker", "integer or null", "That of the replica; null for the partition."),
+        RowField("broker", "integer or null", "The broker of the replica; null for the partition."),
         RowField(
             "state",
             "string",
-            "completed; active, while it moves; or other, where it is not as the plan has it and "
-            "does not move there.",
+            "completed; active while it is being moved; or other if it differs from the plan and "
+            "is not being moved there.",
         ),
-        RowField("replicas", "list of integer or null", "Where the partition is."),
-        RowField("target_replicas", "list of integer or null", "Where it is to be."),
-        RowField("log_dir", "string or null", "Where the replica is; null where it is not found."),
-        RowField("future_log_dir", "string or null", "Where it is on its way to."),
-        RowField("target_log_dir", "string or null", "Where it is to be."),
+        RowField("replicas", "list of integer or null", "Current replicas of the partition."),
+        RowField("target_replicas", "list of integer or null", "Replicas in the plan."),
+        RowField(
+            "log_dir",
+            "string or null",
+            "Current log directory of the replica; null if it is not found.",
+        ),
+        RowField("future_log_dir", "string or null", "Log directory to which it is being moved."),
+        RowField("target_log_dir", "string or null", "Log directory in the plan."),
     ),
 )
 
@@ -167,12 +172,12 @@ PLANNED = RowShape(
     (
         RowField("broker", "integer", "Its id."),
         RowField("rack", "string or null", "Its rack."),
-        RowField("leaders", "integer", "Partitions whose preferred leader it is."),
-        RowField("leaders_after", "integer", "And will be."),
-        RowField("replicas", "integer", "Replicas that it has."),
-        RowField("replicas_after", "integer", "And will have."),
-        RowField("bytes", "integer", "Bytes of these."),
-        RowField("bytes_after", "integer", "And of those."),
+        RowField("leaders", "integer", "Partitions of which it is the preferred leader."),
+        RowField("leaders_after", "integer", "The same after the plan."),
+        RowField("replicas", "integer", "Replicas on it."),
+        RowField("replicas_after", "integer", "The same after the plan."),
+        RowField("bytes", "integer", "Bytes of its replicas."),
+        RowField("bytes_after", "integer", "The same after the plan."),
     ),
 )
 
@@ -180,14 +185,14 @@ PLANNED = RowShape(
 @command(manual=MANUAL)
 @together(
     option("--generate", "Print a plan that spreads topics over brokers.", section=ACTION),
-    option("--execute", "Begin the moves of a plan.", section=ACTION),
+    option("--execute", "Start the moves of a plan.", section=ACTION),
     option(
         "--verify",
-        "Print how far they are, and once nothing moves, end the throttles.",
+        "Print the progress of a plan, and remove the throttles once no partition is being moved.",
         section=ACTION,
     ),
-    option("--cancel", "End the moves of a plan, and the throttles.", section=ACTION),
-    option("--list", "Print all partitions that are on the move.", section=ACTION),
+    option("--cancel", "Cancel the moves of a plan, and remove the throttles.", section=ACTION),
+    option("--list", "Print all partitions that are being moved.", section=ACTION),
     option("--reassignment-json-file", "The plan.  See above.", "FILE"),
     option("--topics-to-move-json-file", "The topics for --generate.  See above.", "FILE"),
     option(
@@ -195,40 +200,41 @@ PLANNED = RowShape(
         "The brokers that --generate spreads over, or that --plan evacuate empties.",
         "ID,...",
     ),
-    option("--disable-rack-aware", "Let --generate place replicas without regard to racks."),
+    option("--disable-rack-aware", "Let --generate ignore racks."),
     option(
         "--throttle",
-        "Bytes per second at most between brokers, for all that --execute moves.",
+        "Maximum bytes per second between brokers, for all moves of --execute.",
         "N",
         type=LONG,
     ),
     option(
         "--replica-alter-log-dirs-throttle",
-        "Bytes per second at most between the log directories of a broker.",
+        "Maximum bytes per second between the log directories of a broker.",
         "N",
         type=LONG,
     ),
     option(
         "--timeout",
-        "How long --execute and --cancel wait until moves between log directories have begun: "
+        "How long --execute and --cancel wait for moves between log directories to start: "
         f"milliseconds, or as 2s, 5m.  Default: {TIMEOUT_MS}.",
         "TIME",
         type=Milliseconds(),
     ),
     option(
         "--additional",
-        "Let --execute begin beside what moves already, or change the throttle of that.",
+        "Let --execute start moves in addition to active ones, or change the throttle of active "
+        "ones.",
     ),
     option(
         "--disallow-replication-factor-change",
-        "Let --execute refuse another number of replicas.",
+        "Let --execute refuse a change of the replication factor.",
     ),
-    option("--preserve-throttles", "Leave the throttles as they are."),
+    option("--preserve-throttles", "Keep the throttles."),
     option(
         "--plan",
-        "Plan anew from where replicas are and how large they are, over the fewest bytes: evacuate "
-        "the brokers of --broker-list; rebalance leaders, replicas and bytes; set-rf, to "
-        "--replication-factor; or spread over racks.  With --execute, do so.",
+        "Make a plan from the current replicas and their sizes that moves the fewest bytes: "
+        "evacuate the brokers of --broker-list; rebalance leaders, replicas and bytes; set-rf, "
+        "to --replication-factor; or spread over racks.  With --execute, run the plan.",
         "|".join(PLANS),
         type=click.Choice(PLANS),
         section=PLANNING,
@@ -236,32 +242,32 @@ PLANNED = RowShape(
     option("--replication-factor", "For set-rf.", "N", type=INT, section=PLANNING),
     option(
         "--topic",
-        "For set-rf: the topics.  Default: all that are not internal.",
+        "For set-rf: the topics.  Default: all except internal ones.",
         "REGEX",
         section=PLANNING,
     ),
     option(
         "--batch",
-        f"Partitions that move at a time.  Default: {BATCH}.",
+        f"Number of partitions to move at a time.  Default: {BATCH}.",
         "N",
         type=INT,
         section=PLANNING,
     ),
     option(
         "--journal",
-        "Where --execute notes what it does.  Default: reassignment-CLUSTER.json in "
+        "File in which --execute records its progress.  Default: reassignment-CLUSTER.json in "
         "$XDG_STATE_HOME/k, or ~/.local/state/k.",
         "FILE",
         section=PLANNING,
     ),
-    option("--resume", "Go on with a plan that was cut short.", section=PLANNING),
-    option("--undo", "Take back what was done of it.", section=PLANNING),
+    option("--resume", "Continue an interrupted plan.", section=PLANNING),
+    option("--undo", "Undo the completed part of an interrupted plan.", section=PLANNING),
     dry_run,
     formatted(LIST, VERIFY, PLANNED),
     bootstrap_server,
     option(
         "--bootstrap-controller",
-        "Controllers of KRaft to connect to instead; with --cancel and --list.",
+        "KRaft controllers to connect to instead; with --cancel and --list.",
         "HOST:PORT,...",
         section=CONNECTION,
     ),
@@ -273,16 +279,16 @@ def reassign_partitions(given: SimpleNamespace) -> int:
 
     A plan is {"version": 1, "partitions": [{"topic": "foo", "partition": 1, "replicas": [1, 2],
     "log_dirs": ["any", "/d1"]}]}: the first replica is the preferred leader; version and log_dirs
-    may be left out.  What --generate is to plan for is {"topics": [{"topic": "foo"}]}.
+    may be left out.  The input of --generate is {"topics": [{"topic": "foo"}]}.
 
-    --execute prints first where the partitions are: a plan to go back with.  Moves go on by
-    themselves, while records are written and read.  Throttles stay until --verify finds nothing on
-    the move in the cluster, or --cancel ends it; --preserve-throttles keeps them.
+    --execute first prints the current assignment as a plan for a rollback.  Moves continue in the
+    background, while records are written and read.  Throttles stay until --verify finds no
+    partition of the cluster being moved, or until --cancel; --preserve-throttles keeps them.
 
-    --plan is ours: it prints what each broker has and would have, and with --execute moves batch by
-    batch, waits for each, and takes the throttles away at the end, however that comes.  What was
-    cut short, by Ctrl-C or kill -9 too, is noted in a journal, from which --resume goes on and
-    --undo goes back.
+    --plan is an addition of k: it prints the load of each broker before and after.  With --execute
+    it moves partitions batch by batch, waits for each batch, and always removes the throttles at
+    the end.  Its progress is recorded in a journal.  After an interruption, also by Ctrl-C or kill
+    -9, --resume continues and --undo reverts.
     """
     if given.plan is not None or given.resume or given.undo:
         return _planned(given)
@@ -333,7 +339,7 @@ def _check_plan(given: SimpleNamespace) -> None:
     """--plan, --resume or --undo, and what goes with it."""
     what = [name for name in ("plan", "resume", "undo") if is_given(given, name)]
     if len(what) != 1:
-        refuse(" and ".join(f"--{name}" for name in what) + " do not go together")
+        refuse(" and ".join(f"--{name}" for name in what) + " cannot be used together")
     takes = {"bootstrap-server", "command-config", "journal", *what}
     if given.plan is not None:
         takes |= {"execute", "throttle", "batch", "output"}
@@ -343,10 +349,10 @@ def _check_plan(given: SimpleNamespace) -> None:
     of_all = {*OPTIONAL, *ACTIONS, "bootstrap-controller", "zookeeper", *OF_PLANS}
     for name in sorted(of_all - takes):
         if is_given(given, name):
-            refuse(f"--{name} does not go with --{what[0]}")
+            refuse(f"--{name} is not allowed with --{what[0]}")
     for name in ("throttle", "batch", "replication-factor"):
         if is_given(given, name) and getattr(given, name.replace("-", "_")) <= 0:
-            refuse(f"--{name} is a positive number")
+            refuse(f"--{name} must be a positive number")
     given.batch = given.batch or BATCH
 
 
@@ -360,9 +366,9 @@ def _check(given: SimpleNamespace) -> str:
     (action,) = chosen
     for name in OF_PLANS:
         if is_given(given, name):
-            refuse(f"--{name} goes with --plan")
+            refuse(f"--{name} is only allowed with --plan")
     if given.zookeeper is not None:
-        refuse("--zookeeper is not taken: brokers are asked, at --bootstrap-server")
+        refuse("--zookeeper is not supported; use --bootstrap-server")
     if is_given(given, "bootstrap-server") and is_given(given, "bootstrap-controller"):
         refuse("Please don't specify both --bootstrap-server and --bootstrap-controller")
     require(given, *NEEDS[action])

@@ -56,23 +56,23 @@ MANUAL = Manual(
     examples=(
         (
             "k replica-verification --topics-include orders --time -2",
-            "What comes in, and before that all that is there, until Ctrl-C.",
+            "Verify all existing records, then new ones, until Ctrl-C.",
         ),
         (
             "k replica-verification --sums --topics-include 'orders|bills'",
-            "Once, and status 3 where a replica differs.",
+            "Verify once; exit status 3 if a replica differs.",
         ),
     ),
     statuses=((FOUND, "With --sums: replicas differ."),),
     differences=(
-        "The bytes of each batch are summed too, where the script compares the sums that are "
-        "stored with them: a replica whose bytes have changed on its disk is told.",
-        "A broker that is not there when the command begins, and a replica that refuses, are told "
-        "on standard error; the script ends. As with the script nothing is verified meanwhile of "
-        "the partitions that they have.",
-        "A partition without a record as young as --time is verified from its end on.",
+        "Checksums are computed from the bytes of each batch, so a replica whose bytes have "
+        "changed on disk is reported; the script compares only the stored checksums.",
+        "A broker that is down when the command starts, or a replica that returns an error, is "
+        "reported on standard error; the script ends. As with the script, the partitions on that "
+        "broker are not verified meanwhile.",
+        "A partition without a record at or after --time is verified from its end on.",
         "Partitions in the format of Kafka 0.10 and older are refused.",
-        "That the tool is deprecated is not told.",
+        "The tool prints no deprecation warning.",
     ),
     see_also=("k-log-dirs", "k-dump-log", "k-topics"),
 )
@@ -80,17 +80,21 @@ MANUAL = Manual(
 SUMS = RowShape(
     "k.replica-verification.sums",
     1,
-    "A replica, and what its bytes add up to between offsets that all replicas of the partition "
+    "A replica, and the checksum of its bytes between offsets that all replicas of the partition "
     "have.",
     (
         RowField("topic", "string", "The partition's topic."),
         RowField("partition", "integer", "Its number."),
         RowField("replica", "integer", "The broker that has the replica."),
-        RowField("start_offset", "integer", "The first offset that is summed."),
-        RowField("end_offset", "integer", "The first one that is not."),
-        RowField("bytes", "integer", "How many bytes there are."),
-        RowField("sha256", "string", "Their sum, SHA-256."),
-        RowField("differs", "boolean", "Whether it is not that of the partition's first replica."),
+        RowField("start_offset", "integer", "The first offset included."),
+        RowField("end_offset", "integer", "The first offset after the range."),
+        RowField("bytes", "integer", "Number of bytes."),
+        RowField("sha256", "string", "Their SHA-256 checksum."),
+        RowField(
+            "differs",
+            "boolean",
+            "Whether the checksum differs from that of the partition's first replica.",
+        ),
     ),
 )
 
@@ -104,19 +108,19 @@ SUMS = RowShape(
     ),
     option(
         "--time",
-        "Where to begin: -1 at the end (default), -2 at the start, or with what is not older than "
-        "these milliseconds since 1970.",
+        "Where to start: -1 at the end (default), -2 at the beginning, or at a time in "
+        "milliseconds since 1970.",
         "MS",
         type=LONG,
     ),
     option(
         "--report-interval-ms",
-        "How often to report: milliseconds, or as 30s, 5m.  Default: 30000.",
+        "Reporting interval: milliseconds, or as 30s, 5m.  Default: 30000.",
         "MS",
         type=Milliseconds(),
     ),
     option(
-        "--fetch-size", "Bytes of a partition to fetch at a time.  Default: 1048576.", "N", type=INT
+        "--fetch-size", "Maximum bytes of a partition per fetch.  Default: 1048576.", "N", type=INT
     ),
     option(
         "--max-wait-ms",
@@ -126,8 +130,8 @@ SUMS = RowShape(
     ),
     option(
         "--sums",
-        "Sum up what each replica holds from its start to its end, once, and end.  Meant for "
-        "partitions at rest: retention and compaction go on in each replica by themselves.",
+        "Compute a checksum of each replica from its start to its end, once, and exit.  Use it "
+        "on idle partitions: each replica runs retention and compaction on its own.",
     ),
     formatted(SUMS),
     cluster,
@@ -149,8 +153,8 @@ SUMS = RowShape(
 def replica_verification(given: SimpleNamespace) -> int:
     """Fetches all replicas of topics and compares them, batch by batch, until Ctrl-C.
 
-    It tells of batches that differ, with status 1 at once where their offsets do, and reports how
-    far what is verified is behind the high watermark.
+    It prints batches that differ, ends with status 1 at once if their offsets differ, and reports
+    how far the verification is behind the high watermark.
     """
     _check(given)
     with rows_if_asked(given, SUMS) as out:
@@ -162,14 +166,14 @@ def replica_verification(given: SimpleNamespace) -> int:
 
 def _check(given: SimpleNamespace) -> None:
     if is_given(given, "output") and not given.sums:
-        refuse("--output is for --sums")
+        refuse("--output is only allowed with --sums")
     for name in ("time", "report-interval-ms"):
         if given.sums and is_given(given, name):
             refuse(f'Option "[sums]" can\'t be used with option "[{name}]"')
     if given.fetch_size is not None and given.fetch_size < 1:
-        refuse(f"--fetch-size is at least 1, not {given.fetch_size}")
+        refuse(f"--fetch-size must be at least 1, not {given.fetch_size}")
     if given.max_wait_ms is not None and given.max_wait_ms < 0:
-        refuse(f"--max-wait-ms is at least 0, not {given.max_wait_ms}")
+        refuse(f"--max-wait-ms must be at least 0, not {given.max_wait_ms}")
 
 
 # Batch by batch

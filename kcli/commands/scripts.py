@@ -19,10 +19,13 @@ MARK = "# Written by k scripts install."
 
 MANUAL = Manual(
     examples=(
-        ("k scripts install /opt/kafka/bin", "What calls /opt/kafka/bin/kafka-topics.sh runs k."),
+        (
+            "k scripts install /opt/kafka/bin",
+            "Programs that call /opt/kafka/bin/kafka-topics.sh run k.",
+        ),
         ("k scripts install ~/bin --k /opt/k/bin/k", "For a cron job, whose PATH has no k."),
     ),
-    differences=("Kafka has no such command: its archive holds the scripts.",),
+    differences=("Kafka has no such command: its archive contains the scripts.",),
     see_also=("k-completion",),
 )
 
@@ -30,18 +33,20 @@ MANUAL = Manual(
 @command(manual=MANUAL)
 @click.argument("words", nargs=-1, metavar=f"{INSTALL} DIR")
 @together(
-    option("--k", "The k that they run.  Default: k, as the PATH then has it.", "PATH"),
+    option(
+        "--k", "Path of the k that the scripts run.  Default: k on the PATH at that time.", "PATH"
+    ),
     dry_run,
 )
 def scripts(given: SimpleNamespace) -> int:
-    """Writes a script for each command that takes the place of one of Kafka's: kafka-topics.sh runs
-    k topics with the words that it is given, and so on.
+    """Writes a script for each command that replaces one of Kafka's: kafka-topics.sh runs k topics
+    with the same arguments, and so on.
 
-    A script that it has written before is written anew.  Where there is any other file of such a
-    name it refuses, and writes nothing.
+    Scripts from an earlier run are overwritten.  If another file has the name of a script, the
+    command refuses, and writes nothing.
     """
     if len(given.words) != 2 or given.words[0] != INSTALL:
-        refuse(f"say where to: k scripts {INSTALL} DIR")
+        refuse(f"name a directory: k scripts {INSTALL} DIR")
     return _install(Path(given.words[1]), given)
 
 
@@ -52,8 +57,8 @@ def _install(directory: Path, given: SimpleNamespace) -> int:
     foreign = [path.name for path in texts if not _may_be_written(path)]
     if foreign:
         raise Refused(
-            f"{directory} has files that k did not write: {', '.join(foreign)}; remove them, or "
-            "name another directory"
+            f"{directory} contains files that k did not write: {', '.join(foreign)}; remove them, "
+            "or name another directory"
         )
     if given.dry_run:
         would(*(f"write {path}" for path in texts))

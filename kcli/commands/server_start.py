@@ -17,48 +17,48 @@ MANUAL = Manual(
     kafka="kafka-server-start.sh",
     examples=(
         ("k server-start", "A broker on 127.0.0.1:9092, with its data in ~/.local/share/k."),
-        ("k server-start server.properties", "A broker as the file says."),
+        ("k server-start server.properties", "A broker with the configs of a file."),
         (
             "k server-start -daemon server.properties --override log.dirs=/data/k",
-            "In the background, with a key of its own.",
+            "In the background, with a config on the command line.",
         ),
         (
             "for n in 1 2 3; do k server-start -daemon server-$n.properties; done",
-            "Three brokers of this machine, each with an id, listeners and log.dirs of its own "
-            "and all with one zookeeper.connect.",
+            "Three brokers on this machine, each with its own id, listeners and log.dirs, and "
+            "all with the same zookeeper.connect.",
         ),
     ),
     environment=(
         (
             "LOG_DIR",
-            "Directory of -daemon's console file, kafkaServer.out; a second broker of the same "
-            "directory writes kafkaServer-2.out, and so on.  Default: logs, beside the default "
-            "data.",
+            "Directory of the console file of -daemon, kafkaServer.out; a second broker with the "
+            "same directory writes kafkaServer-2.out, and so on.  Default: logs, next to the "
+            "default data directory.",
         ),
-        ("XDG_DATA_HOME", "Where the data lies without a file: its directory k."),
+        ("XDG_DATA_HOME", "Parent of the data directory, k, if no file is given."),
     ),
     statuses=(
         (
             0,
-            "The broker was stopped by SIGTERM, SIGHUP or Ctrl-C and has written all; with "
+            "The broker was stopped by SIGTERM, SIGHUP or Ctrl-C and all data is written; with "
             "-daemon, it runs and answers.",
         ),
-        (1, "It could not start, or failed; standard error says why."),
+        (1, "The broker could not start, or failed; the reason is on standard error."),
     ),
     differences=(
         "Without a file the broker starts with its defaults; Kafka's script prints its usage.",
         "-daemon returns when the broker answers, with exit status 0, or when it could not start, "
         "with the reason and exit status 1; Kafka's script returns 0 at once.",
         "-daemon need not be the first word.",
-        "After SIGTERM or Ctrl-C the exit status is 0, once all is written; Kafka's are 143 and "
-        "130.",
+        "After SIGTERM or Ctrl-C the exit status is 0, once all data is written; Kafka's are 143 "
+        "and 130.",
         "A file for a node of a KRaft quorum (process.roles=broker, or other nodes among "
         "controller.quorum.voters) is refused, with what to set instead; one for a combined node "
         "that is its own quorum starts a broker by itself.",
-        "The limit on open files is raised as far as it may be. What is left of it is kept for the "
-        "logs: beyond, a connection is refused, and so is a topic whose partitions could not be "
+        "The limit on open files is raised as far as permitted. A part is reserved for the logs: "
+        "beyond it, new connections are refused, and so is a topic whose partitions could not be "
         "opened (three files each; POLICY_VIOLATION).",
-        "-name and -loggc of Kafka's launcher are not taken.",
+        "-name and -loggc of Kafka's launcher are not supported.",
     ),
     see_also=(
         "k-server-stop",
@@ -77,19 +77,18 @@ MANUAL = Manual(
     option("-daemon", "Run in the background; return when the broker answers."),
     option(
         "--override",
-        "A key whose value wins over the file.  Repeatable.",
+        "A config that overrides the file.  Repeatable.",
         "KEY=VALUE",
         multiple=True,
     ),
 )
 def server_start(given: SimpleNamespace) -> int:
-    """Starts a broker, and runs until it is told to stop.
+    """Starts a broker, and runs until it is stopped.
 
-    The file is Kafka's server.properties.  Without one, the broker listens on 127.0.0.1:9092 and is
-    a cluster of its own, with its data in $XDG_DATA_HOME/k or ~/.local/share/k.
+    The file is Kafka's server.properties.  Without a file, the broker listens on 127.0.0.1:9092 and
+    is a cluster by itself, with its data in $XDG_DATA_HOME/k or ~/.local/share/k.
 
-    What the broker does is logged on standard output; with -daemon in the file kafkaServer.out in
-    $LOG_DIR.
+    The broker logs to standard output; with -daemon, to the file kafkaServer.out in $LOG_DIR.
     """
     from kserver import process
 

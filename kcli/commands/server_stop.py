@@ -17,7 +17,7 @@ from kcli.output import answer, complain
 MANUAL = Manual(
     kafka="kafka-server-stop.sh",
     examples=(
-        ("k server-stop", "Stop all brokers that this user runs here."),
+        ("k server-stop", "Stop all brokers of this user on this machine."),
         ("k server-stop --node-id=2", "Stop the one whose broker.id or node.id is 2."),
     ),
     environment=(("SIGNAL", "Name of the signal to send.  Default: TERM."),),
@@ -26,7 +26,7 @@ MANUAL = Manual(
         "the same user.",
         "--node-id also matches broker.id, and --override on a broker's command line counts.",
         "Brokers of k cluster-start are not found: they are stopped with their cluster.",
-        "A broker's file is found from the broker's own working directory.",
+        "The path of a broker's file is relative to the broker's own working directory.",
     ),
     see_also=("k-server-start", "k-cluster-start"),
 )
@@ -42,13 +42,13 @@ class Server(NamedTuple):
 
 @command(manual=MANUAL)
 @together(
-    option("--node-id", "Only the broker of this number; wins over --process-role.", "N"),
+    option("--node-id", "Only the broker with this id; takes precedence over --process-role.", "N"),
     option("--process-role", "Only brokers with exactly these process.roles.", "ROLES"),
 )
 def server_stop(given: SimpleNamespace) -> int:
-    """Tells the brokers that this user runs on this machine to stop, and does not wait for them.
+    """Stops the brokers of this user on this machine, and does not wait until they have ended.
 
-    A broker that is told to stop hands over what it leads, writes all it has, and ends.
+    A stopping broker hands over its leaderships, writes all data, and ends.
     """
     number = signal_named()
     servers = list(running(after_start))

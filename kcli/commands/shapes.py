@@ -33,10 +33,12 @@ FIELDS = RowShape(
     "A field of a shape.",
     (
         RowField("shape", "string", "The shape, with its version."),
-        RowField("command", "string or null", "The command that prints it; null for errors."),
+        RowField(
+            "command", "string or null", "The command that prints this shape; null for errors."
+        ),
         RowField("field", "string", "The field's name."),
-        RowField("type", "string", "What it holds."),
-        RowField("doc", "string", "What it says."),
+        RowField("type", "string", "Type of the field."),
+        RowField("doc", "string", "Description of the field."),
     ),
 )
 
@@ -48,16 +50,16 @@ FIELDS = RowShape(
     formatted(FIELDS),
 )
 def shapes(given: SimpleNamespace) -> int:
-    """Prints what the rows hold that commands print with -o: all shapes, or those named."""
+    """Prints the fields of the rows of -o, for all shapes or the named ones."""
     known = declared()
     for id in given.shapes:
         if id not in known:
-            refuse(f"there is no shape '{id}'; shapes are {', '.join(known)}")
+            refuse(f"unknown shape '{id}'; shapes are {', '.join(known)}")
     chosen = {id: known[id] for id in given.shapes} or known
     if given.schema:
         exclude(given, "schema", ("output",))
         if len(chosen) != 1:
-            refuse("--schema is of one shape: name it")
+            refuse("--schema needs one shape; name it")
         answer(json.dumps(schema(*[shape for _, shape in chosen.values()]), indent=2))
     elif given.output is not None:
         with rows(given, FIELDS) as out:

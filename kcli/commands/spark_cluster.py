@@ -26,21 +26,24 @@ MANUAL = Manual(
             "k spark-cluster start --workers 2",
             "In the background; k spark-submit --master URL uses it.",
         ),
-        ("k spark-cluster status", "Its URL, and how each of them is."),
-        ("k spark-cluster stop", "End it all."),
+        ("k spark-cluster status", "Print its URL, and the state of its processes."),
+        ("k spark-cluster stop", "Stop the cluster."),
     ),
     environment=(
         ("JAVA_HOME", "The Java that Spark runs on.  Default: the one on PATH."),
         ("SPARK_DAEMON_MEMORY", "Heap of the master and of each worker.  Default: 512m."),
-        ("SPARK_DAEMON_JAVA_OPTS", "Options of their Java.  Default: -XX:+UseSerialGC."),
-        ("XDG_DATA_HOME", "Where the directory lies without --dir: its k/spark-cluster."),
+        (
+            "SPARK_DAEMON_JAVA_OPTS",
+            "Java options of the master and the workers.  Default: -XX:+UseSerialGC.",
+        ),
+        ("XDG_DATA_HOME", "Parent of the default directory, k/spark-cluster."),
     ),
     statuses=(
-        (0, "It runs, with all its workers; for stop, all of it has ended."),
+        (0, "The cluster runs, with all its workers; for stop, all its processes have ended."),
         (
             1,
-            "It could not start, and nothing of it is left; or, for status and stop, there is "
-            "none; or, for status, a part of it is not alive.",
+            "The cluster could not start, and no process of it is left; for status and stop, "
+            "there is no cluster; or, for status, one of its processes has ended.",
         ),
     ),
     differences=("Kafka's scripts have no such command.",),
@@ -53,12 +56,16 @@ STATUS = RowShape(
     "The master, or a worker.",
     (
         RowField("name", "string", "master, or worker-1 and so on."),
-        RowField("pid", "integer or null", "Its process; null of a worker that has ended."),
-        RowField("address", "string", "Where it listens."),
-        RowField("state", "string", "As the master says; STARTING where it does not know it yet."),
-        RowField("cores", "integer", "How many it lends; 0 of the master."),
-        RowField("cores_used", "integer", "And how many of them are lent."),
-        RowField("memory_mb", "integer", "How many MiB it lends; 0 of the master."),
+        RowField("pid", "integer or null", "Its process id; null if the process has ended."),
+        RowField("address", "string", "Its address."),
+        RowField(
+            "state",
+            "string",
+            "State as reported by the master; STARTING if it is not registered yet.",
+        ),
+        RowField("cores", "integer", "Number of cores; 0 for the master."),
+        RowField("cores_used", "integer", "Number of cores in use."),
+        RowField("memory_mb", "integer", "Memory in MiB; 0 for the master."),
     ),
 )
 OF_START = ("workers", "cores", "memory", "host", "port", "ui-port", "timeout")
@@ -68,22 +75,23 @@ ACTIONS = ("start", "stop", "status")
 @command(manual=MANUAL)
 @click.argument("action", nargs=-1, metavar="|".join(ACTIONS))
 @together(
-    option("--workers", f"start: how many workers.  Default: {WORKERS}.", "N", type=INT),
+    option("--workers", f"start: number of workers.  Default: {WORKERS}.", "N", type=INT),
     option(
         "--cores",
-        "start: how many processors each worker lends.  Default: this machine's, shared out.",
+        "start: number of cores of each worker.  Default: the cores of this machine, divided "
+        "among the workers.",
         "N",
         type=INT,
     ),
     option(
         "--memory",
-        "start: how much memory each worker lends to executors, of which each takes "
-        f"spark.executor.memory, 1g unless it is set.  Default: {MEMORY}.",
+        "start: memory of each worker for executors; each executor takes spark.executor.memory, "
+        f"by default 1g.  Default: {MEMORY}.",
         "SIZE",
     ),
     option(
         "--dir",
-        "Directory of the logs and of what applications leave.  Default: spark-cluster, beside "
+        "Directory of the logs and of files of applications.  Default: spark-cluster, next to "
         "the broker's data.",
         "DIR",
     ),
@@ -102,12 +110,12 @@ ACTIONS = ("start", "stop", "status")
 def spark_cluster(given: SimpleNamespace) -> int:
     """Starts a master and workers of Spark on this machine, describes them, and stops them.
 
-    They are a standalone cluster, of the PySpark of this environment, for trying out what is to run
-    on a larger one.  start returns when all workers are with the master, and prints the master's
-    URL; each process writes a log in the directory.  One directory holds one cluster.
+    They are a standalone cluster, with the PySpark of this environment, to try out applications for
+    a larger cluster.  start returns when all workers are registered with the master, and prints the
+    master's URL; each process writes a log in the directory.  One directory holds one cluster.
 
-    Whoever reaches the master can run programs here: with a --host that others reach, see to it
-    that only those do who may.
+    Any client that can connect to the master can run programs on this machine.  If --host is
+    reachable from other machines, restrict access to it.
     """
     action = _action(given)
     directory = os.path.abspath(given.dir or _directory())
@@ -120,12 +128,12 @@ def spark_cluster(given: SimpleNamespace) -> int:
 
 def _action(given: SimpleNamespace) -> str:
     if len(given.action) != 1 or given.action[0] not in ACTIONS:
-        refuse(f"say what to do: {', '.join(ACTIONS)}")
+        refuse(f"name exactly one action: {', '.join(ACTIONS)}")
     action: str = given.action[0]
     unfit = () if action == "start" else OF_START
     for name in (*unfit, *(() if action == "status" else ("output",))):
         if is_given(given, name):
-            refuse(f"--{name} does not go with {action}")
+            refuse(f"--{name} is not allowed with {action}")
     return action
 
 
@@ -138,12 +146,12 @@ def _start(given: SimpleNamespace, directory: str) -> int:
     memory = MEMORY if given.memory is None else given.memory
     for name, number in (("workers", workers), ("cores", cores)):
         if number < 1:
-            refuse(f"--{name} is at least 1")
+            refuse(f"--{name} must be at least 1")
     for name, port in (("port", given.port), ("ui-port", given.ui_port)):
         if port is not None and not 0 <= port < 1 << 16:
-            refuse(f"--{name} is from 0 to 65535")
+            refuse(f"--{name} must be from 0 to 65535")
     if AMOUNT.fullmatch(memory) is None:
-        refuse(f"--memory is a number with k, m or g, such as 512m: {memory}")
+        refuse(f"--memory {memory} is invalid: use a number with k, m or g, such as 512m")
     plan = cluster.start(
         directory,
         host=given.host or HOST,

@@ -38,34 +38,32 @@ MANUAL = Manual(
             "    --checkpoint /lake/_checkpoints/orders",
             "A job, on all processors of this machine.",
         ),
-        ("k spark-submit land --help", "What a job takes; nothing is started."),
-        ("k spark-submit count.py", "An application of one's own."),
+        ("k spark-submit land --help", "Print the options of a job; nothing is started."),
+        ("k spark-submit count.py", "Your own application."),
         (
             "k spark-submit --master spark://head:7077 --conf spark.cores.max=8 count.py orders",
-            "On a cluster; what follows the application is for the application.",
+            "On a cluster; arguments after the application are passed to it.",
         ),
         (
             "PYSPARK_PYTHON=environment/bin/python k spark-submit --master yarn \\\n"
             "    --archives environment.tar.gz#environment count.py",
-            "On nodes that have nothing but Spark: an environment goes with it, as venv-pack or "
-            "conda-pack makes one.",
+            "On nodes that have only Spark: ship an environment, made by venv-pack or conda-pack.",
         ),
-        ("k spark-submit --print-command count.py", "See what would be run."),
+        ("k spark-submit --print-command count.py", "Show the command that would be run."),
     ),
     environment=(
         (
             "PYSPARK_PYTHON",
-            "The Python of the workers, where it lies elsewhere on them.  Default: the one that "
-            "runs k.",
+            "The Python of the workers, if its path differs there.  Default: the one that runs k.",
         ),
         ("PYSPARK_DRIVER_PYTHON", "The Python of the driver.  Default: the one that runs k."),
         ("JAVA_HOME", "The Java that Spark runs on.  Default: the one on PATH."),
     ),
     statuses=(
-        (0, "The application has ended well."),
+        (0, "The application has succeeded."),
         (
             1,
-            "It was refused, or failed; any other status is the one that it ended with itself.",
+            "The application was refused, or failed; any other status is the application's own.",
         ),
     ),
     differences=("Kafka's scripts have no such command.",),
@@ -95,8 +93,8 @@ class Submit(Command):
     option(PRINT, "Print the command and its environment, and do not run it."),
     option(
         SHIP,
-        "Send this package to the executors, as a zip in --py-files.  What is compiled does not go "
-        "with it: every node needs kio, crc32c, cramjam, lz4, msgpack, google-re2, click, numpy "
+        "Send this package to the executors, as a zip in --py-files.  Compiled packages are not "
+        "included: every node needs kio, crc32c, cramjam, lz4, msgpack, google-re2, click, numpy "
         "and pyarrow for the Python that runs there.",
     ),
     click.argument("words", nargs=-1, metavar="[SPARK-OPTIONS] APP|JOB [WORDS]"),
@@ -104,28 +102,30 @@ class Submit(Command):
 def spark_submit(given: SimpleNamespace) -> None:
     """Runs a job or an application on Spark, where the format k reads topics.
 
-    A job is one of the names below; its words are checked before anything is started.  Anything
-    else is an application, as Spark's own spark-submit takes it.
+    A job is one of the names below; its arguments are checked before anything is started.  Anything
+    else is an application, as for Spark's own spark-submit.
 
-    All options are those of Spark's spark-submit, and are handed to it as they are; --print-command
-    and --ship may stand among them.  Without --master it runs on this machine.  Filters are pushed
-    down into the source k, and Spark and its Python talk over sockets in the file system, unless
-    --conf or a file of settings says otherwise.
+    All options are those of Spark's spark-submit, and are passed to it unchanged; --print-command
+    and --ship may be among them.  Without --master it runs on this machine.  Filters are pushed
+    down into the source k, and Spark and its Python communicate over Unix domain sockets, unless
+    --conf or a properties file overrides this.
 
     The PySpark of this environment is used, whatever SPARK_HOME says, and finds the data source k
     by itself: spark.read.format("k").  On spark:// and yarn every node needs the same environment
     at the same path, or one that --archives ships and PYSPARK_PYTHON names, or --ship; on k8s:// it
     is in the image, where Python is python3 unless PYSPARK_PYTHON says otherwise.
 
-    Where the driver runs on the cluster, --deploy-mode cluster, files that a job names are to be
-    there too, and the exit status is what the cluster's manager tells.
+    If the driver runs on the cluster, --deploy-mode cluster, files that a job names must exist
+    there too, and the exit status is the one that the cluster manager reports.
     """
     submission = Submission.of(given.words, jobs.JOBS)
     if submission.application is None and not WITHOUT_APPLICATION & submission.options.keys():
-        refuse("say which application to run: k spark-submit [SPARK-OPTIONS] APP|JOB [WORDS]")
+        refuse(
+            "name an application or a job to run: k spark-submit [SPARK-OPTIONS] APP|JOB [WORDS]"
+        )
     file = submission.local_file
     if file is not None and not os.path.isfile(file):
-        raise Refused(f"there is no file {file} to run, and {_no_job(file)}")
+        raise Refused(f"file {file} does not exist, and {_no_job(file)}")
     script, added = installation.script("spark-submit")
     submission = submission.over(_properties(submission, added["SPARK_HOME"]))
     if submission.application and (why := submission.refusal(os.environ)) is not None:

@@ -29,10 +29,10 @@ MANUAL = Manual(
             "A disk is lost for good, and no other replica has its records.",
         ),
     ),
-    environment=(("XDG_DATA_HOME", "Where the data lies without a file: its directory k."),),
+    environment=(("XDG_DATA_HOME", "Parent of the data directory, k, if no file is given."),),
     statuses=(
         (0, "The store was written, or the checkpoints no longer name the lost records."),
-        (1, "It failed; standard error says why.  rebuild has changed nothing."),
+        (1, "The action failed; the reason is on standard error.  rebuild has changed nothing."),
     ),
     differences=(
         "Kafka's script formats the directories of KRaft; there is nothing to format here.  "
@@ -52,7 +52,7 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
     option("--partition", "With accept-loss: the partition.", "NUMBER", type=Integer(32)),
     option(
         "--override",
-        "A key whose value wins over the file.  Repeatable.",
+        "A config that overrides the file.  Repeatable.",
         "KEY=VALUE",
         multiple=True,
     ),
@@ -61,8 +61,8 @@ def storage(given: SimpleNamespace) -> int:
     """Rebuilds a lost coordination store, or lets a partition begin without records it has lost.
 
     rebuild writes the coordination store of a broker without zookeeper.connect from its logs.  The
-    logs have the topics' names, ids, partitions and leader epochs, and the cluster's id.  They
-    do not have the settings of topics and brokers, quotas, or the levels of features: set those
+    logs contain the names, ids, partitions and leader epochs of topics, and the cluster id.  They
+    do not contain the configs of topics and brokers, quotas, or the levels of features: set those
     again.  Until then a topic keeps all its records (retention.ms=-1), unless it was compacted:
     then it is compacted again.  The store must not exist.
 
@@ -72,13 +72,13 @@ def storage(given: SimpleNamespace) -> int:
     that the checkpoints know, or at 0 when its whole log directory is lost.  First try to mount
     the disk, or to start a broker that has another replica in sync.
 
-    The broker must not run.  The file and the overrides are those of k server-start.
+    The broker must not be running.  The file and the overrides are those of k server-start.
     """
     from kserver import process
 
     action, *files = given.words or ("",)
     if action not in ACTIONS or len(files) > 1:
-        refuse(f"k storage takes the word {' or '.join(ACTIONS)}, and at most a file after it")
+        refuse(f"name an action, {' or '.join(ACTIONS)}, and at most one file after it")
     config = process.load(files[0] if files else None, given.override)
     return _rebuild(config) if action == REBUILD else _accept_loss(config, given)
 
@@ -91,7 +91,10 @@ def _rebuild(config: BrokerConfig) -> int:
 
     world = process.real_world(config)
     if not isinstance(world.zookeeper, EmbeddedZooKeeper):
-        refuse(f"zookeeper.connect={config.zookeeper_connect}: the topics are kept there")
+        refuse(
+            f"zookeeper.connect={config.zookeeper_connect}: the topics are stored there, so there "
+            "is no store to rebuild"
+        )
     try:
         topics = asyncio.run(Rebuild(world, config, world.zookeeper).run())
     except StorageError as error:
@@ -104,7 +107,7 @@ def _rebuild(config: BrokerConfig) -> int:
                 " refused where a checkpoint names it"
             )
         answer(line)
-    answer(f"{world.zookeeper.path} has {len(topics)} topic(s); set their settings again.")
+    answer(f"{world.zookeeper.path} has {len(topics)} topic(s); set their configs again.")
     return 0
 
 
@@ -117,7 +120,10 @@ def _accept_loss(config: BrokerConfig, given: SimpleNamespace) -> int:
 
     require(given, "topic", "partition")
     if given.partition < 0 or not _TOPIC.fullmatch(given.topic):
-        refuse(f"{given.topic}-{given.partition} cannot be the name of a partition")
+        refuse(
+            f"{given.topic}-{given.partition} is not a valid partition name; correct --topic and "
+            "--partition"
+        )
     disk = OsDisk()
     topic_partition = TopicPartition(given.topic, given.partition)
     directories = [LogDirectory(disk, path) for path in config.log_directories]
@@ -126,7 +132,7 @@ def _accept_loss(config: BrokerConfig, given: SimpleNamespace) -> int:
     except (OSError, StorageError) as error:
         raise Refused(str(error)) from None
     if begin is None:
-        answer(f"{topic_partition} goes on with the records that are left in {path}.")
+        answer(f"{topic_partition} continues with the records that are left in {path}.")
     else:
-        answer(f"{topic_partition} begins empty at offset {begin}, in {path}.")
+        answer(f"{topic_partition} starts empty at offset {begin}, in {path}.")
     return 0

@@ -34,26 +34,26 @@ MANUAL = Manual(
     examples=(
         ("k top", "Everything, every two seconds, until Ctrl-C."),
         ("k top --topics --topic 'orders.*'", "Only some topics."),
-        ("k top --groups --interval 10s", "Who lags, and whether that grows."),
-        ("k top --once -o json", "For a monitor: one answer, from two looks."),
+        ("k top --groups --interval 10s", "The lag of groups, and its trend."),
+        ("k top --once -o json", "For a monitor: one report, from two samples."),
         (
             "k top --once -o json | jq '.items[] | select(.lag_trend == \"growing\")'",
             "The groups that fall behind.",
         ),
-        ("k top -o jsonl >> top.jsonl", "A line a look for every broker, topic and group."),
+        ("k top -o jsonl >> top.jsonl", "A line per sample for every broker, topic and group."),
     ),
-    statuses=((FAILED, "The cluster did not tell everything."),),
+    statuses=((FAILED, "Some information could not be read from the cluster."),),
     see_also=("k-doctor", "k-topics", "k-consumer-groups", "k-log-dirs"),
 )
 
-_RATE = "; null where it cannot be told"
+_RATE = "; null if unknown"
 
 ROW = RowShape(
     "k.top",
     1,
     "A broker, a topic or a group; null in what does not apply to it.",
     (
-        RowField("time_ms", "integer", "When it was looked at, in ms since 1970."),
+        RowField("time_ms", "integer", "Time of the sample, in ms since 1970."),
         RowField("kind", "string", "broker, topic or group."),
         RowField("name", "string", "Its name; the id of a broker."),
         RowField(
@@ -61,7 +61,7 @@ ROW = RowShape(
             "string or null",
             "Of a broker: up, or away if it does not answer.  Of a topic: offline if a partition "
             "has no leader, else under-replicated if a replica is out of sync, else ok.  Of a "
-            "group: such as Stable or Empty; null if it is not told.",
+            "group: such as Stable or Empty; null if unknown.",
         ),
         RowField("address", "string or null", "HOST:PORT of a broker; null if not known."),
         RowField(
@@ -104,7 +104,7 @@ ROW = RowShape(
         RowField(
             "size_bytes",
             "integer or null",
-            "Of the leaders' logs of a topic; of all replicas of a broker; null if not told.",
+            "Of the leaders' logs of a topic; of all replicas of a broker; null if unknown.",
         ),
         RowField(
             "lag",
@@ -120,7 +120,7 @@ ROW = RowShape(
         RowField(
             "isr_left",
             "integer or null",
-            "How many times a replica left the ISR since the first look.",
+            "How many times a replica left the ISR since the first sample.",
         ),
         RowField("isr_joined", "integer or null", "How many times one joined it."),
         RowField(
@@ -142,12 +142,12 @@ ROW = RowShape(
     option("--group", "Only these groups; records out are what these have committed.", "REGEX"),
     option(
         "--interval",
-        f"How often to look: seconds, or as 500ms, 2s, 5m.  Default: {EVERY_S:g}s.",
+        f"Sampling interval: seconds, or as 500ms, 2s, 5m.  Default: {EVERY_S:g}s.",
         "TIME",
         type=Duration(),
     ),
-    option("--once", "Look twice, an interval apart, and print once."),
-    option("--count", "Print so many times.  Default: until Ctrl-C.", "N", type=INT),
+    option("--once", "Take two samples, an interval apart, and print once."),
+    option("--count", "Print this many times.  Default: until Ctrl-C.", "N", type=INT),
     formatted(ROW),
     cluster,
 )
@@ -155,24 +155,24 @@ def top(given: SimpleNamespace) -> int:
     """Shows what brokers, topics and groups do now: records and bytes in and out, lag and its
     trend, changes of the ISR.
 
-    Without --brokers, --topics and --groups all three are shown.  What is wrong stands first, then
-    the busiest; groups by lag.  On a terminal each look takes the place of the one before; else
-    and with -o they are printed one after another.
+    Without --brokers, --topics and --groups, all three are shown.  Rows with problems come first,
+    then the busiest; groups are sorted by lag.  On a terminal each sample replaces the previous
+    one; otherwise, and with -o, samples are printed one after another.
 
-    Everything is told by the brokers of any Kafka.  Records in are the growth of where partitions
-    end, bytes in that of the leaders' logs, which is not known where retention made them shorter.
-    Records out are what groups have committed, over up to ten looks: consumers commit every 5 s by
-    default, so --once tells more with --interval 10s.  Bytes out are an estimate, as if those
-    records were as large as the ones that come in.  Consumers without a group are not seen.
+    It works with the brokers of any Kafka.  Records in are the growth of the end offsets; bytes in
+    are the growth of the leaders' logs, which is unknown if retention made them shorter.  Records
+    out are the growth of the committed offsets of groups, over up to ten samples: consumers commit
+    every 5 s by default, so use --once with --interval 10s.  Bytes out are an estimate that assumes
+    the size of incoming records.  Consumers without a group are not included.
 
-    A broker that does not answer is shown as away, since it answered last.  Replicas that left the
-    ISR and joined it (-1 +2), and elections of leaders, are counted from the first look on.
+    A broker that does not answer is shown as away since its last response.  Replicas that left the
+    ISR and joined it (-1 +2), and leader elections, are counted from the first sample on.
     """
     views = [view for view in VIEWS if getattr(given, view)] or VIEWS
     if given.once and given.count is not None:
-        refuse("--once and --count do not go together")
+        refuse("--once and --count cannot be used together")
     if given.count is not None and given.count <= 0:
-        refuse("--count is a positive number")
+        refuse("--count must be a positive number")
     count = 1 if given.once else given.count
     with rows_if_asked(given, ROW) as out:
         awaited = CLUSTER if given.once else ""

@@ -69,31 +69,31 @@ MANUAL = Manual(
         ("k topics --describe --topic 'orders|payments'", "Two topics; names are patterns."),
         (
             "k topics --describe --topic orders -o template='{topic} {partition} {leader}'",
-            "A line a partition, with three fields.",
+            "A line per partition, with three fields.",
         ),
         (
             "k topics --describe --check || echo 'the cluster is not well'",
-            "What a monitor runs: the partitions that are not as they should be.",
+            "For a monitor: print unhealthy partitions.",
         ),
         ("k topics --alter --topic orders --partitions 12", "Grow a topic to twelve partitions."),
         (
             "k topics --delete --topic 'test-.*' --dry-run",
-            "Which topics a pattern would delete.",
+            "Show which topics a pattern would delete.",
         ),
-        ("k topics --delete --topic orders --if-exists", "Delete a topic if it is there."),
+        ("k topics --delete --topic orders --if-exists", "Delete a topic if it exists."),
     ),
-    statuses=((FOUND, "With --check: a partition is not as it should be."),),
+    statuses=((FOUND, "With --check: a partition is unhealthy."),),
     differences=(
-        "--describe shows topics in the order of their names, and their settings in the order in "
+        "--describe shows topics in the order of their names, and their configs in the order in "
         "which the broker sends them.",
         "A topic's configuration is checked by the broker alone, so keys that only the broker "
         "knows can be set.",
-        "The value of an option that makes no sense, such as --partitions x, is a usage error.",
-        "--delete asks first where standard input and error are a terminal; --yes, or --force as "
-        "kafka-topics.sh had it until 2.8, deletes unasked.",
-        "--zookeeper and --disable-rack-aware, as kafka-topics.sh had them until 2.8 and 3.4, are "
-        "ignored with a notice; --zookeeper only beside --bootstrap-server or $K_BOOTSTRAP_SERVER, "
-        "so that no command runs against another cluster than was meant.",
+        "An invalid option value, such as --partitions x, is a usage error.",
+        "--delete asks first if standard input and error are a terminal; --yes, or --force as in "
+        "kafka-topics.sh until 2.8, deletes without asking.",
+        "--zookeeper and --disable-rack-aware of kafka-topics.sh until 2.8 and 3.4 are ignored "
+        "with a notice; --zookeeper only together with --bootstrap-server or "
+        "$K_BOOTSTRAP_SERVER, so that no command runs against an unintended cluster.",
     ),
     see_also=("k-console-producer", "k-console-consumer", "k-get-offsets"),
 )
@@ -105,7 +105,7 @@ LIST = RowShape(
     "A topic.",
     (
         RowField("topic", "string", "Its name."),
-        RowField("topic_id", "string or null", "Its id; null where the broker has none."),
+        RowField("topic_id", "string or null", "Its id; null if the broker has none."),
         RowField("internal", "boolean", "Whether it holds the cluster's own records."),
     ),
 )
@@ -143,13 +143,13 @@ LIST = RowShape(
     ),
     option(
         "--config",
-        "A setting of the new topic.  Repeatable.",
+        "A config of the new topic.  Repeatable.",
         "KEY=VALUE",
         multiple=True,
     ),
-    option("--if-exists", "Let --alter, --delete and --describe pass over a missing topic."),
-    option("--if-not-exists", "Let --create pass over a topic that is there."),
-    option("--exclude-internal", "Leave internal topics out of --list and --describe."),
+    option("--if-exists", "Let --alter, --delete and --describe ignore a missing topic."),
+    option("--if-not-exists", "Let --create ignore a topic that already exists."),
+    option("--exclude-internal", "Exclude internal topics from --list and --describe."),
     option(
         "--under-replicated-partitions", "Only those with a replica out of sync.", section=FILTERS
     ),
@@ -166,18 +166,18 @@ LIST = RowShape(
     ),
     option(
         "--topics-with-overrides",
-        "Only the headings of topics with a setting of their own.",
+        "Only the headings of topics with configs of their own.",
         section=FILTERS,
     ),
     option(
         "--check",
-        "End with status 3 where any partition is shown: one that the filters for partitions "
-        "find, or without any, one out of sync, under its minimum or without a live leader.",
+        "End with status 3 if any partition is shown: one that the filters for partitions find, "
+        "or without any, one out of sync, under its minimum or without a live leader.",
         section=FILTERS,
     ),
     option(
         "--partition-size-limit-per-response",
-        f"How many partitions to ask for at once.  Default: {PAGE_PARTITIONS}.",
+        f"Number of partitions per request.  Default: {PAGE_PARTITIONS}.",
         "N",
         type=INT,
     ),
@@ -193,9 +193,9 @@ LIST = RowShape(
 def topics(given: SimpleNamespace) -> int:
     """Creates, lists, describes, grows and deletes topics.
 
-    Exactly one action is needed.  --list and --describe show all topics, or those whose whole name
-    matches the pattern given with --topic; --alter and --delete act on every match, so quote names
-    that hold a period: 'a\\.b'.
+    Exactly one action is required.  --list and --describe show all topics, or those whose whole
+    name matches the pattern given with --topic; --alter and --delete act on every match, so quote
+    names that hold a period: 'a\\.b'.
 
     --describe prints a heading for each topic and a line for each partition, with fields divided
     by tabs.  With one of the filters for partitions the headings are left out.
@@ -419,8 +419,8 @@ def _check(given: SimpleNamespace) -> None:
         )
     if given.zookeeper is not None:
         if given.bootstrap_server is None and SERVER_VARIABLE not in os.environ:
-            refuse("--bootstrap-server must be specified: brokers are not found by --zookeeper")
-        complain("--zookeeper is ignored: brokers answer for their topics.")
+            refuse("--zookeeper is not supported; use --bootstrap-server")
+        complain("--zookeeper is ignored; --bootstrap-server is used.")
     if given.delete_config is not None:
         complain("--delete-config is ignored: k configs --alter --delete-config deletes settings.")
     if given.describe and given.if_exists and given.topic is None and given.topic_id is None:

@@ -37,15 +37,16 @@ if TYPE_CHECKING:
 MANUAL = Manual(
     kafka="kafka-transactions.sh",
     examples=(
-        ("k transactions list --duration-filter 60000", "What has been open for over a minute."),
+        ("k transactions list --duration-filter 60000", "Transactions open for over a minute."),
         ("k transactions describe --transactional-id payments-1", "One transaction."),
         (
             "k transactions describe-producers --topic orders --partition 0",
-            "Who has written to a partition, and what holds back its last stable offset.",
+            "Producers of a partition, and open transactions that hold back its last stable "
+            "offset.",
         ),
         (
             "k transactions find-hanging --broker-id 1 -o json",
-            "Transactions that no coordinator will end.",
+            "Transactions that no coordinator knows.",
         ),
         (
             "k transactions abort --topic orders --partition 0 --start-offset 4711",
@@ -55,11 +56,11 @@ MANUAL = Manual(
     differences=(
         "Options may stand before and after the name of the action, and names of options are not "
         "abbreviated.",
-        "Without --bootstrap-server the usual default is asked.",
+        "Without --bootstrap-server, the usual default is used.",
         "abort and forceTerminateTransaction ask at a terminal before they change anything, unless "
         "--yes is given.",
-        "A partition that does not exist is refused at once; the script asks for a minute.",
-        "Errors do not recommend to enable debug logging.",
+        "A partition that does not exist is refused at once; the script retries for a minute.",
+        "Errors do not recommend enabling debug logging.",
     ),
     see_also=("k-get-offsets", "k-console-consumer", "k-features"),
 )
@@ -82,7 +83,7 @@ _COORDINATOR_EPOCH = RowField(
     "The epoch of the coordinator that ended a transaction of its here last, if any.",
 )
 _LAST_TIMESTAMP = RowField(
-    "last_timestamp", "integer", "When it wrote here last, in ms of the epoch."
+    "last_timestamp", "integer", "Time of its last write here, in ms since 1970."
 )
 
 LIST = RowShape(
@@ -98,10 +99,18 @@ DESCRIBE = RowShape(
         _PRODUCER_ID,
         _EPOCH,
         _STATE,
-        RowField("timeout_ms", "integer", "The coordinator aborts a transaction after this long."),
-        RowField("started_at_ms", "integer or null", "When what is open began; null without."),
-        RowField("duration_ms", "integer or null", "How long that has been open."),
-        RowField("partitions", "list of string", "What takes part in it: topic-partition."),
+        RowField(
+            "timeout_ms", "integer", "Time after which the coordinator aborts a transaction, in ms."
+        ),
+        RowField(
+            "started_at_ms",
+            "integer or null",
+            "Start time of the open transaction; null if none is open.",
+        ),
+        RowField("duration_ms", "integer or null", "How long the transaction has been open."),
+        RowField(
+            "partitions", "list of string", "Partitions of the transaction, as topic-partition."
+        ),
     ),
 )
 PRODUCERS = RowShape(
@@ -117,7 +126,7 @@ PRODUCERS = RowShape(
         ),
         _LAST_TIMESTAMP,
         RowField(
-            "transaction_start", "integer or null", "The first offset of what it has open here."
+            "transaction_start", "integer or null", "First offset of its open transaction here."
         ),
     ),
 )
@@ -133,7 +142,7 @@ HANGING = RowShape(
         _COORDINATOR_EPOCH,
         RowField("start_offset", "integer", "Its first offset."),
         _LAST_TIMESTAMP,
-        RowField("duration_min", "integer", "For how many minutes nothing was added."),
+        RowField("duration_min", "integer", "Minutes since the last write."),
     ),
 )
 
@@ -181,14 +190,13 @@ CHANGING = ("abort", "forceTerminateTransaction")
     option("--transactional-id", "The transactional.id.", "ID"),
     option(
         "--duration-filter",
-        "list: only what has been open for longer: milliseconds, or as 500ms, 2s, 5m; below 0: "
-        "all.",
+        "list: only transactions open for longer: milliseconds, or as 500ms, 2s, 5m; below 0: all.",
         "TIME",
         type=Milliseconds(),
     ),
     option(
         "--transactional-id-pattern",
-        "list: only ids that match this expression (RE2) from end to end.",
+        "list: only ids that match this whole expression (RE2).",
         "PATTERN",
     ),
     option("--state", "list: only ids in one of these states.", "STATE,..."),
@@ -203,7 +211,7 @@ CHANGING = ("abort", "forceTerminateTransaction")
     ),
     option(
         "--max-transaction-timeout",
-        "find-hanging: leave out those that were added to within this many minutes.  Default: 15.",
+        "find-hanging: exclude transactions with a write within this many minutes.  Default: 15.",
         "MINUTES",
         type=INT,
     ),
@@ -229,13 +237,14 @@ CHANGING = ("abort", "forceTerminateTransaction")
     ),
 )
 def transactions(given: SimpleNamespace) -> int:
-    """Lists and describes transactions and who writes them, finds those that hang, and ends them.
+    """Lists and describes transactions and their producers, finds hanging transactions, and ends
+    them.
 
-    list prints all transactional ids, describe one of them.  describe-producers prints what a
-    partition knows of its producers.  find-hanging prints transactions that are open in a
-    partition and unknown to every coordinator: they hold back readers of committed records for
-    good.  abort ends one of those in one partition.  forceTerminateTransaction aborts what a
-    transactional id has open, and fences its producer.
+    list prints all transactional ids, describe one of them.  describe-producers prints the producer
+    state of a partition.  find-hanging prints transactions that are open in a partition and unknown
+    to every coordinator: they hold back readers of committed records for good.  abort ends one of
+    those in one partition.  forceTerminateTransaction aborts the open transaction of a
+    transactional id, and fences its producer.
     """
     action = _action(given)
     if action == "abort":
@@ -249,18 +258,18 @@ def transactions(given: SimpleNamespace) -> int:
 
 def _action(given: SimpleNamespace) -> str:
     if len(given.action) != 1 or given.action[0] not in ACTIONS:
-        refuse(f"say what to do: {', '.join(ACTIONS)}")
+        refuse(f"name exactly one action: {', '.join(ACTIONS)}")
     action: str = given.action[0]
     needed, possible = ACTIONS[action]
     every = {name for names in ACTIONS.values() for of in names for name in of}
     for name in sorted(every.difference(needed, possible)):
         if is_given(given, name):
-            refuse(f"--{name} does not go with {action}")
+            refuse(f"--{name} is not allowed with {action}")
     for name in needed:
         if not is_given(given, name):
             refuse(f"argument --{name} is required")
     if action in CHANGING and given.output is not None:
-        refuse(f"--output does not go with {action}")
+        refuse(f"--output is not allowed with {action}")
     if action == "find-hanging":
         if not (is_given(given, "topic") or is_given(given, "broker-id")):
             refuse(
@@ -454,7 +463,7 @@ async def _open_transaction(given: SimpleNamespace, admin: Admin) -> OpenTransac
 
 async def _terminate(given: SimpleNamespace) -> int:
     name = given.transactional_id
-    step = f"abort what {name} has open, and fence its producer"
+    step = f"abort the open transaction of {name}, and fence its producer"
     async with _admin(given) as admin:
         if given.dry_run:
             with _failing(f"Failed to describe transaction state of transactional-id `{name}`"):

@@ -51,14 +51,15 @@ MANUAL = Manual(
         (
             "k verifiable-consumer --topic t --group-id g --group-protocol consumer --verbose \\\n"
             "    > seen.jsonl",
-            "Each record, in a group whose brokers share out, until Ctrl-C or SIGTERM.",
+            "Each record, in a group with server-side assignment, until Ctrl-C or SIGTERM.",
         ),
     ),
     differences=(
-        "Without --bootstrap-server the usual default is asked; one that is given goes before that "
-        "of the file.",
+        "Without --bootstrap-server, the usual default is used; --bootstrap-server takes "
+        "precedence over the file.",
         "A failure while reading ends with exit status 1; Kafka's tool logs it and ends with 0.",
-        "--session-timeout is not told with --group-protocol consumer, where brokers decide on it.",
+        "--session-timeout is ignored with --group-protocol consumer, because the brokers set "
+        "the timeout.",
         "Strategies have Kafka's class names and short ones: range, roundrobin, sticky, "
         "cooperative-sticky.",
         "Older spellings are accepted without a warning.",
@@ -75,13 +76,13 @@ MANUAL = Manual(
     option("--group-instance-id", "Makes a static member of this name.", "ID"),
     option(
         "--group-protocol",
-        f"{CLASSIC}, the default, or {CONSUMER}: the brokers share out (KIP-848).",
+        f"{CLASSIC}, the default, or {CONSUMER}: the brokers assign partitions (KIP-848).",
         "PROTOCOL",
     ),
-    option("--group-remote-assignor", f"How they do, with {CONSUMER}.", "NAME"),
+    option("--group-remote-assignor", f"The server-side assignor, with {CONSUMER}.", "NAME"),
     option(
         "--assignment-strategy",
-        f"How the members share out, with {CLASSIC}.  Default: {RANGE}.",
+        f"The client-side assignor, with {CLASSIC}.  Default: {RANGE}.",
         "CLASS",
     ),
     option(
@@ -92,22 +93,22 @@ MANUAL = Manual(
     ),
     option(
         "--session-timeout",
-        "How long the group waits for a member that is silent, with "
-        f"{CLASSIC}: milliseconds, or as 500ms, 2s, 5m.  Default: {SESSION_TIMEOUT_MS}.",
+        f"How long the group waits for a member without heartbeats, with {CLASSIC}: milliseconds, "
+        f"or as 500ms, 2s, 5m.  Default: {SESSION_TIMEOUT_MS}.",
         "TIME",
         type=Milliseconds(32),
     ),
-    option("--verbose", "A line for each record, too."),
+    option("--verbose", "Also print a line for each record."),
     option("--enable-autocommit", "Commit from time to time, not after each poll."),
     option(
         "--reset-policy",
-        "Where to start what the group has committed nothing of: earliest (default), latest, none.",
+        "Where to start partitions without a committed offset: earliest (default), latest, none.",
         "POLICY",
     ),
     bootstrap_server,
     option(
         "--command-config",
-        "A file of consumer properties; the options above go before them.",
+        "A file of consumer properties; the options above take precedence.",
         "FILE",
         section=CONNECTION,
     ),

@@ -46,9 +46,9 @@ MANUAL = Manual(
         ),
     ),
     differences=(
-        "Without --bootstrap-server the usual default is asked; one that is given goes before that "
-        "of the file.",
-        "--throughput 0 is refused; Kafka's tool sends one record and sleeps for ever.",
+        "Without --bootstrap-server, the usual default is used; --bootstrap-server takes "
+        "precedence over the file.",
+        "--throughput 0 is refused; Kafka's tool sends one record and sleeps forever.",
         "Older spellings are accepted without a warning.",
         "Names of options are not abbreviated.",
     ),
@@ -82,7 +82,7 @@ AT_ONCE = 100
     bootstrap_server,
     option(
         "--command-config",
-        "A file of producer properties, which go before --acks and retries=0.",
+        "A file of producer properties, which take precedence over --acks and retries=0.",
         "FILE",
         section=CONNECTION,
     ),
@@ -111,7 +111,7 @@ def _check(given: SimpleNamespace) -> None:
     if given.topic is None:
         refuse("argument --topic is required")
     if given.throughput == 0:
-        refuse("--throughput 0 would send nothing; say -1 for no limit")
+        refuse("--throughput 0 would send nothing; use -1 for no limit")
     if given.acks is not None and given.acks not in ACKS:
         refuse(f"argument --acks: invalid choice: '{given.acks}' (choose from {{0,1,-1}})")
     if given.repeating_keys is not None and given.repeating_keys <= 0:

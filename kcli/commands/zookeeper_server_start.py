@@ -19,7 +19,10 @@ CONSOLE = "zookeeper.out"
 MANUAL = Manual(
     kafka="zookeeper-server-start.sh",
     examples=(
-        ("k zookeeper-server-start zookeeper.properties", "A ZooKeeper as the file says."),
+        (
+            "k zookeeper-server-start zookeeper.properties",
+            "A ZooKeeper with the configs of a file.",
+        ),
         (
             "k zookeeper-server-start -daemon zookeeper.properties",
             "In the background.",
@@ -32,9 +35,9 @@ MANUAL = Manual(
     environment=(
         (
             "LOG_DIR",
-            "Directory of -daemon's console file, zookeeper.out; a second server of the same "
-            "directory writes zookeeper-2.out, and so on.  Default: logs, beside the default data "
-            "of k server-start.",
+            "Directory of the console file of -daemon, zookeeper.out; a second server with the "
+            "same directory writes zookeeper-2.out, and so on.  Default: logs, next to the "
+            "default data directory of k server-start.",
         ),
         ("XDG_DATA_HOME", "Where that default data lies: its directory k."),
         (
@@ -51,7 +54,7 @@ MANUAL = Manual(
             "The server was stopped by SIGTERM, SIGHUP or Ctrl-C; with -daemon, it runs and "
             "answers.",
         ),
-        (1, "It could not start, or its disk failed; standard error says why."),
+        (1, "The server could not start, or its disk failed; the reason is on standard error."),
         (143, "Apache's server was stopped by SIGTERM; 130 by Ctrl-C. Other ends are Java's too."),
     ),
     differences=(
@@ -75,7 +78,7 @@ MANUAL = Manual(
         "-daemon returns when the server answers, with exit status 0, or when it could not start, "
         "with the reason and exit status 1; Kafka's script returns 0 at once.",
         "After SIGTERM or Ctrl-C the exit status is 0; Kafka's are 143 and 130.",
-        "-name and -loggc of Kafka's launcher are not taken.",
+        "-name and -loggc of Kafka's launcher are not supported.",
     ),
     see_also=("k-zookeeper-server-stop", "k-zookeeper-shell", "k-server-start"),
 )
@@ -88,24 +91,23 @@ MANUAL = Manual(
     option("--apache", "Apache's ZooKeeper, on Java, also for one server by itself."),
 )
 def zookeeper_server_start(given: SimpleNamespace) -> int:
-    """Starts a ZooKeeper on this machine, and runs until it is told to stop.
+    """Starts a ZooKeeper on this machine, and runs until it is stopped.
 
     It needs no Java. The file is Kafka's zookeeper.properties. kazoo, Apache's zookeeper-shell and
-    Apache's brokers are served as by ZooKeeper. Every change is on disk before it is answered, and
-    clients keep their sessions when the server is started anew.
+    Apache's brokers are served as by ZooKeeper. Every change is on disk before its response is
+    sent, and clients keep their sessions when the server is restarted.
 
     A file that names the servers of an ensemble (server.1=host:2888:3888 and so on) starts Apache's
     ZooKeeper, of which this machine is one server: the one whose number is in the file myid of
     dataDir. It is found in PySpark's jars, or in ZOOKEEPER_HOME, and needs Java.
 
-    What the server does is logged on standard output; with -daemon in the file zookeeper.out in
-    $LOG_DIR.
+    The server logs to standard output; with -daemon, to the file zookeeper.out in $LOG_DIR.
     """
     from kserver.config import properties
     from kserver.zookeeper import process
 
     if len(given.properties) != 1:
-        refuse("one zookeeper.properties is needed: it says where the data is, and the port")
+        refuse("name one zookeeper.properties, with dataDir and clientPort")
     (path,) = given.properties
     with open(path, "rb") as file:
         text = properties.decode(file.read())

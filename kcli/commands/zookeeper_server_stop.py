@@ -20,9 +20,9 @@ MANUAL = Manual(
     examples=(("k zookeeper-server-stop", "Stop all ZooKeepers that this user runs here."),),
     environment=(("SIGNAL", "Name of the signal to send.  Default: TERM."),),
     differences=(
-        "Only servers of the same user are found: those of k zookeeper-server-start, and Apache's "
-        "(QuorumPeerMain), whoever started them. That of k cluster-start is stopped with its "
-        "cluster.",
+        "Only servers of the same user are found: those of k zookeeper-server-start, and "
+        "Apache's (QuorumPeerMain), however they were started. The server of k cluster-start is "
+        "stopped with its cluster.",
     ),
     see_also=("k-zookeeper-server-start",),
 )
@@ -30,9 +30,9 @@ MANUAL = Manual(
 
 @command(manual=MANUAL)
 def zookeeper_server_stop(_given: SimpleNamespace) -> int:
-    """Tells the ZooKeepers that this user runs on this machine to stop, and does not wait.
+    """Stops the ZooKeepers of this user on this machine, and does not wait until they have ended.
 
-    What was answered is on disk already, and clients keep their sessions until the next start.
+    Acknowledged changes are on disk already, and clients keep their sessions until the next start.
     """
     number = signal_named()
     servers = list(running(after_start))

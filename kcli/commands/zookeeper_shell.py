@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 MANUAL = Manual(
     kafka="zookeeper-shell.sh",
     examples=(
-        ("k zookeeper-shell localhost:2181 ls /brokers/ids", "The brokers that are registered."),
-        ("k zookeeper-shell localhost:2181/kafka get -s /controller", "Who is the controller."),
+        ("k zookeeper-shell localhost:2181 ls /brokers/ids", "The registered brokers."),
+        ("k zookeeper-shell localhost:2181/kafka get -s /controller", "The current controller."),
         ("echo 'ls /' | k zookeeper-shell localhost:2181", "Commands from a pipe."),
     ),
     statuses=(
         (0, "The last command did what it was asked."),
-        (1, "It failed, or no ZooKeeper answers; standard error says why."),
+        (1, "The command failed, or no ZooKeeper answers; the reason is on standard error."),
         (127, "There is no such command."),
     ),
     differences=(
@@ -36,9 +36,9 @@ MANUAL = Manual(
         "refused, and so are create -c and -t.",
         "The line that says that the session is connected always comes before the answers.",
         "On a terminal there is a prompt; from a pipe there is none.",
-        "A ZooKeeper that does not answer is named at once where nobody listens, and after "
-        "-timeout otherwise.",
-        "-zk-tls-config-file is refused: there is no TLS towards ZooKeeper yet.",
+        "If no server listens at the address, the error is printed at once; if a server does not "
+        "answer, after -timeout.",
+        "-zk-tls-config-file is refused: TLS to ZooKeeper is not supported yet.",
     ),
     see_also=("k-zookeeper-server-start",),
 )
@@ -69,22 +69,24 @@ class Shell(Command):
 @command(manual=MANUAL, cls=Shell)
 @together(
     click.argument("words", nargs=-1, metavar="HOST:PORT,...[/CHROOT] [COMMAND [WORDS]]"),
-    option("-timeout", "How long a session lives without its client.  Default: 30000.", "MS"),
-    option("-r", "Be content with a server that only reads."),
+    option("-timeout", "Session timeout in milliseconds.  Default: 30000.", "MS"),
+    option("-r", "Accept a read-only server."),
     option("-zk-tls-config-file", "Refused.", "FILE"),
 )
 def zookeeper_shell(given: SimpleNamespace) -> int:
-    """Runs one command of ZooKeeper's shell, or those that standard input has.
+    """Runs one command of ZooKeeper's shell, or the commands on standard input.
 
-    Nothing but the protocol is asked of the server: it may be Apache's or that of
-    k zookeeper-server-start.
+    Any server that speaks ZooKeeper's protocol works: Apache's, or that of k
+    zookeeper-server-start.
     """
     from kazoo.handlers.threading import KazooTimeoutError
 
     from kcli.zookeeper_shell import NOBODY, Ended, ZooKeeperShell, look
 
     if given.zk_tls_config_file is not None:
-        raise Refused("-zk-tls-config-file: there is no TLS towards ZooKeeper yet")
+        raise Refused(
+            "-zk-tls-config-file is not supported: leave it out, there is no TLS to ZooKeeper yet"
+        )
     if not given.words:
         answer(USAGE)
         return 1

@@ -91,7 +91,7 @@ class MsgpackMaps:
             if isinstance(piece, Unreadable):
                 raise piece
             if not isinstance(piece, dict):
-                raise Unreadable("it is no map")
+                raise Unreadable("it is not a map")
             return from_map(piece)
         except Unreadable as error:
             raise Unreadable(f"record {number}: {error}") from None

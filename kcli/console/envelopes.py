@@ -119,13 +119,15 @@ def from_json(line: bytes) -> Incoming:
     except UnicodeDecodeError:
         raise Unreadable("it is not UTF-8") from None
     except json.JSONDecodeError as error:
-        raise Unreadable(f"it is no JSON: {error.msg} at character {error.pos + 1}") from None
+        raise Unreadable(f"it is not JSON: {error.msg} at character {error.pos + 1}") from None
     except (ValueError, RecursionError):
-        raise Unreadable("it is no JSON: a number or a nesting without end") from None
+        raise Unreadable(
+            "it is not JSON: a number is too long, or the nesting is too deep"
+        ) from None
     if end != len(text):
-        raise Unreadable(f"it is no JSON: Extra data at character {end + 1}")
+        raise Unreadable(f"it is not JSON: Extra data at character {end + 1}")
     if not isinstance(found, dict):
-        raise Unreadable("it is no JSON object")
+        raise Unreadable("it is not a JSON object")
     return from_map(found)
 
 
@@ -186,7 +188,7 @@ def _utf8(name: str, text: str) -> bytes:
 def _number(name: str, content: object) -> int | None:
     if content is None or type(content) is int:
         return content
-    raise Unreadable(f"{name} is no whole number")
+    raise Unreadable(f"{name} is not a whole number")
 
 
 def _timestamp(content: object) -> int | None:
@@ -197,7 +199,7 @@ def _timestamp(content: object) -> int | None:
 
 def _headers(content: object) -> Iterator[tuple[str, bytes | None]]:
     if not isinstance(content, list):
-        raise Unreadable("headers are no list")
+        raise Unreadable("headers are not a list")
     if not isinstance(content[0], dict):
         if len(content) % 2:
             raise Unreadable("headers are a list with a name that has no value")
@@ -213,6 +215,6 @@ def _headers(content: object) -> Iterator[tuple[str, bytes | None]]:
 
 def _name(what: str, content: object) -> str:
     if not isinstance(content, str):
-        raise Unreadable(f"{what} is no string")
+        raise Unreadable(f"{what} is not a string")
     _utf8(what, content)
     return content

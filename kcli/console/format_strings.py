@@ -125,7 +125,7 @@ class FormatString:
         if letter == "h":
             return self._headers(modifier)
         if (content := _TEXTS.get(letter)) is None:
-            raise MalformedFormat(f"%{letter} is no letter of -f")
+            raise MalformedFormat(f"%{letter} is not a letter of -f")
         if modifier is not None:
             return _encoded(content, _encoding(modifier), null)
         return lambda batch, record: null if (data := content(batch, record)) is None else data
@@ -154,7 +154,9 @@ def _closing(text: str, at: int) -> int:
 
 def _encoding(name: str) -> Encoding:
     if name not in ENCODINGS:
-        raise MalformedFormat(f"{{{name}}} is no encoding; encodings are {', '.join(ENCODINGS)}")
+        raise MalformedFormat(
+            f"{{{name}}} is not an encoding; encodings are {', '.join(ENCODINGS)}"
+        )
     return ENCODINGS[name]
 
 

@@ -230,7 +230,7 @@ def _is_true(properties: Mapping[str, str], name: str) -> bool:
 def _number(pattern: re.Pattern[bytes], text: bytes, what: str, number: int) -> int:
     found = pattern.fullmatch(text)
     if found is None:
-        raise Unreadable(f"'{_text(text)}' on line number {number} is no {what}")
+        raise Unreadable(f"'{_text(text)}' on line number {number} is not a valid {what}")
     return int(found[1])
 
 

@@ -112,7 +112,7 @@ def parse(text: str, now_ms: int) -> OffsetRange:
         return _between_times(text, now_ms)
     found = _OFFSETS.fullmatch(text)
     if found is None or not text.strip(":-"):
-        raise Malformed("it is no offset, range or time")
+        raise Malformed("it is not an offset, a range or a time")
     start = Edge.START if found["start"] is None else _start(found["start"])
     if found["to"] == "-" and (found["stop"] in (None, "end") or not isinstance(start, Exact)):
         raise Malformed("a range with a hyphen has an offset on both sides")
@@ -140,7 +140,7 @@ def _stop(text: str) -> Stop:
 
 def _offset(text: str) -> int:
     if len(text) > len(str(LAST_OFFSET)) or int(text) > LAST_OFFSET:
-        raise Malformed("no offset is so large")
+        raise Malformed("the offset is too large")
     return int(text)
 
 
@@ -174,7 +174,7 @@ def _time_ms(text: str, counted_from_ms: int) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise Malformed(f"{text} is no time: {error}") from None
+        raise Malformed(f"{text} is not a time: {error}") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return max(0, round(moment.timestamp() * 1000))

@@ -51,7 +51,8 @@ def addresses(seen: Snapshot) -> Iterator[Finding]:
             ERROR,
             f"broker {broker}",
             f"cannot be reached at the address that it advertises: {why}",
-            "set advertised.listeners to what this machine can reach, or open the way there",
+            "set advertised.listeners to an address that this machine can reach, or open the "
+            "network path to it",
         )
     hosts = {broker: node.host for broker, node in seen.brokers.items()}
     loopback = {broker for broker, host in hosts.items() if _is_loopback(host)}
@@ -60,7 +61,7 @@ def addresses(seen: Snapshot) -> Iterator[Finding]:
             yield Finding(
                 ERROR,
                 f"broker {broker}",
-                f"advertises {hosts[broker]}, which is another machine to everybody else",
+                f"advertises {hosts[broker]}, which is a different machine for every other client",
                 "set its advertised.listeners to a name that all of its clients know",
             )
 
@@ -81,8 +82,8 @@ def brokers(seen: Snapshot) -> Iterator[Finding]:
         yield Finding(
             ERROR,
             f"broker {broker}",
-            f"is not there, and {_count(replicas, 'replica')} should be on it",
-            "start it; or, if it is gone for good, move them: k reassign-partitions",
+            f"is down, and {_count(replicas, 'replica')} should be on it",
+            "start it; or, if it is lost for good, move them: k reassign-partitions",
         )
 
 
@@ -95,7 +96,7 @@ def partitions(seen: Snapshot) -> Iterator[Finding]:
     for key, partition in _partitions(seen):
         missing = [b for b in partition.replicas if b not in partition.isr]
         if partition.leader is None:
-            last = ", ".join(map(str, partition.isr)) or "nobody"
+            last = ", ".join(map(str, partition.isr)) or "none"
             why = _why(seen, key, partition.replicas, failed)
             unled[f"in sync: {last}; {why}"].append(key)
         elif missing:
@@ -116,7 +117,7 @@ def partitions(seen: Snapshot) -> Iterator[Finding]:
             WARNING if least is None else ERROR,
             _named(map(str, keys), "partition"),
             f"replicas out of sync{'' if least is None else refused}; {why}",
-            "see to the brokers that are named; k topics --describe tells when it is over",
+            "check the brokers that are named; k topics --describe shows when it is resolved",
         )
 
 
@@ -130,13 +131,13 @@ def _why(
     reasons = []
     for broker in replicas:
         if broker not in seen.brokers:
-            reasons.append(f"broker {broker} is not there")
+            reasons.append(f"broker {broker} is down")
         elif moving is not None and broker in moving.adding:
-            reasons.append(f"broker {broker} is given it just now")
+            reasons.append(f"broker {broker} is being added as a replica")
         elif broker in failed:
             reasons.append(f"a disk of broker {broker} failed ({failed[broker]})")
         else:
-            reasons.append(f"broker {broker} is there, and behind")
+            reasons.append(f"broker {broker} is up, but behind")
     return ", ".join(reasons)
 
 
@@ -161,7 +162,7 @@ def disks(seen: Snapshot) -> Iterator[Finding]:
                     ERROR,
                     where,
                     f"cannot be used: {directory.error}",
-                    "mend or replace the disk, then start the broker anew",
+                    "repair or replace the disk, then restart the broker",
                 )
             elif directory.total_bytes and directory.usable_bytes is not None:
                 free = directory.usable_bytes / directory.total_bytes
@@ -232,7 +233,7 @@ def _together(seen: Snapshot, broker: BrokerId) -> Iterator[Finding]:
             yield Finding(
                 WARNING,
                 f"broker {broker}",
-                f"{low}={first} beside {high}={second}: {consequence}",
+                f"{low}={first} is larger than {high}={second}: {consequence}",
                 f"change one of the two: k configs --describe --broker {broker} --all",
             )
     factor, least = number("default.replication.factor"), number("min.insync.replicas")
@@ -240,9 +241,9 @@ def _together(seen: Snapshot, broker: BrokerId) -> Iterator[Finding]:
         yield Finding(
             ERROR,
             f"broker {broker}",
-            f"min.insync.replicas={least} beside default.replication.factor={factor}: topics that "
-            "are made without a number of replicas take no record of acks=all",
-            "make default.replication.factor one more than min.insync.replicas",
+            f"min.insync.replicas={least} is larger than default.replication.factor={factor}: "
+            "topics created with the default replication factor reject records with acks=all",
+            "set default.replication.factor to one more than min.insync.replicas",
         )
 
 
@@ -255,8 +256,8 @@ def _replicas_wanted(seen: Snapshot) -> Iterator[Finding]:
             yield Finding(
                 ERROR,
                 f"topic {topic.name}",
-                f"has {_count(replicas, 'replica')} and min.insync.replicas={least}: no record of "
-                "acks=all is taken",
+                f"has {_count(replicas, 'replica')} and min.insync.replicas={least}: records with "
+                "acks=all are rejected",
                 f"k configs --alter --topic {topic.name} --add-config "
                 f"min.insync.replicas={replicas}, or add replicas: k reassign-partitions",
             )
@@ -264,8 +265,8 @@ def _replicas_wanted(seen: Snapshot) -> Iterator[Finding]:
             yield Finding(
                 WARNING,
                 f"topic {topic.name}",
-                f"has {replicas} replicas and min.insync.replicas={least}: with one broker away no "
-                "record of acks=all is taken",
+                f"has {replicas} replicas and min.insync.replicas={least}: with one broker down, "
+                "records with acks=all are rejected",
                 f"k configs --alter --topic {topic.name} --add-config "
                 f"min.insync.replicas={replicas - 1}, or add a replica: k reassign-partitions",
             )
@@ -275,7 +276,8 @@ def _replicas_wanted(seen: Snapshot) -> Iterator[Finding]:
         yield Finding(
             WARNING,
             _named(single, "topic"),
-            "on one broker alone: with that broker they are away, and with its disk they are lost",
+            "on one broker only: if it is down they are unavailable, and if its disk fails they "
+            "are lost",
             "add replicas: k reassign-partitions",
         )
 
@@ -301,7 +303,7 @@ def groups(seen: Snapshot) -> Iterator[Finding]:
             yield Finding(
                 WARNING,
                 f"group {name}",
-                f"has been {group.later_state} all the while",
+                f"stays in state {group.later_state}",
                 "a member may be slow to join again: max.poll.interval.ms bounds that; "
                 f"k consumer-groups --describe --members --group {name}",
             )
@@ -318,8 +320,8 @@ def groups(seen: Snapshot) -> Iterator[Finding]:
                 f"group {name}",
                 f"does not move in {_count(len(stuck), 'partition')} of {len(group.before)}: "
                 f"{first} is {lag:,} behind",
-                "look what its members wait for: "
-                f"k consumer-groups --describe --members --group {name}",
+                "check what its members wait for: k consumer-groups --describe --members --group "
+                f"{name}",
             )
 
 
@@ -360,7 +362,7 @@ def versions(seen: Snapshot) -> Iterator[Finding]:
             WARNING,
             "versions",
             f"{sides} are of different versions",
-            "end the upgrade: k broker-api-versions tells which is which",
+            "complete the upgrade; k broker-api-versions shows the version of each",
         )
 
 

@@ -31,7 +31,11 @@ LIST = RowShape(
         RowField(
             "type", "string or null", "Classic or Consumer; null where the broker has no types."
         ),
-        RowField("state", "string or null", "Such as Stable or Empty; null where it is not told."),
+        RowField(
+            "state",
+            "string or null",
+            "Such as Stable or Empty; null if the broker does not send it.",
+        ),
         RowField(
             "protocol", "string or null", "consumer; null where it has only committed offsets."
         ),
@@ -51,17 +55,17 @@ OFFSETS = RowShape(
         ),
         RowField("current_offset", "integer or null", "The committed offset; null without one."),
         RowField(
-            "log_end_offset", "integer or null", "Where the partition ends; null if not known."
+            "log_end_offset", "integer or null", "End offset of the partition; null if unknown."
         ),
-        RowField("lag", "integer or null", "How many offsets are between the two."),
+        RowField("lag", "integer or null", "Number of offsets between the two."),
         RowField(
             "lag_seconds",
             "number or null",
-            "How old the record at the committed offset is; 0 at the end, null if not known.",
+            "Age of the record at the committed offset; 0 at the end, null if unknown.",
         ),
         RowField("consumer_id", "string or null", "Of the member that reads it; null without one."),
-        RowField("host", "string or null", "Where that member is."),
-        RowField("client_id", "string or null", "What that member calls itself."),
+        RowField("host", "string or null", "Host of that member."),
+        RowField("client_id", "string or null", "client.id of that member."),
     ),
 )
 
@@ -72,16 +76,22 @@ MEMBERS = RowShape(
     (
         _GROUP,
         RowField("consumer_id", "string", "Its id."),
-        RowField("group_instance_id", "string or null", "That of a static member."),
-        RowField("host", "string", "Where it is."),
-        RowField("client_id", "string", "What it calls itself."),
-        RowField("partitions", "integer", "How many it reads."),
+        RowField("group_instance_id", "string or null", "group.instance.id of a static member."),
+        RowField("host", "string", "Host of the member."),
+        RowField("client_id", "string", "client.id of the member."),
+        RowField("partitions", "integer", "Number of partitions assigned to it."),
         RowField("assignment", "list of string", "Which, as TOPIC:PARTITION,..."),
         RowField("epoch", "integer or null", "Its epoch; null in a classic group."),
         RowField(
-            "target_assignment", "list of string", "What it shall read; empty in classic ones."
+            "target_assignment",
+            "list of string",
+            "Its target assignment; empty in a classic group.",
         ),
-        RowField("target_epoch", "integer or null", "The epoch of that; null in a classic group."),
+        RowField(
+            "target_epoch",
+            "integer or null",
+            "The epoch of the target assignment; null in a classic group.",
+        ),
         RowField("upgraded", "boolean or null", "Whether it speaks KIP-848's protocol."),
     ),
 )
@@ -96,7 +106,7 @@ STATE = RowShape(
         RowField("state", "string", "Such as Stable or Empty."),
         RowField("coordinator", "string", "HOST:PORT of its coordinator."),
         RowField("coordinator_id", "integer", "The id of that broker."),
-        RowField("assignment_strategy", "string or null", "How partitions are shared out."),
+        RowField("assignment_strategy", "string or null", "The assignor of partitions."),
         RowField("epoch", "integer or null", "Its epoch; null for a classic group."),
         RowField("target_epoch", "integer or null", "That of the target assignment."),
         RowField("members", "integer", "How many it has."),
@@ -112,23 +122,23 @@ WATCH = RowShape(
         _GROUP,
         RowField("state", "string", "Such as Stable or Empty."),
         RowField("members", "integer", "How many it has."),
-        RowField("partitions", "integer", "Of how many the lag is told."),
+        RowField("partitions", "integer", "Number of partitions included in the lag."),
         RowField(
             "lag",
             "integer or null",
-            "How many records it has to read, of a partition without a committed offset all; null "
-            "if not known of one.",
+            "Number of records left to read; all records of a partition without a committed "
+            "offset; null if unknown for a partition.",
         ),
         RowField(
             "lag_seconds",
             "number or null",
-            "How old the oldest record is that it has to read next; 0 where none waits, null if "
-            "not known.",
+            "Age of the oldest record left to read; 0 if there is none, null if unknown.",
         ),
         RowField(
             "records_per_second",
             "number or null",
-            "How the lag changes, over up to ten looks; below zero it shrinks; null at the first.",
+            "Change of the lag per second, over up to ten samples; negative if it shrinks; null "
+            "at the first.",
         ),
     ),
 )
@@ -152,9 +162,11 @@ ANY = RowShape(
     (
         RowField("group", "string", "Its name."),
         RowField("type", "string or null", "Classic, Consumer, Share or Streams."),
+        RowField("protocol", "string or null", "The protocol type, such as consumer or connect."),
         RowField(
-            "protocol", "string or null", "What its members are, such as consumer or connect."
+            "state",
+            "string or null",
+            "Such as Stable or Empty; null if the broker does not send it.",
         ),
-        RowField("state", "string or null", "Such as Stable or Empty; null where it is not told."),
     ),
 )

@@ -22,17 +22,17 @@ OWN_KEYS = {
     "node.id": "each broker has its own",
     "broker.id.generation.enable": "each broker has its own id",
     "process.roles": "ZooKeeper coordinates the brokers",
-    "listeners": "--port says where the brokers listen",
-    "advertised.listeners": "--port says where the brokers listen",
-    "listener.security.protocol.map": "--port says where the brokers listen",
-    "inter.broker.listener.name": "--port says where the brokers listen",
-    "security.inter.broker.protocol": "--port says where the brokers listen",
+    "listeners": "use --port to choose where the brokers listen",
+    "advertised.listeners": "use --port to choose where the brokers listen",
+    "listener.security.protocol.map": "use --port to choose where the brokers listen",
+    "inter.broker.listener.name": "use --port to choose where the brokers listen",
+    "security.inter.broker.protocol": "use --port to choose where the brokers listen",
     "host.name": f"the brokers listen at {HOST}",
     "advertised.host.name": f"the brokers listen at {HOST}",
-    "port": "--port says where the brokers listen",
-    "advertised.port": "--port says where the brokers listen",
-    "log.dir": "--data says where the data lies",
-    "log.dirs": "--data says where the data lies",
+    "port": "use --port to choose where the brokers listen",
+    "advertised.port": "use --port to choose where the brokers listen",
+    "log.dir": "use --data to choose the directory of the data",
+    "log.dirs": "use --data to choose the directory of the data",
     "zookeeper.connect": "the cluster has a ZooKeeper of its own",
 }
 """Keys of server.properties that cannot be one value for all brokers, each with the reason."""
@@ -75,12 +75,13 @@ class ClusterPlan:
         """Why this cannot be started, whatever the machine has."""
         if self.port and self.port_of(self.count) > LAST_PORT:
             return (
-                f"--port {self.port} is too high for {self.count} brokers: the last would listen at"
-                f" port {self.port_of(self.count)}, and {LAST_PORT} is the last there is"
+                f"--port {self.port} is too high for {self.count} brokers: the last would listen "
+                f"at port {self.port_of(self.count)}, and {LAST_PORT} is the highest port; choose "
+                "a lower --port"
             )
         for key in self.overrides:
             if key in OWN_KEYS:
-                return f"--override {key} is not taken: {OWN_KEYS[key]}"
+                return f"--override {key} is not supported: {OWN_KEYS[key]}"
         http = self.overrides.get(HTTP)
         if http is not None and self.count > 1 and not http.endswith(":0"):
             return (

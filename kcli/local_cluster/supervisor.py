@@ -233,8 +233,8 @@ class Supervisor:
         for server in running:
             if server.pid is not None:
                 complain(
-                    f"k cluster-start: {server.name} has not stopped within {STOP_TIMEOUT_S} s and"
-                    " is killed; what it acknowledged is in its log"
+                    f"k cluster-start: {server.name} has not stopped within {STOP_TIMEOUT_S} s "
+                    "and is killed; acknowledged records are in its log"
                 )
 
     def _kill(self, server: Server) -> None:
@@ -316,8 +316,8 @@ def _locked(directory: str) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Refused(
-                f"{directory} is used by another k cluster-start: stop that, or name another"
-                " directory with --data"
+                f"{directory} is in use by another k cluster-start; stop it, or name another "
+                "directory with --data"
             ) from None
         yield
     finally:
@@ -341,4 +341,4 @@ def _why(server: Server) -> str:
     for command in _REASONS:
         if reasons := [line.removeprefix(command) for line in said if line.startswith(command)]:
             return "; ".join(reasons)
-    return said[-1] if said else "it ended without a word"
+    return said[-1] if said else "it ended without an error message"

@@ -34,7 +34,7 @@ class PaperConfig(Settings):
         "zookeeper.session.timeout.ms",
         6000,
         at_least(1),
-        doc="after this long without a word others take a member's partitions",
+        doc="time without a heartbeat after which other members take a member's partitions",
     )
     zookeeper_connection_timeout_ms: int | None = setting(
         "zookeeper.connection.timeout.ms",
@@ -46,20 +46,22 @@ class PaperConfig(Settings):
         "rebalance.max.retries",
         4,
         at_least(0),
-        doc="how often to begin again while another member holds on to a partition",
+        doc="number of retries while another member still owns a partition",
     )
     rebalance_backoff_ms: int = setting(
-        "rebalance.backoff.ms", 2000, at_least(1), doc="how long each of these waits is at most"
+        "rebalance.backoff.ms", 2000, at_least(1), doc="maximum wait before each retry"
     )
     group_id: str = setting("group.id", "", doc="group")
     enable_auto_commit: bool = setting(
-        "enable.auto.commit", True, doc="offsets are written now and then, and when let go"
+        "enable.auto.commit",
+        True,
+        doc="commit offsets periodically, and when a partition is released",
     )
     auto_commit_interval_ms: int = setting(
-        "auto.commit.interval.ms", 5000, at_least(1), doc="how often they are"
+        "auto.commit.interval.ms", 5000, at_least(1), doc="interval between commits"
     )
     consumer_id: str = setting(
-        "consumer.id", "", doc="what tells a member from others of its group; made up if not set"
+        "consumer.id", "", doc="id of a member within its group; generated if not set"
     )
 
 
@@ -70,7 +72,7 @@ def split(given: Mapping[str, str]) -> tuple[PaperConfig, dict[str, str]]:
     for key, name in (("group.id", config.group_id), ("consumer.id", config.consumer_id)):
         if name and (not _NAME.fullmatch(name) or name in (".", "..")):
             raise ConfigError(
-                f"Invalid value {name} for configuration {key}: it names a znode, and may hold "
+                f"Invalid value {name} for configuration {key}: it names a znode; use only "
                 "letters, digits, '.', '_' and '-'"
             )
     return config, {key: value for key, value in given.items() if key not in own}

@@ -147,8 +147,8 @@ class PaperMember:
         self.waits = self.waits + 1 if in_vain else 0
         if self.waits > self.max_retries:
             raise RebalanceFailed(
-                f"{self.thread} can't rebalance after {self.max_retries} retries: another consumer "
-                "of the group holds on to its partitions"
+                f"{self.thread} can't rebalance after {self.max_retries} retries: another "
+                "consumer of the group still owns the partitions"
             )
         self._go(PaperState.RELEASING)
 

@@ -72,8 +72,8 @@ def _criterion(text: str, metrics: Sequence[str]) -> Criterion:
     if unit == "%":
         if not sign:
             raise ValueError(
-                f"'{text}': say +{match['number']}% for so much above the baseline, "
-                f"-{match['number']}% for so much below it"
+                f"'{text}': use +{match['number']}% for above the baseline, -{match['number']}% "
+                "for below it"
             )
         return Criterion(text, metric, match["side"], float(f"{sign}{number}") / 100, True)
     if sign:
@@ -89,7 +89,7 @@ def _metric(name: str, metrics: Sequence[str]) -> str:
         if plain in (metric, metric.removesuffix("_ms")):
             return metric
     known = ", ".join(metric.removesuffix("_ms") for metric in metrics)
-    raise ValueError(f"there is no metric '{name}'; metrics are {known}")
+    raise ValueError(f"unknown metric '{name}'; metrics are {known}")
 
 
 def findings(

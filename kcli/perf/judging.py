@@ -29,7 +29,7 @@ from kcli.statuses import FOUND
 from kserver import __version__
 
 NO_METRICS = (
-    "--print-metrics is not supported: the client keeps no metrics; -o prints what is measured"
+    "--print-metrics is not supported: the client has no metrics; use -o to print the measurements"
 )
 BASELINE_RUNS = 5
 SECTION = "Comparison"
@@ -43,7 +43,7 @@ OPTIONS = together(
     ),
     option(
         "--baseline",
-        "Runs to compare with: a file that --history wrote, or goes on to write.",
+        "Runs to compare with: a file that --history wrote, or is writing.",
         "FILE",
         section=SECTION,
     ),
@@ -56,9 +56,9 @@ OPTIONS = together(
     ),
     option(
         "--fail-if",
-        "End with exit status 3 if this is so: METRIC>BOUND or METRIC<BOUND, where a bound is a "
-        "number, a time such as 50ms, or a difference from the baseline such as +10%.  Several "
-        "with commas, or repeated.",
+        "End with exit status 3 if this criterion is met: METRIC>BOUND or METRIC<BOUND, where a "
+        "bound is a number, a time such as 50ms, or a difference from the baseline such as "
+        "+10%.  Several with commas, or repeated.",
         "CRITERION,...",
         multiple=True,
         section=SECTION,
@@ -71,12 +71,13 @@ DIFFERENCES = (
     "--history, --baseline and --fail-if are not in Kafka's tool.",
     "Metrics of --fail-if are the fields of -o that are numbers, times with or without their _ms.",
     "The baseline is the median, metric by metric, over the last runs in its file that are like "
-    "this one and met no criterion, so that a bad night does not become the measure of the next.  "
-    "Alike are runs of the same test with as many records of the same size, at the same rate, with "
-    "the same client properties; topic, brokers and host may differ.",
-    "Where --history and --baseline name one file, and no run like this one is in it yet, "
-    "differences from the baseline are not checked, which is said on standard error.  Any other "
-    "file of --baseline must have one before the run begins.",
+    "this one and met no criterion, so that a bad run does not become the baseline of the next.  "
+    "A run is like this one if it is of the same test with the same number of records of the "
+    "same size, at the same rate, with the same client properties; topic, brokers and host may "
+    "differ.",
+    "If --history and --baseline name the same file, and it has no run like this one yet, "
+    "differences from the baseline are not checked, and a note on standard error says so.  Any "
+    "other file of --baseline must have one before the run begins.",
 )
 
 
@@ -109,7 +110,7 @@ class Judge:
         with open(path, encoding="utf-8", errors="replace") as file:
             runs, others = history.read(file)
         if others:
-            complain(f"{_command()}: {path}: {others} lines are no runs, and are left out")
+            complain(f"{_command()}: {path}: {others} lines are not runs, and are ignored")
         self._baseline, count = history.baseline(runs, self._run, last)
         self._of = f"the median of {count} runs in {path}" if count > 1 else f"1 run in {path}"
         if count or not any(one.is_relative for one in self._criteria):

@@ -71,12 +71,12 @@ class Journal:
             return cls(path, found["cluster_id"], found["throttle"], batches, found["done"])
         except FileNotFoundError:
             raise Refused(
-                f"{path}: there is no journal: no planned reassignment was cut short"
+                f"{path}: the journal does not exist, so no planned reassignment was interrupted"
             ) from None
         except OSError as error:
             raise Refused(f"{path}: {error.strerror}") from error
         except (ValueError, TypeError, KeyError) as error:
-            raise Refused(f"{path} is no journal of a reassignment: {error}") from error
+            raise Refused(f"{path} is not a journal of a reassignment: {error}") from error
 
     def write(self) -> None:
         """Whole or not at all.  Raises Refused where it cannot be kept."""

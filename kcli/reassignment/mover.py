@@ -74,10 +74,7 @@ class Mover:
         self._journal.remove()
 
     def _how_to_go_on(self) -> str:
-        return (
-            f"--resume goes on with what is left, --undo takes back what was done "
-            f"(journal {self._journal.path})"
-        )
+        return f"use --resume to continue, or --undo to revert (journal {self._journal.path})"
 
     async def _give_up(self, why: str) -> None:
         """Nothing moves, and nothing is throttled; it is said where that cannot be done."""
@@ -88,7 +85,7 @@ class Mover:
                 await self._admin.alter_reassignments(dict.fromkeys(active))
             await self._clear_throttles()
         except UNREACHED as error:
-            complain(f"the cluster could not be told to stop, and throttles stand: {reason(error)}")
+            complain(f"the moves could not be cancelled, and throttles remain: {reason(error)}")
         if not why:
             complain(f"Stopped: {self._how_to_go_on()}.")
 
@@ -98,7 +95,7 @@ class Mover:
         results = await self._admin.alter_reassignments({m.partition: m.target for m in batch})
         for partition, refused in results.items():
             if refused is not None and refused.code in GONE:
-                complain(f"{partition} is gone, and left out")
+                complain(f"{partition} was deleted, and is skipped")
             elif refused is not None:
                 raise Refused(f"{partition}: {reason(refused)}")
 
@@ -137,7 +134,7 @@ class Mover:
         deadline = loop.time() + SETTLED_S
         while others := await self._elsewhere(batch):
             if loop.time() > deadline:
-                raise Refused(f"{others[0]} by somebody else")
+                raise Refused(f"{others[0]} by another client")
             await asyncio.sleep(LOOK_AGAIN_S)
 
     async def _elsewhere(self, batch: Sequence[PlannedMove]) -> list[str]:

@@ -44,11 +44,13 @@ async def plan(admin: Admin, given: SimpleNamespace, out: Rows | None) -> None:
     path = _path(given, cluster_id)
     if path.exists():
         raise Refused(
-            f"{path}: the journal of a reassignment that was cut short is there: --resume goes on "
-            "with it, --undo takes it back"
+            f"{path}: the journal of an interrupted reassignment exists; use --resume to continue "
+            "it, or --undo to revert it"
         )
     if await admin.list_reassignments():
-        raise Refused("partitions are on the move already: k reassign-partitions --list has them")
+        raise Refused(
+            "partitions are being moved already; run k reassign-partitions --list to see them"
+        )
     in_batches = batches(moves, given.batch)
     journal = Journal(path, cluster_id, given.throttle, in_batches)
     journal.write()
@@ -114,7 +116,10 @@ def _planned(before: Placement, internal: set[str], given: SimpleNamespace) -> P
             gone = set(brokers_of(given.broker_list))
             unknown = gone - before.counts.keys()
             if unknown:
-                raise Refused(f"broker {min(unknown)} is not there, and has no replica")
+                raise Refused(
+                    f"broker {min(unknown)} does not exist, and has no replica; correct "
+                    "--broker-list"
+                )
             return planner.evacuate(before, gone)
         if given.plan == "set-rf":
             wanted = name_filter(given.topic) if given.topic else lambda t: t not in internal

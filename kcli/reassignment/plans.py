@@ -67,14 +67,14 @@ def plan_of(text: str) -> ReassignmentPlan:
                 pass
             case _:
                 raise Refused(
-                    f'Entry {number} of "partitions" is not as it should be: {json.dumps(entry)}; '
+                    f'Entry {number} of "partitions" is invalid: {json.dumps(entry)}; '
                     'it needs "topic", a string, "partition", an integer, and "replicas", a list '
                     "of integers"
                 )
         directories = entry.get("log_dirs", [ANY] * len(replicas))
         if not isinstance(directories, list) or not all(isinstance(d, str) for d in directories):
             raise Refused(
-                f'Entry {number} of "partitions" is not as it should be: "log_dirs" is no list of '
+                f'Entry {number} of "partitions" is invalid: "log_dirs" is not a list of '
                 f"strings: {json.dumps(directories)}"
             )
         partition = TopicPartition(topic, index)
@@ -118,7 +118,7 @@ def topics_of(text: str) -> list[str]:
     for number, entry in enumerate(_entries(text, "topics")):
         if not isinstance(entry, dict) or not isinstance(entry.get("topic"), str):
             raise Refused(
-                f'Entry {number} of "topics" is not as it should be: {json.dumps(entry)}; it needs '
+                f'Entry {number} of "topics" is invalid: {json.dumps(entry)}; it needs '
                 '"topic", a string'
             )
         topics.append(entry["topic"])
@@ -195,13 +195,13 @@ def _entries(text: str, field: str) -> list[Any]:
     except ValueError as error:
         raise Refused(f"The input string is not a valid JSON: {error}") from error
     if not isinstance(document, dict):
-        raise Refused(f"The JSON is no object but {json.dumps(document)[:80]}")
+        raise Refused(f"The JSON must be an object, but is {json.dumps(document)[:80]}")
     version = document.get("version", VERSION)
     if version != VERSION:
         raise Refused(f"Not supported version field value {version}")
     entries = document.get(field, [])
     if not isinstance(entries, list):
-        raise Refused(f'"{field}" is no list but {json.dumps(entries)[:80]}')
+        raise Refused(f'"{field}" must be a list, but is {json.dumps(entries)[:80]}')
     return entries
 
 

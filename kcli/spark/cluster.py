@@ -50,8 +50,8 @@ def start(
     with _alone(directory):
         if (one := next(processes(directory), None)) is not None:
             raise Refused(
-                f"a cluster runs in {directory} already (process {one.pid}): k spark-cluster stop"
-                " ends it, another --dir starts one beside it"
+                f"a cluster is already running in {directory} (process {one.pid}); stop it with k "
+                "spark-cluster stop, or start another one with another --dir"
             )
         ports = _checked(host, port, "--port"), _checked(host, ui_port, "--ui-port")
         plan = ClusterPlan(directory, host, *ports, _free_ports(host, workers), cores, memory)

@@ -165,7 +165,7 @@ class RangeFetch:
         partition, now = self._wanted.partition, asyncio.get_running_loop().time()
         self._unknown_since_s = self._unknown_since_s or now
         if now - self._unknown_since_s > GONE_AFTER_S:
-            return self._lost(f"partition {partition} is gone")
+            return self._lost(f"partition {partition} was deleted")
         self._stale = True
         raise KafkaError(ErrorCode.unknown_topic_or_partition, f"{partition}")
 
@@ -173,7 +173,7 @@ class RangeFetch:
         """The range ends here, if that is all right."""
         if self._fails:
             raise DataLost(what)
-        _logger.warning("%s: passed over", what)
+        _logger.warning("%s: skipping these records", what)
         self._position = self._wanted.end
         return None
 
@@ -198,7 +198,7 @@ class RangeFetch:
         assert known is not None
         if known.leader is None:
             self._stale = True
-            raise KafkaError(ErrorCode.leader_not_available, f"{partition} has no leader now")
+            raise KafkaError(ErrorCode.leader_not_available, f"{partition} has no leader")
         # Whatever comes instead of an answer, the leader may have moved.
         self._stale = True
         p = await self._ask(known.leader, known.leader_epoch, topic.id)
@@ -246,7 +246,7 @@ class RangeFetch:
             for p in topic.partitions:
                 if p.partition_index == number:
                     return p
-        raise ProtocolError(f"a fetch of {self._wanted.partition} that tells nothing of it")
+        raise ProtocolError(f"a fetch response without partition {self._wanted.partition}")
 
     def _taken(self, p: Any) -> Fetched:
         partition = self._wanted.partition

@@ -24,7 +24,7 @@ def script(name: str) -> tuple[str, dict[str, str]]:
     found = {}
     for package in ("pyspark", "pyarrow", "numpy"):
         if (spec := importlib.util.find_spec(package)) is None:
-            raise Refused(f"{package} is not installed beside k: {EXTRA}")
+            raise Refused(f"{package} is not installed next to k: {EXTRA}")
         found[package] = spec
     _java()
     home = os.path.dirname(str(found["pyspark"].origin))
@@ -48,7 +48,8 @@ def _java() -> str:
     java = os.path.join(home, "bin", "java") if home else "java"
     if (found := shutil.which(java)) is None:
         raise Refused(
-            f"Spark runs on Java 17 or later, and there is no {java}: install one, or set JAVA_HOME"
+            f"Spark runs on Java 17 or later, and {java} does not exist: install Java, or set "
+            "JAVA_HOME"
         )
     return found
 

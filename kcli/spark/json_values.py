@@ -277,7 +277,7 @@ def _date(found: Any) -> datetime.date:
             return datetime.date.fromisoformat(found)
     except ValueError:
         pass
-    raise Misfit("a string that is no date: take 2020-01-31")
+    raise Misfit("a string that is not a date, such as 2020-01-31")
 
 
 def _timestamp(found: Any) -> int:
@@ -305,4 +305,4 @@ def _micros(found: Any, *, zoned: bool) -> int:
     except ValueError:
         pass
     example = "2020-01-31T23:59:59.123" + ("Z" if zoned else "")
-    raise Misfit(f"a string that is no such time: take {example}")
+    raise Misfit(f"a string that is not a time, such as {example}")

@@ -23,15 +23,15 @@ of a topic is its id, as {"orders":{"0":23},"orders@Yz8KCm5LTjWyg0GhD4S8XQ":{}}.
 
 A row that is written has a column value (string or binary), and may have key (string or binary),
 topic (string), partition (int) and headers (array<struct<key:string,value:binary>>).  Other columns
-are passed over.  A batch is written with mode("append"): a topic cannot be overwritten, and Spark
-knows no other modes for sources in Python.  A stream is written in the mode append or complete, in
-which all of a result is added each time; the mode update Spark does not have for these either.
+are ignored.  A batch is written with mode("append"): a topic cannot be overwritten, and Spark knows
+no other modes for sources in Python.  A stream is written in the mode append or complete, in which
+all of a result is added each time; the mode update Spark does not have for these either.
 """
 DIFFERENCES = (
-    "An option that is not known is refused, a partition in assign that there is not, and an end "
-    "of a stream, endingTimestamp too: there they are passed over.",
-    "Offsets that a log does not hold are told of as soon as a query is planned, there by its "
-    "tasks.",
+    "Unknown options, partitions in assign that do not exist, and an end of a stream, "
+    "endingTimestamp too, are refused; Spark's own source ignores them.",
+    "Offsets that a log does not have are reported when a query is planned; in Spark's own "
+    "source, by its tasks.",
     "maxOffsetsPerTrigger takes in just as many as it says; there each partition's share is "
     "rounded down.",
     "maxRecordsPerPartition holds wherever a batch begins and ends; there only where both are "
@@ -67,8 +67,8 @@ TYPES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("map<string,V>", "An object; of a name that comes twice the last one."),
         (
             "struct<...>",
-            "An object.  Fields that are not in the schema are passed over, those that are not "
-            "there are null, and of one that comes twice the last one counts.",
+            "An object.  Fields that are not in the schema are ignored, missing fields are null, "
+            "and the last of duplicate fields counts.",
         ),
     ),
     "What fits in msgpack": (
@@ -85,8 +85,8 @@ TYPES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("map<K,V>", "A map; of a key that comes twice the last one."),
         (
             "struct<...>",
-            "A map.  Keys that are no str or not in the schema are passed over, fields that are "
-            "not there are null, and of one that comes twice the last one counts.",
+            "A map.  Keys that are not a str or not in the schema are ignored, missing fields "
+            "are null, and the last of duplicate keys counts.",
         ),
     ),
 }
@@ -135,12 +135,12 @@ EXAMPLES = (
     (
         'spark.read.format("k").option("kafka.bootstrap.servers", "localhost:9092")'
         '.option("subscribe", "orders").load()',
-        "All that a topic holds now.",
+        "All records that a topic holds now.",
     ),
     (
         'spark.readStream.format("k").option("kafka.bootstrap.servers", "localhost:9092")'
         '.option("subscribe", "orders").option("maxOffsetsPerTrigger", 100000).load()',
-        "What comes from now on, so much at a time.",
+        "New records from now on, with a limit for each batch.",
     ),
     (
         'spark.read.format("k").option("kafka.bootstrap.servers", "localhost:9092")'

@@ -69,8 +69,8 @@ def written_before(marker: CommittedOffset | None, batch_id: int, group: str) ->
         return Amount(**json.loads(marker.metadata or ""))
     except (ValueError, TypeError) as error:
         raise Unrepeatable(
-            f"what group {group} committed is no marker of this sink: {marker.metadata!r}; set"
-            " transactionalIdPrefix to a name that nothing else uses"
+            f"what group {group} committed is not a marker of this sink: {marker.metadata!r}; set "
+            "transactionalIdPrefix to a name that nothing else uses"
         ) from error
 
 
@@ -78,9 +78,9 @@ def expect_same(part: TaskPart, before: Amount) -> None:
     """Unrepeatable where a task has other rows than when it wrote them."""
     if (part.amount.rows, part.amount.bytes) != (before.rows, before.bytes):
         raise Unrepeatable(
-            f"batch {part.batch_id} is run anew, and task {part.task} has other rows: of"
-            f" {part.amount.rows} rows and {part.amount.bytes} bytes now it wrote"
-            f" {before.rows} and {before.bytes} before. {_NEED}"
+            f"batch {part.batch_id} is run again, and task {part.task} has other rows: of "
+            f"{part.amount.rows} rows and {part.amount.bytes} bytes now it wrote {before.rows} "
+            f"and {before.bytes} before. {_NEED}"
         )
 
 
@@ -97,8 +97,8 @@ def in_order(parts: list[TaskPart]) -> tuple[list[TaskPart], list[TaskPart]]:
         return [first._replace(amount=told)], rest
     if first.amount.tasks != len(parts):
         raise Unrepeatable(
-            f"batch {first.batch_id} is run anew by {len(parts)} tasks, and was written in part by"
-            f" {first.amount.tasks} before. {_NEED}"
+            f"batch {first.batch_id} is run again by {len(parts)} tasks, and was written in part "
+            f"by {first.amount.tasks} before. {_NEED}"
         )
     return [], [part for part in rest if part.handed is not None]
 

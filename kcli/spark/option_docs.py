@@ -15,7 +15,7 @@ class OptionDoc(NamedTuple):
     doc: str
 
 
-_ABOUT_CONSUMERS = "Taken and not used: it is about consumers that Spark's own source has."
+_ABOUT_CONSUMERS = "Accepted and ignored: it applies to the consumers of Spark's own source."
 
 SECTIONS: Mapping[str, tuple[OptionDoc, ...]] = {
     "What is read": (
@@ -177,7 +177,7 @@ SECTIONS: Mapping[str, tuple[OptionDoc, ...]] = {
             "kafka.*",
             "",
             "Kafka's",
-            "Settings of the consumer, such as kafka.isolation.level=read_committed.  "
+            "Configs of the consumer, such as kafka.isolation.level=read_committed.  "
             "kafka.auto.offset.reset, kafka.key.deserializer, kafka.value.deserializer, "
             "kafka.key.serializer, kafka.value.serializer, kafka.enable.auto.commit and "
             "kafka.interceptor.classes are refused.",
@@ -186,8 +186,8 @@ SECTIONS: Mapping[str, tuple[OptionDoc, ...]] = {
             "groupIdPrefix",
             "PREFIX",
             "",
-            "Taken and not used, as is kafka.group.id: no group is joined or asked, and none needs "
-            "to be allowed.",
+            "Accepted and ignored, as is kafka.group.id: no group is used, so none needs to be "
+            "authorized.",
         ),
         OptionDoc("kafkaConsumer.pollTimeoutMs", "MS", "", _ABOUT_CONSUMERS),
         OptionDoc("fetchOffset.numRetries", "N", "", _ABOUT_CONSUMERS),
@@ -218,14 +218,14 @@ WRITE_SECTIONS: Mapping[str, tuple[OptionDoc, ...]] = {
             "true|false",
             "false",
             "A record's time is that of the column timestamp, and where that is null the time of "
-            "the write.  Spark's own sink passes the column over, as this does by default: a topic "
-            "that is copied gets new times.",
+            "the write.  By default the column is ignored, as in Spark's own sink, so a copied "
+            "topic gets new times.",
         ),
         OptionDoc(
             "kafka.*",
             "",
             "Kafka's",
-            "Settings of the producer, such as kafka.compression.type=lz4.  kafka.batch.size is "
+            "Configs of the producer, such as kafka.compression.type=lz4.  kafka.batch.size is "
             "131072 where nothing is said.  kafka.key.serializer, kafka.value.serializer and "
             "kafka.transactional.id are refused.",
         ),
@@ -248,18 +248,18 @@ WRITE_SECTIONS: Mapping[str, tuple[OptionDoc, ...]] = {
             "exactlyOnce",
             "true|false",
             "false",
-            "By default a row is written at least once: a task or a batch that Spark runs again is "
-            "written again.  With true each task writes in a transaction, and when all have ended "
-            "well the driver commits them; readers with kafka.isolation.level=read_committed see "
-            "each row once, whatever was killed, once the query has been started again with its "
-            "checkpoint.  The query is to give the same rows to the same tasks when a batch is run "
-            "anew, spark.speculation is to be off, and a batch is not to take longer than "
-            "kafka.transaction.timeout.ms (here 15 minutes by default, which is the most that "
-            "brokers allow by default).  What is seen to break this is refused.  A query that was "
-            "killed is to be started again before the brokers forget what its groups committed, "
-            "after offsets.retention.minutes.  In a batch, not a stream, all or nothing of it is "
-            "committed, but where the driver dies as it commits; it is not for use within "
-            "foreachBatch.",
+            "By default a row is written at least once: a task or a batch that Spark runs again "
+            "is written again.  With true each task writes in a transaction, and when all have "
+            "ended well the driver commits them; readers with "
+            "kafka.isolation.level=read_committed see each row once, whatever was killed, once "
+            "the query has been started again with its checkpoint.  The query must give the same "
+            "rows to the same tasks when a batch is run again, spark.speculation must be off, "
+            "and a batch must not take longer than kafka.transaction.timeout.ms (here 15 minutes "
+            "by default, which is the most that brokers allow by default).  What is seen to "
+            "break this is refused.  A query that was killed is to be started again before the "
+            "brokers forget what its groups committed, after offsets.retention.minutes.  In a "
+            "batch, not a stream, all or nothing of it is committed, but where the driver dies "
+            "as it commits; it is not for use within foreachBatch.",
         ),
         OptionDoc(
             "transactionalIdPrefix",

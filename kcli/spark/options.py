@@ -380,8 +380,8 @@ def read_offsets(text: str, option: str, *, least: int = EARLIEST) -> Offsets:
                 raise ConfigError(f"option {option} has no partition {partition!r}: {example}")
             if type(number) is not int or number < least or number not in _INT64:
                 raise ConfigError(
-                    f"option {option} has {json.dumps(number)} for {topic}-{partition}, which is"
-                    f" no whole number from {least} on"
+                    f"option {option} has {json.dumps(number)} for {topic}-{partition}, which is "
+                    f"not a whole number of at least {least}"
                 )
             found[TopicPartition(topic, int(partition))] = number
     return found
@@ -408,9 +408,9 @@ def _json_object(option: str, text: str, example: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"option {option} is no JSON, such as {example}: {error}") from error
+        raise ConfigError(f"option {option} is not JSON, such as {example}: {error}") from error
     if not isinstance(found, dict):
-        raise ConfigError(f"option {option} is no JSON object, such as {example}")
+        raise ConfigError(f"option {option} is not a JSON object, such as {example}")
     return found
 
 

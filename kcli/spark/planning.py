@@ -150,7 +150,7 @@ def changed(start: Offsets, end: Offsets, earliest: Mapping[TopicPartition, Offs
     """What was lost between a micro-batch's start and the ends that were found for it, a line for
     each partition: it is gone, it ends before it began, or it is new and has lost its first ones.
     """
-    lost = [f"partition {p} is gone" for p in sorted(start.keys() - end.keys())]
+    lost = [f"partition {p} was deleted" for p in sorted(start.keys() - end.keys())]
     lost += [
         f"partition {p} ended at {start[p]} and ends at {end[p]} now"
         for p in sorted(start.keys() & end.keys())

@@ -114,8 +114,8 @@ def columns_of(schema: StructType, options: ValueOptions) -> ValueColumns:
     for field in schema:
         if field.name not in types:
             raise ConfigError(
-                f"the schema names a column {field.name}, which there is not: there are"
-                f" {', '.join(types)}"
+                f"the schema names a column {field.name}, which does not exist; columns are "
+                f"{', '.join(types)}"
             )
         if field.dataType != types[field.name] and field.name not in any_type:
             raise ConfigError(

@@ -169,7 +169,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not ends.keys() <= self._partitions:
             self._note(logs.partitions(ends))
         there = [p for p in sorted(ends) if p in self._partitions]
-        self._tell([f"partition {p} is gone" for p in ends if p not in self._partitions])
+        self._tell([f"partition {p} was deleted" for p in ends if p not in self._partitions])
         # This batch was planned with the ids that its end has, perhaps in an earlier run.
         ids = self._ids | ids_of(end)
         again = recreated(self._first_ids | ids_of(start), ids)

@@ -186,8 +186,8 @@ def _check_corrupt(name: str, corrupt: pa.Field, rest: pa.StructType) -> None:
     for field in [corrupt, *rest]:
         if not field.nullable:
             raise ConfigError(
-                f"option {name}Schema has {field.name} NOT NULL beside {corrupt.name}: one of them"
-                f" is always null; leave out NOT NULL, or {corrupt.name}"
+                f"option {name}Schema has {field.name} NOT NULL together with {corrupt.name}: one "
+                f"of them is always null; leave out NOT NULL, or {corrupt.name}"
             )
 
 

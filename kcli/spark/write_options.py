@@ -130,5 +130,7 @@ def columns_of(types: Mapping[str, str], options: WriteOptions) -> tuple[str, ..
             )
         found.append(name)
     if options.keep_timestamps and "timestamp" not in types:
-        raise ConfigError("option keepTimestamps needs a column timestamp, which there is not")
+        raise ConfigError(
+            "option keepTimestamps needs a column named timestamp; add one, or leave out the option"
+        )
     return tuple(found)

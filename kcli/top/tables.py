@@ -58,9 +58,9 @@ def summary(seen: Seen) -> str:
 
 def notes(seen: Seen) -> list[str]:
     """What keeps the tables from being whole."""
-    told = [f"not told: {what}: {why}" for what, why in seen.refused.items()]
+    told = [f"not available: {what}: {why}" for what, why in seen.refused.items()]
     if seen.missing:
-        told.append(f"no broker answers since {clock(seen.time_ms)}: {seen.missing}")
+        told.append(f"no broker has answered since {clock(seen.time_ms)}: {seen.missing}")
     return list(map(visible, told))
 
 

@@ -149,7 +149,7 @@ def test_a_partition_that_was_removed_begins_empty_only_where_the_loss_is_accept
         assert broker.stop() == 0
         accepted = k(*words)
         assert (accepted.status, accepted.err) == (0, b"")
-        told = f"t-0 begins empty at offset 3, in {broker.data}/t-0.\n"
+        told = f"t-0 starts empty at offset 3, in {broker.data}/t-0.\n"
         assert accepted.out.decode() == told
         broker.start()
         with WireClient(broker.address) as client:

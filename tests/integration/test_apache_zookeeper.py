@@ -162,9 +162,19 @@ ENSEMBLE = ("server.1=a:2888:3888", "server.3=b:2888:3888")
         (None, ENSEMBLE, {}, "/data/myid is missing: it holds the number of this server, one of"),
         ("2", ENSEMBLE, {}, "/data/myid says 2, which {file} does not name with server.N: there"),
         ("x", ENSEMBLE, {}, "/data/myid says x, which"),
-        ("1", ENSEMBLE, {"JAVA_HOME": "/nowhere"}, "there is no /nowhere/bin/java: install one"),
-        ("1", ENSEMBLE, {"PATH": "/nowhere", "JAVA_HOME": ""}, "there is no java: install one"),
-        ("1", ENSEMBLE, {"ZOOKEEPER_HOME": "/nowhere"}, "there is no zookeeper-*.jar in /nowhere"),
+        (
+            "1",
+            ENSEMBLE,
+            {"JAVA_HOME": "/nowhere"},
+            "/nowhere/bin/java does not exist: install Java",
+        ),
+        ("1", ENSEMBLE, {"PATH": "/nowhere", "JAVA_HOME": ""}, "java does not exist: install Java"),
+        (
+            "1",
+            ENSEMBLE,
+            {"ZOOKEEPER_HOME": "/nowhere"},
+            "neither /nowhere (ZOOKEEPER_HOME) nor its lib contains a zookeeper-*.jar",
+        ),
     ],
 )
 def test_what_is_missing_is_named_with_the_remedy(tmp_path, myid, lines, environment, told):
@@ -187,7 +197,7 @@ def test_without_one_it_says_where_it_may_come_from(tmp_path):
     refused = k("zookeeper-server-start", "--apache", file, PYTHONPATH=str(tmp_path))
     assert refused.returncode == 1
     assert refused.stderr == (
-        "k zookeeper-server-start: Apache's ZooKeeper is neither in PySpark's jars nor in"
-        " ZOOKEEPER_HOME: install PySpark beside k (pip install 'k-kafka[spark]'), or set"
-        " ZOOKEEPER_HOME to an unpacked release of it\n"
+        "k zookeeper-server-start: Apache ZooKeeper is neither in PySpark's jars nor in"
+        " ZOOKEEPER_HOME: install PySpark next to k (pip install 'k-kafka[spark]'), or set"
+        " ZOOKEEPER_HOME to an unpacked release of Apache ZooKeeper\n"
     )

@@ -195,7 +195,7 @@ def test_the_same_cluster_comes_back_on_its_data(tmp_path):
         refused = k("cluster-start", "--port", "0", "--data", tmp_path / "c")
         assert refused.returncode == 1
         assert refused.stderr.splitlines()[-1] == (
-            f"k cluster-start: {tmp_path}/c is used by another k cluster-start: stop that, or name"
+            f"k cluster-start: {tmp_path}/c is in use by another k cluster-start; stop it, or name"
             " another directory with --data"
         )
         assert cluster.stop() == 0
@@ -396,7 +396,7 @@ def test_a_reader_that_has_gone_stops_nothing():
         (["--brokers", "x"], 2, "Cannot parse argument 'x' of option brokers"),
         (["--port", "70000"], 2, "--port 70000 is no port"),
         (["--port", "65535"], 2, "the last would listen at port 65537"),
-        (["--override", "listeners=x"], 2, "--port says where the brokers listen"),
+        (["--override", "listeners=x"], 2, "use --port to choose where the brokers listen"),
         (["--override", "x"], 2, "--override x is not KEY=VALUE"),
         (["--override", "num.partitions=many"], 1, "Invalid value 'many' for configuration"),
         (["--data", "/dev/null/x"], 1, "/dev/null/x cannot be used: Not a directory"),

@@ -82,7 +82,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(k, topic):
         0,
         f"Would set retention.ms=5 for topic {topic}, now 604800000: records that are older are "
         f"deleted.\nWould set segment.ms=7 for topic {topic}, now 604800000.\n"
-        f"Would leave preallocate of topic {topic} as it is, for it is not set.\n",
+        f"Would leave preallocate of topic {topic} unchanged, because it is not set.\n",
         "",
     )
     assert k(f"--describe --topic {topic}")[1].count("\n") == 1
@@ -121,7 +121,7 @@ def test_brokers_and_their_default_are_changed_and_shown(k):
 
 def test_a_key_that_the_broker_does_not_know_is_told_of(k):
     warning = (
-        "log.retention.sm is no setting that the broker knows; it is kept, and does nothing.\n"
+        "log.retention.sm is not a config that the broker knows; it is stored, and has no effect.\n"
     )
     for which in ("--broker 0", "--broker-defaults"):
         status, _, err = k(f"--alter {which} --add-config log.retention.sm=5,log.roll.ms=7777777")

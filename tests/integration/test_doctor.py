@@ -185,7 +185,7 @@ def test_an_address_that_leads_nowhere_from_here_is_told_of_though_nothing_else_
         told = k(listener, "doctor", status=3)
         assert told.stdout.startswith("error    broker 0: cannot be reached at the address")
         assert "127.0.0.1:1: Connection refused" in told.stdout
-        assert "not told: transactions: " in told.stderr
+        assert "not available: transactions: " in told.stderr
 
 
 def test_a_bootstrap_server_that_is_not_there_is_told_of(cluster):

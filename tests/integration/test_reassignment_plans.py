@@ -118,7 +118,7 @@ def test_what_ctrl_c_ends_is_not_throttled_and_can_be_resumed(planned):
     assert planned.moving() == planned.throttles() == []
     assert carried(planned.replicas())[4] > 0
     again = planned.k("--plan", "evacuate", "--broker-list", 4, "--execute", status=1)
-    assert f"{planned.journal}: the journal of a reassignment that was cut short" in again
+    assert f"{planned.journal}: the journal of an interrupted reassignment exists" in again
     journal = json.loads(planned.journal.read_text())
     assert journal["throttle"] == SLOW
     planned.journal.write_text(json.dumps(journal | {"throttle": 20_000_000}))
@@ -141,7 +141,7 @@ def test_what_kill_9_leaves_behind_is_taken_back(planned):
     assert planned.replicas() == before
     assert planned.moving() == planned.throttles() == []
     assert not planned.journal.exists()
-    assert "there is no journal" in planned.k("--undo", status=1)
+    assert "the journal does not exist" in planned.k("--undo", status=1)
 
 
 @pytest.mark.parametrize(
@@ -149,10 +149,14 @@ def test_what_kill_9_leaves_behind_is_taken_back(planned):
     [
         (["--plan", "evacuate"], 2, "broker-list"),
         (["--plan", "set-rf"], 2, "replication-factor"),
-        (["--plan", "rebalance", "--broker-list", "1"], 2, "--broker-list does not go with --plan"),
-        (["--plan", "rebalance", "--verify"], 2, "--verify does not go with --plan"),
-        (["--plan", "rebalance", "--throttle", "0"], 2, "--throttle is a positive number"),
-        (["--resume", "--undo"], 2, "--resume and --undo do not go together"),
+        (
+            ["--plan", "rebalance", "--broker-list", "1"],
+            2,
+            "--broker-list is not allowed with --plan",
+        ),
+        (["--plan", "rebalance", "--verify"], 2, "--verify is not allowed with --plan"),
+        (["--plan", "rebalance", "--throttle", "0"], 2, "--throttle must be a positive number"),
+        (["--resume", "--undo"], 2, "--resume and --undo cannot be used together"),
         (["--plan", "evacuate", "--broker-list", "9"], 1, "broker 9 is not there"),
         (["--plan", "set-rf", "--replication-factor", "5"], 1, "there are 4 brokers to hold them"),
         (

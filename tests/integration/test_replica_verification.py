@@ -143,10 +143,10 @@ def test_what_cannot_be_done_is_told_in_a_line(k):
     for words, status, told in (
         (("--topics-include", "none"), 1, "No topics found. --topics-include, if specified, is "),
         (("--topics-include", "("), 1, "( is an invalid regex: a group ( is not closed by )"),
-        (("--fetch-size", "0"), 2, "--fetch-size is at least 1, not 0"),
-        (("--max-wait-ms", "-1"), 2, "--max-wait-ms is at least 0, not -1"),
+        (("--fetch-size", "0"), 2, "--fetch-size must be at least 1, not 0"),
+        (("--max-wait-ms", "-1"), 2, "--max-wait-ms must be at least 0, not -1"),
         (("--time", "x"), 2, "Cannot parse argument 'x' of option time"),
-        (("-o", "json"), 2, "--output is for --sums"),
+        (("-o", "json"), 2, "--output is only allowed with --sums"),
         (("--sums", "--time", "-2"), 2, "can't be used with option"),
     ):
         found, out, err = k("replica-verification", *words)

@@ -195,7 +195,7 @@ def test_a_file_that_cannot_be_taken_is_refused_in_a_line(tmp_path, text, told):
 def test_without_a_file_it_says_what_it_needs():
     refused = k("zookeeper-server-start")
     assert refused.returncode == 2
-    assert "zookeeper.properties is needed" in refused.stderr
+    assert "name one zookeeper.properties" in refused.stderr
 
 
 def test_it_starts_in_the_background_and_is_stopped(file, tmp_path):

@@ -24,14 +24,14 @@ from kcli.spark.jobs.reckoning import WINDOWS_MS, Finding
 from kcli.spark.options import batch_options
 from kcli.statuses import DONE, FOUND
 
-COMPARED = "What is compared"
-TOLD = "What is told"
+COMPARED = "Comparison"
+TOLD = "Report"
 GRACE_S = 3600.0
 
 SHAPE = RowShape(
     "k.spark-submit.audit",
     1,
-    "A topic and a window of time, with what was found there.",
+    "A topic and a window of time, with counts.",
     (
         RowField("topic", "string", "Its name."),
         RowField("window", "string", "When the window begins, in UTC."),
@@ -48,8 +48,8 @@ SHAPE = RowShape(
         RowField(
             "aged_out",
             "integer",
-            "Records that have landed and are gone from the topic by retention or compaction: no "
-            "difference.",
+            "Records that have landed and that retention or compaction has removed from the "
+            "topic: no difference.",
         ),
         RowField("waiting", "integer", "Records that are to land still: no difference."),
     ),
@@ -59,7 +59,8 @@ MANUAL = Manual(
     examples=(
         (
             "k spark-submit audit --topics orders --path /lake/orders --start -26h --fail-on-gap",
-            "From cron, every hour: says nothing while nothing is missing, and ends with 3 if so.",
+            "From cron, every hour: prints nothing while no record is missing, otherwise ends "
+            "with 3.",
         ),
         (
             "k spark-submit audit --topics orders,payments --path /lake --window day --all",
@@ -82,7 +83,7 @@ MANUAL = Manual(
     shared.topics,
     option(
         "--path",
-        "Where the topics have landed: the directory of files or of a Delta table.  Repeatable: "
+        "Location of the landed topics: the directory of files or of a Delta table.  Repeatable: "
         "late rows land apart.  Required.",
         "DIRECTORY",
         multiple=True,
@@ -90,7 +91,7 @@ MANUAL = Manual(
     ),
     option(
         "--dlq",
-        "The topic where land has put records that it could not decode: they have landed there.",
+        "The dead letter topic of land: records in it count as landed.",
         "TOPIC",
         section=COMPARED,
     ),
@@ -110,24 +111,24 @@ MANUAL = Manual(
     ),
     option(
         "--start",
-        "Only records that are not older: so long ago, as -26h or -2d, a time as 2026-01-31T06:00Z "
-        "or in ms since 1970; or from offsets on, as JSON, one for each partition.  Default: all "
-        "that the topics hold.",
+        "Only records at or after a time: relative, as -26h or -2d, absolute, as "
+        "2026-01-31T06:00Z, or in ms since 1970; or from offsets on, as JSON, one for each "
+        "partition.  Default: all that the topics hold.",
         "WHEN",
         section=COMPARED,
     ),
     option(
         "--grace",
-        "What has not landed yet is waiting, until so long after its window (seconds, or as 10m "
-        "and 2h); then it is missing.  Default: 1h.",
+        "How long after the end of its window a record may still land (seconds, or as 10m and "
+        "2h); after that it counts as missing.  Default: 1h.",
         "TIME",
         type=Duration(),
         section=COMPARED,
     ),
-    option("--all", "Tell of all windows, also of those without a difference.", section=TOLD),
+    option("--all", "Report all windows, also those without a difference.", section=TOLD),
     option(
         "--report-topic",
-        "Send what is told to a topic too, as JSON, the audited topic as its key.",
+        "Also send the report to a topic, as JSON, with the audited topic as the key.",
         "TOPIC",
         section=TOLD,
     ),
@@ -169,7 +170,7 @@ def audit(given: SimpleNamespace) -> int:
 def check(given: SimpleNamespace) -> None:
     shared.check_topics(given)
     if not given.path:
-        refuse("say where the topics have landed: --path DIRECTORY")
+        refuse("name the directory of the landed topics: --path DIRECTORY")
     for path in given.path:
         shared.check_table("--path", path, given.format)
     _audit(given)

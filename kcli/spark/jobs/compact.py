@@ -46,7 +46,7 @@ MANUAL = Manual(
         (
             "k spark-submit compact --path /lake/orders --older-than 2h --target-mb 256 \\\n"
             "    --verify-counts",
-            "From cron, beside a job that lands here: what has been quiet for two hours.",
+            "From cron, while a job lands here: directories without a write for two hours.",
         ),
         (
             "k spark-submit compact --path /lake/logs --format delta \\\n"
@@ -76,15 +76,15 @@ MANUAL = Manual(
     ),
     option(
         "--target-mb",
-        f"How large files become.  One of three quarters of that stays as it is.  Default: "
-        f"{TARGET_MB}.",
+        "Target size of files.  Files of at least three quarters of it are not changed.  "
+        f"Default: {TARGET_MB}.",
         "MB",
         type=INT,
     ),
     option(
         "--older-than",
-        "Only files that were written so long ago: seconds, or as 90m and 24h; of a Delta table "
-        "directories in which none is younger.  Default: all.",
+        "Only files written at least this long ago: seconds, or as 90m and 24h; in a Delta "
+        "table, directories without a younger file.  Default: all.",
         "TIME",
         type=Duration(),
     ),
@@ -101,8 +101,8 @@ MANUAL = Manual(
     ),
     option(
         "--vacuum-after",
-        "Remove files that no version of a Delta table has had for so long: seconds, or as 168h, "
-        "in whole hours.  Readers of older versions lose them.  Default: they stay.",
+        "Remove files that no version of a Delta table has used for this long: seconds, or as "
+        "168h, in whole hours.  Older versions become unreadable.  Default: keep them.",
         "TIME",
         type=Duration(),
     ),
@@ -110,7 +110,7 @@ MANUAL = Manual(
     shared.quiet,
 )
 def compact(given: SimpleNamespace) -> int:
-    """Makes few files of many, in directories that hold small ones.
+    """Compacts many small files into few large ones.
 
     New files are written aside and counted, then take the place of the old ones by a journal in
     _k_compact: a run that is killed loses nothing and doubles nothing, and the next one carries on
@@ -120,10 +120,10 @@ def compact(given: SimpleNamespace) -> int:
     newest file with .compact in its name lists become fewer: all but those of the last batches, ten
     at most.  The list is replaced at once, so that Spark reads the old files or the new ones; the
     job may go on landing meanwhile.  Where it may be making a list of its own just then, the old
-    files stay until a later run.  Who reads all files that are there sees records twice as long as
-    both are; so it is without such a list, between the moves and the end.
+    files stay until a later run.  A reader of all existing files sees records twice while both old
+    and new files exist; without such a list this is the time between the moves and the end.
 
-    A Delta table compacts itself, a commit for each directory, beside whoever writes it.
+    A Delta table is compacted with a commit for each directory, also while other writers use it.
     """
     summary = shared.Summary(quiet=given.quiet)
     if given.format == "delta":
@@ -137,14 +137,14 @@ def compact(given: SimpleNamespace) -> int:
 
 def check(given: SimpleNamespace) -> None:
     if not given.path:
-        refuse("say where the files are: --path DIRECTORY")
+        refuse("name the directory of the files: --path DIRECTORY")
     shared.check_table("--path", given.path, given.format)
     try:
         selection(given.partitions)
     except ValueError as error:
         refuse(f"--partitions {error}")
     if given.target_mb is not None and given.target_mb < 1:
-        refuse("--target-mb is at least 1")
+        refuse("--target-mb must be at least 1")
     format = given.format or FORMATS[0]
     if given.codec is not None and (given.codec not in CODECS[format] or format == "delta"):
         refuse(f"--codec of {format} cannot be {given.codec}")
@@ -156,7 +156,7 @@ def compacted(spark: SparkSession, given: SimpleNamespace) -> str:
     """What was done, for a person."""
     store = opened(spark, given.path)
     if not store.entries(""):
-        raise Refused(f"--path {given.path} holds nothing")
+        raise Refused(f"--path {given.path} contains no files; correct the path")
     _check_place(spark, store, given)
     if (why := swapping.passed_over(store, FILES[given.format or FORMATS[0]])) is not None:
         complain(why)

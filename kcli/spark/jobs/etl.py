@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from kcli.spark.progress import Totals
 
-DONE_WITH, WRITTEN = "What is done", "What is written"
+DONE_WITH, WRITTEN = "Transformation", "Output"
 VIEW, RECORD = "records", "record"
 MODES = ("append", "update", "complete")
 ROWS, DEAD = "rows", "dlq"
@@ -62,7 +62,8 @@ MANUAL = Manual(
             "k spark-submit etl --topics orders --value msgpack --schema 'id bigint, sum int' \\\n"
             "    --dlq orders-dead --py clean:orders --to parquet:/lake/orders-clean \\\n"
             "    --checkpoint /lake/_checkpoints/orders-clean",
-            "A function orders(frame) of clean.py, to files; what is no such value is put aside.",
+            "A function orders(frame) of clean.py, to files; invalid values go to a dead letter "
+            "topic.",
         ),
     ),
     differences=("Kafka's scripts have no such command.",),
@@ -138,8 +139,8 @@ def etl(given: SimpleNamespace) -> int:
     timestampType and headers.  Where a field has the name of one of these it takes its place, and a
     struct record has all of the source's, as in record.timestamp.
 
-    To a topic, a column value is the value of a record, and other columns but key, partition,
-    headers and timestamp are passed over.  Without one, all columns but those, and topic, are the
+    In a topic, the column value is the value of a record, and other columns except key, partition,
+    headers and timestamp are ignored.  Without one, all columns but those, and topic, are the
     value, as a JSON object; fields that are null are left out.  Structs, arrays and maps are
     written as JSON, other types as text.  A column partition says where a record goes, else its key
     does; it has the time of a column timestamp, else that of the write.
@@ -148,8 +149,8 @@ def etl(given: SimpleNamespace) -> int:
     files, among them those that a killed run has left; the next run removes them when it has done
     that run's work.
 
-    How far the job has come, and what it has counted so far, is in --checkpoint.  Another query
-    takes another checkpoint.
+    --checkpoint stores the progress and the state of the job.  Another query needs another
+    checkpoint.
     """
     summary = shared.Summary(quiet=given.quiet)
     with shared.session(SETTINGS) as spark:
@@ -163,9 +164,12 @@ def etl(given: SimpleNamespace) -> int:
 
 def check(given: SimpleNamespace) -> None:
     if (given.sql is None) == (given.py is None):
-        refuse("say what is to be done: --sql QUERY or --py MODULE:FUNCTION")
+        refuse("name a transformation: --sql QUERY or --py MODULE:FUNCTION")
     if not given.to:
-        refuse("say where rows go: --to topic:NAME, parquet:DIRECTORY, json:DIRECTORY or console")
+        refuse(
+            "name the destination of rows: --to topic:NAME, parquet:DIRECTORY, json:DIRECTORY or "
+            "console"
+        )
     shared.check_stream(given)
     payloads.check(given)
     text = payloads.text_of("--sql", given.sql)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-WRITTEN = "What is written"
+WRITTEN = "Output"
 
 FORMATS = tuple(CODECS)
 LATE_AFTER_S = 3600.0
@@ -53,14 +53,14 @@ MANUAL = Manual(
         (
             "k spark-submit land --topics orders --path /lake/orders --partition-by hour \\\n"
             "    --checkpoint /lake/_checkpoints/orders",
-            "What is there and has not landed yet; run it from cron.",
+            "Land all records that have not landed yet; run it from cron.",
         ),
         (
             "k spark-submit land --topics orders --path /lake/orders --partition-by hour \\\n"
             "    --value json --schema 'id bigint, at timestamp' --event-time at \\\n"
             "    --late-path /lake/orders-late --late-after 30m --dlq orders-dead \\\n"
             "    --checkpoint /lake/_checkpoints/orders",
-            "By the time in the value; what comes too late or is no such value is put aside.",
+            "By the time in the value; late records and invalid values go to separate places.",
         ),
         (
             "k spark-submit land --pattern 'logs-.*' --format delta --path /lake/logs \\\n"
@@ -142,8 +142,8 @@ MANUAL = Manual(
 def land(given: SimpleNamespace) -> int:
     """Writes what topics hold as files, each record once.
 
-    Columns are key, value, topic, partition, offset, timestamp, timestampType and headers, as the
-    source k has them, but for the value as --value says.  In json, bytes are in base64.
+    Columns are key, value, topic, partition, offset, timestamp, timestampType and headers, as in
+    the source k, except the value, which --value controls.  In json, bytes are in base64.
 
     Rows, late rows and dead letters are each the work of a query, with a checkpoint under
     --checkpoint and a pass of its own over the topics.  Each is exactly once: however often a run
@@ -152,11 +152,11 @@ def land(given: SimpleNamespace) -> int:
 
     In parquet and json the list of files in _spark_metadata says what has landed; Spark reads by
     it.  Others see all files, among them those that a killed run has left; the next run removes
-    them when it has done that run's work.  Nothing but this job may write to the directory, but for
-    k spark-submit compact.
+    them when it has done that run's work.  Only this job and k spark-submit compact may write to
+    the directory.
 
-    A batch makes at most four files for each processor, and as many for each hour or day in it:
-    of many partitions a task reads several.
+    A batch writes at most four files for each processor, and as many for each hour or day in it;
+    with many partitions, one task reads several.
 
     A topic that was deleted and created again since the last run is recognized by its id, which is
     in the checkpoint: the job fails, unless --ignore-data-loss is given.
@@ -175,7 +175,7 @@ def land(given: SimpleNamespace) -> int:
 
 def check(given: SimpleNamespace) -> None:
     if not given.path:
-        refuse("say where rows are to land: --path DIRECTORY")
+        refuse("name the directory for rows: --path DIRECTORY")
     shared.check_table("--path", given.path, given.format)
     shared.check_stream(given)
     _check_values(given)

@@ -48,7 +48,7 @@ def landed(
         if format == "delta" or not (is_empty or "PATH_NOT_FOUND" in str(error)):
             raise
         if not (is_empty and gaps):
-            raise Refused(f"--path {path} holds nothing in the format {format}") from error
+            raise Refused(f"--path {path} contains no files in the format {format}") from error
         opened = None
     if opened is None:
         return spark.createDataFrame([], StructType([types[name] for name in columns]))
@@ -66,9 +66,9 @@ def landed(
     there = inferred["value"].dataType if "value" in wanted else None
     if there is not None and format != "json" and there != types["value"].dataType:
         raise Refused(
-            f"--path {path} has values as {there.simpleString()}, not"
-            f" {types['value'].dataType.simpleString()}: records are whole where land was told"
-            " --value raw or string, and this job the same"
+            f"--path {path} has values as {there.simpleString()}, not "
+            f"{types['value'].dataType.simpleString()}; use the same --value, raw or string, for "
+            "land and for this job"
         )
     schema = StructType([types[name] for name in wanted])
     again = _open(spark, path, format, schema, gaps=gaps)

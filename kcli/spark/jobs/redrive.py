@@ -13,7 +13,7 @@ from kcli.spark.jobs.redrive_frames import Redrive, redriven
 from kcli.spark.options import batch_options
 from kcli.statuses import DONE
 
-LETTERS, WRITTEN = "Which letters", "What is written"
+LETTERS, WRITTEN = "Which letters", "Output"
 WAIT_S = 60.0
 
 SHAPE = RowShape(
@@ -44,12 +44,12 @@ MANUAL = Manual(
     examples=(
         (
             "k spark-submit redrive --dlq orders-dead --dry-run",
-            "How many dead letters there are, by topic and reason.",
+            "Number of dead letters, by topic and reason.",
         ),
         (
             "k spark-submit redrive --dlq orders-dead --filter \"reason LIKE '%too large%'\" \\\n"
             "    --max-attempts 3",
-            "Those of one kind, to where they were for, after what stopped them has been mended.",
+            "Letters with one reason, to their topics, after the cause was fixed.",
         ),
         (
             "k spark-submit redrive --dlq orders-dead --fix mend:orders --to orders",
@@ -98,7 +98,7 @@ MANUAL = Manual(
     ),
     option(
         "--to",
-        "Where all are sent.  Default: each to the topic that its headers name.",
+        "Send all letters to this topic.  Default: each to the topic in its headers.",
         "TOPIC",
         section=WRITTEN,
     ),
@@ -117,8 +117,8 @@ def redrive(given: SimpleNamespace) -> int:
     """Sends dead letters back to the topics that they were for.
 
     Dead letters are what the jobs land and etl and the sink of the source k put into the topic that
-    --dlq names there.  Key, value and headers are those of the record; the headers that make it a
-    dead letter are taken off, and k.dlq.attempts tells how often it was sent back.
+    --dlq names there.  Key, value and headers are those of the record; the dead letter headers are
+    removed, and k.dlq.attempts counts how often it was sent back.
 
     A letter that is sent leaves a receipt in the topic of the dead letters, a record without key
     and value whose header k.dlq.redriven names its place.  Both are written in one transaction, and
@@ -142,11 +142,11 @@ def redrive(given: SimpleNamespace) -> int:
 
 def check(given: SimpleNamespace) -> None:
     if not given.dlq:
-        refuse("say where the dead letters are: --dlq TOPIC")
+        refuse("name the topic of the dead letters: --dlq TOPIC")
     if given.to is not None and given.to == given.dlq:
         refuse("--to and --dlq are the same topic")
     if given.max_attempts is not None and given.max_attempts < 1:
-        refuse("--max-attempts is a number from 1 on")
+        refuse("--max-attempts must be at least 1")
     if given.fix is not None:
         functions.named("--fix", given.fix)
     batch_options(_redrive(given).read_options)

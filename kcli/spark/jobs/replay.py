@@ -19,7 +19,7 @@ from kcli.spark.jobs.replay_frames import Replay, parts, replayed
 from kcli.spark.options import EARLIEST, LATEST, batch_options
 from kcli.statuses import DONE
 
-READ, WRITTEN = "What is read", "What is written"
+READ, WRITTEN = "Input", "Output"
 TOPIC = "topic:"
 VALUES = ("raw", "string")
 UNBUFFERED = {"spark.buffer.size": "1024"}
@@ -52,7 +52,7 @@ MANUAL = Manual(
         (
             "k spark-submit replay --from /lake/orders --to orders-again --rate 5000/s \\\n"
             "    --keep-timestamps --keep-partition",
-            "All that has landed, as it was, at a pace that others can live beside.",
+            "All landed records, unchanged, at a limited rate.",
         ),
         (
             "k spark-submit replay --from topic:orders --start -2h --to orders-again",
@@ -81,7 +81,7 @@ MANUAL = Manual(
     ),
     option(
         "--value",
-        "Of a directory: what land was told that values are.  Default: raw.",
+        "Of a directory: the --value that land was run with.  Default: raw.",
         "|".join(VALUES),
         type=click.Choice(VALUES),
         section=READ,
@@ -94,24 +94,24 @@ MANUAL = Manual(
     ),
     option(
         "--start",
-        "Begin with what is not older: a time as 2026-01-31T06:00Z or in ms since 1970, so long "
-        "ago, as -2h or -1d, or offsets as JSON, one for each partition.  Of a topic this is "
-        "everything from the first such record on.  Default: all there is.",
+        "Start at a time, as 2026-01-31T06:00Z, in ms since 1970, or relative, as -2h or -1d; or "
+        "at offsets as JSON, one for each partition.  In a topic, this is everything from the "
+        "first such record on.  Default: all records.",
         "WHEN",
         section=READ,
     ),
     option(
         "--end",
-        "End before what is not older, or before offsets, in the same way.  Default: all there is "
-        "when the job begins.",
+        "Stop before a time or before offsets, in the same form.  Default: all records at the "
+        "start of the job.",
         "WHEN",
         section=READ,
     ),
     option("--to", "The topic that is written to; required.", "TOPIC", section=WRITTEN),
     option(
         "--rate",
-        "So many records a second at most, over all tasks, or a minute or hour, as 100/m.  "
-        "Default: no limit.",
+        "Maximum records per second over all tasks, or per minute or hour, as 100/m.  Default: "
+        "no limit.",
         "N/s",
         section=WRITTEN,
     ),
@@ -163,15 +163,15 @@ def replay(given: SimpleNamespace) -> int:
 
 
 def check(given: SimpleNamespace) -> None:
-    for name, what in (("from", "where records come from"), ("to", "where they go")):
+    for name, what in (("from", "the source of records"), ("to", "the destination")):
         if not getattr(given, name):
-            refuse(f"say {what}: --{name}")
+            refuse(f"name {what}: --{name}")
     if getattr(given, "from").startswith(TOPIC):
         for name in ("format", "topics", "value"):
             if is_given(given, name):
                 refuse(f"--{name} is for a directory, and --from names a topic")
     if given.output is not None and not given.dry_run:
-        refuse("--output is of --dry-run: nothing else prints rows")
+        refuse("--output is only allowed with --dry-run")
     asked = _replay(given)
     if asked.from_topic is not None:
         batch_options(asked.read_options)

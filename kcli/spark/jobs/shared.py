@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-READ = "What is read"
+READ = "Input"
 STREAM = "The stream"
-SHOWN = "What is shown"
+SHOWN = "Progress"
 
 AVAILABLE_NOW, CONTINUOUS = "availableNow", "continuous"
 _EVERY = re.compile(r"([0-9]{1,9})(ms|s|m|h)")
@@ -66,7 +66,7 @@ topics = together(
 stream = together(
     option(
         "--checkpoint",
-        "The directory where the job keeps how far it has come; required.  One for each job, kept "
+        "The directory in which the job stores its progress; required.  One for each job, kept "
         "as long as what it wrote.",
         "DIRECTORY",
         section=STREAM,
@@ -108,7 +108,7 @@ quiet = option("--quiet", "Show no progress and no summary.", section=SHOWN)
 def check_topics(given: SimpleNamespace) -> None:
     exclude(given, "topics", ["pattern"])
     if not is_given(given, "topics") and not is_given(given, "pattern"):
-        refuse("say what to read: --topics or --pattern")
+        refuse("name topics to read: --topics or --pattern")
 
 
 def check_stream(given: SimpleNamespace) -> None:
@@ -118,7 +118,7 @@ def check_stream(given: SimpleNamespace) -> None:
 
     check_topics(given)
     if not given.checkpoint:
-        refuse("say where to keep how far the job has come: --checkpoint DIRECTORY")
+        refuse("name a directory for the progress of the job: --checkpoint DIRECTORY")
     trigger(given)
     try:
         stream_options(source_options(given))
@@ -187,7 +187,10 @@ def check_target(given: SimpleNamespace, topic: str) -> None:
     if isinstance(found, KafkaError):
         if found.code is not ErrorCode.unknown_topic_or_partition:
             raise found
-        raise Refused(f"there is no topic {topic} to write to: k topics --create --topic {topic}")
+        raise Refused(
+            f"topic {topic} to write to does not exist; create it: k topics --create --topic "
+            f"{topic}"
+        )
 
 
 # In the driver

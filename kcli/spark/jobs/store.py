@@ -147,7 +147,9 @@ class LocalStore:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise Refused(f"another is at work here: it holds {self._root / path}") from None
+                raise Refused(
+                    f"another run holds the lock {self._root / path}; wait until it has ended"
+                ) from None
             yield
 
     @staticmethod
@@ -225,8 +227,8 @@ class HadoopStore:
         self._fs.mkdirs(where.getParent())
         if not self._fs.createNewFile(where):
             raise Refused(
-                f"another is at work here, or was and was killed: {where.toString()} is there;"
-                " remove it if nobody is"
+                f"another run holds the lock {where.toString()}, or was killed; remove the lock "
+                "if no run is active"
             )
         try:
             yield

@@ -161,7 +161,7 @@ def test_what_has_landed_is_read_from_every_format_and_refused_where_it_is_not(
         found = landed(spark, str(tmp_path / name), name.split()[0], RECORD)
         assert sorted(found.collect()) == expected
     for format, told in (
-        ("parquet", "holds nothing in the format parquet"),
+        ("parquet", "contains no files in the format parquet"),
         ("delta", "holds no Delta table"),
     ):
         with pytest.raises(Refused, match=told):

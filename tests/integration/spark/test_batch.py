@@ -188,7 +188,7 @@ def test_what_is_lost_after_planning_fails_the_task_or_is_passed_over(broker, to
     assert read_offsets(lenient, parts) == []
     with admin_of(broker) as admin:
         admin.delete_topics([topic])
-    with pytest.raises(DataLost, match=f"partition {topic}-0 is gone"):
+    with pytest.raises(DataLost, match=f"partition {topic}-0 was deleted"):
         read_offsets(strict, parts)
     assert read_offsets(lenient, parts) == []
 

@@ -102,9 +102,9 @@ def listeners(pids: set[int]) -> list[str]:
         ),
         (["--port", "0", "--timeout", "0.2"], {}, 124, "the master does not answer"),
         (["--host", "192.0.2.77"], {}, 1, "192.0.2.77:7077 cannot be listened on"),
-        (["--workers", "0"], {}, 2, "--workers is at least 1"),
-        (["--memory", "much"], {}, 2, "--memory is a number"),
-        (["--port", "65536"], {}, 2, "--port is from 0 to 65535"),
+        (["--workers", "0"], {}, 2, "--workers must be at least 1"),
+        (["--memory", "much"], {}, 2, "is invalid: use a number with k, m or g"),
+        (["--port", "65536"], {}, 2, "--port must be from 0 to 65535"),
     ],
 )
 def test_nothing_is_left_of_a_start_that_fails(tmp_path, words, environment, code, told):
@@ -154,5 +154,5 @@ def test_a_node_that_is_killed_in_the_midst_of_a_job_costs_no_record(tmp_path):
 def test_words_of_start_do_not_go_with_stop():
     done = run("stop", "--workers", "2")
     assert done.returncode == 2
-    assert "--workers does not go with stop" in done.stderr
+    assert "--workers is not allowed with stop" in done.stderr
     assert run().returncode == run("begin").returncode == 2

@@ -178,7 +178,7 @@ def test_other_tasks_or_other_rows_are_refused(broker, topic, query):
     options = options_of(broker, topic)
     kill_after(run(options, query, 0), 2, options)
     fewer = run(options, query, 0, tasks=2)
-    with pytest.raises(Unrepeatable, match="run anew by 2 tasks, and was written in part by 3"):
+    with pytest.raises(Unrepeatable, match="run again by 2 tasks, and was written in part by 3"):
         commit(fewer, options)
     other = WriteTask(1, query, 0)
     with pytest.raises(Unrepeatable, match="task 1 has other rows: of 5 rows and 25 bytes now"):

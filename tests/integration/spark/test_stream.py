@@ -210,7 +210,7 @@ def test_a_topic_that_goes_or_is_made_anew_under_a_running_query_is_noticed(brok
     with admin_of(broker) as admin:
         admin.delete_topics([topic])
     told = refusal(lambda: readers[0].latestOffset(starts[0], ReadAllAvailable()))
-    assert f"partition {topic}-0 is gone" in told
+    assert f"partition {topic}-0 was deleted" in told
     assert readers[1].latestOffset(end, ReadAllAvailable()) == {}
     for reader in readers:
         reader.stop()

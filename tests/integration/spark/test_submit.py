@@ -75,11 +75,11 @@ def test_a_job_is_printed_as_it_would_be_run(tmp_path):
 @pytest.mark.parametrize(
     ("words", "status", "told"),
     [
-        ([], 2, "say which application to run"),
-        (["--master", "yarn"], 2, "say which application to run"),
-        (["no.py"], 1, "there is no file no.py to run"),
+        ([], 2, "name an application or a job to run"),
+        (["--master", "yarn"], 2, "name an application or a job to run"),
+        (["no.py"], 1, "file no.py does not exist"),
         (["lnad", "--topics", "t"], 1, "and no job of that name (did you mean land?)"),
-        (["land"], 2, "say where rows are to land: --path"),
+        (["land"], 2, "name the directory for rows: --path"),
         (["land", "--path", "p", "--topic", "t"], 2, "did you mean --topics?"),
         (["--master", "yarn", "land", "--path", "p"], 1, "HADOOP_CONF_DIR says where YARN is"),
         (
@@ -99,4 +99,4 @@ def test_what_cannot_work_is_said_early(words, status, told):
 def test_spark_without_java_is_refused():
     done = submit("setup.py", JAVA_HOME="/nowhere")
     assert done.returncode == 1
-    assert "Spark runs on Java 17 or later, and there is no /nowhere/bin/java" in done.stderr
+    assert "Spark runs on Java 17 or later, and /nowhere/bin/java does not exist" in done.stderr

@@ -49,7 +49,7 @@ def test_an_unknown_command_names_near_ones(capsys):
     assert main(["topic"]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert "there is no command 'topic'. Did you mean topics or top?" in shown.err
+    assert "unknown command 'topic'. Did you mean topics or top?" in shown.err
 
 
 def test_a_script_name_of_kafka_leads_to_its_command(capsys):

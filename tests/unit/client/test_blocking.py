@@ -125,7 +125,7 @@ def test_it_is_closed_at_the_end_and_its_thread_is_gone():
         thread = client._thread
     assert inner.closed
     assert not thread.is_alive()
-    with pytest.raises(RuntimeError, match="outside of its with statement"):
+    with pytest.raises(RuntimeError, match="outside its with statement"):
         client.add(1)
 
 
@@ -187,5 +187,5 @@ def test_what_a_listener_raises_is_raised_by_the_call_that_it_belongs_to():
         with pytest.raises(ValueError, match="mine"):
             client.poll()
         client.subscribe(["t"], listener=Later())
-        with pytest.raises(TypeError, match="no coroutine function"):
+        with pytest.raises(TypeError, match="not be a coroutine function"):
             client.poll()

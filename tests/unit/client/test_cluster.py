@@ -101,7 +101,7 @@ def test_a_broker_and_the_controller_are_found_through_metadata():
 def test_a_broker_that_is_not_there_is_refused():
     async def scenario(broker):
         cluster = cluster_of("broker-0:9092")
-        with pytest.raises(KafkaError, match="no broker has the id 7") as caught:
+        with pytest.raises(KafkaError, match="broker 7 does not exist") as caught:
             await cluster.peer(7)
         assert caught.value.code is ErrorCode.broker_not_available
         await cluster.close()

@@ -228,7 +228,7 @@ def test_a_listener_that_would_not_be_heard_is_refused():
             def on_assigned(self, partitions):
                 pass
 
-        with pytest.raises(ClientError, match="Plain is no RebalanceListener: derive it"):
+        with pytest.raises(ClientError, match="Plain is not a RebalanceListener: derive it"):
             consumer.subscribe(["t"], listener=Plain())
 
     run(scenario)

@@ -43,7 +43,7 @@ def test_a_producers_old_name_acts_and_the_warning_says_todays(old, value, attri
     config = ProducerConfig.of({old: value})
     assert getattr(config, attribute) == now
     (warning,) = config.warnings
-    assert warning.startswith(f"{old} is a name of Kafka 0.8: say {attribute.replace('_', '.')}=")
+    assert warning.startswith(f"{old} is a config of Kafka 0.8; use {attribute.replace('_', '.')}=")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_todays_name_holds_where_both_are_given():
     config = ProducerConfig.of({"request.required.acks": "0", "acks": "1"})
     assert config.acks == "1"
     assert config.warnings == (
-        "request.required.acks is a name of Kafka 0.8 and passed over: acks is given too",
+        "request.required.acks is a config of Kafka 0.8 and is ignored because acks is set",
     )
 
 

@@ -86,7 +86,7 @@ def test_what_stays_unknown_is_gone(forgotten):
         server.logs[T1].append(5)
         began_s = server.loop.time()
         forgetful(server, *forgotten, until_s=began_s + 10 * GONE_AFTER_S)
-        with pytest.raises(DataLost, match="partition t-1 is gone"):
+        with pytest.raises(DataLost, match="partition t-1 was deleted"):
             await fetched(options, T1)
         assert GONE_AFTER_S <= server.loop.time() - began_s < 2 * GONE_AFTER_S
 

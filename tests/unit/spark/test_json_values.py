@@ -64,7 +64,7 @@ TIMES = pa.timestamp("us", "UTC")
         (pa.decimal128(5, 2), '"NaN"', "x: a number that decimal(5,2) has no room for"),
         (pa.decimal128(5, 2), '"x"', "x: a string, and a number is expected"),
         (pa.date32(), '"2020-02-29"', datetime.date(2020, 2, 29)),
-        (pa.date32(), '"2021-02-29"', "x: a string that is no date: take 2020-01-31"),
+        (pa.date32(), '"2021-02-29"', "x: a string that is not a date, such as 2020-01-31"),
         (TIMES, "60", datetime.datetime(1970, 1, 1, 0, 1, tzinfo=UTC)),
         (
             TIMES,
@@ -75,12 +75,12 @@ TIMES = pa.timestamp("us", "UTC")
         (
             TIMES,
             '"31.1.2020"',
-            "x: a string that is no such time: take 2020-01-31T23:59:59.123Z",
+            "x: a string that is not a time, such as 2020-01-31T23:59:59.123Z",
         ),
         (
             pa.timestamp("us"),
             '"2020-01-31T00:00:00Z"',
-            "x: a string that is no such time: take 2020-01-31T23:59:59.123",
+            "x: a string that is not a time, such as 2020-01-31T23:59:59.123",
         ),
         (pa.timestamp("us"), '"2020-01-31T00:00:01"', datetime.datetime(2020, 1, 31, 0, 0, 1)),
         (pa.list_(pa.int32()), "[1,null]", [1, None]),

@@ -40,7 +40,7 @@ def test_a_marker_of_a_later_batch_is_refused():
 
 @pytest.mark.parametrize("metadata", ["", None, "x", "[]", "{}", '{"lines":1}'])
 def test_what_is_no_marker_is_refused(metadata):
-    with pytest.raises(Unrepeatable, match="is no marker of this sink"):
+    with pytest.raises(Unrepeatable, match="is not a marker of this sink"):
         written_before(CommittedOffset(6, None, metadata), 5, "g")
 
 
@@ -64,7 +64,7 @@ def test_what_was_committed_before_is_not_committed_again():
 
 
 def test_another_number_of_tasks_is_refused():
-    with pytest.raises(Unrepeatable, match="run anew by 2 tasks, and was written in part by 3"):
+    with pytest.raises(Unrepeatable, match="run again by 2 tasks, and was written in part by 3"):
         in_order([part(0, done=True, tasks=3), part(1)])
 
 

@@ -123,7 +123,7 @@ def test_what_is_gone_went_back_or_came_late_is_told():
     start = {TOPIC[0]: 5, TOPIC[1]: 5, TOPIC[2]: 5}
     end = {TOPIC[1]: 4, TOPIC[2]: 6, TOPIC[3]: 9, TOPIC[4]: 9}
     assert changed(start, end, {TOPIC[3]: 0, TOPIC[4]: 2}) == [
-        "partition t-0 is gone",
+        "partition t-0 was deleted",
         "partition t-1 ended at 5 and ends at 4 now",
         "partition t-4 is new and begins at 2, not at 0",
     ]

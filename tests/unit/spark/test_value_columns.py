@@ -152,7 +152,7 @@ def test_a_field_for_what_is_bad_has_a_type_for_it_and_no_other_field_is_require
         ([StructField("_corrupt_record", LongType())], "has _corrupt_record as int64"),
         (
             [StructField("_corrupt_record", StringType()), StructField("id", LongType(), False)],
-            "has id NOT NULL beside _corrupt_record",
+            "has id NOT NULL together with _corrupt_record",
         ),
     ):
         schema = StructType([StructField("value", StructType(fields))])

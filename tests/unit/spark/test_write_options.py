@@ -92,7 +92,7 @@ def test_columns_of_other_types_are_refused(types, told):
 
 
 def test_timestamps_to_keep_are_to_be_there():
-    with pytest.raises(ConfigError, match="needs a column timestamp"):
+    with pytest.raises(ConfigError, match="needs a column named timestamp"):
         columns_of(
             {"value": "string"}, write_options(SERVERS | {"topic": "t", "keepTimestamps": "true"})
         )

@@ -68,7 +68,7 @@ def test_types_and_names_go_together_in_their_order(line, found):
         ("--describe --entity-type users --entity-name a --entity-name b", "More entity names"),
         ("--describe --topic t --add-config a=b", 'Option "[describe]" can\'t be used with option'),
         ("--describe --topic t --dry-run", 'Option "[describe]" can\'t be used with option'),
-        ("--describe --topic t --zookeeper h:1", "--zookeeper is not taken: brokers are asked"),
+        ("--describe --topic t --zookeeper h:1", "--zookeeper is not supported; use"),
         ("--alter --topic t", "At least one of --add-config, --add-config-file, or --delete-con"),
         ("--alter --topic t --all", 'Option "[alter]" can\'t be used with option "[all]"'),
         ("--alter --topic t -o json", 'Option "[alter]" can\'t be used with option "[output]"'),

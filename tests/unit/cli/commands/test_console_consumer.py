@@ -121,20 +121,20 @@ def test_formatter_properties_win_over_deserializers_over_the_file(tmp_path):
         (
             [*TOPIC, "--partition", "1", "--offset", "x"],
             "The provided offset value 'x' is incorrect. Valid values are 'earliest', 'latest', "
-            "or a non-negative long.  Beyond these: it is no offset, range or time",
+            "or a non-negative long.  Beyond these: it is not an offset, a range or a time",
         ),
         (
             [*TOPIC, "--output-format", "xml"],
             "'xml' is not an output format; formats are lines, json, jsonl, msgpack, hex",
         ),
-        ([*TOPIC, "-f", "%q"], "%q is no letter of -f"),
+        ([*TOPIC, "-f", "%q"], "%q is not a letter of -f"),
         (
             [*TOPIC, "-f", "%v", "--output-format", "json"],
             'Option "[output-format]" can\'t be used with option "[format]"',
         ),
         (
             [*TOPIC, "--output-format", "json", "--property", "print.key=true"],
-            "--formatter-property is for lines, and json has none",
+            "--formatter-property is only allowed with --output-format lines, not json",
         ),
         (
             [*TOPIC, "--key-encoding", "hex", "--key-deserializer", "x"],
@@ -169,11 +169,11 @@ def test_formatter_properties_win_over_deserializers_over_the_file(tmp_path):
         (["--include", "["], "[ is an invalid regex"),
         (
             [*TOPIC, "--group", "g", "--offset", "start"],
-            "--offset is for reading without a group: group g has its own offsets",
+            "--offset is not allowed with a group: group g has its own offsets",
         ),
         (
             [*TOPIC, "--command-property", "group.id=g", "-e"],
-            "--exit-at-end is for reading without a group",
+            "--exit-at-end is not allowed with a group",
         ),
     ],
 )

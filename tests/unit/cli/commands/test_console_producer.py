@@ -78,7 +78,7 @@ def test_a_rate_is_by_second_unless_it_says_otherwise(rate, per_second):
             2,
             "Cannot parse argument 'x' of option batch-size",
         ),
-        (["--topic", "t", "--line-reader", "com.Mine"], 1, "com.Mine is not a reader that k has"),
+        (["--topic", "t", "--line-reader", "com.Mine"], 1, "com.Mine is not supported; use"),
         (
             ["--topic", "t", "--property", "null.marker=:"],
             1,
@@ -95,11 +95,15 @@ def test_a_rate_is_by_second_unless_it_says_otherwise(rate, per_second):
         (
             ["--input-format", "json", "--property", "parse.key=true"],
             2,
-            "--reader-property is for lines, and json has none",
+            "--reader-property is only allowed with --input-format lines, not json",
         ),
-        (["--topic", "t", "--rate", "fast"], 2, "'fast' is no rate such as 1000, 1000/s, or 90/m"),
-        (["--topic", "t", "--rate", "0"], 2, "'0' is no rate"),
-        (["--topic", "t", "--rate", "1/w"], 2, "'1/w' is no rate"),
+        (
+            ["--topic", "t", "--rate", "fast"],
+            2,
+            "'fast' is not a rate; use a form such as 1000, 1000/s, or 90/m",
+        ),
+        (["--topic", "t", "--rate", "0"], 2, "'0' is not a rate"),
+        (["--topic", "t", "--rate", "1/w"], 2, "'1/w' is not a rate"),
         (["--topic", "t", "--request-required-acks", "7"], 1, "Invalid value 7 for configuration"),
         (["--topic", "t", "--bootstrap-server", "nohost"], 1, "Invalid url in bootstrap.servers"),
     ],

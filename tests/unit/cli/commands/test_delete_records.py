@@ -36,7 +36,7 @@ def test_a_file_names_the_first_offset_to_keep_of_each_partition():
             file_of(entry(), entry(offset=5)),
             "Offset json file contains duplicate topic partitions: foo-1",
         ),
-        (file_of(entry(), 7), "Entry 1 of the partitions field is not as it should be: 7"),
+        (file_of(entry(), 7), "Entry 1 of the partitions field is invalid: 7"),
         (file_of(entry(offset="1")), "Entry 0 of the partitions field"),
         (file_of(entry(offset=True)), "Entry 0 of the partitions field"),
         (file_of(entry(partition=-1)), "Entry 0 of the partitions field"),

@@ -119,7 +119,7 @@ def test_two_decoders_are_refused(log, capsys):
 def test_what_tiered_storage_keeps_is_refused(log, capsys):
     status, out, err = dump(capsys, "--files", log, "--remote-log-metadata-decoder")
     assert (status, out) == (1, [])
-    assert "k does not read what tiered storage keeps" in err[0]
+    assert "k does not support the metadata of tiered storage" in err[0]
 
 
 def test_checkpoints_are_shown(tmp_path, capsys):
@@ -166,10 +166,10 @@ def test_rows_are_batches_or_the_records_in_them(log, capsys):
 def test_rows_are_of_one_kind(log, capsys):
     status, out, err = dump(capsys, "--files", f"{log},x.index", "-o", "json")
     assert (status, out) == (2, [])
-    assert f"{log} and x.index are of two kinds" in err[0]
+    assert f"{log} and x.index are different types of files" in err[0]
     status, out, err = dump(capsys, "--files", "meta.properties", "-o", "json")
     assert (status, out) == (2, [])
-    assert "meta.properties is of no kind that k dump-log knows" in err[0]
+    assert "meta.properties is not a file type that k dump-log supports" in err[0]
 
 
 def test_a_check_ends_with_3_where_something_is_wrong(log, capsys, tmp_path):
@@ -212,7 +212,7 @@ def test_a_name_that_is_no_offset_is_refused(name, log, capsys, tmp_path):
 def test_bytes_that_are_no_number_are_refused(log, capsys):
     status, out, err = dump(capsys, "--files", log, "--key-decoder-class", "LongDecoder")
     assert (status, len(out)) == (1, 3)
-    assert err == [f"k dump-log: {log}: 4 bytes are no number of the decoder's size"]
+    assert err == [f"k dump-log: {log}: 4 bytes do not match the size of the decoder's number"]
 
 
 @pytest.mark.parametrize("output", [(), ("-o", "jsonl")])

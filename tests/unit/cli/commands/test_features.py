@@ -8,10 +8,10 @@ from kcli.main import main
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ("", "say what to do: describe, upgrade, "),
-        ("describe --feature a=1", "--feature does not go with describe"),
-        ("upgrade --unsafe", "--unsafe does not go with upgrade"),
-        ("disable --feature a -o json", "--output does not go with disable"),
+        ("", "name exactly one action: describe, upgrade, "),
+        ("describe --feature a=1", "--feature is not allowed with describe"),
+        ("upgrade --unsafe", "--unsafe is not allowed with upgrade"),
+        ("disable --feature a -o json", "--output is not allowed with disable"),
         ("feature-dependencies", "argument --feature is required"),
         (
             "describe --bootstrap-server a:1 --bootstrap-controller b:1",

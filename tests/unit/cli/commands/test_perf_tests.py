@@ -67,7 +67,7 @@ E2E = "--topic t --num-records 10 --producer-acks 1 --record-size 5"
         (
             "producer-perf-test",
             "--topic t --num-records 1 --record-size 1 --throughput 0",
-            "--throughput 0 would send nothing; say -1 for no limit",
+            "--throughput 0 would send nothing; use -1 for no limit",
         ),
         (
             "producer-perf-test",
@@ -142,8 +142,8 @@ E2E = "--topic t --num-records 10 --producer-acks 1 --record-size 5"
             "Value for --record-header-size must be a non-negative integer or -1 for null header "
             "value.",
         ),
-        ("perf-test", "", "which test is missing: say producer, consumer or e2e"),
-        ("perf-test", "disk", "there is no test 'disk': say producer, consumer or e2e"),
+        ("perf-test", "", "no test given; choose producer, consumer or e2e"),
+        ("perf-test", "disk", "there is no test 'disk'; choose producer, consumer or e2e"),
     ],
 )
 def test_words_that_make_no_sense_are_a_usage_error(command, words, why, capsys):
@@ -154,11 +154,11 @@ def test_words_that_make_no_sense_are_a_usage_error(command, words, why, capsys)
 @pytest.mark.parametrize(
     ("command", "words", "why"),
     [
-        ("producer-perf-test", f"{PRODUCER} --print-metrics", "the client keeps no metrics"),
+        ("producer-perf-test", f"{PRODUCER} --print-metrics", "the client has no metrics"),
         (
             "consumer-perf-test",
             "--topic t --num-records 1 --print-metrics",
-            "the client keeps no metrics",
+            "the client has no metrics",
         ),
         ("producer-perf-test", f"{PRODUCER} --baseline /no/file --fail-if p99>+1%", "/no/file"),
         ("producer-perf-test", f"{PRODUCER} --history /no/file", "/no/file"),

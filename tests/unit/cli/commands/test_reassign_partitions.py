@@ -24,7 +24,7 @@ def cannot(option, action):
         ("--list --verify", ONE_ACTION),
         (
             "--list --zookeeper z:2181",
-            "--zookeeper is not taken: brokers are asked, at --bootstrap-server",
+            "--zookeeper is not supported; use --bootstrap-server",
         ),
         (
             "--list --bootstrap-server b:1 --bootstrap-controller c:1",

@@ -84,7 +84,7 @@ def test_what_k_did_not_write_is_left_alone_and_nothing_is_written(tmp_path, kin
     assert main(["scripts", "install", str(tmp_path)]) == 1
     told = capsys.readouterr()
     assert told.out == ""
-    assert "has files that k did not write: kafka-configs.sh; " in told.err
+    assert "contains files that k did not write: kafka-configs.sh; " in told.err
     assert sorted(tmp_path.iterdir()) == before
 
 

@@ -44,8 +44,8 @@ def test_every_schema_is_one(id, capsys):
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["k.none/1"], "there is no shape 'k.none/1'; shapes are k.topics.list/1, "),
-        (["--schema"], "--schema is of one shape: name it"),
+        (["k.none/1"], "unknown shape 'k.none/1'; shapes are k.topics.list/1, "),
+        (["--schema"], "--schema needs one shape; name it"),
         (["--schema", "k.error/1", "-o", "csv"], 'Option "[schema]" can\'t be used with'),
     ],
 )

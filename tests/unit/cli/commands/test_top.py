@@ -10,8 +10,8 @@ from kcli.main import main
 @pytest.mark.parametrize(
     ("words", "wrong"),
     [
-        ("--once --count 2", "--once and --count do not go together"),
-        ("--count 0", "--count is a positive number"),
+        ("--once --count 2", "--once and --count cannot be used together"),
+        ("--count 0", "--count must be a positive number"),
         ("--interval soon", "Cannot parse argument 'soon' of option interval"),
     ],
 )

@@ -88,7 +88,7 @@ def test_what_is_no_topic_id_is_refused(text):
             "--list --if-not-exists",
             'Option "[if-not-exists]" can\'t be used with option "[list]"',
         ),
-        ("--list --zookeeper h:2181", "--bootstrap-server must be specified"),
+        ("--list --zookeeper h:2181", "--zookeeper is not supported; use"),
     ],
 )
 def test_options_that_do_not_go_together_are_a_usage_error(words, why, capsys, monkeypatch):

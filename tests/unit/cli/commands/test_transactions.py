@@ -9,13 +9,13 @@ from kcli.main import main
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ("", "say what to do: list, describe, "),
-        ("nonsense", "say what to do: "),
-        ("list describe", "say what to do: "),
+        ("", "name exactly one action: list, describe, "),
+        ("nonsense", "name exactly one action: "),
+        ("list describe", "name exactly one action: "),
         ("describe", "argument --transactional-id is required"),
-        ("describe --transactional-id x --topic t", "--topic does not go with describe"),
+        ("describe --transactional-id x --topic t", "--topic is not allowed with describe"),
         ("describe-producers --topic t", "argument --partition is required"),
-        ("list --partition 0", "--partition does not go with list"),
+        ("list --partition 0", "--partition is not allowed with list"),
         ("find-hanging", "The `find-hanging` command requires either --topic or --broker-id"),
         ("find-hanging --broker-id 0 --partition 0", "The --partition argument requires --topic"),
         ("abort --topic t --partition 0", "The transaction to abort must be identified either"),
@@ -25,7 +25,7 @@ from kcli.main import main
         ),
         ("abort --topic t --partition 0 --producer-epoch 99999", "Cannot parse argument '99999'"),
         ("forceTerminateTransaction", "argument --transactional-id is required"),
-        ("forceTerminateTransaction --transactionalId x -o json", "--output does not go with"),
+        ("forceTerminateTransaction --transactionalId x -o json", "--output is not allowed with"),
     ],
 )
 def test_words_that_make_no_sense_are_a_usage_error(words, why, capsys):

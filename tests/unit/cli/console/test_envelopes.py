@@ -114,12 +114,12 @@ def test_what_kcat_prints_is_read():
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        (b"value", "it is no JSON: Expecting value at character 1"),
-        (b'{"value": "v"', "it is no JSON: Expecting ',' delimiter at character 14"),
+        (b"value", "it is not JSON: Expecting value at character 1"),
+        (b'{"value": "v"', "it is not JSON: Expecting ',' delimiter at character 14"),
         (b"\xff", "it is not UTF-8"),
-        (b"[" * 100_000, "it is no JSON: a number or a nesting without end"),
-        (b"9" * 10_000, "it is no JSON: a number or a nesting without end"),
-        (b'["v"]', "it is no JSON object"),
+        (b"[" * 100_000, "it is not JSON: a number is too long, or the nesting is too deep"),
+        (b"9" * 10_000, "it is not JSON: a number is too long, or the nesting is too deep"),
+        (b'["v"]', "it is not a JSON object"),
         (b'{"headrs": []}', "it has a field 'headrs'; fields are topic, partition, timestamp"),
         (b'{"value": "a", "payload": "b"}', "it has both value and payload"),
         (b'{"value": 1}', 'value is neither a string, null, nor {"base64": ...}'),
@@ -127,14 +127,14 @@ def test_what_kcat_prints_is_read():
         (b'{"key": {"base64": "/w"}}', "key is not base64"),
         (b'{"key": {"base64": "\\u00e9"}}', "key is not base64"),
         (b'{"key": "\\ud800"}', "key has half of a surrogate pair"),
-        (b'{"topic": 1}', "topic is no string"),
+        (b'{"topic": 1}', "topic is not a string"),
         (b'{"topic": "\\udfff"}', "topic has half of a surrogate pair"),
-        (b'{"partition": "0"}', "partition is no whole number"),
-        (b'{"partition": true}', "partition is no whole number"),
-        (b'{"timestamp": 1.5}', "timestamp is no whole number"),
-        (b'{"headers": {"a": "b"}}', "headers are no list"),
+        (b'{"partition": "0"}', "partition is not a whole number"),
+        (b'{"partition": true}', "partition is not a whole number"),
+        (b'{"timestamp": 1.5}', "timestamp is not a whole number"),
+        (b'{"headers": {"a": "b"}}', "headers are not a list"),
         (b'{"headers": ["a"]}', "headers are a list with a name that has no value"),
-        (b'{"headers": [{"key": null}]}', "a header's key is no string"),
+        (b'{"headers": [{"key": null}]}', "a header's key is not a string"),
         (b'{"headers": [{"key": "\\ud800"}]}', "a header's key has half of a surrogate pair"),
         (b'{"headers": [{"key": "a", "v": ""}]}', 'a header is not like {"key": ..., "value": ...'),
         (b'{"headers": [{"key": "a"}, "b"]}', "a header is not like"),
@@ -150,7 +150,7 @@ def test_lines_are_named_by_their_number_and_empty_ones_passed_over():
     reader = JsonLinesInput(LIMIT)
     pieces = reader.feed(b'{"value": "a"}\n\n  \n{"value": "b"}\nx\n')
     assert [reader.read(piece, n).value for n, piece in enumerate(pieces[:2])] == [b"a", b"b"]
-    with pytest.raises(Unreadable, match=r"^line 5: it is no JSON"):
+    with pytest.raises(Unreadable, match=r"^line 5: it is not JSON"):
         reader.read(pieces[2], 3)
 
 
@@ -177,7 +177,7 @@ MAP = msgpack.packb({"value": b"x" * 100})
         (b"\xc6\xff\xff\xff\xff" + bytes(100_000), "record 2: it is larger than max.request.size"),
         (b"\xdc\x03\x00" + MAP * 300, "record 2: it is larger than max.request.size"),
         (MAP[:-1], "record 2: the input ends within it"),
-        (b"\x01", "record 2: it is no map"),
+        (b"\x01", "record 2: it is not a map"),
         (b"\x81\xa1x\x01", "record 2: it has a field 'x'"),
         (b"\x81\xa5value\x01", "record 2: value is neither"),
         (b"\x81\xa5value\xd6\xff\0\0\0\0", "record 2: value is neither"),

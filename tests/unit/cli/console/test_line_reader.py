@@ -164,7 +164,7 @@ def test_time_and_partition_come_first_as_kafkas_consumer_prints_them(line, time
 @pytest.mark.parametrize("name", ["timestamp", "partition"])
 def test_what_is_no_time_or_partition_is_told_with_its_line(text, name):
     reader = LineReader({f"parse.{name}": "true"})
-    with pytest.raises(Unreadable, match=f"on line number 7 is no {name}"):
+    with pytest.raises(Unreadable, match=f"on line number 7 is not a valid {name}"):
         reader.read(text + b"\tv", 7)
 
 

@@ -108,7 +108,7 @@ def below_min_isr(seen):
             without_broker_3,
             [
                 ("brokers", "error", "broker 3", "2 replicas"),
-                ("partitions", "warning", "partitions t-0, t-1", "broker 3 is not there"),
+                ("partitions", "warning", "partitions t-0, t-1", "broker 3 is down"),
             ],
         ),
         (
@@ -116,9 +116,9 @@ def below_min_isr(seen):
             [
                 ("brokers", "error", "broker 3", "2 replicas"),
                 ("partitions", "error", "partition t-0", "no leader; in sync: 3"),
-                ("partitions", "error", "partition t-1", "broker 1 is there, and behind"),
+                ("partitions", "error", "partition t-1", "broker 1 is up, but behind"),
                 ("settings", "error", "topic t", "has 1 replica and min.insync.replicas=2"),
-                ("settings", "warning", "topic t", "on one broker alone"),
+                ("settings", "warning", "topic t", "on one broker only"),
             ],
         ),
         (
@@ -129,7 +129,7 @@ def below_min_isr(seen):
                     "error",
                     "partition t-0",
                     "min.insync.replicas=2: acks=all is refused; a disk of broker 2 failed (/d), "
-                    "broker 3 is given it just now",
+                    "broker 3 is being added as a replica",
                 ),
                 ("disks", "error", "/d of broker 2", "gone"),
             ],
@@ -149,7 +149,12 @@ def below_min_isr(seen):
                     "replica.lag.time.max.ms",
                     "30000 at broker 1, 10000 at broker 2, 30000 at broker 3",
                 ),
-                ("settings", "warning", "broker 2", "zookeeper.session.timeout.ms=18000 beside"),
+                (
+                    "settings",
+                    "warning",
+                    "broker 2",
+                    "zookeeper.session.timeout.ms=18000 is larger than",
+                ),
             ],
         ),
         (
@@ -160,7 +165,7 @@ def below_min_isr(seen):
         ),
         (
             lambda s: s.topic_configs.update({"t": configs({"min.insync.replicas": "3"})}),
-            [("settings", "warning", "topic t", "with one broker away")],
+            [("settings", "warning", "topic t", "with one broker down")],
         ),
         (
             lambda s: s.newest_ms.update({T0: NOW_MS + 3_600_000}),
@@ -176,7 +181,7 @@ def below_min_isr(seen):
             lambda s: s.groups.update(
                 {"h": GroupProgress("PreparingRebalance", 2, {}, {}, "CompletingRebalance")}
             ),
-            [("groups", "warning", "group h", "CompletingRebalance all the while")],
+            [("groups", "warning", "group h", "stays in state CompletingRebalance")],
         ),
         (
             lambda s: setattr(

@@ -50,7 +50,7 @@ def test_an_override_has_the_last_word_over_what_is_only_a_default():
 @pytest.mark.parametrize("key", OWN_KEYS)
 def test_a_key_that_cannot_be_one_for_all_is_refused_with_the_reason(key):
     problem = plan(overrides={key: "x"}).problem()
-    assert problem == f"--override {key} is not taken: {OWN_KEYS[key]}"
+    assert problem == f"--override {key} is not supported: {OWN_KEYS[key]}"
 
 
 def test_one_metrics_port_for_all_is_refused_but_a_free_one_for_each_is_not():

@@ -125,7 +125,7 @@ def test_lines_that_are_no_runs_are_counted(file, capsys):
     with open(file, "a") as lines:
         lines.write("# a note\n")
     assert night(file, 20) == FOUND
-    assert f"{file}: 1 lines are no runs" in capsys.readouterr().err
+    assert f"{file}: 1 lines are not runs" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_lines_that_are_no_runs_are_counted(file, capsys):
         ({"fail_if": ("p99>+10%",)}, "name their file with --baseline"),
         ({"baseline": "f"}, "--baseline is for --fail-if"),
         ({"baseline": "f", "fail_if": ("p99>5ms",)}, "--baseline is for --fail-if"),
-        ({"fail_if": ("p98>5ms",)}, "there is no metric 'p98'"),
+        ({"fail_if": ("p98>5ms",)}, "unknown metric 'p98'"),
         ({"baseline": "f", "fail_if": ("p99>+1%",), "baseline_runs": 0}, "greater than zero"),
     ],
 )

@@ -48,7 +48,7 @@ def test_what_was_begun_is_taken_back_the_last_first(tmp_path):
 def test_what_is_no_journal_is_refused_by_name(tmp_path, text):
     path = tmp_path / "journal.json"
     path.write_text(text)
-    with pytest.raises(Refused, match=r"journal\.json is no journal of a reassignment"):
+    with pytest.raises(Refused, match=r"journal\.json is not a journal of a reassignment"):
         Journal.read(path)
 
 

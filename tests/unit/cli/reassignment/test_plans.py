@@ -45,10 +45,10 @@ def test_a_plan_names_replicas_and_the_directories_of_some():
     ("text", "why"),
     [
         ("", "The input string is not a valid JSON"),
-        ("[]", "The JSON is no object but []"),
+        ("[]", "The JSON must be an object, but is []"),
         (text_of(version=2), "Not supported version field value 2"),
-        ('{"partitions": {}}', '"partitions" is no list but {}'),
-        (text_of(entry(), 7), 'Entry 1 of "partitions" is not as it should be: 7'),
+        ('{"partitions": {}}', '"partitions" must be a list, but is {}'),
+        (text_of(entry(), 7), 'Entry 1 of "partitions" is invalid: 7'),
         (text_of({"topic": "foo", "partition": 0}), 'Entry 0 of "partitions"'),
         (text_of(entry(topic=1)), 'Entry 0 of "partitions"'),
         (text_of(entry(partition="0")), 'Entry 0 of "partitions"'),

@@ -116,9 +116,9 @@ def test_what_a_terminal_would_obey_is_shown():
 def test_what_is_not_told_and_who_does_not_answer_is_noted():
     assert notes(seen()) == []
     refused = {"groups of broker 1": "Not authorized"}
-    assert notes(seen(refused=refused)) == ["not told: groups of broker 1: Not authorized"]
+    assert notes(seen(refused=refused)) == ["not available: groups of broker 1: Not authorized"]
     (gone,) = notes(seen(missing="Connection refused"))
-    assert gone == f"no broker answers since {clock(AT_MS)}: Connection refused"
+    assert gone == f"no broker has answered since {clock(AT_MS)}: Connection refused"
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ BY_TIME = f"{LAND} --value json --schema 'at bigint' --event-time at"
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("land --topics t --checkpoint /c", "say where rows are to land: --path"),
-        ("land --path /x --checkpoint /c", "say what to read: --topics or --pattern"),
+        ("land --topics t --checkpoint /c", "name the directory for rows: --path"),
+        ("land --path /x --checkpoint /c", "name topics to read: --topics or --pattern"),
         ("land --topics t --path /x", "--checkpoint DIRECTORY"),
         (f"{LAND} --pattern p", "can't be used with option"),
         (f"{LAND} --trigger soon", "--trigger is availableNow, continuous or a time such as 30s"),
@@ -41,9 +41,9 @@ BY_TIME = f"{LAND} --value json --schema 'at bigint' --event-time at"
             "--late-path /late%2f has %2f in it",
         ),
         ("compact --path /x%20 --format delta", "--path /x%20 has %20 in it"),
-        ("compact", "say where the files are: --path"),
+        ("compact", "name the directory of the files: --path"),
         ("compact --path /x --partitions date", "'date' is not like date=2026-11-21"),
-        ("compact --path /x --target-mb 0", "--target-mb is at least 1"),
+        ("compact --path /x --target-mb 0", "--target-mb must be at least 1"),
         ("compact --path /x --codec bzip2", "--codec of parquet cannot be bzip2"),
         ("compact --path /x --vacuum-after 1h", "--vacuum-after is for --format delta"),
     ],

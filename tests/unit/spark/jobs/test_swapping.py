@@ -208,10 +208,16 @@ def test_what_is_not_named_as_data_is_stays_as_it_is(tmp_path, format):
 def test_one_works_at_a_time(tmp_path):
     store = LocalStore(str(tmp_path))
     with store.locked(swapping.LOCK):
-        with pytest.raises(Refused, match="another is at work here"), store.locked(swapping.LOCK):
+        with (
+            pytest.raises(Refused, match="another run holds the lock"),
+            store.locked(swapping.LOCK),
+        ):
             pass
         swapping.clean(store)
-        with pytest.raises(Refused, match="another is at work here"), store.locked(swapping.LOCK):
+        with (
+            pytest.raises(Refused, match="another run holds the lock"),
+            store.locked(swapping.LOCK),
+        ):
             pass
     with store.locked(swapping.LOCK):
         pass
