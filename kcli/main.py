@@ -64,7 +64,7 @@ COMMANDS = {
         "zookeeper-server-start": "start a ZooKeeper",
         "zookeeper-server-stop": "stop the ZooKeepers of this machine",
         "zookeeper-shell": "run commands of ZooKeeper's shell",
-        "storage": "rebuild a lost coordination store, or accept the loss of records",
+        "storage": "rebuild a lost metadata store, or accept the loss of records",
         "dump-log": "decode a broker's log, index and snapshot files",
     },
     "Spark": {

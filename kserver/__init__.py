@@ -65,7 +65,7 @@ Where is ...?
     features: raised, lowered, agreed upon     controller/feature_operations.py; the rules:
                                                controller/features.py
     what is counted, and its names             metrics/; read by observation.py
-    the coordination store, lost               rebuild.py
+    the metadata store, lost                   rebuild.py
     how it all is wired                        assembly.py
     what a broker hands over before it stops   controlled_shutdown.py
     how it all starts and stops                broker.py; as a process: process.py

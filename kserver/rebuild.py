@@ -1,4 +1,4 @@
-"""A lost coordination store made anew from the logs of a broker that keeps its own.
+"""A lost metadata store made anew from the logs of a broker that keeps its own.
 
     what                               where it is found
     cluster, broker                    meta.properties

@@ -1,4 +1,4 @@
-"""`k storage`: rebuild a lost coordination store from the logs, give up records that are lost."""
+"""`k storage`: rebuild a lost metadata store from the logs, give up records that are lost."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
     ),
 )
 def storage(given: SimpleNamespace) -> int:
-    """Rebuilds a lost coordination store, or lets a partition begin without records it has lost.
+    """Rebuilds a lost metadata store, or lets a partition begin without records it has lost.
 
-    rebuild writes the coordination store of a broker without zookeeper.connect from its logs.  The
+    rebuild writes the metadata store of a broker without zookeeper.connect from its logs.  The
     logs contain the names, ids, partitions and leader epochs of topics, and the cluster id.  They
     do not contain the configs of topics and brokers, quotas, or the levels of features: set those
     again.  Until then a topic keeps all its records (retention.ms=-1), unless it was compacted:

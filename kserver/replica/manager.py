@@ -461,7 +461,7 @@ class ReplicaManager:
     ) -> Partition:
         found = self._logs.get(key)
         if found is not None and found.topic_id not in (None, topic_id):
-            # Of a topic that was deleted while this broker was away, or that a coordination store
+            # Of a topic that was deleted while this broker was away, or that a metadata store
             # older than the logs does not know: only what is deleted by order is removed.
             log.warning(
                 "%s: its log has topic id %s, the cluster's topic id is %s; the log was renamed"
@@ -516,7 +516,7 @@ class ReplicaManager:
         """After a start: what recovery found and memory alone may hold goes to disk, so that no
         record is hidden again that `flush.before.ack` had shown.
 
-        Logs that the cluster does not place here are named and kept: a coordination store that was
+        Logs that the cluster does not place here are named and kept: a metadata store that was
         lost must not take the records with it.
         """
         strays = sorted(self._logs.logs.keys() - self.partitions.keys())

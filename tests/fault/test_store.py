@@ -1,4 +1,4 @@
-"""A coordination store that is older than the logs costs no log."""
+"""A metadata store that is older than the logs costs no log."""
 
 from __future__ import annotations
 

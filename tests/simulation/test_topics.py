@@ -145,7 +145,7 @@ def test_a_deleted_topic_ends_the_wait_for_its_records():
 
 
 async def lost_coordination(loop: SimLoop) -> None:
-    """Records are not taken for another cluster's when the coordination store is lost."""
+    """Records are not taken for another cluster's when the metadata store is lost."""
     broker = SimulatedBroker(loop)
     await broker.start()
     peer = await broker.connect()
