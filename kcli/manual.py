@@ -15,7 +15,7 @@ import click
 
 from kcli import replacement_texts
 from kcli.command import OLDER, Command, Duration, Option, command_named, paragraphs
-from kcli.main import COMMANDS
+from kcli.command_list import COMMANDS
 from kcli.options import DEFAULT_SERVER, SERVER_VARIABLE
 from kcli.rows.listing import shapes_of
 from kcli.rows.shapes import ERROR, RowShape

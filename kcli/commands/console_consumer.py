@@ -11,13 +11,8 @@ from typing import Any
 from kcli.command import OLDER, Duration, Manual, command
 from kcli.console.encodings import ENCODINGS, TEXT, UnknownEncoding, encoding
 from kcli.console.format_strings import FormatString, MalformedFormat
-from kcli.console.formatters import (
-    DefaultFormatter,
-    Formatter,
-    UnknownClass,
-    Unprintable,
-    formatter,
-)
+from kcli.console.formatter import Formatter, Unprintable
+from kcli.console.formatters import DefaultFormatter, UnknownClass, formatter
 from kcli.console.offset_range import Edge, Malformed, OffsetRange
 from kcli.console.offset_range import parse as parse_offsets
 from kcli.console.reading import Reading, ReadingOptions

@@ -80,7 +80,7 @@ def _install(directory: Path, given: SimpleNamespace) -> int:
 
 def scripts_of(k: str) -> dict[str, str]:
     """By name, as Kafka has it; `k` is the command that they run."""
-    from kcli.main import COMMANDS
+    from kcli.command_list import COMMANDS
 
     commands = [name for group in COMMANDS.values() for name in group]
     kafkas = {command_named(name).manual.kafka: name for name in commands}

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import click
 
 from kcli.command import Manual, command, command_named
-from kcli.main import COMMANDS
+from kcli.command_list import COMMANDS
 from kcli.options import exclude, option, refuse, together
 from kcli.output import answer
 from kcli.rows.listing import formatted, rows, shapes_of

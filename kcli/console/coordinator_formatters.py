@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from kcli.console.formatters import Unprintable
+from kcli.console.formatter import Unprintable
 from kserver.errors import ProtocolError
 from kserver.group import records as of_groups
 from kserver.txn import records as of_transactions

@@ -29,7 +29,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kcli.console.encodings import ENCODINGS, Encoding, NotEncodable
-from kcli.console.formatters import Unprintable
+from kcli.console.formatter import Unprintable
 from kserver.wire.batch import Record
 
 if TYPE_CHECKING:

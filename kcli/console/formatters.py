@@ -9,9 +9,10 @@ import struct
 import uuid
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kcli.console.encodings import Encoding, NotEncodable
+from kcli.console.formatter import Formatter, Unprintable
 
 if TYPE_CHECKING:
     from kcli.client.consumer import FetchedBatch, Record
@@ -20,10 +21,6 @@ Show = Callable[[bytes], bytes]
 
 _PACKAGES = ("org.apache.kafka.tools.consumer.", "kafka.tools.", "")
 _SERIALIZATION = "org.apache.kafka.common.serialization."
-
-
-class Unprintable(Exception):
-    """A record that a deserializer cannot read; the text says why."""
 
 
 class UnknownClass(Exception):
@@ -136,14 +133,6 @@ class NoOpFormatter:
 
     def line(self, batch: FetchedBatch, record: Record) -> bytes:
         return b""
-
-
-class Formatter(Protocol):
-    def lines(self, batch: FetchedBatch) -> bytes:
-        """All records of a batch.  Raises Unprintable."""
-
-    def line(self, batch: FetchedBatch, record: Record) -> bytes:
-        """One of them."""
 
 
 _FORMATTERS: dict[str, Callable[[Mapping[str, str]], Formatter]] = {

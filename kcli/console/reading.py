@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kcli.client.errors import ClusterUnreachable
 from kcli.console.extent import RECORDS_AT_ONCE, UpTo, seek
-from kcli.console.formatters import Formatter, Unprintable
+from kcli.console.formatter import Formatter, Unprintable
 from kcli.console.offset_range import OffsetRange
 from kcli.console.record_filter import RecordFilter
 from kcli.console.standard_output import StandardOutput

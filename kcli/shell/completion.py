@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from kcli.main import COMMANDS
+from kcli.command_list import COMMANDS
 
 if TYPE_CHECKING:
     import click

@@ -18,8 +18,9 @@ import jsonschema
 import pytest
 
 from kcli.command import Option, command_named
+from kcli.command_list import COMMANDS
 from kcli.commands.shapes import declared
-from kcli.main import COMMANDS, main
+from kcli.main import main
 from kcli.rows.shapes import ERROR, schema
 from kserver.wire.batch import encode_batch
 from kserver.wire.checksum import crc32c

@@ -9,8 +9,9 @@ import pytest
 
 from kcli import manual
 from kcli.command import Command, Option, command_named
+from kcli.command_list import COMMANDS
 from kcli.commands.shapes import declared
-from kcli.main import COMMANDS, main
+from kcli.main import main
 from kcli.rows.listing import shapes_of
 from kcli.spark import jobs
 from kcli.spark.jobs import JOBS, job_named

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kcli.command import command_named
-from kcli.main import COMMANDS
+from kcli.command_list import COMMANDS
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 REFUSED = "refused: "

@@ -11,7 +11,8 @@ import pytest
 
 from kcli import main as module
 from kcli.client.errors import ClusterUnreachable
-from kcli.main import COMMANDS, main
+from kcli.command_list import COMMANDS
+from kcli.main import main
 from kserver.errors import ConfigError, ErrorCode, KafkaError
 
 NAMES = [name for group in COMMANDS.values() for name in group]

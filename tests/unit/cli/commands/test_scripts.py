@@ -6,8 +6,9 @@ import subprocess
 import pytest
 
 from kcli.command import command_named
+from kcli.command_list import COMMANDS
 from kcli.commands.scripts import MARK, scripts_of
-from kcli.main import COMMANDS, main
+from kcli.main import main
 from tests.support.tools import K
 
 

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from kcli.console.formatters import Unprintable, formatter
+from kcli.console.formatter import Unprintable
+from kcli.console.formatters import formatter
 from kserver.group import records as of_groups
 from kserver.txn import records as of_transactions
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kcli.client.consumer import FetchedBatch, Record
 from kcli.console.format_strings import FormatString, MalformedFormat
-from kcli.console.formatters import Unprintable
+from kcli.console.formatter import Unprintable
 from kserver.wire.batch import TimestampType
 
 HEADERS = (("a", b"1"), ("b", None), ("a", b"\xff"))

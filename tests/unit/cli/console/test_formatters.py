@@ -5,7 +5,8 @@ import struct
 import pytest
 
 from kcli.client.consumer import FetchedBatch, Record
-from kcli.console.formatters import DefaultFormatter, UnknownClass, Unprintable, formatter
+from kcli.console.formatter import Unprintable
+from kcli.console.formatters import DefaultFormatter, UnknownClass, formatter
 from kserver.wire.batch import TimestampType
 
 ALL = ("timestamp", "partition", "offset", "delivery", "epoch", "headers", "key")

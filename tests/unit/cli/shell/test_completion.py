@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcli.command import command_named
-from kcli.main import COMMANDS
+from kcli.command_list import COMMANDS
 from kcli.shell.completion import NOTHING, FoundValues, complete, split
 from kcli.shell.completion_values import FORMATTER_KEYS, READER_KEYS, SOURCES
 from kcli.spark.jobs import JOBS, job_named
