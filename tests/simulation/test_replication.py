@@ -398,6 +398,17 @@ def test_replicas_move_between_disks_while_they_follow_and_lead(seed: int) -> No
     simulate(moved_while_they_follow, seed)
 
 
+async def on_both(loop: SimLoop, cluster: SimulatedCluster) -> tuple[int, int]:
+    """Create the topic u, on t's leader and one follower, which `acks=all` needs both; return
+    these two."""
+    leader, follower = leader_and_follower(cluster)
+    topic = NewTopic("u", assignments={0: [leader, follower]}, config={"min.insync.replicas": "2"})
+    async with Admin(AdminConfig.of(cluster.bootstrap), random=random(loop)) as admin:
+        await admin.create_topics([topic])
+    await cluster.until_in_sync("u", 1)
+    return leader, follower
+
+
 @pytest.mark.parametrize("where", ["append", "fetch"])
 def test_a_bug_in_a_fetcher_is_reported_and_ends_neither_the_broker_nor_the_others(
     where: str,
@@ -406,13 +417,7 @@ def test_a_bug_in_a_fetcher_is_reported_and_ends_neither_the_broker_nor_the_othe
         cluster = await started(loop)
         reported: list[Any] = []
         loop.set_exception_handler(lambda _, context: reported.append(context))
-        leader, follower = leader_and_follower(cluster)
-        async with Admin(AdminConfig.of(cluster.bootstrap), random=random(loop)) as admin:
-            both = {"min.insync.replicas": "2"}
-            await admin.create_topics(
-                [NewTopic("u", assignments={0: [leader, follower]}, config=both)]
-            )
-        await cluster.until_in_sync("u", 1)
+        _, follower = await on_both(loop, cluster)
         broker = cluster.brokers[follower].broker
         assert broker is not None
         (fetcher,) = broker._parts.replicas.fetchers.running
@@ -479,13 +484,7 @@ def test_a_leader_that_cannot_be_reached_is_a_line_a_minute(
 def test_a_producer_hears_at_once_that_its_batch_lost_the_replicas_that_it_needs() -> None:
     async def run(loop: SimLoop) -> None:
         cluster = await started(loop)
-        leader, follower = leader_and_follower(cluster)
-        async with Admin(AdminConfig.of(cluster.bootstrap), random=random(loop)) as admin:
-            both = {"min.insync.replicas": "2"}
-            await admin.create_topics(
-                [NewTopic("u", assignments={0: [leader, follower]}, config=both)]
-            )
-        await cluster.until_in_sync("u", 1)
+        leader, follower = await on_both(loop, cluster)
         loop.network.cut(f"b{leader}", f"b{follower}")
         settings = {"linger.ms": "0", "retries": "0", "enable.idempotence": "false"}
         async with producer(loop, cluster, **settings) as sender:

@@ -9,6 +9,7 @@ import pytest
 
 from kcli.client.config import ProducerConfig
 from kcli.client.producer import Producer
+from kserver.api.context import Parts
 from kserver.errors import ErrorCode
 from kserver.model import NO_BROKER
 from kserver.replica.partition import Partition
@@ -75,8 +76,8 @@ class Cut:
         return StopReplicaRequest(publisher._sender, publisher.controller_epoch, topics)
 
 
-async def begun(loop: SimLoop) -> Cut:
-    """Returns once the log is being cut."""
+async def begun(loop: SimLoop, steps: int) -> tuple[Cut, Partition, Parts]:
+    """Return once the log is being cut, `steps` operations on the disk later, or at its end."""
     cluster = await started(loop, **{"num.replica.fetchers": 2})
     before = cluster.leader("t", 0)
     assert before is not None
@@ -101,22 +102,19 @@ async def begun(loop: SimLoop) -> Cut:
         cut = Cut(cluster, cluster.brokers[own], loop.create_task(cluster.start(own)))
         while (partition := cut.partition) is None or not partition.log.is_being_cut:
             await asyncio.sleep(0.0001)
-    cut.broker.disk.mean_offload_s = SLOW_S
-    return cut
+        cut.broker.disk.mean_offload_s = SLOW_S
+        done = cut.operations + steps
+        while cut.operations < done and partition.log.is_being_cut:
+            await asyncio.sleep(0.0001)
+    assert cut.broker.broker is not None
+    return cut, partition, cut.broker.broker._parts
 
 
 @pytest.mark.parametrize("steps", STEPS)
 def test_a_role_that_comes_at_any_step_of_a_cut_waits_for_it_alone(steps: int) -> None:
     async def run(loop: SimLoop) -> None:
-        cut = await begun(loop)
-        done = cut.operations + steps
-        partition = cut.partition
-        assert partition is not None
+        cut, partition, parts = await begun(loop, steps)
         async with asyncio.timeout(PATIENCE_S):
-            while cut.operations < done and partition.log.is_being_cut:
-                await asyncio.sleep(0.0001)
-            assert cut.broker.broker is not None
-            parts = cut.broker.broker._parts
             own, led_by = parts.broker_id, partition.leader_id
             assert led_by not in (own, NO_BROKER)
             other = parts.replicas.partitions["t", 1]
@@ -152,15 +150,8 @@ def test_a_role_that_comes_at_any_step_of_a_cut_waits_for_it_alone(steps: int) -
 @pytest.mark.parametrize("steps", STEPS)
 def test_a_deletion_that_comes_at_any_step_of_a_cut_waits_for_it(steps: int) -> None:
     async def run(loop: SimLoop) -> None:
-        cut = await begun(loop)
-        done = cut.operations + steps
-        partition = cut.partition
-        assert partition is not None
+        cut, partition, parts = await begun(loop, steps)
         async with asyncio.timeout(PATIENCE_S):
-            while cut.operations < done and partition.log.is_being_cut:
-                await asyncio.sleep(0.0001)
-            assert cut.broker.broker is not None
-            parts = cut.broker.broker._parts
             ends = parts.replicas.fetchers.being_cut({partition.topic_partition}).values()
             deleting = loop.create_task(parts.publisher.publish(cut.deletion()))
             while cut.partition is not None:
