@@ -110,6 +110,8 @@ MANUAL = Manual(
         "A line longer than max.request.size counts as not delivered, without being held in "
         "memory; which line it is is told.",
         "A signal ends it with a line on standard error that says how many records were delivered.",
+        "Standard input that is a directory ends the command, as any of k, with exit status 1 and "
+        "a fatal error of Python (init_sys_streams): the interpreter stops before it runs k.",
         "--line-reader takes no other class than its default.",
         "--timeout is Kafka's: how long a batch waits for more records.",
         "Older spellings are accepted without a warning.",
