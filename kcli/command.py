@@ -29,6 +29,8 @@ from kserver import __version__
 
 OPTIONS = "Options"
 OLDER = "Older spellings"
+ANY_BYTES = {"FILE", "FILE,...", "DIR", "DIRECTORY", "PATH", "COMMAND", "TERM"}
+"""Metavars of values that need not be UTF-8: names of files, and what is matched against bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +329,12 @@ def _next(option: click.Option, name: str, left: deque[str], ctx: click.Context)
 
 def _value(param: click.Parameter, ctx: click.Context, given: Any) -> Any:
     if given is not None:
-        return param.type_cast_value(ctx, given)
+        value = param.type_cast_value(ctx, given)
+        if isinstance(param, click.Option) and param.metavar not in ANY_BYTES:
+            for text in value if isinstance(value, tuple) else (value,):
+                if isinstance(text, str):
+                    text.encode()  # kcli.main names the argument that is not UTF-8
+        return value
     if isinstance(param, click.Option) and param.is_flag:
         return False
     return () if param.multiple else None

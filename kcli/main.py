@@ -142,7 +142,7 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _named(error: Exception, words: Sequence[str]) -> Exception:
-    """The error, or one that names the word which cannot be encoded, where that was why."""
+    """Return the error, or if a text could not be encoded, one that names the text."""
     if not isinstance(error, UnicodeEncodeError):
         return error
     for word in words:
@@ -151,7 +151,10 @@ def _named(error: Exception, words: Sequence[str]) -> Exception:
             import click
 
             return click.UsageError(f"the argument {shown} is not UTF-8; write it in UTF-8")
-    return error
+
+    from kcli.options import Refused
+
+    return Refused(f"{error.object!a} has half of a surrogate pair, which UTF-8 does not have")
 
 
 def _end(name: str, error: Exception) -> int:

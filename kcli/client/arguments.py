@@ -5,12 +5,17 @@ Pure: values in, nothing or values out.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from kcli.client.cluster import expect_topic_name
 from kcli.client.errors import ClientError
 from kcli.client.group_descriptions import CommittedOffset
 from kserver.model import Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from kcli.client.consumer_metadata import SubscriptionPattern
 
 T = TypeVar("T")
 
@@ -30,20 +35,81 @@ def committable(
     offsets: Mapping[TopicPartition, Offset | CommittedOffset] | None,
 ) -> dict[TopicPartition, CommittedOffset] | None:
     """Offsets with what else is committed; None stands for all that was read."""
-    if offsets is None:
-        return None
-    expect_offsets(offsets)
+    return None if offsets is None else committed(offsets)
+
+
+def committed(
+    offsets: Mapping[TopicPartition, Offset | CommittedOffset],
+) -> dict[TopicPartition, CommittedOffset]:
+    """Return the offsets, each with what else is committed of it."""
+    if not isinstance(offsets, Mapping):
+        raise ClientError(
+            f"offsets are a mapping such as {{TopicPartition('orders', 0): 17}}, not {offsets!r}"
+        )
+    for partition, offset in offsets.items():
+        expect_partition(partition)
+        if not isinstance(offset, int | CommittedOffset):
+            raise ClientError(
+                f"the offset of {partition} is a whole number or a CommittedOffset, not {offset!r}"
+            )
     return {p: CommittedOffset(o) if isinstance(o, int) else o for p, o in offsets.items()}
 
 
-def expect_offsets(value: object) -> None:
+def times(value: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+    """Return the mapping of partitions to times in ms since 1970, once it is checked."""
     if not isinstance(value, Mapping):
         raise ClientError(
-            f"offsets are a mapping such as {{TopicPartition('orders', 0): 17}}, not {value!r}"
+            "times_ms is a mapping such as {TopicPartition('orders', 0): 1700000000000}, not"
+            f" {value!r}"
         )
+    for partition, time_ms in value.items():
+        expect_partition(partition)
+        if not isinstance(time_ms, int):
+            raise ClientError(f"the time of {partition} is in whole milliseconds, not {time_ms!r}")
+    return value
 
 
 def items(name: str, values: Iterable[T]) -> tuple[T, ...]:
     if not isinstance(values, Iterable):
         raise ClientError(f"{name} are a list or another iterable, not {values!r}")
     return tuple(values)
+
+
+def pattern(
+    value: str | re.Pattern[str] | SubscriptionPattern | None,
+) -> re.Pattern[str] | SubscriptionPattern | None:
+    """Return a pattern of topics, compiled here if it is a text."""
+    if value is None or isinstance(value, re.Pattern):
+        return value
+    if isinstance(value, str):
+        try:
+            return re.compile(value)
+        except re.error as error:
+            raise ClientError(f"pattern {value!r} is not a regular expression: {error}") from error
+
+    from kcli.client.consumer_metadata import SubscriptionPattern
+
+    if not isinstance(value, SubscriptionPattern):
+        raise ClientError(
+            f"pattern is a str, an re.Pattern or a SubscriptionPattern, not {value!r}"
+        )
+    return value
+
+
+def partitions(values: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
+    """Return the partitions as a tuple, once each is checked."""
+    checked = items("partitions", values)
+    for value in checked:
+        expect_partition(value)
+    return checked
+
+
+def expect_partition(value: object) -> None:
+    if not is_partition(value):
+        raise ClientError(f"a partition is TopicPartition(topic, number), not {value!r}")
+    assert isinstance(value, tuple)
+    expect_topic_name(value[0])
+
+
+def is_partition(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and hasattr(value[1], "__index__")

@@ -424,9 +424,13 @@ class Cluster:
 
 
 def expect_topic_name(name: object) -> None:
-    """ClientError for what no topic can be called, before brokers are asked for it in vain."""
+    """Raises ClientError if no topic can have this name, before a broker is asked for it."""
     if not isinstance(name, str) or not name:
         raise ClientError(f"the name of a topic is a str that is not empty, not {name!r}")
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise ClientError(f"the topic name {name!r} cannot be encoded in UTF-8") from error
 
 
 def _topic(topic: Any) -> TopicMetadata:

@@ -200,7 +200,7 @@ class Consumer:
         """Read exactly these from now on; those that stay keep their positions."""
         partitions = arguments.items("partitions", partitions)
         for one in partitions:
-            if not isinstance(one, tuple) or len(one) != 2 or not hasattr(one[1], "__index__"):
+            if not arguments.is_partition(one):
                 raise ClientError(
                     f"assign takes TopicPartition(topic, number), not {one!r}; subscribe takes"
                     " topics"
@@ -239,9 +239,7 @@ class Consumer:
             raise ClientError("Name topics or a pattern to subscribe to; to end it, unsubscribe")
         if not group.is_subscribed and len(self._subscription):
             raise ClientError(EXCLUSIVE)
-        if isinstance(pattern, str):
-            pattern = re.compile(pattern)
-        group.subscribe(names, pattern, listener)
+        group.subscribe(names, arguments.pattern(pattern), listener)
 
     async def unsubscribe(self) -> None:
         """Leave the group, or read none of what was assigned; commits nothing."""
@@ -333,7 +331,7 @@ class Consumer:
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset | None]:
         """None for a partition of which the group has committed nothing."""
-        return await self._grouped().commits.committed(arguments.items("partitions", partitions))
+        return await self._grouped().commits.committed(arguments.partitions(partitions))
 
     # Reading
 
@@ -465,6 +463,7 @@ class Consumer:
 
     async def partitions_for(self, topic: str) -> tuple[PartitionMetadata, ...]:
         """KafkaError for a topic that does not exist or may not be seen."""
+        expect_topic_name(topic)
 
         async def attempt() -> tuple[PartitionMetadata, ...]:
             create = self._config.allow_auto_create_topics
@@ -479,20 +478,21 @@ class Consumer:
         self, times_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, ListedOffset | None]:
         """The first record not older than each time; None where there is none."""
-        found = await self._list_offsets(times_ms)
+        found = await self._list_offsets(arguments.times(times_ms))
         return {p: o if o.offset >= 0 else None for p, o in found.items()}
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, Offset]:
-        found = await self._list_offsets(dict.fromkeys(partitions, EARLIEST))
+        specs = dict.fromkeys(arguments.partitions(partitions), EARLIEST)
+        found = await self._list_offsets(specs)
         return {p: o.offset for p, o in found.items()}
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, Offset]:
         """With read_committed the end of what is decided (the last stable offset)."""
-        found = await self._list_offsets(dict.fromkeys(partitions, LATEST))
+        found = await self._list_offsets(dict.fromkeys(arguments.partitions(partitions), LATEST))
         return {p: o.offset for p, o in found.items()}
 
     async def _list_offsets(

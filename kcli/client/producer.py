@@ -43,7 +43,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from kcli.client.arguments import expect_offsets, expect_whole_number
+from kcli.client import arguments
 from kcli.client.cluster import Cluster
 from kcli.client.config import ProducerConfig
 from kcli.client.errors import ClientError, IllegalTransactionState
@@ -251,7 +251,7 @@ class Producer:
         Waits only while the topic is unknown or buffer.memory is full: TimedOut after max.block.ms.
         """
         if partition is not None:
-            expect_whole_number("partition", partition)
+            arguments.expect_whole_number("partition", partition)
         sender = self._running()
         outcome: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         on_delivery = functools.partial(_settle, outcome)
@@ -343,12 +343,12 @@ class Producer:
         The cause of TransactionFailed is CommitFailed where the group gave the partitions to other
         members.  A mere group.id stands for a group whose partitions nobody assigns.
         """
-        expect_offsets(offsets)
-        notes = {
-            partition: offset if isinstance(offset, tuple) else CommittedOffset(offset)
-            for partition, offset in offsets.items()
-        }
+        notes = arguments.committed(offsets)
         member = GroupMetadata(group) if isinstance(group, str) else group
+        if not isinstance(member, GroupMetadata):
+            raise ClientError(
+                f"group is a group.id or a consumer's group_metadata(), not {group!r}"
+            )
         await self._transaction_manager().send_offsets(notes, member)
 
     async def commit_transaction(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 from kcli.client.errors import ClientError
 from kcli.client.old_names import CLIENT_NAMES, Names, modern
 from kserver.config.setting import SettingCheck, settings_of
+from kserver.errors import ConfigError
 
 _logger = logging.getLogger(__name__)
 
@@ -48,6 +49,9 @@ class Settings:
         """
         table: type = cls
         known = settings_of(table)
+        for key in given:
+            if not isinstance(key, str):
+                raise ConfigError(f"the key of a setting is a str, not {key!r}")
         now, warnings = modern({key: str(value) for key, value in given.items()}, cls._old_names)
         values = {s.attribute: s.parse(now[k]) for k, s in known.items() if k in now}
         warnings += (_unknown(key, list(known)) for key in now if key not in known)

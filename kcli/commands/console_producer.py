@@ -113,6 +113,8 @@ MANUAL = Manual(
         "its line number is printed.",
         "When a signal ends the command, the last line on standard error has the number of "
         "delivered records.",
+        "If standard input is a directory, the command, like every command of k, ends with exit "
+        "status 1 and Python's own message (init_sys_streams): the interpreter ends before k runs.",
         "--line-reader accepts only its default class.",
         "--timeout is Kafka's: how long a batch waits for more records.",
         "Older spellings are accepted without a warning.",

@@ -214,7 +214,7 @@ def _run(
     on_window = functools.partial(_window, out, detailed, date)
     consuming = Consuming(wanted, config, on_window, wall_clock_ms)
     try:
-        run(consuming.all(), None)
+        run(consuming.all(), None, while_read=True)
         if consuming.total.records < wanted.records:
             _warn(wanted, out)
     finally:

@@ -128,7 +128,7 @@ def verifiable_consumer(given: SimpleNamespace) -> int:
     from kcli.client.config import ConsumerConfig
 
     config = warned(ConsumerConfig.of(_properties(given)))
-    run(VerifiableConsumer(given, config).all(), given.timeout)
+    run(VerifiableConsumer(given, config).all(), given.timeout, while_read=True)
     return DONE
 
 
@@ -184,32 +184,38 @@ class VerifiableConsumer(RebalanceListener):
         """Raises what poll raises."""
         from kcli.client.consumer import Consumer
 
-        consumer = Consumer(self._config)
-        await consumer.start()
-        was_stopped = False
+        was_started = was_stopped = False
         try:
-            _tell("startup_complete")
-            consumer.subscribe([self._given.topic], listener=self)
-            while self._left != 0:
-                records = await consumer.poll(FOREVER_MS)
-                offsets: dict[TopicPartition, Offset] = {}
+            # The context manager closes to the end, also when standard output is closed meanwhile.
+            async with Consumer(self._config) as consumer:
+                was_started = True
                 try:
-                    offsets = self._taken(records)
-                finally:
-                    # What was not told of is not to be committed when the consumer closes.
-                    await _go_back(consumer, records, offsets)
-                if not self._given.enable_autocommit:
-                    await self._commit(consumer, offsets)
-        except asyncio.CancelledError:
-            was_stopped = True
-            _tell("shutdown_requested")
-            raise
+                    await self._read(consumer)
+                except asyncio.CancelledError:
+                    was_stopped = True
+                    _tell("shutdown_requested")
+                    raise
         finally:
-            await consumer.close()
-            _tell("shutdown_complete")
-            if not was_stopped:
-                # Apache's tool says so while its process ends, whatever the reason.
-                _tell("shutdown_requested")
+            if was_started:
+                _tell("shutdown_complete")
+                if not was_stopped:
+                    # Apache's tool says so while its process ends, whatever the reason.
+                    _tell("shutdown_requested")
+
+    async def _read(self, consumer: Consumer) -> None:
+        """Poll and commit until enough records were read."""
+        _tell("startup_complete")
+        consumer.subscribe([self._given.topic], listener=self)
+        while self._left != 0:
+            records = await consumer.poll(FOREVER_MS)
+            offsets: dict[TopicPartition, Offset] = {}
+            try:
+                offsets = self._taken(records)
+            finally:
+                # What was not told of is not to be committed when the consumer closes.
+                await _go_back(consumer, records, offsets)
+            if not self._given.enable_autocommit:
+                await self._commit(consumer, offsets)
 
     def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         _tell("partitions_assigned", partitions=list(map(_partition, partitions)))

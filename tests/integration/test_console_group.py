@@ -198,6 +198,38 @@ def test_a_verifiable_consumer_commits_as_many_records_as_were_asked_for(verifia
     assert verifiable.committed == 777
 
 
+def test_a_verifiable_consumer_whose_reader_has_gone_leaves_though_it_has_nothing_to_tell(
+    broker, verifiable
+):
+    topic = f"idle-{verifiable.protocol}"
+    k(broker, "topics", "--create", "--topic", topic)
+    with verifiable.reading(topic, stdout=subprocess.PIPE) as reading:
+        while b"partitions_assigned" not in reading.stdout.readline():
+            pass
+        reading.stdout.close()
+        assert reading.wait(TIMEOUT_S) == 0
+        assert reading.stderr.read() == b""
+    words = ("consumer-groups", "--describe", "--group", verifiable.name, "--members")
+    assert b"verifiable" not in k(broker, *words)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_measurement_whose_reader_has_gone_ends_and_leaves_its_group(broker, protocol):
+    group = Group(broker, protocol)
+    words = ["consumer-perf-test", "--topic", "long", "--group", group.name, "--timeout", "10m"]
+    words += ["--num-records", str(RECORDS + 1), "--command-property", f"group.protocol={protocol}"]
+    with subprocess.Popen(
+        [*K, *words, "--bootstrap-server", broker.address],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as reading:
+        until(lambda: group.exists and group.has_members, TIMEOUT_S)
+        reading.stdout.close()
+        assert reading.wait(TIMEOUT_S) == 0
+        assert reading.stderr.read() == b""
+    assert not group.has_members
+
+
 def test_a_measurement_that_cannot_be_printed_commits_nothing(broker):
     group = Group(broker, "classic")
     words = ("consumer-perf-test", "--topic", "long", "--group", group.name, "--num-records", "9")

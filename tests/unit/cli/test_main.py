@@ -111,6 +111,35 @@ def test_an_argument_that_is_not_utf_8_is_named(capsys):
     assert capsys.readouterr().err == told
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["console-producer", "--topic", "caf\udce9"],
+        ["console-producer", "--topic", "t", "--producer-property", "client.id=\udce9"],
+        ["producer-perf-test", "--topic", "caf\udce9", "--num-records", "1"],
+        ["verifiable-producer", "--topic", "caf\udce9"],
+    ],
+    ids=lambda words: words[-1].encode(errors="backslashreplace").decode(),
+)
+def test_an_option_that_is_not_utf_8_is_refused_before_anything_is_read_or_sent(words, capsys):
+    assert main([*words, "--bootstrap-server", "127.0.0.1:1"]) == 2
+    assert capsys.readouterr().err.endswith(" is not UTF-8; write it in UTF-8\n")
+
+
+def test_the_name_of_a_file_need_not_be_utf_8(tmp_path, capsys):
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
+    with open(path, "w") as file:
+        file.write("no.such.key=1\n")
+    main(["topics", "--list", "--command-config", path, "--timeout", "1ms"])
+    assert "no.such.key" in capsys.readouterr().err
+
+
+def test_a_text_of_a_file_that_utf_8_does_not_have_is_no_internal_error(capsys):
+    assert module.ended(["delete-records"], lambda _: "\udce9".encode()) == 1
+    told = "k delete-records: '\\udce9' has half of a surrogate pair, which UTF-8 does not have\n"
+    assert capsys.readouterr().err == told
+
+
 def test_k_debug_shows_where(monkeypatch):
     monkeypatch.setenv("K_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
