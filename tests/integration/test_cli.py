@@ -365,7 +365,7 @@ def test_a_job_of_spark_is_refused_a_topic_that_is_not_there_before_spark_starts
     status, out, err = outcome(k("spark-submit", "replay", *words))
     assert (status, out) == (1, "")
     assert err == (
-        "k spark-submit: there is no topic not-there to write to: "
+        "k spark-submit: topic not-there to write to does not exist; create it: "
         "k topics --create --topic not-there\n"
     )
 

@@ -81,7 +81,7 @@ def test_what_would_be_run_is_said_and_not_run(cluster, tmp_path):
         (["--restart", "{"], 2, "in it {broker}"),
         ([], 2, "restart"),
         (["--restart", "true", "--broker-list", "1,x"], 2, "'x' is not a broker id"),
-        (["--restart", "true", "--broker-list", "9"], 1, "broker 9 is not there"),
+        (["--restart", "true", "--broker-list", "9"], 1, "broker 9 does not exist"),
         (["--restart", "exit 7"], 1, "was not restarted: status 7 of exit 7"),
         (["--restart", "true", "--wait", "500ms"], 1, "its connections are open 0.5 s after"),
     ],

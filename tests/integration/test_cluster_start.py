@@ -391,10 +391,10 @@ def test_a_reader_that_has_gone_stops_nothing():
 @pytest.mark.parametrize(
     ("words", "status", "told"),
     [
-        (["--brokers", "0"], 2, "--brokers 0: choose a number from 1 to 100"),
-        (["--brokers", "101"], 2, "--brokers 101: choose a number from 1 to 100"),
+        (["--brokers", "0"], 2, "--brokers 0 is out of range: choose a number from 1 to 100"),
+        (["--brokers", "101"], 2, "--brokers 101 is out of range: choose a number from 1 to 100"),
         (["--brokers", "x"], 2, "Cannot parse argument 'x' of option brokers"),
-        (["--port", "70000"], 2, "--port 70000 is no port"),
+        (["--port", "70000"], 2, "--port 70000 is not a port"),
         (["--port", "65535"], 2, "the last would listen at port 65537"),
         (["--override", "listeners=x"], 2, "use --port to choose where the brokers listen"),
         (["--override", "x"], 2, "--override x is not KEY=VALUE"),

@@ -153,8 +153,8 @@ def test_a_dead_broker_and_what_it_held_are_told_of(cluster):
         # With those of the internal topics, which lack the same broker.
         assert found[2][:2] == ("partitions", "warning")
         assert found[2][2].startswith("partitions orders-0, ")
-        assert "no leader; in sync: 2; broker 2 is not there" in found[1][3]
-        assert found[2][3] == "replicas out of sync; broker 2 is not there"
+        assert "no leader; in sync: 2; broker 2 is down" in found[1][3]
+        assert found[2][3] == "replicas out of sync; broker 2 is down"
         cluster.kill(3)
         until(lambda: cluster.in_sync("orders") == [1])
         until(lambda: cluster.controller == 1)

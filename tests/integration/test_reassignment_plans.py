@@ -157,7 +157,7 @@ def test_what_kill_9_leaves_behind_is_taken_back(planned):
         (["--plan", "rebalance", "--verify"], 2, "--verify is not allowed with --plan"),
         (["--plan", "rebalance", "--throttle", "0"], 2, "--throttle must be a positive number"),
         (["--resume", "--undo"], 2, "--resume and --undo cannot be used together"),
-        (["--plan", "evacuate", "--broker-list", "9"], 1, "broker 9 is not there"),
+        (["--plan", "evacuate", "--broker-list", "9"], 1, "broker 9 does not exist"),
         (["--plan", "set-rf", "--replication-factor", "5"], 1, "there are 4 brokers to hold them"),
         (
             ["--plan", "set-rf", "--replication-factor", "3", "--topic", "x.*"],

@@ -65,7 +65,7 @@ def test_what_is_not_supported_is_named(address, command):
 
 def test_a_version_that_is_no_number_is_named(address):
     refused = shell(address, "delete", "-v", "one", "/x")
-    assert (refused.returncode, refused.stderr) == (1, "the version one is no number\n")
+    assert (refused.returncode, refused.stderr) == (1, "the version one is not a number\n")
 
 
 def test_where_nobody_listens_it_says_so_at_once():
