@@ -176,7 +176,7 @@ def test_a_security_protocol_that_there_is_not_is_refused(version):
     data = request.encode(version)
     # The last broker's only endpoint ends with it; version 2 has a rack behind it.
     at = len(data) - (2 if version == 1 else 4)
-    with pytest.raises(ProtocolError, match="no security protocol 9"):
+    with pytest.raises(ProtocolError, match="unknown security protocol 9"):
         control.UpdateMetadataRequest.decode(version, data[:at] + b"\0\x09" + data[at + 2 :])
 
 

@@ -247,7 +247,7 @@ def test_a_dry_run_ends_no_transaction(server):
     assert (done.status, done.out.startswith(b"Would abort the transaction of")) == (0, True)
     name = ["--transactional-id", "hangs", "--dry-run"]
     done = k("transactions", *server, "forceTerminateTransaction", *name)
-    assert done == (0, b"Would abort what hangs has open, and fence its producer.\n", b"")
+    assert done == (0, b"Would abort the open transaction of hangs, and fence its producer.\n", b"")
     assert k("transactions", *server, *HUNG, "hung").lines == before
 
 

@@ -65,7 +65,7 @@ def test_it_is_there_when_start_returns_and_stop_leaves_nothing_also_of_what_was
 
         again = run("start", *where)
         assert again.returncode == 1
-        assert f"a cluster runs in {tmp_path} already" in again.stderr
+        assert f"a cluster is already running in {tmp_path}" in again.stderr
 
         os.kill(found[1]["pid"], signal.SIGKILL)
         until(lambda: "DEAD" in {m["state"] for m in status(tmp_path)[1]})
