@@ -237,7 +237,11 @@ def test_cannot_start(kafka_cluster):
     ran = project.runpytest_subprocess()
     ran.assert_outcomes(failed=1, errors=1)
     ran.stdout.fnmatch_lines(["*the broker did not start*", "*num.partitions*many*"])
-    for server, said in (("broker 1", "started"), ("broker 2", "started"), ("zookeeper", "listening")):
+    for server, said in (
+        ("broker 1", "started"),
+        ("broker 2", "started"),
+        ("zookeeper", "listening"),
+    ):
         ran.stdout.fnmatch_lines([f"*Kafka cluster log, {server}*", f"*{said}*"])
 
 
