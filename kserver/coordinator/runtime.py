@@ -232,14 +232,7 @@ class CoordinatorRuntime(Generic[S]):
             if not outcome.answers:  # nobody is told otherwise
                 log.error("%s: write refused: %s", loaded.partition.topic_partition, error)
             self._answer(loaded, [(ticket, error) for ticket, _ in outcome.answers])
-            self._set_timer(loaded, LOADED_FOR_S)
-            return
-        if outcome.answers and _lacks_replicas(error):
-            # The clients retry; to load the shard again would send away all the others as well.
-            # What no client waits for, as the next step of a transaction, is resumed by loading.
-            unavailable = KafkaError(ErrorCode.coordinator_not_available, str(error))
-            self._answer(loaded, [(ticket, unavailable) for ticket, _ in outcome.answers])
-            self._set_timer(loaded, LOADED_FOR_S)
+            self._set_timer(loaded)
             return
         log.error("%s: write failed, reloading: %s", loaded.partition.topic_partition, error)
         index = loaded.partition.topic_partition.partition
@@ -288,18 +281,13 @@ class CoordinatorRuntime(Generic[S]):
 
     # Time
 
-    def _set_timer(self, loaded: Loaded[S], pause_s: float = 0.0) -> None:
-        """Wake up at the shard's next deadline; after `pause_s` if what was due then was refused.
-
-        A deadline that is put off leaves the timer where it is: it will be set once more.
-        """
+    def _set_timer(self, loaded: Loaded[S]) -> None:
+        """A deadline that is put off leaves the timer where it is: it will be set once more."""
         at_ms = loaded.shard.next_deadline_ms
         timer = loaded.timer
         if at_ms is None:
             return
         at_s = at_ms / 1000
-        if pause_s:
-            at_s = max(at_s, self._loop.time() + pause_s)
         if timer is not None:
             if timer.when() <= at_s:
                 return
@@ -442,7 +430,3 @@ class CoordinatorRuntime(Generic[S]):
                 )
             else:
                 shard.replay(event, producer_id)
-
-
-def _lacks_replicas(error: KafkaError | StorageError) -> bool:
-    return isinstance(error, KafkaError) and error.code is ErrorCode.not_enough_replicas
