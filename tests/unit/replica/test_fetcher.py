@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from kserver.config.broker import BrokerConfig
 from kserver.metadata import ClusterMetadata
-from kserver.model import TopicPartition
+from kserver.model import NO_EPOCH, TopicPartition
+from kserver.replica.fetch_bytes import Fetched
+from kserver.replica.follower_session import Position
 from kserver.replica.manager import ReplicaManager
 from tests.support.logs import batch
 from tests.unit.log.test_manager import Host, run
@@ -68,5 +71,23 @@ def test_a_leader_has_as_many_fetchers_as_are_set_and_none_without_partitions() 
         assert not replicas.fetchers.running
         running.cancel()
         await asyncio.wait([running])
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("asked_epoch", [1, 2])
+def test_what_was_fetched_in_an_earlier_leader_epoch_is_dropped(asked_epoch: int) -> None:
+    """Between two epochs of the same leader another may have led, and its log may be another."""
+
+    async def scenario(host: Host) -> None:
+        replicas = await started(host)
+        become(replicas, "a", state(0, leader=1, epoch=2))
+        partition = replicas.get("a", 0)
+        (fetcher,) = replicas.fetchers.running
+        key = (partition.topic_id.bytes, 0)
+        fetcher._session.want(key, Position(asked_epoch, 0, NO_EPOCH, 0))
+        peer: Any = None
+        await fetcher._take(Fetched(key, 0, 0, 0, batch(), None), peer)
+        assert partition.log.log_end_offset == (1 if asked_epoch == 2 else 0)
 
     run(scenario)
