@@ -99,6 +99,6 @@ def _check_free(host: str, port: int) -> None:
             probe.bind((host, port))
         except OSError as error:
             raise Refused(
-                f"ZooKeeper cannot listen at {host or '*'}:{port}: {error.strerror}; stop what"
-                " listens there, or set another clientPort"
+                f"ZooKeeper cannot listen at {host or '*'}:{port}: {error.strerror}; stop the "
+                "process that listens there, or set another clientPort"
             ) from None

@@ -93,7 +93,7 @@ def listeners(pids: set[int]) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "environment", "code", "told"),
     [
-        (["--port", "0"], {"JAVA_HOME": "/nowhere"}, 1, "there is no /nowhere/bin/java"),
+        (["--port", "0"], {"JAVA_HOME": "/nowhere"}, 1, "/nowhere/bin/java does not exist"),
         (
             ["--port", "0", "--workers", "1"],
             {"SPARK_WORKER_OPTS": "-Dspark.rpc.askTimeout=x"},

@@ -68,5 +68,5 @@ def test_where_nothing_has_landed_yet_there_are_no_rows(spark, records, tmp_path
     assert landed(spark, str(path), format, RECORD, gaps=True).collect() == []
     with pytest.raises(Refused):
         landed(spark, str(path), format, RECORD)
-    with pytest.raises(Refused, match="holds no"):
+    with pytest.raises(Refused, match="contains no"):
         landed(spark, str(tmp_path / "nowhere"), format, RECORD, gaps=True)
