@@ -296,7 +296,7 @@ def _compact_table(given: SimpleNamespace) -> str:
     try:
         table = DeltaTable(address(given.path))
     except TableNotFoundError as error:
-        raise Refused(f"--path {given.path} holds no Delta table") from error
+        raise Refused(f"--path {given.path} contains no Delta table") from error
     selects = selection(given.partitions)
     before_ms = _now_ms() - int((given.older_than or 0) * 1000)
     chosen = [

@@ -113,7 +113,7 @@ def delta_files(path: str, *, gaps: bool) -> list[str]:
         table = DeltaTable(at)
         gone = tuple(table.repair(dry_run=True)["files_removed"]) if gaps else ()
     except TableNotFoundError as error:
-        raise Refused(f"--path {path} holds no Delta table") from error
+        raise Refused(f"--path {path} contains no Delta table") from error
     files = table.file_uris()
     if "://" not in at:
         # Of a directory of this machine, the path comes encoded as in a URI, the rest as on disk.

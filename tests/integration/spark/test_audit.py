@@ -162,7 +162,7 @@ def test_what_has_landed_is_read_from_every_format_and_refused_where_it_is_not(
         assert sorted(found.collect()) == expected
     for format, told in (
         ("parquet", "contains no files in the format parquet"),
-        ("delta", "holds no Delta table"),
+        ("delta", "contains no Delta table"),
     ):
         with pytest.raises(Refused, match=told):
             landed(spark, str(tmp_path / "none"), format, RECORD)

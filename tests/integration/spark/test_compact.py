@@ -138,7 +138,7 @@ def test_a_delta_table_compacts_the_chosen_directories(tmp_path):
 def test_where_there_is_nothing_it_says_so(spark, tmp_path):
     with pytest.raises(Refused, match="contains no files"):
         compact.compacted(spark, given(tmp_path / "no"))
-    with pytest.raises(Refused, match="holds no Delta table"):
+    with pytest.raises(Refused, match="contains no Delta table"):
         compact._compact_table(given(tmp_path / "no", "--format", "delta"))
 
 
