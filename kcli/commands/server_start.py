@@ -58,6 +58,10 @@ MANUAL = Manual(
         "The limit on open files is raised as far as permitted. A part is reserved for the logs: "
         "beyond it, new connections are refused, and so is a topic whose partitions could not be "
         "opened (three files each; POLICY_VIOLATION).",
+        "Requests for delegation tokens, SCRAM credentials, KRaft (DescribeQuorum, "
+        "UnregisterBroker, AddRaftVoter, RemoveRaftVoter), share groups and streams groups are not "
+        "listed in ApiVersions. A client that sends one is disconnected, as by Kafka for requests "
+        "that it does not list.",
         "-name and -loggc of Kafka's launcher are not supported.",
     ),
     see_also=(

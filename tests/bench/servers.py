@@ -26,6 +26,7 @@ from tests.bench import compiled
 from tests.bench.machine import BenchError, process_cpu_s, resident_mb
 from tests.support import apache_kafka
 from tests.support.brokers import create_topic, serves
+from tests.support.tools import free_port
 from tests.support.wire_client import WireClient, milliseconds
 
 APACHE_VERSION = "4.3.1"
@@ -257,9 +258,3 @@ def running(kind: Kind, directory: Path, *settings: str) -> Iterator[Server]:
         yield server
     finally:
         server.stop()
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

@@ -5,7 +5,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -49,9 +48,7 @@ def our_broker(zookeeper):
 
 @contextmanager
 def apache_broker(directory, connect):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = tools.free_port()
     command = [*APACHE, "server", VERSION, "--data", str(directory), "--port", str(port)]
     command += ["--zookeeper", connect, "--broker-id", "1"]
     output = directory / "output.txt"

@@ -291,7 +291,8 @@ for line, delay_s in lines:
     if not child:
         sys.exit(run(line, delay_s))
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    print("END", status, json.dumps(line)[:150], delay_s, file=sys.stderr, flush=True)
+    # A line may have been cut short by its Ctrl-C.
+    print("\\nEND", status, json.dumps(line)[:150], delay_s, file=sys.stderr, flush=True)
 """
 
 

@@ -8,8 +8,10 @@ environment variable CI is set) it fails instead.  At the end of a run the absen
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
+import random
 import shutil
 import socket
 import sys
@@ -40,6 +42,8 @@ PACKAGES = {
 K = (sys.executable, "-c", "import sys; from kcli.main import main; sys.exit(main())")
 """The command `k` of this tree, wherever it is installed."""
 
+SERVER_PORTS = (20_000, 32_000)
+
 absent: dict[str, str] = {}
 """What this run missed, each with its install line."""
 
@@ -65,7 +69,14 @@ def require(tool: str) -> str:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nothing listens on, to be bound in a moment.
+
+    Below the ports that the system gives to outgoing connections: one of those could take it in
+    the meantime.
+    """
+    for _ in range(100):
+        port = random.SystemRandom().randrange(*SERVER_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError(f"no free port between {SERVER_PORTS[0]} and {SERVER_PORTS[1]}")

@@ -145,7 +145,8 @@ def audit(given: SimpleNamespace) -> int:
     of its partition that has landed does not land later: it is missing at once.
 
     A row that has another timestamp than the record at its offset is extra, and that record is
-    missing.  This is how a topic looks that was deleted and created again.
+    missing.  This is how a topic looks that was deleted and created again.  Two records with the
+    same timestamp at the same offset cannot be distinguished: keys and values are not compared.
 
     What has landed has the columns topic, partition, offset and timestamp, as the job land writes
     them.  Topics are read as land reads them: with --command-property

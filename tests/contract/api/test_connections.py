@@ -38,6 +38,7 @@ def test_a_request_may_come_in_pieces(client):
         pytest.param(struct.pack(">i", 3) + b"abc", id="too short for a header"),
         pytest.param(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", id="another protocol"),
         pytest.param(struct.pack(">ihhih", 10, 9999, 0, 1, -1), id="an API that does not exist"),
+        pytest.param(struct.pack(">ihhih", 10, 52, 0, 1, -1), id="an API that is not listed"),
         pytest.param(struct.pack(">ihhih", 10, -1, 0, 1, -1), id="a negative API key"),
         pytest.param(struct.pack(">ihhih", 10, METADATA, 99, 1, -1), id="an unknown version"),
         pytest.param(struct.pack(">ihhih", 10, METADATA, -1, 1, -1), id="a negative version"),
