@@ -7,6 +7,8 @@
                       has not said what is led here since: NOT_COORDINATOR
     led no more       dropped; whoever waits gets NOT_COORDINATOR
     a write failed    dropped and loaded again: what the shard believes is no longer what is kept
+    too few replicas  stays as it is where the request changes nothing but by its events (a commit
+                      of offsets, all of transactions): COORDINATOR_NOT_AVAILABLE, to be retried
 
     ask(key, request)   shard.handle > append > shard.replay > answers, once it is committed
 
@@ -228,10 +230,11 @@ class CoordinatorRuntime(Generic[S]):
     def _write_failed(
         self, loaded: Loaded[S], outcome: Outcome, error: KafkaError | StorageError
     ) -> None:
-        if isinstance(error, KafkaError) and error.code in REFUSED:
-            if not outcome.answers:  # nobody is told otherwise
+        refusal = _refusal(outcome, error)
+        if refusal is not None:
+            if not outcome.answers:  # no client is told otherwise
                 log.error("%s: write refused: %s", loaded.partition.topic_partition, error)
-            self._answer(loaded, [(ticket, error) for ticket, _ in outcome.answers])
+            self._answer(loaded, [(ticket, refusal) for ticket, _ in outcome.answers])
             self._set_timer(loaded)
             return
         log.error("%s: write failed, reloading: %s", loaded.partition.topic_partition, error)
@@ -430,3 +433,15 @@ class CoordinatorRuntime(Generic[S]):
                 )
             else:
                 shard.replay(event, producer_id)
+
+
+def _refusal(outcome: Outcome, error: KafkaError | StorageError) -> KafkaError | None:
+    """What clients are told of a write that leaves the shard as it was; None for one that does
+    not."""
+    if not isinstance(error, KafkaError):
+        return None
+    if error.code in REFUSED:
+        return error
+    if outcome.only_events and error.code is ErrorCode.not_enough_replicas:
+        return KafkaError(ErrorCode.coordinator_not_available, str(error))
+    return None

@@ -56,6 +56,9 @@ class Outcome:
     effects: Sequence[Any] = ()
     """What the coordinator's shell is to do."""
     transactional: Transactional | None = None
+    only_events: bool = False
+    """Nothing changes but what the events change.  Where they cannot be written for now, the shard
+    is as it was, and the client may retry."""
 
 
 NOTHING = Outcome()
@@ -81,10 +84,10 @@ class Step:
     def keep(self, events: Iterable[Any]) -> None:
         self.events += events
 
-    def outcome(self) -> Outcome:
+    def outcome(self, *, only_events: bool = False) -> Outcome:
         if not self.events and not self.answers:
             return NOTHING
-        return Outcome(self.events, self.answers, (), self.transactional)
+        return Outcome(self.events, self.answers, (), self.transactional, only_events)
 
 
 MOST_BYTES_AT_ONCE = 1 << 18

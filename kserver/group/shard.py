@@ -40,6 +40,16 @@ RETENTION: Deadline = ("retention", "", "")
 """When expired offsets are looked for."""
 TOPICS: Deadline = ("topics", "", "")
 """When more offsets of deleted topics are to be deleted."""
+ONLY_EVENTS = frozenset(
+    {
+        requests.CommitOffsets,
+        requests.CommitTransactionalOffsets,
+        requests.DeleteGroup,
+        requests.DeleteOffsets,
+    }
+)
+"""Requests that change nothing but by their events.  The others set deadlines and let members
+wait."""
 MAX_DELETED = 1000
 """Offsets and groups that are deleted in one step: their tombstones are one batch, and have to fit
 into it."""
@@ -92,7 +102,7 @@ class GroupShard:
     def handle(self, request: Any, ticket: Ticket, now: Now) -> Outcome:
         step = Step(now)
         self._handlers[type(request)](request, ticket, step)
-        return step.outcome()
+        return step.outcome(only_events=type(request) in ONLY_EVENTS)
 
     def _commit(self, request: requests.CommitOffsets, ticket: Ticket, step: Step) -> None:
         self.offsets.commit(request, ticket, step)
@@ -132,7 +142,8 @@ class GroupShard:
 
     def expire(self, now: Now) -> Outcome:
         step = Step(now)
-        for deadline in self._deadlines.passed(now.ms):
+        passed = self._deadlines.passed(now.ms)
+        for deadline in passed:
             if deadline in self._deadlines:
                 continue  # what came due before it has set it anew
             if deadline == RETENTION:
@@ -141,7 +152,7 @@ class GroupShard:
                 self._delete_offsets_of_deleted_topics(step)
             else:
                 self._migration.expire(deadline, step)
-        return step.outcome()
+        return step.outcome(only_events=passed == [RETENTION])
 
     def _expire_offsets(self, step: Step) -> None:
         before = len(step.events)

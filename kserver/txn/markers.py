@@ -251,8 +251,7 @@ class MarkerSender:
         if code in DONE:
             errand.left.discard(key)
             if not errand.left:
-                end = self._finish if self._is_current(errand) else self._give_up
-                end(errand)
+                self._finish(errand)
             return True
         if code is ErrorCode.transaction_coordinator_fenced:
             log.warning(
@@ -270,16 +269,29 @@ class MarkerSender:
             del self._errands[errand.wanted.transactional_id]
 
     def _finish(self, errand: Errand) -> None:
+        """Tell the coordinator, again and again while too few of its replicas are in sync.
+
+        Once it is loaded again, it has the markers sent again.
+        """
+        if not self._is_current(errand):
+            self._give_up(errand)
+            return
         wanted = errand.wanted
-        del self._errands[wanted.transactional_id]
         done = MarkersWritten(wanted.transactional_id, wanted.producer)
         try:
             answer = self._transactions.ask(wanted.transactional_id, done)
         except KafkaError as error:
             log.info("%s: %s", wanted.transactional_id, error)
+            self._give_up(errand)
         else:
-            # When it fails the shard is loaded again, and has its markers sent once more.
-            answer.add_done_callback(lambda future: future.cancelled() or future.exception())
+            answer.add_done_callback(partial(self._completed, errand))
+
+    def _completed(self, errand: Errand, answer: asyncio.Future[Any]) -> None:
+        error = None if answer.cancelled() else answer.exception()
+        if isinstance(error, KafkaError) and error.code is ErrorCode.coordinator_not_available:
+            self._loop.call_later(RETRY_S, self._finish, errand)
+        else:
+            self._give_up(errand)
 
     # To other brokers
 

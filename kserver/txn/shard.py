@@ -19,7 +19,7 @@ TransactionStateManager.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,7 +118,7 @@ class TransactionShard:
         if found.state is TransactionState.ONGOING:
             # The client asks again, and by then another epoch is its own.
             aborted = found.fenced(self._version, now.wall_ms)
-            return Outcome([Changed(aborted)], [(ticket, _concurrent())], [_markers(aborted)])
+            return _changed(aborted, ticket, _concurrent(), [_markers(aborted)])
         if wants_id and request.new_id == NO_PRODUCER_ID:
             return Outcome(answers=[(ticket, WANTS_ID)])
         new = found.initialized(request.timeout_ms, request.expected, request.new_id, now.wall_ms)
@@ -186,7 +186,7 @@ class TransactionShard:
         given = (
             ProducerIdAndEpoch(new.next_id, 0) if new.next_id != NO_PRODUCER_ID else new.identity
         )
-        return Outcome([Changed(new)], [(ticket, given)], [_markers(new)])
+        return _changed(new, ticket, given, [_markers(new)])
 
     def _complete(self, request: MarkersWritten, ticket: Ticket, now: Now) -> Outcome:
         found = self.transactions.get(request.transactional_id)
@@ -221,7 +221,7 @@ class TransactionShard:
             changes += gone
             self._next_removal_ms = None if is_all else now.ms
         self._set_deadlines(now, ongoing=bool(self._ongoing), kept=bool(self.transactions))
-        return Outcome(changes, effects=effects)
+        return Outcome(changes, effects=effects, only_events=True)
 
     def _set_deadlines(self, now: Now, *, ongoing: bool, kept: bool) -> None:
         """Each pass comes an interval after the one before, as long as there may be work for it."""
@@ -304,8 +304,10 @@ def _check_epoch(found: Transaction, named: ProducerIdAndEpoch) -> None:
         raise fenced(found, named)
 
 
-def _changed(new: Transaction, ticket: Ticket, answer: Any) -> Outcome:
-    return Outcome([Changed(new)], [(ticket, answer)])
+def _changed(
+    new: Transaction, ticket: Ticket, answer: Any, effects: Sequence[WriteMarkers] = ()
+) -> Outcome:
+    return Outcome([Changed(new)], [(ticket, answer)], effects, only_events=True)
 
 
 def _markers(prepared: Transaction) -> WriteMarkers:

@@ -90,7 +90,8 @@ class Counter:
                 raise KafkaError(ErrorCode.invalid_request)
             case Add():
                 total += request.number
-                return Outcome([Added(request.key, total, request.note)], [(ticket, total)])
+                added = Added(request.key, total, request.note)
+                return Outcome([added], [(ticket, total)], only_events=True)
             case Again(times=times):
                 effects = [Again(request.key, times - 1)] if times > 1 else []
                 return Outcome([Added(request.key, total + 1)], [(ticket, total + 1)], effects)
@@ -406,6 +407,36 @@ async def too_large(loop: SimLoop) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_is_too_large_is_refused_and_changes_nothing(seed):
     simulate(too_large, seed)
+
+
+async def lacking_replicas(loop: SimLoop) -> None:
+    """Writes are refused until enough replicas are in sync.  A request that changes nothing but by
+    its events leaves the shard as it is; after another it is loaded again."""
+    here = Host(loop)
+    await here.start(min_insync_replicas=2)
+    assert await here.ask(Add("a")) == 1
+    waiting = here.runtime.ask("a", Wait("a", 1000))
+    partition = here.partition
+    own, epoch = partition.leader_id, partition.epoch
+    partition.lead(PartitionInfo(0, own, epoch + 1, (own, 9), (own,)))
+    here.runtime.apply(here.parts.metadata.current)
+    refused = here.runtime.ask("a", Add("a"))
+    assert await refusal(refused) is ErrorCode.coordinator_not_available
+    assert await here.runtime.ask("a", Read("a")) == 1
+    assert await waiting == "waited"
+    assert len(here.made) == 1
+    refused = here.runtime.ask("a", Again("a", 1))
+    assert await refusal(refused) is ErrorCode.not_coordinator
+    assert len(here.made) == 2
+    partition.lead(PartitionInfo(0, own, epoch + 2, (own,), (own,)))
+    here.runtime.apply(here.parts.metadata.current)
+    assert await here.ask(Add("a")) == 2
+    await here.end("stop")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_too_few_replicas_refuse_a_write_and_unload_nothing(seed):
+    simulate(lacking_replicas, seed)
 
 
 async def power_cuts(loop: SimLoop) -> None:

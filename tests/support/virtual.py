@@ -307,7 +307,10 @@ class VirtualCoordinator(Generic[S]):
         shard, producer = self.shard, outcome.transactional
         if outcome.events:
             if self.fails and self._time.random.random() < self.fails:
-                self.move()
+                if outcome.only_events:
+                    self._refuse(outcome)
+                else:
+                    self.move()
                 return
             batch = Batch(outcome.events, [shard.encode(e) for e in outcome.events], producer)
             if producer is not None:
@@ -323,6 +326,13 @@ class VirtualCoordinator(Generic[S]):
             self.check(shard)
         if outcome.answers or outcome.effects:
             self._tell_once_committed(outcome)
+        self._set_timer()
+
+    def _refuse(self, outcome: Outcome) -> None:
+        """Too few replicas are in sync: the shard is to be as it was."""
+        error = KafkaError(ErrorCode.coordinator_not_available)
+        self._answer([(reply, error) for reply, _ in outcome.answers])
+        self.check(self.shard)
         self._set_timer()
 
     def _commit_soon(self) -> None:
