@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from uuid import UUID
 
 from kcli.client import (
+    arguments,
     configs,
     coordinators,
     elections,
@@ -177,7 +178,7 @@ class Admin:
         self, names: Iterable[str], *, page_size: int = 2000
     ) -> dict[str, TopicDescription | KafkaError]:
         """In pages of `page_size` partitions where the broker can (DescribeTopicPartitions)."""
-        wanted = list(dict.fromkeys(names))
+        wanted = list(dict.fromkeys(arguments.names("names", names)))
 
         async def attempt() -> dict[str, TopicDescription | KafkaError]:
             peer = await self.cluster.peer()
@@ -198,7 +199,7 @@ class Admin:
     async def describe_topics_by_id(
         self, ids: Iterable[UUID]
     ) -> dict[UUID, TopicDescription | KafkaError]:
-        wanted = list(dict.fromkeys(ids))
+        wanted = list(dict.fromkeys(arguments.all_of(UUID, "ids", ids)))
 
         async def attempt() -> dict[UUID | None, TopicDescription | KafkaError]:
             peer = await self.cluster.peer()
@@ -219,7 +220,7 @@ class Admin:
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False
     ) -> dict[str, CreatedTopic | KafkaError]:
-        new_topics = {topic.name: topic for topic in topics}
+        new_topics = {one.name: one for one in arguments.all_of(NewTopic, "topics", topics)}
 
         async def ask(peer: Peer, names: list[str]) -> dict[str, CreatedTopic | KafkaError]:
             new = versions.request(CREATE_TOPICS, peer.version(CREATE_TOPICS))
@@ -246,7 +247,7 @@ class Admin:
             )
             return {topic.name: refusal_of(topic) for topic in answer.responses}
 
-        return await self._by_controller("deleteTopics", list(names), ask)
+        return await self._by_controller("deleteTopics", arguments.names("names", names), ask)
 
     async def delete_topics_by_id(self, ids: Iterable[UUID]) -> dict[UUID, KafkaError | None]:
         """KafkaError where the broker is older than topic ids."""
@@ -260,7 +261,7 @@ class Admin:
             answer = await peer.call(new(topics=asked, timeout=self._timeout))
             return {topic.topic_id: refusal_of(topic) for topic in answer.responses}
 
-        return await self._by_controller("deleteTopics", list(ids), ask)
+        return await self._by_controller("deleteTopics", arguments.all_of(UUID, "ids", ids), ask)
 
     async def create_partitions(
         self, topics: Mapping[str, NewPartitions], *, validate_only: bool = False
@@ -276,6 +277,8 @@ class Admin:
             )
             return {topic.name: refusal_of(topic) for topic in answer.results}
 
+        arguments.by_kind(str, "topics", topics)
+        arguments.all_of(NewPartitions, "the values of topics", topics.values())
         return await self._by_controller("createPartitions", topics, ask)
 
     async def list_reassignments(
@@ -284,6 +287,7 @@ class Admin:
         """Those of `partitions`, or of all, that are on the move; none where the broker cannot
         tell.
         """
+        partitions = arguments.some_partitions(partitions)
         return await self._retry(
             "listPartitionReassignments",
             lambda: reassignments.listed(self.cluster, partitions, self._timeout),
@@ -298,6 +302,7 @@ class Admin:
         """Begin to move partitions to these replicas, the preferred leader first; None ends the
         move that a partition is in.
         """
+        arguments.by_partition("wanted", wanted)
         change = reassignments.Change(wanted, allow_replication_factor_change, self._timeout)
         return await self._by_controller("alterPartitionReassignments", wanted, change.ask)
 
@@ -305,6 +310,7 @@ class Admin:
         self, election: ElectionType, partitions: Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, KafkaError | None]:
         """None for all partitions: then only those that needed an election are in the result."""
+        partitions = arguments.some_partitions(partitions)
         return await elections.elect(self.cluster, election, partitions, self._deadline())
 
     async def list_offsets(
@@ -316,6 +322,7 @@ class Admin:
         """Spec: -1 latest, -2 earliest, -3 that of the greatest timestamp, -4 earliest on local
         disk, -5 latest in tiered storage, else epoch ms.
         """
+        arguments.by_partition("specs", specs)
         return await offsets.list_offsets(
             self.cluster, specs, self._deadline(), isolation=isolation
         )
@@ -324,12 +331,14 @@ class Admin:
         self, before: Mapping[TopicPartition, Offset]
     ) -> dict[TopicPartition, Offset | KafkaError]:
         """Delete the records before these offsets, -1 for all; where each log begins afterwards."""
+        arguments.by_partition("before", before)
         return await offsets.delete_records(self.cluster, before, self._deadline(), self._timeout)
 
     async def record_times(
         self, offsets: Mapping[TopicPartition, Offset]
     ) -> dict[TopicPartition, int | KafkaError | None]:
         """In ms since 1970, of the first record at or after each offset; None if not known."""
+        arguments.by_partition("offsets", offsets)
         return await record_times(self.cluster, offsets, self._deadline())
 
     # Configurations
@@ -416,6 +425,7 @@ class Admin:
             except KafkaError as error:
                 return dict.fromkeys(of, error)
 
+        resources = arguments.config_resources(resources)
         targets = configs.by_target(resources)
         if self.asks_controllers:
             targets = {To.ANY: [resource for of in targets.values() for resource in of]}
@@ -550,7 +560,7 @@ class Admin:
         """Which broker leads each group or transactional id, now: one that is not available yet is
         a refusal.
         """
-        wanted = list(dict.fromkeys(keys))
+        wanted = list(dict.fromkeys(arguments.names("keys", keys)))
         return await self._retry(
             "findCoordinator", lambda: coordinators.find(self.cluster, wanted, kind)
         )

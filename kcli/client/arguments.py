@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kcli.client.cluster import expect_topic_name
 from kcli.client.errors import ClientError
-from kcli.client.group_descriptions import CommittedOffset
 from kserver.model import Offset, TopicPartition
 
 if TYPE_CHECKING:
     from kcli.client.consumer_metadata import SubscriptionPattern
+    from kcli.client.descriptions import ConfigResource
+    from kcli.client.group_descriptions import CommittedOffset
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 
 def expect_whole_number(name: str, value: object) -> None:
@@ -42,6 +44,9 @@ def committed(
     offsets: Mapping[TopicPartition, Offset | CommittedOffset],
 ) -> dict[TopicPartition, CommittedOffset]:
     """Return the offsets, each with what else is committed of it."""
+    # Imported here, for it costs `k topics` a millisecond of its start.
+    from kcli.client.group_descriptions import CommittedOffset
+
     if not isinstance(offsets, Mapping):
         raise ClientError(
             f"offsets are a mapping such as {{TopicPartition('orders', 0): 17}}, not {offsets!r}"
@@ -69,10 +74,64 @@ def times(value: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
     return value
 
 
+def expect_offset(value: object) -> None:
+    """A place in a log, and not one of the special values of ListOffsets, which are negative."""
+    expect_whole_number("offset", value)
+    if isinstance(value, int) and value < 0:
+        raise ClientError(f"offset is 0 or more, not {value}")
+
+
 def items(name: str, values: Iterable[T]) -> tuple[T, ...]:
     if not isinstance(values, Iterable):
         raise ClientError(f"{name} are a list or another iterable, not {values!r}")
     return tuple(values)
+
+
+def names(name: str, values: Iterable[str]) -> tuple[str, ...]:
+    """A single str is refused: it would be taken for a list of its characters."""
+    if isinstance(values, str):
+        raise ClientError(f"{name} are a list of str: [{values!r}], not {values!r}")
+    return all_of(str, name, values)
+
+
+def all_of(kind: type[T], name: str, values: Iterable[T]) -> tuple[T, ...]:
+    """Return the values as a tuple, once each is known to be of that kind."""
+    checked = items(name, values)
+    for value in checked:
+        if not isinstance(value, kind):
+            raise ClientError(f"{name} are of type {kind.__name__}; this one is not: {value!r}")
+    return checked
+
+
+def config_resources(values: Iterable[ConfigResource]) -> tuple[ConfigResource, ...]:
+    """Return the resources as a tuple, once each is known to be a type and a name."""
+    checked = items("resources", values)
+    for value in checked:
+        match value:
+            case (int(), str()):
+                pass
+            case _:
+                raise ClientError(
+                    f"a resource is a type and a name, (ConfigType.TOPIC, 'orders'), not {value!r}"
+                )
+    return checked
+
+
+def by_partition(name: str, value: Mapping[TopicPartition, T]) -> Mapping[TopicPartition, T]:
+    """Return the mapping, once each of its keys is known to be a partition."""
+    if not isinstance(value, Mapping):
+        raise ClientError(f"{name} is a mapping by TopicPartition, not {value!r}")
+    for partition in value:
+        expect_partition(partition)
+    return value
+
+
+def by_kind(kind: type[K], name: str, value: Mapping[K, T]) -> Mapping[K, T]:
+    """Return the mapping, once each of its keys is known to be of that kind."""
+    if not isinstance(value, Mapping):
+        raise ClientError(f"{name} is a mapping by {kind.__name__}, not {value!r}")
+    all_of(kind, f"the keys of {name}", value)
+    return value
 
 
 def pattern(
@@ -102,6 +161,13 @@ def partitions(values: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
     for value in checked:
         expect_partition(value)
     return checked
+
+
+def some_partitions(
+    values: Iterable[TopicPartition] | None,
+) -> tuple[TopicPartition, ...] | None:
+    """As `partitions`; None stands for all."""
+    return None if values is None else partitions(values)
 
 
 def expect_partition(value: object) -> None:

@@ -272,7 +272,7 @@ class Consumer:
         self, partition: TopicPartition, offset: Offset, leader_epoch: LeaderEpoch = -1
     ) -> None:
         """Go on at `offset`; with the epoch of the record before it, truncation is noticed."""
-        arguments.expect_whole_number("offset", offset)
+        arguments.expect_offset(offset)
         self._assigned(partition).seek(offset, leader_epoch)
         self._changed()
 

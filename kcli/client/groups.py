@@ -23,6 +23,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
+from kcli.client import arguments
 from kcli.client.cluster import Cluster, Node
 from kcli.client.config import AdminConfig
 from kcli.client.coordinators import of_coordinators
@@ -40,7 +41,7 @@ from kcli.client.group_descriptions import (
 from kcli.client.group_protocol import PROTOCOL_TYPE, read_assignment
 from kcli.client.offsets import left_out
 from kserver.errors import ErrorCode, KafkaError
-from kserver.model import BrokerId, TopicPartition
+from kserver.model import BrokerId, Offset, TopicPartition
 from kserver.peer import Peer
 from kserver.wire import versions
 
@@ -152,7 +153,9 @@ class Groups:
         """What each group committed: of all partitions, or of those that a mapping names; what was
         never committed is left out.  `require_stable` waits for open transactions (KIP-447).
         """
-        wanted = groups if isinstance(groups, Mapping) else dict.fromkeys(groups)
+        if not isinstance(groups, Mapping):
+            groups = dict.fromkeys(arguments.names("groups", groups))
+        wanted = groups
 
         async def ask(
             peer: Peer, coordinator: Node, names: list[str]
@@ -162,16 +165,17 @@ class Groups:
         return await self._of_groups("listConsumerGroupOffsets", wanted, ask)
 
     async def commit(
-        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
+        self, group: str, offsets: Mapping[TopicPartition, Offset | CommittedOffset]
     ) -> dict[TopicPartition, KafkaError | None]:
         """In the place of its members: UNKNOWN_MEMBER_ID while it has any."""
+        to_commit = arguments.committed(offsets)
 
         async def ask(
             peer: Peer, coordinator: Node, names: list[str]
         ) -> dict[str, dict[TopicPartition, KafkaError | None] | KafkaError]:
             new = versions.request(OFFSET_COMMIT, peer.version(OFFSET_COMMIT, BY_NAME))
             topics: dict[str, list[Any]] = defaultdict(list)
-            for (topic, partition), committed in offsets.items():
+            for (topic, partition), committed in to_commit.items():
                 topics[topic].append(
                     new.topics.partitions(
                         partition_index=partition,
@@ -225,6 +229,7 @@ class Groups:
             answer = await peer.call(new(group_id=group, topics=asked))
             return {group: refusal_of(answer) or _of_partitions(answer)}
 
+        arguments.partitions(partitions)
         told = (await self._of_groups("deleteConsumerGroupOffsets", [group], ask))[group]
         if isinstance(told, KafkaError):
             raise told
@@ -286,7 +291,7 @@ class Groups:
         groups: Iterable[str],
         ask: Callable[[Peer, Node, list[str]], Awaitable[dict[str, T | KafkaError]]],
     ) -> dict[str, T | KafkaError]:
-        names = list(dict.fromkeys(groups))
+        names = list(dict.fromkeys(arguments.names("groups", groups)))
         return await of_coordinators(
             self._cluster, call, names, CoordinatorType.GROUP, self._deadline(), ask
         )

@@ -25,6 +25,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kcli.client import arguments
 from kcli.client.cluster import Cluster, Node
 from kcli.client.config import AdminConfig
 from kcli.client.coordinators import of_coordinators
@@ -186,7 +187,7 @@ class TransactionAdmin:
             frame = await peer.send(DESCRIBE_TRANSACTIONS, 0, [_asked(names)])
             return _descriptions(frame, coordinator.id)
 
-        names = list(dict.fromkeys(transactional_ids))
+        names = list(dict.fromkeys(arguments.names("transactional_ids", transactional_ids)))
         return await of_coordinators(
             self._cluster,
             "describeTransactions",
@@ -200,7 +201,7 @@ class TransactionAdmin:
         self, partitions: Iterable[TopicPartition], broker: BrokerId | None = None
     ) -> dict[TopicPartition, list[ProducerState] | KafkaError]:
         """The producers that each partition's leader knows, or the replica on one `broker`."""
-        wanted = dict.fromkeys(partitions, 0)
+        wanted = dict.fromkeys(arguments.partitions(partitions), 0)
         if not wanted:
             return {}
         if broker is None:
@@ -294,7 +295,7 @@ class TransactionAdmin:
                 )
             return told
 
-        names = list(dict.fromkeys(transactional_ids))
+        names = list(dict.fromkeys(arguments.names("transactional_ids", transactional_ids)))
         return await of_coordinators(
             self._cluster,
             "fenceProducer",

@@ -232,7 +232,7 @@ class CoordinatorRuntime(Generic[S]):
     ) -> None:
         refusal = _refusal(outcome, error)
         if refusal is not None:
-            if not outcome.answers:  # no client is told otherwise
+            if not outcome.answers:  # no client waits for it
                 log.error("%s: write refused: %s", loaded.partition.topic_partition, error)
             self._answer(loaded, [(ticket, refusal) for ticket, _ in outcome.answers])
             self._set_timer(loaded)
@@ -436,7 +436,7 @@ class CoordinatorRuntime(Generic[S]):
 
 
 def _refusal(outcome: Outcome, error: KafkaError | StorageError) -> KafkaError | None:
-    """What clients are told of a write that leaves the shard as it was; None for one that does
+    """The error that clients get for a write that leaves the shard as it was; None if it does
     not."""
     if not isinstance(error, KafkaError):
         return None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from kcli.client import arguments
+from kcli.client.admin import Admin
 from kcli.client.config import ConsumerConfig
 from kcli.client.errors import ClientError
 from kserver.errors import ConfigError
@@ -28,6 +31,7 @@ def test_partitions_and_offsets_of_the_wrong_kind_are_named():
         "partitions are a list or another iterable, not 5": lambda c: c.committed(5),
     }
     calls = {
+        "offset is 0 or more, not -5": lambda c: c.seek(T0, -5),
         f"{not_a_partition}'t'": lambda c: c.beginning_offsets("t"),
         f"{not_a_partition}1": lambda c: c.end_offsets([1]),
         "partitions are a list or another iterable, not 6": lambda c: c.end_offsets(6),
@@ -45,6 +49,50 @@ def test_partitions_and_offsets_of_the_wrong_kind_are_named():
                 await call(consumer)
 
     run(scenario, group_id="g")
+
+
+ONE_NAME = r"names are a list of str: \['orders'\], not 'orders'"
+ADMIN_CALLS = [
+    (lambda a: a.describe_topics("orders"), ONE_NAME),
+    (lambda a: a.delete_topics("orders"), ONE_NAME),
+    (lambda a: a.delete_topics([5]), "names are of type str; this one is not: 5"),
+    (lambda a: a.delete_topics_by_id(["x"]), "ids are of type UUID; this one is not: 'x'"),
+    (lambda a: a.describe_topics_by_id(5), "ids are a list or another iterable, not 5"),
+    (lambda a: a.create_topics(["t"]), "topics are of type NewTopic; this one is not: 't'"),
+    (lambda a: a.create_partitions(["t"]), r"topics is a mapping by str, not \['t'\]"),
+    (
+        lambda a: a.create_partitions({"t": 3}),
+        "the values of topics are of type NewPartitions; this one is not: 3",
+    ),
+    (lambda a: a.list_reassignments(["t"]), "a partition is TopicPartition.*, not 't'"),
+    (lambda a: a.alter_reassignments({"t": [1]}), "a partition is TopicPartition.*, not 't'"),
+    (lambda a: a.elect_leaders(0, ["t"]), "a partition is TopicPartition.*, not 't'"),
+    (lambda a: a.list_offsets([T0]), "specs is a mapping by TopicPartition, not "),
+    (lambda a: a.delete_records({"t": 5}), "a partition is TopicPartition.*, not 't'"),
+    (lambda a: a.record_times(5), "offsets is a mapping by TopicPartition, not 5"),
+    (lambda a: a.describe_configs(["t"]), "a resource is a type and a name, .*, not 't'"),
+    (lambda a: a.alter_configs({"t": {}}), "a resource is a type and a name, .*, not 't'"),
+    (lambda a: a.find_coordinators("g"), r"keys are a list of str: \['g'\], not 'g'"),
+    (lambda a: a.groups.describe("g"), r"groups are a list of str: \['g'\], not 'g'"),
+    (lambda a: a.groups.offsets("g"), r"groups are a list of str: \['g'\], not 'g'"),
+    (lambda a: a.groups.delete("g"), r"groups are a list of str: \['g'\], not 'g'"),
+    (lambda a: a.groups.commit("g", {T0: "5"}), "the offset of t-0 is a whole number or "),
+    (lambda a: a.groups.delete_offsets("g", [5]), "a partition is TopicPartition.*, not 5"),
+    (lambda a: a.transactions.describe("x"), r"transactional_ids are a list of str: \['x'\]"),
+    (lambda a: a.transactions.fence("x"), r"transactional_ids are a list of str: \['x'\]"),
+    (lambda a: a.transactions.producers(["t"]), "a partition is TopicPartition.*, not 't'"),
+]
+
+
+@pytest.mark.parametrize(("call", "told"), ADMIN_CALLS, ids=range(len(ADMIN_CALLS)))
+def test_what_the_admin_client_is_handed_is_checked_before_anything_is_sent(call, told):
+    async def scenario():
+        # No broker is asked: none is there.
+        async with Admin({"bootstrap.servers": "127.0.0.1:1"}) as admin:
+            with pytest.raises(ClientError, match=told):
+                await asyncio.wait_for(call(admin), 30)
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
