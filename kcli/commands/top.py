@@ -195,10 +195,11 @@ async def _top(
     )
     topics, groups = name_filter(given.topic or ".*"), name_filter(given.group or ".*")
     wanted = Wanted(topics, groups, given.topic is not None)
-    # Which broker cannot be reached is shown in its place.
-    logging.getLogger("kcli.client.cluster").setLevel(logging.ERROR)
     is_live = out is None and not given.once and is_redrawable(sys.stdout)
     async with Admin(config) as admin:
+        await admin.nodes()
+        # From now on, a broker that cannot be reached is shown in its row.
+        logging.getLogger("kcli.client.cluster").setLevel(logging.ERROR)
         with ExitStack() as stack:
             if is_live:
                 show = stack.enter_context(screen.on_a_terminal(views))
