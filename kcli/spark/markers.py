@@ -61,9 +61,9 @@ def written_before(marker: CommittedOffset | None, batch_id: int, group: str) ->
         return None
     if marker.offset > batch_id + 1:
         raise Unrepeatable(
-            f"batch {batch_id} is to be written, but group {group} says that batch"
-            f" {marker.offset - 1} was: the checkpoint is older than what was written; go on from"
-            " the newer one, or begin a new query with a new checkpoint"
+            f"batch {batch_id} comes next by the checkpoint, but batch {marker.offset - 1} by"
+            f" group {group}: the checkpoint is older than the written rows; continue from the"
+            " newer checkpoint, or begin a new query with a new one"
         )
     try:
         return Amount(**json.loads(marker.metadata or ""))

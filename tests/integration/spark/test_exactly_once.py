@@ -185,7 +185,7 @@ def test_other_tasks_or_other_rows_are_refused(broker, topic, query):
         write_in_transaction(iter(rows(1, 0, 5)), options, ("value",), other)
     commit(run(options, query, 0), options)
     commit(run(options, query, 1), options)
-    with pytest.raises(Unrepeatable, match="the checkpoint is older than what was written"):
+    with pytest.raises(Unrepeatable, match="the checkpoint is older than the written rows"):
         run(options, query, 0)
     expect(broker, topic, expected(0, 1))
 

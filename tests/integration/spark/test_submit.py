@@ -99,4 +99,4 @@ def test_what_cannot_work_is_said_early(words, status, told):
 def test_spark_without_java_is_refused():
     done = submit("setup.py", JAVA_HOME="/nowhere")
     assert done.returncode == 1
-    assert "Spark runs on Java 17 or later, and /nowhere/bin/java does not exist" in done.stderr
+    assert "Spark requires Java 17 or later, but /nowhere/bin/java does not exist" in done.stderr
