@@ -496,9 +496,9 @@ class Recovery:
 
     def _remedy(self, files: str) -> str:
         return (
-            f"Restore {files} from a backup. If another in-sync replica has these records, move"
-            f" {self._directory} out of the log directory instead: they are then replicated from"
-            " it."
+            f"Restore {files} from a backup, then restart this broker. If another in-sync replica"
+            f" has these records, stop this broker, move {self._directory} out of its log"
+            " directory, and restart: the records are then replicated."
         )
 
     def _note_epoch(self, header: Header) -> None:

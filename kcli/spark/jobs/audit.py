@@ -137,21 +137,22 @@ MANUAL = Manual(
     shared.cluster,
 )
 def audit(given: SimpleNamespace) -> int:
-    """Compares what topics hold with what has landed of them.
+    """Compares the records of topics with the rows that have landed from them.
 
-    A row for each topic and window that differs: where records are missing, landed twice, or landed
-    and are not in the topic.  Records that the topic has lost by retention or compaction, and those
-    that are to land still, are counted and make no difference.  What comes before the last record
-    of its partition that has landed does not land later: it is missing at once.
+    Prints a row for each topic and window with a difference: records that are missing, that landed
+    twice, or that landed but are not in the topic.  Records that retention or compaction has
+    removed from the topic, and records that still have to land, are counted but are not a
+    difference.  A record before the last landed record of its partition will not land later, so it
+    counts as missing at once.
 
-    A row that has another timestamp than the record at its offset is extra, and that record is
-    missing.  This is how a topic looks that was deleted and created again.
+    If a row has a different timestamp than the record at its offset, the row is extra and the
+    record is missing.  This happens if a topic was deleted and created again.
 
-    What has landed has the columns topic, partition, offset and timestamp, as the job land writes
-    them.  Topics are read as land reads them: with --command-property
-    isolation.level=read_committed, if it did.  Offsets are looked up before anything is counted, so
-    what is written or lands meanwhile makes no difference; but where land has several queries, for
-    late rows or dead letters, let its run end first.
+    Landed rows must have the columns topic, partition, offset and timestamp, as the job land writes
+    them.  Read topics in the same way as land did: with --command-property
+    isolation.level=read_committed, if land used it.  Offsets are determined before anything is
+    counted, so records that are written or land meanwhile do not matter.  But if land has several
+    queries, for late rows or dead letters, let its run end first.
     """
     with shared.session(shows_stages=True) as spark:
         found = audited(spark, _audit(given))

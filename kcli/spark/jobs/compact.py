@@ -114,18 +114,19 @@ MANUAL = Manual(
 def compact(given: SimpleNamespace) -> int:
     """Compacts many small files into few large ones.
 
-    New files are written aside and counted, then take the place of the old ones by a journal in
-    _k_compact: a run that is killed loses nothing and doubles nothing, and the next one carries on
-    with what it had decided.  One run at a time works in a directory.
+    New files are written to a separate place and their rows are counted.  Then they replace the old
+    files, according to a journal in _k_compact: a killed run neither loses nor duplicates records,
+    and the next run completes it.  Only one run at a time can work in a directory.
 
-    Where a job lands, _spark_metadata lists the files that count.  Of these the ones that its
-    newest file with .compact in its name lists become fewer: all but those of the last batches, ten
-    at most.  The list is replaced at once, so that Spark reads the old files or the new ones; the
-    job may go on landing meanwhile.  Where it may be making a list of its own just then, the old
-    files stay until a later run.  A reader of all existing files sees records twice while both old
-    and new files exist; without such a list this is the time between the moves and the end.
+    In the directory of a landing job, _spark_metadata lists the files that count.  Compaction
+    handles the files in its newest list with .compact in its name: all except those of the last
+    batches, at most ten.  The list is replaced atomically, so Spark reads either the old files or
+    the new ones, and the job can continue to land.  If the job may be writing a list at the same
+    time, the old files stay until a later run.  A reader that ignores the list sees records twice
+    while both old and new files exist; without such a list, this is from the move of the new files
+    to the end of the run.
 
-    A Delta table is compacted with a commit for each directory, also while other writers use it.
+    A Delta table is compacted with one commit for each directory, also while others write to it.
     """
     summary = shared.Summary(quiet=given.quiet)
     if given.format == "delta":

@@ -134,24 +134,25 @@ MANUAL = Manual(
     shared.quiet,
 )
 def etl(given: SimpleNamespace) -> int:
-    """Transforms what topics hold, and writes it to a topic or as files.
+    """Transforms the records of topics, and writes the result to a topic or to files.
 
-    The view records has the fields that --schema names as columns, and the columns of the source k:
-    key, value (the bytes, or the text of string), topic, partition, offset, timestamp,
-    timestampType and headers.  Where a field has the name of one of these it takes its place, and a
-    struct record has all of the source's, as in record.timestamp.
+    The view records has the fields of --schema as columns, and the columns of the source k: key,
+    value (the bytes, or the text with --value string), topic, partition, offset, timestamp,
+    timestampType and headers.  A field with the name of one of these columns replaces it; the
+    struct record has all columns of the source, as in record.timestamp.
 
-    In a topic, the column value is the value of a record, and other columns except key, partition,
-    headers and timestamp are ignored.  Without one, all columns but those, and topic, are the
-    value, as a JSON object; fields that are null are left out.  Structs, arrays and maps are
-    written as JSON, other types as text.  A column partition says where a record goes, else its key
-    does; it has the time of a column timestamp, else that of the write.
+    For a topic, the column value becomes the value of a record, and other columns except key,
+    partition, headers and timestamp are ignored.  If there is no column value, all columns except
+    these and topic become the value, as a JSON object without fields that are null.  Structs,
+    arrays and maps are written as JSON, other types as text.  The column partition determines the
+    partition of a record, by default its key does.  The column timestamp is the time of a record,
+    by default the time of the write.
 
-    Of files the list in _spark_metadata says what was written; Spark reads by it.  Others see all
-    files, among them those that a killed run has left; the next run removes them when it has done
-    that run's work.
+    For files, _spark_metadata lists the files that were written, and Spark uses this list.  Other
+    readers see all files, including those that a killed run has left; the next run removes them
+    after it has completed that run's work.
 
-    --checkpoint stores the progress and the state of the job.  Another query needs another
+    --checkpoint stores the progress and the state of the job.  Another query requires another
     checkpoint.
     """
     summary = shared.Summary(quiet=given.quiet)

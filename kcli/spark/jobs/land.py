@@ -144,29 +144,29 @@ MANUAL = Manual(
     shared.quiet,
 )
 def land(given: SimpleNamespace) -> int:
-    """Writes what topics hold as files, each record once.
+    """Writes the records of topics to files, each record once.
 
     Columns are key, value, topic, partition, offset, timestamp, timestampType and headers, as in
     the source k, except the value, which --value controls.  In json, bytes are in base64.
 
-    Rows, late rows and dead letters are each the work of a query, with a checkpoint under
-    --checkpoint and a pass of its own over the topics.  Each is exactly once: however often a run
-    is killed, the next one goes on as if it had not been.  They do not wait for each other, so for
-    a while one may be further than another.
+    Rows, late rows and dead letters are written by one query each.  Each query has its own
+    checkpoint under --checkpoint, and reads the topics separately.  Each writes exactly once: if a
+    run is killed, the next one continues its work.  The queries do not wait for each other, so for
+    a while one may be ahead of another.
 
-    In parquet and json the list of files in _spark_metadata says what has landed; Spark reads by
-    it.  Others see all files, among them those that a killed run has left; the next run removes
-    them when it has done that run's work.  Only this job and k spark-submit compact may write to
-    the directory.
+    In parquet and json, _spark_metadata lists the files that have landed, and Spark uses this list.
+    Other readers see all files, including those that a killed run has left; the next run removes
+    them after it has completed that run's work.  Only this job and k spark-submit compact may write
+    to the directory.
 
-    A batch writes at most four files for each processor, and as many for each hour or day in it;
-    with many partitions, one task reads several.
+    A batch writes at most four files per processor, for each hour or day in it.  With many
+    partitions, one task reads several.
 
-    A topic that was deleted and created again since the last run is recognized by its id, which is
-    in the checkpoint: the job fails, unless --ignore-data-loss is given.
+    A topic that was deleted and created again since the last run is recognized by its id in the
+    checkpoint; the job then fails, unless --ignore-data-loss is given.
 
-    In delta a batch is a commit of the table's, which names the query and the batch, and a batch
-    that the table has is not written again.
+    In delta, each batch is one commit to the table, which names the query and the batch.  A batch
+    that is already in the table is not written again.
     """
     summary = shared.Summary(quiet=given.quiet)
     with shared.session(SETTINGS) as spark:

@@ -117,18 +117,19 @@ MANUAL = Manual(
     shared.quiet,
 )
 def redrive(given: SimpleNamespace) -> int:
-    """Sends dead letters back to the topics that they were for.
+    """Sends dead letters back to their topics.
 
-    Dead letters are what the jobs land and etl and the sink of the source k put into the topic that
-    --dlq names there.  Key, value and headers are those of the record; the dead letter headers are
-    removed, and k.dlq.attempts counts how often it was sent back.
+    Dead letters are the records that the jobs land and etl, and the sink of the source k, write to
+    a dead letter topic.  Key, value and headers are those of the original record; the dead letter
+    headers are removed, and k.dlq.attempts counts how often the record was sent back.
 
-    A letter that is sent leaves a receipt in the topic of the dead letters, a record without key
-    and value whose header k.dlq.redriven names its place.  Both are written in one transaction, and
-    what has a receipt is not sent again: the job can be run as often as one likes, with one filter
-    after another, but one run at a time.  Readers of committed records see each once.
+    For each letter that is sent, a receipt is written to the dead letter topic: a record without
+    key and value, whose header k.dlq.redriven has the letter's partition and offset.  Both are
+    written in one transaction, and a letter with a receipt is not sent again.  The job can be run
+    any number of times, with different filters, but only one run at a time.  read_committed
+    consumers see each record once.
 
-    It prints a row for each topic and reason, with --dry-run of what would become of the letters.
+    Prints a row for each topic and reason.  With --dry-run nothing is sent.
     """
     asked = _redrive(given)
     summary = shared.Summary(quiet=given.quiet or given.dry_run)

@@ -138,14 +138,13 @@ MANUAL = Manual(
     shared.quiet,
 )
 def replay(given: SimpleNamespace) -> int:
-    """Sends records to a topic again: what has landed as files, or a range of a topic.
+    """Sends records to a topic again, from landed files or from a range of a topic.
 
-    Keys, values and headers are as they were.  The records of a partition are sent in the order of
-    their offsets.  What a topic holds is looked up when the job begins, so a topic may be sent into
-    itself.  Without --exactly-once, what a task has sent that fails is sent again when it is run
-    again.
+    Keys, values and headers are unchanged.  The records of a partition are sent in the order of
+    their offsets.  The end of a topic is determined when the job begins, so a topic can be sent to
+    itself.  Without --exactly-once, a task that fails and is run again sends its records again.
 
-    --dry-run prints what would be sent, a row for each partition, and sends nothing.
+    --dry-run prints a row for each partition with the records that would be sent, and sends none.
     """
     asked = _replay(given)
     summary = shared.Summary(quiet=given.quiet or given.dry_run)
