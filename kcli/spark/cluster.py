@@ -82,7 +82,7 @@ def stop(directory: str) -> int:
                 break
             time.sleep(LOOK_AGAIN_S)
     if left := [process.pid for process in processes(directory)]:
-        raise Refused(f"still there: processes {', '.join(map(str, left))}")
+        raise Refused(f"processes that have not ended: {', '.join(map(str, left))}")
     return len(ended)
 
 

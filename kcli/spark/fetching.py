@@ -287,7 +287,7 @@ class RangeFetch:
                 f"offset {self._position} of {partition} is out of range: the log begins at"
                 f" {listed.offset} now"
             )
-        _logger.warning("offsets %d to %d of %s are lost", self._position, listed.offset, partition)
+        _logger.warning("%s: offsets %d to %d are lost", partition, self._position, listed.offset)
         self._position = listed.offset
         self._stale = True
         return await self._attempt()

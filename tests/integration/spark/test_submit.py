@@ -81,7 +81,7 @@ def test_a_job_is_printed_as_it_would_be_run(tmp_path):
         (["lnad", "--topics", "t"], 1, "and no job of that name (did you mean land?)"),
         (["land"], 2, "name the directory for rows: --path"),
         (["land", "--path", "p", "--topic", "t"], 2, "did you mean --topics?"),
-        (["--master", "yarn", "land", "--path", "p"], 1, "HADOOP_CONF_DIR says where YARN is"),
+        (["--master", "yarn", "land", "--path", "p"], 1, "HADOOP_CONF_DIR is not set"),
         (
             ["--master", "spark://h:1", "--deploy-mode", "cluster", "setup.py"],
             1,

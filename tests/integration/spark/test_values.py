@@ -188,7 +188,7 @@ def test_a_schema_that_is_none_is_refused_in_the_driver(spark, broker):
     for schema in ("id bigbigint", "{}", "int"):
         with pytest.raises(ConfigError, match="the schema"):
             schema_of(schema)
-    with pytest.raises(ConfigError, match="take a schema"):
+    with pytest.raises(ConfigError, match="require a schema"):
         decoded(frame, "json")
     with pytest.raises(ConfigError, match="the format avro does not exist; use raw, string"):
         decoded(frame, "avro", "id bigint")
