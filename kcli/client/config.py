@@ -90,9 +90,7 @@ class ClientConfig(SecurityConfig):
         at_least(0),
         type=Type.LONG,
         acts=Acts.ABSENT,
-        doc=(
-            "how long without metadata before bootstrapping again; here it bootstraps again at once"
-        ),
+        doc="how long without metadata before a new bootstrap; here it is immediate",
     )
     metadata_recovery_strategy: str = setting(
         "metadata.recovery.strategy",
@@ -228,13 +226,13 @@ class ProducerConfig(ClientConfig):
         "max.in.flight.requests.per.connection",
         5,
         at_least(1),
-        doc=("unanswered requests to one broker"),
+        doc="unanswered requests to one broker",
     )
     max_request_size: int = setting(
         "max.request.size",
         1048576,
         at_least(0),
-        doc=("bytes of the largest request, and thus of the largest record"),
+        doc="bytes of the largest request, and thus of the largest record",
     )
     metadata_max_idle_ms: int = setting(
         "metadata.max.idle.ms",
@@ -264,7 +262,7 @@ class ProducerConfig(ClientConfig):
     partitioner_ignore_keys: bool = setting(
         "partitioner.ignore.keys",
         False,
-        doc=("ignore keys: spread all records like those without keys"),
+        doc="ignore keys: spread all records like those without keys",
     )
     receive_buffer_bytes: int = setting(
         "receive.buffer.bytes", 32768, at_least(-1), doc="SO_RCVBUF; -1 leaves the system's"
@@ -366,7 +364,7 @@ class ConsumerConfig(ClientConfig):
         "fetch.min.bytes",
         1,
         at_least(0),
-        doc=("bytes that the broker waits for before it responds"),
+        doc="bytes that the broker waits for before it responds",
     )
     group_id: str | None = setting("group.id", None, type=Type.STRING, doc="group")
     group_instance_id: str | None = setting(

@@ -42,7 +42,7 @@ DIFFERENCES = (
     "block.",
 )
 TYPES: Mapping[str, tuple[tuple[str, str], ...]] = {
-    "What fits in JSON": (
+    "Types in JSON": (
         (
             "tinyint, smallint, int, bigint",
             "A number without fraction or exponent that fits the type.",
@@ -70,7 +70,7 @@ TYPES: Mapping[str, tuple[tuple[str, str], ...]] = {
             "and the last of duplicate fields counts.",
         ),
     ),
-    "What fits in msgpack": (
+    "Types in msgpack": (
         ("tinyint, smallint, int, bigint", "An integer that fits the type."),
         ("float, double", "A float or an integer."),
         ("boolean", "true or false."),
@@ -122,7 +122,7 @@ saves nothing.  If a producer wrote other times into a batch's header than into 
 header's are used.  The resulting rows are the same with and without it.  Streams do not use
 conditions.
 """,
-    "How far a stream is behind": """
+    "Lag of a stream": """
 A query's progress has startOffset, endOffset and latestOffset of each source: latestOffset minus
 endOffset is the lag behind the topics.  Spark does not request metrics from sources in Python, so
 minOffsetsBehindLatest, maxOffsetsBehindLatest and avgOffsetsBehindLatest are not in the event.

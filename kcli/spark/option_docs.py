@@ -18,7 +18,7 @@ class OptionDoc(NamedTuple):
 _ABOUT_CONSUMERS = "Accepted and ignored: it applies to the consumers of Spark's own source."
 
 SECTIONS: Mapping[str, tuple[OptionDoc, ...]] = {
-    "What is read": (
+    "Topics and columns": (
         OptionDoc(
             "kafka.bootstrap.servers",
             "HOST:PORT,...",
@@ -47,7 +47,7 @@ SECTIONS: Mapping[str, tuple[OptionDoc, ...]] = {
             " none.",
         ),
     ),
-    "What keys and values are": (
+    "Keys and values": (
         OptionDoc(
             "valueFormat",
             "raw|string|json|msgpack",
@@ -82,7 +82,7 @@ SECTIONS: Mapping[str, tuple[OptionDoc, ...]] = {
             " other fields are null then.",
         ),
     ),
-    "Where it begins": (
+    "Start": (
         OptionDoc(
             "startingOffsets",
             'earliest|latest|{"TOPIC":{"0":23,"1":-2}}',
@@ -111,7 +111,7 @@ SECTIONS: Mapping[str, tuple[OptionDoc, ...]] = {
             "What to do if no record is as late as the given time: fail, or begin at latest.",
         ),
     ),
-    "Where a batch ends": (
+    "End of a batch": (
         OptionDoc(
             "endingOffsets",
             'earliest|latest|{"TOPIC":{"0":23,"1":-1}}',
@@ -132,7 +132,7 @@ SECTIONS: Mapping[str, tuple[OptionDoc, ...]] = {
             "One time for all partitions.  Takes precedence over endingOffsetsByTimestamp.",
         ),
     ),
-    "How much at once": (
+    "Amount of work": (
         OptionDoc(
             "minPartitions",
             "N",
@@ -162,7 +162,7 @@ SECTIONS: Mapping[str, tuple[OptionDoc, ...]] = {
             "How long it waits for them at most: a number and ms, s, m, h or d.",
         ),
     ),
-    "What is lost": (
+    "Data loss": (
         OptionDoc(
             "failOnDataLoss",
             "true|false",
@@ -173,7 +173,7 @@ SECTIONS: Mapping[str, tuple[OptionDoc, ...]] = {
             " from its earliest record.",
         ),
     ),
-    "The client": (
+    "Client": (
         OptionDoc(
             "kafka.*",
             "",
@@ -205,7 +205,7 @@ NAMES = tuple(
 """The documents of all but the client's settings."""
 
 WRITE_SECTIONS: Mapping[str, tuple[OptionDoc, ...]] = {
-    "What is written": (
+    "Destination": (
         OptionDoc("kafka.bootstrap.servers", "HOST:PORT,...", "", "As for reads.  Required."),
         OptionDoc(
             "topic",
@@ -244,7 +244,7 @@ WRITE_SECTIONS: Mapping[str, tuple[OptionDoc, ...]] = {
             " requires DescribeConfigs on it.",
         ),
     ),
-    "How often it is written": (
+    "Delivery": (
         OptionDoc(
             "exactlyOnce",
             "true|false",

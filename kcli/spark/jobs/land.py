@@ -99,7 +99,7 @@ MANUAL = Manual(
         "TOPIC",
         section=payloads.DECODED,
     ),
-    option("--path", "The directory that rows land in; required.", "DIRECTORY", section=WRITTEN),
+    option("--path", "The directory for rows; required.", "DIRECTORY", section=WRITTEN),
     option(
         "--format",
         f"{', '.join(FORMATS)}.  Default: {FORMATS[0]}.",
@@ -134,7 +134,7 @@ MANUAL = Manual(
     ),
     option(
         "--codec",
-        "none, snappy, gzip, lz4 or zstd; for json none, gzip or bzip2.  Default:"
+        "Compression: none, snappy, gzip, lz4 or zstd; for json none, gzip or bzip2.  Default:"
         f" {DEFAULT_CODEC['parquet']}, for json {DEFAULT_CODEC['json']}.",
         "CODEC",
         section=WRITTEN,

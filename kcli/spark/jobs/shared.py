@@ -67,7 +67,7 @@ stream = together(
     option(
         "--checkpoint",
         "The directory in which the job stores its progress; required.  Each job must have its"
-        " own, and must keep it as long as its output.",
+        " own.  Keep it as long as the job's output.",
         "DIRECTORY",
         section=STREAM,
     ),
