@@ -1,11 +1,11 @@
-"""Read orders, write invoices, exactly once: although the program crashes again and again.
+"""Read orders and write invoices, exactly once, although the program crashes repeatedly.
 
     k server-start &
     python examples/exactly_once.py [HOST:PORT]
 
-Each invoice is written in one transaction with how far the orders were read, so either both count
-or neither.  A crash between the two leaves an open transaction behind; the next producer with the
-same transactional.id aborts it.
+Each transaction holds invoices and the offsets of their orders: both are committed or neither is.
+A crash in between leaves an open transaction; the next producer with the same transactional.id
+aborts it.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ ORDER_COUNT = 500
 
 
 class Crash(Exception):
-    """Stands for a power cut, a kill -9, a bug."""
+    """Simulates a power failure, a kill -9 or a bug."""
 
 
 async def write_orders(broker: str) -> None:
@@ -32,7 +32,7 @@ async def write_orders(broker: str) -> None:
 
 
 async def invoice_all(broker: str, random: Random) -> None:
-    """Returns when no orders are left; raises Crash somewhere in between, mostly."""
+    """Return when no orders are left.  Raises Crash at a random place, in most runs."""
     reading = {
         "bootstrap.servers": broker,
         "group.id": "invoicing",
@@ -55,7 +55,7 @@ async def invoice_all(broker: str, random: Random) -> None:
 
 
 async def read_invoices(broker: str) -> Counter[bytes]:
-    """As one who sees only what was committed."""
+    """Count the invoices that were committed."""
     settings = {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
     found: Counter[bytes] = Counter()
     async with Consumer({"bootstrap.servers": broker} | settings) as consumer:

@@ -1,7 +1,7 @@
 #!/bin/sh
-# The first minute of k: install it into ./.venv, start a broker, pipe a real log file in, read it
-# back, say how fast that was, stop.  No Java, no other process, nothing outside this directory and
-# a temporary one.
+# The first minute of k: install it into ./.venv, start a broker, send a log file to a topic, read
+# it back, print the times, and stop.  No Java, no other process, and no files outside this directory
+# and a temporary one.
 #
 #     sh examples/first-minute.sh [FILE]      FILE: any text file; default: a log of this machine
 set -eu
@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 if [ ! -x .venv/bin/k ]; then
     python3 -m venv .venv || {
-        echo 'python3 cannot make a virtual environment; on Debian: apt-get install python3-venv' >&2
+        echo 'python3 cannot create a virtual environment; on Debian: apt-get install python3-venv' >&2
         exit 1
     }
     .venv/bin/pip install --quiet --disable-pip-version-check .
@@ -39,7 +39,7 @@ began=$(seconds)
 k server-start --override "log.dirs=$dir/data" --override "listeners=PLAINTEXT://127.0.0.1:0" \
     >"$dir/broker.log" 2>&1 &
 broker=$!
-# The broker says where it listens, and is ready when it does.
+# The broker logs its address when it is ready.
 until address=$(sed -n 's/.*listening on PLAINTEXT:\/\/\([^ ]*\).*/\1/p' "$dir/broker.log") && [ -n "$address" ]; do
     kill -0 "$broker" 2>/dev/null || { cat "$dir/broker.log" >&2; exit 1; }
     sleep 0.02
@@ -53,15 +53,15 @@ began=$(seconds)
 k console-producer --topic log <"$file"
 echo "piped in    $file: $(wc -l <"$file") lines, $(wc -c <"$file") bytes, $(since "$began") s"
 
-# One record a line; a last line without a newline is a record too.
+# One record per line; a last line without a newline is a record too.
 records=$(awk 'END { print NR }' "$file")
 began=$(seconds)
 k console-consumer --topic log --from-beginning --max-messages "$records" >"$dir/back" 2>/dev/null
 echo "read back   $(wc -l <"$dir/back") lines, $(since "$began") s"
 
 awk '{ print }' "$file" | cmp - "$dir/back"
-echo "compared    every line is there, in order"
+echo "compared    all lines match, in order"
 
 kill "$broker" && wait "$broker" || true
 broker=
-echo "stopped     everything it wrote was in $dir, which is gone now"
+echo "stopped     all data was in $dir, which was removed"

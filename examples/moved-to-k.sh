@@ -1,15 +1,15 @@
 #!/bin/sh
-# A cron job of an operator, first with Kafka's scripts and then with k: create a topic if it
-# does not exist, check that every partition is healthy, and print how many records the topic holds.
+# A cron job, first with Kafka's scripts and then with k: create a topic if it does not exist, check
+# that every partition is healthy, and print the number of records in the topic.
 #
-#     sh examples/moved-to-k.sh [before|after] TOPIC      before needs Kafka's scripts on the PATH
+#     sh examples/moved-to-k.sh [before|after] TOPIC      before requires Kafka's scripts on the PATH
 #
-# The options and the text are the same, so most of a move is
+# The options and the output are the same, so most of the move is
 #
 #     sed -E 's/kafka-([a-z-]+)\.sh/k \1/g'
 #
-# Three things can go then: the JVM's second or two for each command, --bootstrap-server, which
-# $K_BOOTSTRAP_SERVER stands in for, and the guessing from text whether a command found something.
+# With k, each command saves the second or two that a JVM needs to start, $K_BOOTSTRAP_SERVER replaces
+# --bootstrap-server, and the exit status of --check replaces a test of the output.
 set -eu
 
 sum='{ records += $3 } END { print topic " holds " records " records in " NR " partitions" }'
@@ -31,11 +31,11 @@ before() {
 
 after() {
     k topics --create --if-not-exists --topic "$1" --partitions 3 >/dev/null
-    k topics --describe --check >&2 # 3 if a partition is unhealthy, 1 or 124 if it cannot be checked
+    k topics --describe --check >&2 # status 3: unhealthy; 1 or 124: check failed
     k get-offsets --topic "$1" | awk -F: -v topic="$1" "$sum"
 }
 
 [ $# -eq 2 ] || set -- after "$@"
-: "${K_BOOTSTRAP_SERVER:=127.0.0.1:9092}" "${2:?say which topic}"
+: "${K_BOOTSTRAP_SERVER:=127.0.0.1:9092}" "${2:?name a topic}"
 export K_BOOTSTRAP_SERVER
 "$1" "$2"

@@ -1,19 +1,18 @@
 #!/bin/sh
-# A performance test for every night that judges itself: 60000 records of 200 bytes, 1000 a second,
-# compared with the nights before.  nightly-perf.crontab has the line for cron.
+# A nightly performance test: send 60000 records of 200 bytes, 1000 per second, and compare the result
+# with the previous nights.  nightly-perf.crontab has the line for cron.
 #
-#     sh examples/nightly-perf.sh RUNS.jsonl      RUNS.jsonl: where the runs are kept
+#     sh examples/nightly-perf.sh RUNS.jsonl      RUNS.jsonl: the file that stores the runs
 #
-# Ends with 3, and says on standard error what is slower than it was, when the latency that 99 % of
-# the records do not exceed is half as long again as the median of the last five nights, or when the
-# rate was not kept up; such a night does not become the measure of the next.  All is quiet on
-# standard error otherwise, so that cron writes no mail.
+# Ends with status 3, and prints the regressions on standard error, if the p99 latency is more than
+# 50 % above the median of the last five nights, or if the rate was not reached.  Such a night is not
+# used as a baseline.  Otherwise standard error stays empty, so that cron sends no mail.
 set -eu
 
-runs=${1:?say where the runs are kept}
+runs=${1:?name a file for the runs}
 topic=${TOPIC:-nightly-perf}
 
-# The records of one night expire before the next.
+# The records of one night expire before the next night.
 k topics --create --if-not-exists --topic "$topic" --partitions 1 --config retention.ms=3600000
 
 exec k perf-test producer --topic "$topic" --record-size 200 --command-property acks=all \

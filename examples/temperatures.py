@@ -1,9 +1,9 @@
-"""A Python producer and consumer: temperatures of rooms in, the mean of each room out.
+"""A Python producer and consumer: send temperatures of rooms, and print the mean of each room.
 
     k server-start &
     python examples/temperatures.py [HOST:PORT]
 
-The keys are rooms, so all temperatures of a room are in one partition, in their order.
+The key is the room, so all temperatures of a room are in one partition, in order.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ MEASUREMENTS = 3000
 
 
 async def measure(broker: str) -> None:
-    """Send all, without waiting for each; an error of any is raised."""
+    """Send all records without waiting for each.  Raises KafkaError if any of them failed."""
     properties = {"bootstrap.servers": broker, "compression.type": "lz4"}
     async with Producer(properties, value_serializer=lambda v: json.dumps(v).encode()) as producer:
         sent = []
@@ -34,7 +34,7 @@ async def measure(broker: str) -> None:
 
 
 async def means(broker: str) -> dict[str, float]:
-    """Read from the beginning to where the topic ends now."""
+    """Read from the beginning to the current end of the topic."""
     seen: dict[str, list[float]] = defaultdict(list)
     properties = {"bootstrap.servers": broker, "auto.offset.reset": "earliest"}
     async with Consumer(properties, value_deserializer=json.loads) as consumer:

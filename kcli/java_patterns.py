@@ -45,7 +45,7 @@ _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
 _HIGHEST_ASCII = 0x7F
 _HIGHEST_BYTE = 0xFF
 _MOST_REPETITIONS = (1 << 31) - 1
-_IS_ASCII_ONLY = "a pattern over bytes knows no characters beyond ASCII in a class"
+_IS_ASCII_ONLY = "a class in a pattern over bytes must have ASCII characters only"
 
 
 class PatternError(ConfigError):
@@ -94,7 +94,7 @@ def _compiled(pattern: str, text: str | bytes) -> Any:
     except (re.error, OverflowError, RecursionError) as error:
         why = error.msg if isinstance(error, re.error) else "it is too large"
         if "look-behind" in why:
-            why = "what a look-behind (?<= or (?<! looks for has to be of one length here"
+            why = "a look-behind (?<= or (?<! must have a fixed length here"
         raise PatternError(f"{pattern} is an invalid regex: {why}") from None
 
 
@@ -133,7 +133,7 @@ class _Translation:
     def whole(self) -> str:
         text = self._alternatives()
         if self._at < len(self._tokens):
-            self._invalid("the ) closes no group")
+            self._invalid("the ) does not close a group")
         return text
 
     def _invalid(self, why: str) -> NoReturn:
@@ -268,7 +268,7 @@ class _Translation:
         elif self._take("<"):
             name = self._up_to(">", "the name of a group (?<")
             if not re.fullmatch("[A-Za-z][A-Za-z0-9]*", name):
-                self._invalid(f"(?<{name}> has to be named by ASCII letters and digits")
+                self._invalid(f"the name in (?<{name}> must consist of ASCII letters and digits")
             if name in self._names:
                 self._invalid(f"there are two groups (?<{name}>")
             self._groups += 1
@@ -339,10 +339,10 @@ class _Translation:
     def _named_reference(self) -> str:
         self._at += 1
         if not self._take("<"):
-            self._invalid("\\k is followed by the name of a group, as \\k<name>")
+            self._invalid("\\k must be followed by the name of a group, as in \\k<name>")
         name = self._up_to(">", "\\k<")
         if name not in self._names:
-            self._invalid(f"\\k<{name}> names no group before it")
+            self._invalid(f"\\k<{name}> refers to no group before it")
         return self._reference_to(self._names[name], f"\\k<{name}>")
 
     def _reference(self) -> str:
@@ -357,9 +357,9 @@ class _Translation:
 
     def _reference_to(self, number: int, text: str) -> str:
         if number > self._groups:
-            self._invalid(f"{text} stands for no group before it")
+            self._invalid(f"{text} refers to no group before it")
         if number in self._open:
-            self._unsupported(f"{text} within the group that it stands for")
+            self._unsupported(f"{text} within the group that it refers to")
         if "i" not in self._flags:
             return f"(?:\\{number})"
         return f"(?i:\\{number})" if self._over_bytes else f"(?ai:\\{number})"
@@ -491,7 +491,7 @@ class _Translation:
                 except (KeyError, TypeError):
                     self._invalid(f"\\N{{{name}}} is not the name of a character")
         if letter.isascii() and letter.isalnum():
-            self._invalid(f"\\{letter} does not exist, or not here")
+            self._invalid(f"\\{letter} is not an escape here")
         return ord(letter)
 
     def _next(self, construct: str, count: int = 1) -> str:
@@ -503,7 +503,7 @@ class _Translation:
 
     def _number(self, digits: str, base: int, construct: str) -> int:
         if not re.fullmatch("[0-9A-Fa-f]{1,8}", digits) or int(digits, base) > HIGHEST:
-            self._invalid(f"{construct} is not the number of a character")
+            self._invalid(f"{construct} is not the code of a character")
         return int(digits, base)
 
     def _octal(self) -> int:
@@ -514,7 +514,7 @@ class _Translation:
             digits += digit
             self._at += 1
         if not digits:
-            self._invalid("\\0 is followed by the octal number of a character")
+            self._invalid("\\0 must be followed by the octal number of a character")
         return int(digits, 8)
 
     def _property(self, name: str) -> Ranges:

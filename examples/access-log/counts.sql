@@ -1,4 +1,4 @@
--- The requests of each minute, and how many of them failed.
+-- The number of requests in each minute, and how many of them failed.
 SELECT
     window(at, '1 minute').start AS minute,
     count(*) AS requests,

@@ -1,11 +1,11 @@
-"""Lines of a web server's access log, as JSON, a hundred and some a minute: always the same ones.
+"""Print lines of a web server's access log, as JSON, 100 to 140 per minute; always the same lines.
 
-    python lines.py 05:58 06:03                     what was written from 05:58 to 06:03
-    python lines.py 07:00 07:02 --late 05:59        ... and what a server that had been cut off kept
+    python lines.py 05:58 06:03                     lines written from 05:58 to 06:03
+    python lines.py 07:00 07:02 --late 05:59        also late lines of a server that was cut off
 
     1758779880233<TAB>{"at":"2025-09-25T05:58:00.233Z","host":"10.0.0.32", ...
 
-Before each line stands when it was written, in ms since 1970.  Some lines are cut off.
+Each line starts with the time at which it was written, in ms since 1970.  Some lines are truncated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def minute(text: str) -> datetime:
 
 
 def requests(begin: datetime) -> Iterator[tuple[datetime, str]]:
-    """When each request of a minute came, and its line."""
+    """Yield the time and the line of each request in a minute."""
     random = Random(begin.isoformat())
     for at_ms in sorted(random.sample(range(60_000), random.randint(100, 140))):
         at = begin + timedelta(milliseconds=at_ms)
@@ -46,7 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("first", type=minute)
     parser.add_argument("last", type=minute)
-    parser.add_argument("--late", type=minute, help="a minute of which some lines come only now")
+    parser.add_argument("--late", type=minute, help="also print late lines of this minute")
     given = parser.parse_args()
     begin = given.first
     while begin <= given.last:

@@ -1,11 +1,11 @@
 #!/bin/sh
-# An access log to a lake and to counts of each minute: a broker of its own, lines piped in, two jobs
-# on Spark as cron would run them, a second round of lines that they go on with, and an audit that
-# finds nothing, and then what was taken away.  Each command is printed before it runs.
+# Write an access log to a data lake, and its requests per minute to a topic.  The script starts a
+# broker, sends lines to it, runs two Spark jobs as cron would, sends more lines, runs the jobs again,
+# and audits the result, before and after a file is removed.  It prints each command before it runs.
 #
 #     sh examples/access-log/run.sh
 #
-# Takes Java 17.  Nothing is written outside of this directory and a temporary one.
+# Requires Java 17.  No files are written outside this directory and a temporary one.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -30,14 +30,14 @@ ln -s "$here/lines.py" "$here/counts.sql" .
 : >broker.log
 k server-start --override log.dirs=data --override listeners=PLAINTEXT://127.0.0.1:0 >broker.log 2>&1 &
 broker=$!
-# The broker says where it listens, and is ready when it does.
+# The broker logs its address when it is ready.
 until address=$(sed -n 's/.*listening on PLAINTEXT:\/\/\([^ ]*\).*/\1/p' broker.log) && [ -n "$address" ]; do
     kill -0 "$broker" 2>/dev/null || { cat broker.log >&2; exit 1; }
     sleep 0.02
 done
 export K_BOOTSTRAP_SERVER="$address"
 
-# Prints a command as it is typed, and runs it.
+# Print a command as it would be typed, and run it.
 say() {
     printf '$ %s\n' "$1"
     eval "$1"
@@ -54,13 +54,13 @@ watch="k console-consumer --topic per-minute --isolation-level read_committed \\
 audit="k spark-submit audit --topics access --format delta --path lake/access --path lake/late \\
     --dlq access-dead --fail-on-gap"
 
-# The same command once more.
+# Run the same command again.
 again() {
     printf '$ %s ...\n' "${1%% --*}"
     eval "$1"
 }
 
-# The lines are old: the broker is not to clear them away.
+# The lines have old timestamps: without retention.ms=-1 the broker would delete them.
 say "k topics --create --topic access --partitions 2 --config retention.ms=-1"
 say "python lines.py 05:58 06:03 |
     k console-producer --topic access --reader-property parse.timestamp=true"

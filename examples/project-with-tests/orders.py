@@ -1,6 +1,6 @@
-"""The project: orders are announced in a topic, looked up there, and packed by a group.
+"""The project: it announces orders in a topic, reads them back, and packs them in a group.
 
-Its client is k's; any other would do.
+It uses k's client; any other Kafka client works too.
 """
 
 import json
@@ -22,12 +22,12 @@ class Order(NamedTuple):
 
 
 def announce(order: Order, broker: str) -> None:
-    """Returns once the broker has it; raises where it cannot take it."""
+    """Return once the broker has the order.  Raises KafkaError if the broker rejects it."""
     announce_all([order], broker)
 
 
 def announce_all(orders: Iterable[Order], broker: str) -> None:
-    """Announce each in its turn, by one producer, which is idempotent as k's is by default."""
+    """Announce orders one after the other, with one producer; k's is idempotent by default."""
     with Blocking(Producer, {"bootstrap.servers": broker}) as producer:
         for order in orders:
             value = json.dumps(order.items).encode()
@@ -35,7 +35,7 @@ def announce_all(orders: Iterable[Order], broker: str) -> None:
 
 
 def announced(broker: str) -> list[Order]:
-    """All so far, the oldest first."""
+    """All orders announced until now, the oldest first."""
     only = TopicPartition(TOPIC, 0)
     orders = []
     with Blocking(Consumer, {"bootstrap.servers": broker}) as consumer:
@@ -49,7 +49,7 @@ def announced(broker: str) -> list[Order]:
 
 
 def to_pack(broker: str) -> Iterator[Order]:
-    """Orders for one packer, who has packed an order when it asks for the next one."""
+    """Orders for one packer; an order counts as packed when the packer requests the next one."""
     config = {
         "bootstrap.servers": broker,
         "group.id": "packers",

@@ -1,5 +1,5 @@
-"""The project's tests.  `kafka_broker` and `kafka_cluster` come with k: there is nothing to import
-or to set up.
+"""The project's tests.  The fixtures `kafka_broker` and `kafka_cluster` come with k: no import or
+set-up is required.
 
 pip install k-kafka pytest && pytest
 """
@@ -32,7 +32,7 @@ def test_orders_survive_a_restart_of_the_broker(kafka_broker):
 
 
 @pytest.mark.kafka_broker(settings={"message.max.bytes": 1000})
-def test_an_order_that_the_broker_does_not_take_is_an_error(kafka_broker):
+def test_an_order_that_the_broker_rejects_is_an_error(kafka_broker):
     with pytest.raises(KafkaError, match="exceeds"):
         announce(Order("eve", ["everything"] * 1000), kafka_broker.address)
 
@@ -48,8 +48,8 @@ def test_no_order_is_lost_when_the_leader_is_killed(kafka_cluster):
     kafka_cluster.wait_in_sync("orders")
 
 
-def test_packers_go_on_where_the_last_stopped_though_leaders_are_killed(kafka_cluster):
-    """Orders come from an idempotent producer, as k's is by default; the packers are a group."""
+def test_packers_continue_where_the_last_one_stopped_although_leaders_are_killed(kafka_cluster):
+    """The producer is idempotent, as k's is by default; the packers are a group."""
     servers = kafka_cluster.bootstrap_servers
     orders = [Order(f"customer {number}", ["tea"]) for number in range(20)]
     for number, order in enumerate(orders):
@@ -65,7 +65,7 @@ def test_packers_go_on_where_the_last_stopped_though_leaders_are_killed(kafka_cl
     assert packed == orders[:10] + orders[9:], "the first stopped before it had packed the tenth"
 
 
-def test_a_producer_and_a_packer_go_on_when_the_leader_is_killed(kafka_cluster):
+def test_a_producer_and_a_packer_continue_when_the_leader_is_killed(kafka_cluster):
     servers = kafka_cluster.bootstrap_servers
     orders = [Order(f"customer {number}", ["tea"]) for number in range(20)]
 

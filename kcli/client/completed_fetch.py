@@ -97,10 +97,12 @@ class CompletedFetch:
         self._aborting: set[ProducerId] = set()
         found = list(batches(data))
         if data and not found:
-            raise ProtocolError(f"a fetch of {partition} without one whole batch")
+            raise ProtocolError(f"the fetch response for {partition} contains no complete batch")
         self.end = found[-1].next_offset if found else offset
         if found and self.end <= offset:
-            raise ProtocolError(f"a fetch of {partition} from {offset} that ends at {self.end}")
+            raise ProtocolError(
+                f"the fetch of {partition} from offset {offset} ended at {self.end}"
+            )
         self._batches: Iterator[RecordBatch] = iter(found)
         self._reading: RecordBatch | None = None
         self._reader: RecordReader | None = None

@@ -90,7 +90,7 @@ class ClientConfig(SecurityConfig):
         at_least(0),
         type=Type.LONG,
         acts=Acts.ABSENT,
-        doc="how long without metadata before bootstrapping again; here that is at once",
+        doc="how long without metadata before a new bootstrap; here it is immediate",
     )
     metadata_recovery_strategy: str = setting(
         "metadata.recovery.strategy",
@@ -140,17 +140,17 @@ class ClientConfig(SecurityConfig):
         doc="first pause between connection attempts",
     )
     request_timeout_ms: int = setting(
-        "request.timeout.ms", 30000, at_least(0), doc="how long an answer may take"
+        "request.timeout.ms", 30000, at_least(0), doc="how long to wait for a response"
     )
     retry_backoff_max_ms: int = setting(
         "retry.backoff.max.ms",
         1000,
         at_least(0),
         type=Type.LONG,
-        doc="upper bound of the pause between tries",
+        doc="upper bound of the pause between retries",
     )
     retry_backoff_ms: int = setting(
-        "retry.backoff.ms", 100, at_least(0), type=Type.LONG, doc="first pause between tries"
+        "retry.backoff.ms", 100, at_least(0), type=Type.LONG, doc="first pause between retries"
     )
     send_buffer_bytes: int = setting(
         "send.buffer.bytes", 131072, at_least(-1), doc="SO_SNDBUF; -1 leaves the system's"
@@ -178,7 +178,7 @@ class ProducerConfig(ClientConfig):
         33554432,
         at_least(0),
         type=Type.LONG,
-        doc="bytes of records that wait or are in flight",
+        doc="bytes of records that are buffered or in flight",
     )
     compression_gzip_level: int = setting(
         "compression.gzip.level", -1, GZIP_LEVEL, doc="1 to 9; -1 is zlib's default"
@@ -199,7 +199,7 @@ class ProducerConfig(ClientConfig):
         "delivery.timeout.ms",
         120000,
         at_least(0),
-        doc="from send to delivery; at least linger and request timeout together",
+        doc="from send to delivery; at least linger.ms plus request.timeout.ms",
     )
     enable_idempotence: bool = setting(
         "enable.idempotence",
@@ -207,7 +207,7 @@ class ProducerConfig(ClientConfig):
         doc="no duplicates and no gaps; needs acks=all, retries, at most 5 requests in flight",
     )
     interceptor_classes: tuple[str, ...] = setting(
-        "interceptor.classes", (), doc="see and change records on their way"
+        "interceptor.classes", (), doc="inspect and change records"
     )
     key_serializer: str | None = setting(
         "key.serializer", None, type=Type.CLASS, doc="turns keys into bytes"
@@ -223,10 +223,16 @@ class ProducerConfig(ClientConfig):
         doc="how long send waits for metadata and memory",
     )
     max_in_flight_requests_per_connection: int = setting(
-        "max.in.flight.requests.per.connection", 5, at_least(1), doc="requests out to one broker"
+        "max.in.flight.requests.per.connection",
+        5,
+        at_least(1),
+        doc="unanswered requests to one broker",
     )
     max_request_size: int = setting(
-        "max.request.size", 1048576, at_least(0), doc="bytes of the largest request, and so record"
+        "max.request.size",
+        1048576,
+        at_least(0),
+        doc="bytes of the largest request, and thus of the largest record",
     )
     metadata_max_idle_ms: int = setting(
         "metadata.max.idle.ms",
@@ -254,29 +260,31 @@ class ProducerConfig(ClientConfig):
         doc="chooses partitions; unset: murmur2 of the key, else sticky",
     )
     partitioner_ignore_keys: bool = setting(
-        "partitioner.ignore.keys", False, doc="spread records with keys like those without"
+        "partitioner.ignore.keys",
+        False,
+        doc="ignore keys: spread all records like those without keys",
     )
     receive_buffer_bytes: int = setting(
         "receive.buffer.bytes", 32768, at_least(-1), doc="SO_RCVBUF; -1 leaves the system's"
     )
-    retries: int = setting("retries", INT_MAX, between(0, INT_MAX), doc="how often to try again")
+    retries: int = setting("retries", INT_MAX, between(0, INT_MAX), doc="how often to retry")
     transaction_timeout_ms: int = setting(
         "transaction.timeout.ms",
         60000,
-        doc="after this long the broker aborts a transaction",
+        doc="how long a transaction may be open before the broker aborts it",
     )
     transaction_two_phase_commit_enable: bool = setting(
         "transaction.two.phase.commit.enable",
         False,
         NO_TWO_PHASES,
-        doc="an outside coordinator decides on commits; only false",
+        doc="an external coordinator decides on commits; only false",
     )
     transactional_id: str | None = setting(
         "transactional.id",
         None,
         NON_EMPTY,
         type=Type.STRING,
-        doc="enables transactions, by this name over restarts",
+        doc="enables transactions, under an id that survives restarts",
     )
     value_serializer: str | None = setting(
         "value.serializer", None, type=Type.CLASS, doc="turns values into bytes"
@@ -320,7 +328,7 @@ class ProducerConfig(ClientConfig):
 class ConsumerConfig(ClientConfig):
     _old_names: ClassVar[Names] = CONSUMER_NAMES
     allow_auto_create_topics: bool = setting(
-        "allow.auto.create.topics", True, doc="asking for a topic's metadata may create it"
+        "allow.auto.create.topics", True, doc="a metadata request may create the topic"
     )
     auto_commit_interval_ms: int = setting(
         "auto.commit.interval.ms", 5000, at_least(0), doc="commit period"
@@ -338,7 +346,7 @@ class ConsumerConfig(ClientConfig):
         doc="rack to fetch from, where the brokers choose the replica by it",
     )
     default_api_timeout_ms: int = setting(
-        "default.api.timeout.ms", 60000, at_least(0), doc="how long a call may take in all"
+        "default.api.timeout.ms", 60000, at_least(0), doc="total time of a call"
     )
     enable_auto_commit: bool = setting("enable.auto.commit", True, doc="background commits")
     exclude_internal_topics: bool = setting(
@@ -347,12 +355,17 @@ class ConsumerConfig(ClientConfig):
         doc="hide internal topics from pattern subscriptions",
     )
     fetch_max_bytes: int = setting(
-        "fetch.max.bytes", 52428800, at_least(0), doc="bytes of one answer"
+        "fetch.max.bytes", 52428800, at_least(0), doc="bytes of one response"
     )
     fetch_max_wait_ms: int = setting(
         "fetch.max.wait.ms", 500, at_least(0), doc="how long the broker waits for fetch.min.bytes"
     )
-    fetch_min_bytes: int = setting("fetch.min.bytes", 1, at_least(0), doc="bytes worth an answer")
+    fetch_min_bytes: int = setting(
+        "fetch.min.bytes",
+        1,
+        at_least(0),
+        doc="bytes that the broker waits for before it responds",
+    )
     group_id: str | None = setting("group.id", None, type=Type.STRING, doc="group")
     group_instance_id: str | None = setting(
         "group.instance.id",
@@ -377,7 +390,7 @@ class ConsumerConfig(ClientConfig):
         "heartbeat.interval.ms", 3000, doc="heartbeat period (classic)"
     )
     interceptor_classes: tuple[str, ...] = setting(
-        "interceptor.classes", (), doc="see and change records on their way"
+        "interceptor.classes", (), doc="inspect and change records"
     )
     isolation_level: str = setting(
         "isolation.level",
@@ -392,7 +405,7 @@ class ConsumerConfig(ClientConfig):
         "max.partition.fetch.bytes",
         1048576,
         at_least(0),
-        doc="bytes of one partition in one answer",
+        doc="bytes of one partition in one response",
     )
     max_poll_interval_ms: int = setting(
         "max.poll.interval.ms",
@@ -479,9 +492,9 @@ class AdminConfig(ClientConfig):
         doc="close a connection unused for this long",
     )
     default_api_timeout_ms: int = setting(
-        "default.api.timeout.ms", 60000, at_least(0), doc="how long a call may take in all"
+        "default.api.timeout.ms", 60000, at_least(0), doc="total time of a call"
     )
     enable_metrics_push: bool = setting(
         "enable.metrics.push", False, acts=Acts.METRICS, doc="push telemetry when the broker asks"
     )
-    retries: int = setting("retries", INT_MAX, between(0, INT_MAX), doc="how often to try again")
+    retries: int = setting("retries", INT_MAX, between(0, INT_MAX), doc="how often to retry")

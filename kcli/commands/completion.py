@@ -94,7 +94,7 @@ MANUAL = Manual(
     environment=(
         (
             "XDG_CACHE_HOME",
-            "Where names in clusters are kept, in its directory k.  Default: ~/.cache.",
+            "Where names from clusters are cached, in its directory k.  Default: ~/.cache.",
         ),
     ),
     differences=("Kafka's scripts have no completion.",),
@@ -105,15 +105,15 @@ MANUAL = Manual(
 @command(manual=MANUAL)
 @click.argument("shell", nargs=-1, metavar="bash|zsh|fish")
 def completion(given: SimpleNamespace) -> None:
-    """Prints the script that makes a shell complete the words of k.
+    """Prints the script that makes a shell complete the command line of k.
 
-    For a shell that runs already: source <(k completion bash) or zsh; k completion fish | source.
+    For the current shell: source <(k completion bash) or zsh; k completion fish | source.
 
-    Completed are commands, options and their values: names of files, what a table of settings
-    lists, and what is in the cluster that the words before lead to: topics, partitions, brokers,
-    keys of a topic's configuration.  What was found in a cluster is kept for ten seconds.  One that
-    does not answer within a second adds nothing, and says nothing.
+    It completes commands, options and their values: file names, settings, and the names in the
+    cluster that the command line points to: topics, partitions, brokers, keys of a topic's
+    configuration.  Names from a cluster are cached for ten seconds.  If a cluster does not respond
+    within a second, its names are left out, without a message.
     """
     if len(given.shell) != 1 or given.shell[0] not in SCRIPTS:
-        refuse(f"say for which shell: {', '.join(SCRIPTS)}")
+        refuse(f"name the shell: {', '.join(SCRIPTS)}")
     answer(SCRIPTS[given.shell[0]], end="")

@@ -85,7 +85,7 @@ ACTIONS = ("start", "stop", "status")
     ),
     option(
         "--memory",
-        "start: memory of each worker for executors; each executor takes spark.executor.memory, "
+        "start: memory of each worker for executors; each executor uses spark.executor.memory, "
         f"by default 1g.  Default: {MEMORY}.",
         "SIZE",
     ),

@@ -70,7 +70,7 @@ class OldBatch:
             self.key, at = _bytes(self.buffer, at)
             self.value, at = _bytes(self.buffer, at)
         except struct.error as error:
-            raise ProtocolError("a message that is cut short") from error
+            raise ProtocolError("truncated message") from error
         if self.magic not in (0, 1) or at != len(self.buffer):
             raise ProtocolError(f"a broken message at offset {self.last_offset}")
 

@@ -82,7 +82,7 @@ def stop(directory: str) -> int:
                 break
             time.sleep(LOOK_AGAIN_S)
     if left := [process.pid for process in processes(directory)]:
-        raise Refused(f"still there: processes {', '.join(map(str, left))}")
+        raise Refused(f"processes that have not ended: {', '.join(map(str, left))}")
     return len(ended)
 
 
@@ -131,12 +131,13 @@ class _Launch:
         """The master first: a worker that does not find it tries again in 10 seconds."""
         plan = self._plan
         self._start("master", plan.master())
-        self._await("the master does not answer", lambda told: told.get("status") == "ALIVE")
+        self._await("the master does not respond", lambda told: told.get("status") == "ALIVE")
         count = len(plan.worker_ports)
         for number in range(1, count + 1):
             self._start(f"worker-{number}", plan.worker(number))
         self._await(
-            "not all workers are with the master", lambda told: standalone.alive(told) == count
+            "not all workers have registered with the master",
+            lambda told: standalone.alive(told) == count,
         )
 
     def undo(self) -> None:
@@ -169,7 +170,7 @@ class _Launch:
             if holds(_told(plan.host, str(plan.ui_port)) or {}):
                 return
             if time.monotonic() > self._deadline_s:
-                raise TimeoutError(f"{lack}; {', '.join(self._started)} say how far they came")
+                raise TimeoutError(f"{lack}; see {', '.join(self._started)}")
             time.sleep(LOOK_AGAIN_S)
 
 
@@ -204,9 +205,7 @@ def _checked(host: str, port: int, option: str) -> int:
         why = error.strerror
         if error.errno and not isinstance(error, socket.gaierror):
             why = os.strerror(error.errno)  # to which some Pythons add what they were at
-        raise Refused(
-            f"{host}:{port} cannot be listened on ({why}): choose another {option}"
-        ) from None
+        raise Refused(f"cannot listen on {host}:{port} ({why}); choose another {option}") from None
 
 
 def _free_ports(host: str, count: int) -> list[int]:

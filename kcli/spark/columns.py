@@ -105,15 +105,15 @@ class _Records:
         self.header_counts, at = self._lengths(at)
         bare = self.header_counts == 0
         if np.any(np.where(bare, at != ends, at > ends)):
-            raise ProtocolError("a record whose length is not that of its fields")
+            raise ProtocolError("a record whose length does not match its fields")
         if np.any(self.header_counts > ends - at):
-            raise ProtocolError("a record with an impossible count of headers")
+            raise ProtocolError("a record with an impossible number of headers")
         self.names, self.header_values = self._headers(at, ends)
 
     def _varints(self, at: Ints) -> tuple[Any, Ints]:
         """The unsigned varint at each position, and where it ends."""
         if len(at) and int(at.max()) > self.size:
-            raise ProtocolError("a record that is cut short")
+            raise ProtocolError("truncated record")
         byte = self.bytes[at]
         value = (byte & 0x7F).astype(np.uint64)
         after = at + 1
@@ -138,7 +138,7 @@ class _Records:
     def _slots(self, at: Ints) -> tuple[_Slots, Ints]:
         """The bytes that follow their length; -1 for null."""
         if len(at) and int(at.max()) > self.size:
-            raise ProtocolError("a record that is cut short")
+            raise ProtocolError("truncated record")
         null = self.bytes[at] == 1
         if null.all():
             return _Slots(at + 1, at + 1, null), at + 1
@@ -162,7 +162,7 @@ class _Records:
             left = left - 1
             done = left == 0
             if np.any(np.where(done, at != ends[of], at > ends[of])):
-                raise ProtocolError("a record whose length is not that of its fields")
+                raise ProtocolError("a record whose length does not match its fields")
             of, at, left = of[~done], at[~done], left[~done]
         if not found:
             none = np.zeros(0, np.int64)
@@ -251,7 +251,7 @@ def record_starts(data: bytes, sizes: list[int], counts: list[int]) -> list[int]
             if at != end:
                 raise ProtocolError("the last record does not end where the batch does")
     except IndexError as error:
-        raise ProtocolError("a record that is cut short") from error
+        raise ProtocolError("truncated record") from error
     return starts
 
 

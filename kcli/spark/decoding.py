@@ -209,7 +209,7 @@ def _timestamps(ms: Any, first: int, last: int) -> pa.Array:
     """
     times = np.frombuffer(ms, np.int64)[first:last]
     if times.max() > _MOST_MS or times.min() < -_MOST_MS:
-        raise ProtocolError("a timestamp further away than Spark can tell, some 290,000 years")
+        raise ProtocolError("a timestamp outside Spark's range of some 290,000 years")
     return _array(TYPES["timestamp"], last - first, [None, times * 1000])
 
 

@@ -246,23 +246,26 @@ class RangeFetch:
             for p in topic.partitions:
                 if p.partition_index == number:
                     return p
-        raise ProtocolError(f"a fetch response without partition {self._wanted.partition}")
+        raise ProtocolError(f"the fetch response lacks partition {self._wanted.partition}")
 
     def _taken(self, p: Any) -> Fetched:
         partition = self._wanted.partition
         found = list(batches(p.records or b""))
         if not found:
             if p.records:
-                raise ProtocolError(f"a fetch of {partition} without one whole batch")
+                raise ProtocolError(
+                    f"the fetch response for {partition} contains no complete batch"
+                )
             # Nothing here yet.  A new leader may not know how far the log is committed.
             raise KafkaError(
                 ErrorCode.offset_not_available,
-                f"partition {partition} holds nothing from offset {self._position} on, and was"
-                f" to hold all before {self._wanted.end}",
+                f"partition {partition} has no records from offset {self._position} on, but"
+                f" should have all before {self._wanted.end}",
             )
         if found[-1].next_offset <= self._position:
             raise ProtocolError(
-                f"a fetch of {partition} from {self._position} that ends at {found[-1].next_offset}"
+                f"the fetch of {partition} from offset {self._position} ended at"
+                f" {found[-1].next_offset}"
             )
         start, self._position = self._position, found[-1].next_offset
         aborted = [
@@ -284,7 +287,7 @@ class RangeFetch:
                 f"offset {self._position} of {partition} is out of range: the log begins at"
                 f" {listed.offset} now"
             )
-        _logger.warning("offsets %d to %d of %s are lost", self._position, listed.offset, partition)
+        _logger.warning("%s: offsets %d to %d are lost", partition, self._position, listed.offset)
         self._position = listed.offset
         self._stale = True
         return await self._attempt()

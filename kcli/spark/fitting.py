@@ -103,7 +103,7 @@ def decode_each(values: Iterable[bytes | None], kind: pa.DataType, parse: Fit, f
             except Misfit as misfit:
                 reason = str(misfit)
             except RecursionError:
-                reason = "not taken: it is nested too deep"
+                reason = "refused: it is nested too deeply"
         data.append(found)
         reasons.append(reason)
     return Decoded(pa.array(data, kind), pa.array(reasons, pa.string()))
@@ -128,8 +128,8 @@ def _fit(kind: pa.DataType, leaves: Leaves, where: str) -> Fit:
     if is_variant or (leaf := leaves(kind)) is None:
         name = "variant" if is_variant else kind
         raise ConfigError(
-            f"the schema has {where.lstrip('.') or 'a value'} as {name}, which values of this"
-            " format cannot be: take it as it comes, such as a string, and cast it"
+            f"the schema has {where.lstrip('.') or 'a value'} as {name}, which this format does"
+            " not have; declare it as another type, such as string, and cast it"
         )
     return leaf
 
@@ -137,7 +137,7 @@ def _fit(kind: pa.DataType, leaves: Leaves, where: str) -> Fit:
 def _required(fit: Fit) -> Fit:
     def required(found: Any) -> Any:
         if found is None:
-            raise Misfit("is null or not there")
+            raise Misfit("is null or missing")
         return fit(found)
 
     return required
@@ -189,7 +189,9 @@ def _map(kind: pa.MapType, leaves: Leaves, where: str) -> Fit:
     key = _required(_fit(kind.key_type, leaves, f"{where} (keys)"))
     item = _element(kind.item_field, leaves, f"{where}[]")
     if pa.types.is_nested(kind.key_type):
-        raise ConfigError(f"the schema has a map with keys of {kind.key_type}: take plain ones")
+        raise ConfigError(
+            f"the schema has a map with keys of {kind.key_type}; use keys of a simple type"
+        )
 
     def fit(found: Any) -> list[tuple[Any, Any]]:
         if type(found) is not Pairs:
@@ -219,7 +221,7 @@ _NAMES = {
 
 def misfit(found: Any, expected: str) -> Misfit:
     what = next((name for kind, name in _NAMES.items() if isinstance(found, kind)), "an extension")
-    return Misfit(f"{what}, and {expected} is expected")
+    return Misfit(f"expected {expected}, found {what}")
 
 
 def leaf_of_all(kind: pa.DataType) -> Fit | None:

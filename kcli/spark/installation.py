@@ -48,8 +48,8 @@ def _java() -> str:
     java = os.path.join(home, "bin", "java") if home else "java"
     if (found := shutil.which(java)) is None:
         raise Refused(
-            f"Spark runs on Java 17 or later, and {java} does not exist: install Java, or set "
-            "JAVA_HOME"
+            f"Spark requires Java 17 or later, but {java} does not exist; install Java, or set"
+            " JAVA_HOME"
         )
     return found
 

@@ -184,11 +184,11 @@ def parse(value: bytes) -> Any:
     except UnicodeDecodeError:
         raise Misfit("not JSON: it is not UTF-8") from None
     except RecursionError:
-        raise Misfit("not taken: it is nested too deep") from None
+        raise Misfit("refused: it is nested too deeply") from None
     except json.JSONDecodeError as error:
         raise Misfit(f"not JSON: {error}" if value.strip() else "it is empty") from None
     except ValueError:
-        raise Misfit("not taken: a number has too many digits") from None
+        raise Misfit("refused: a number has too many digits") from None
 
 
 def _real(text: str) -> _Real:
@@ -242,7 +242,7 @@ def _decimal(kind: pa.Decimal128Type) -> Fit:
                     return number
         except decimal.InvalidOperation:
             raise misfit(found, "a number") from None
-        raise Misfit(f"a number that decimal({kind.precision},{kind.scale}) has no room for")
+        raise Misfit(f"a number that does not fit decimal({kind.precision},{kind.scale})")
 
     return fit
 
@@ -283,7 +283,7 @@ def _date(found: Any) -> datetime.date:
 def _timestamp(found: Any) -> int:
     if type(found) is int:
         if found * 1_000_000 not in _INT64:
-            raise Misfit("a time further away than Spark can tell")
+            raise Misfit("a time outside Spark's range")
         return found * 1_000_000
     return _micros(found, zoned=True)
 

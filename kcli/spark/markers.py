@@ -61,16 +61,16 @@ def written_before(marker: CommittedOffset | None, batch_id: int, group: str) ->
         return None
     if marker.offset > batch_id + 1:
         raise Unrepeatable(
-            f"batch {batch_id} is to be written, but group {group} says that batch"
-            f" {marker.offset - 1} was: the checkpoint is older than what was written; go on from"
-            " the newer one, or begin a new query with a new checkpoint"
+            f"batch {batch_id} comes next by the checkpoint, but batch {marker.offset - 1} by"
+            f" group {group}: the checkpoint is older than the written rows; continue from the"
+            " newer checkpoint, or begin a new query with a new one"
         )
     try:
         return Amount(**json.loads(marker.metadata or ""))
     except (ValueError, TypeError) as error:
         raise Unrepeatable(
-            f"what group {group} committed is not a marker of this sink: {marker.metadata!r}; set "
-            "transactionalIdPrefix to a name that nothing else uses"
+            f"group {group} committed an offset that is not a marker of this sink:"
+            f" {marker.metadata!r}; set transactionalIdPrefix to a name that nothing else uses"
         ) from error
 
 
@@ -78,9 +78,9 @@ def expect_same(part: TaskPart, before: Amount) -> None:
     """Unrepeatable where a task has other rows than when it wrote them."""
     if (part.amount.rows, part.amount.bytes) != (before.rows, before.bytes):
         raise Unrepeatable(
-            f"batch {part.batch_id} is run again, and task {part.task} has other rows: of "
-            f"{part.amount.rows} rows and {part.amount.bytes} bytes now it wrote {before.rows} "
-            f"and {before.bytes} before. {_NEED}"
+            f"batch {part.batch_id} is run again, and task {part.task} has other rows:"
+            f" {part.amount.rows} rows and {part.amount.bytes} bytes now, {before.rows} and"
+            f" {before.bytes} before. {_NEED}"
         )
 
 
@@ -91,7 +91,7 @@ def in_order(parts: list[TaskPart]) -> tuple[list[TaskPart], list[TaskPart]]:
         if done := [part.task for part in rest if part.handed is None]:
             raise Unrepeatable(
                 f"batch {first.batch_id}: task {done[0]} has written it before and task"
-                f" {first.task} has not: the offsets of its group are gone. {_NEED}"
+                f" {first.task} has not: the offsets of its group no longer exist. {_NEED}"
             )
         told = replace(first.amount, tasks=len(parts))
         return [first._replace(amount=told)], rest
@@ -104,6 +104,6 @@ def in_order(parts: list[TaskPart]) -> tuple[list[TaskPart], list[TaskPart]]:
 
 
 _NEED = (
-    "exactlyOnce needs a query that gives the same rows to the same tasks each time; with"
-    " exactlyOnce=false it goes on, and this batch is written in part again"
+    "exactlyOnce requires a query that gives the same rows to the same tasks each time; with"
+    " exactlyOnce=false the query continues, and part of this batch is written again"
 )

@@ -175,11 +175,11 @@ def parse(value: bytes) -> Any:
     try:
         walker.skip()
     except msgpack.OutOfData:
-        raise Misfit("not msgpack: it is cut short") from None
+        raise Misfit("not msgpack: it is truncated") from None
     except (msgpack.StackError, RecursionError):
-        raise Misfit("not taken: it is nested too deep") from None
+        raise Misfit("refused: it is nested too deeply") from None
     except (msgpack.FormatError, ValueError):
-        raise Misfit("not msgpack: there is a byte that begins no value") from None
+        raise Misfit("not msgpack: a byte does not begin a value") from None
     if walker.tell() != len(value):
         raise Misfit(f"not msgpack: {len(value) - walker.tell()} bytes follow the value")
     try:
@@ -230,7 +230,7 @@ def _timestamp(found: Any) -> int:
         raise misfit(found, "a timestamp")
     micros: int = found.seconds * 1_000_000 + found.nanoseconds // 1000
     if micros not in _INT64:
-        raise Misfit("a timestamp further away than Spark can tell")
+        raise Misfit("a timestamp outside Spark's range")
     return micros
 
 
@@ -259,8 +259,8 @@ def _plain(values: pa.Array, where: str) -> list[Any]:
         return [None if us is None else _time(us) for us in values.cast(pa.int64()).to_pylist()]
     elif leaf(kind) is None:
         raise ConfigError(
-            f"{where.lstrip('.') or 'a value'} is {kind}, which msgpack has not: cast it first,"
-            " such as to string"
+            f"{where.lstrip('.') or 'a value'} is {kind}, which msgpack does not have; cast it"
+            " first, such as to string"
         )
     else:
         rows = values.to_pylist()

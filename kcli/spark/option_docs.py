@@ -18,7 +18,7 @@ class OptionDoc(NamedTuple):
 _ABOUT_CONSUMERS = "Accepted and ignored: it applies to the consumers of Spark's own source."
 
 SECTIONS: Mapping[str, tuple[OptionDoc, ...]] = {
-    "What is read": (
+    "Topics and columns": (
         OptionDoc(
             "kafka.bootstrap.servers",
             "HOST:PORT,...",
@@ -43,100 +43,101 @@ SECTIONS: Mapping[str, tuple[OptionDoc, ...]] = {
             "includeHeaders",
             "true|false",
             "false",
-            "One more column, headers: array<struct<key:string,value:binary>>, null where a record "
-            "has none.",
+            "Add the column headers: array<struct<key:string,value:binary>>, null if a record has"
+            " none.",
         ),
     ),
-    "What keys and values are": (
+    "Keys and values": (
         OptionDoc(
             "valueFormat",
             "raw|string|json|msgpack",
             "raw",
-            "What the column value is: the bytes, the text in them, or what valueSchema names.  "
-            "What is not UTF-8, not JSON or not msgpack, or does not fit the schema, is null.",
+            "The format of the column value: raw is its bytes, string their text, json and"
+            " msgpack the fields of valueSchema.  A value that is not valid in this format, or"
+            " that does not fit the schema, is null.",
         ),
         OptionDoc(
             "valueSchema",
             "SCHEMA",
             "",
-            "In DDL, such as 'id bigint, tags array<string>', or in JSON as Spark writes it.  "
-            "Required where valueFormat is json or msgpack, unless .schema() names the columns.  "
-            "A field that is NOT NULL has to be there.",
+            "In DDL, such as 'id bigint, tags array<string>', or in JSON as Spark writes it."
+            "  Required if valueFormat is json or msgpack, unless .schema() names the columns.  A"
+            " field that is NOT NULL must be present.",
         ),
-        OptionDoc("keyFormat", "raw|string|json|msgpack", "raw", "The same of the column key."),
+        OptionDoc("keyFormat", "raw|string|json|msgpack", "raw", "The same for the column key."),
         OptionDoc("keySchema", "SCHEMA", "", "Its schema."),
         OptionDoc(
             "mode",
             "PERMISSIVE|FAILFAST",
             "PERMISSIVE",
-            "Whether a query goes on with null where a key or value is not what it should be, or "
-            "fails and names the first one's offset and what is wrong.",
+            "Whether a query continues with null for a bad key or value, or fails with the offset"
+            " of the first one and the reason.",
         ),
         OptionDoc(
             "columnNameOfCorruptRecord",
             "NAME",
             "_corrupt_record",
-            "The field that takes what is bad, where a schema has it: as string its text, as "
-            "binary its bytes, as struct<record binary, reason string> also what is wrong.  All "
-            "other fields are null then.",
+            "The field for a bad key or value, if the schema has it: as string its text, as"
+            " binary its bytes, as struct<record binary, reason string> also the reason.  All"
+            " other fields are null then.",
         ),
     ),
-    "Where it begins": (
+    "Start": (
         OptionDoc(
             "startingOffsets",
             'earliest|latest|{"TOPIC":{"0":23,"1":-2}}',
             "earliest in a batch, latest in a stream",
-            "Offsets list every partition that is read; -2 is earliest, -1 latest.  A batch cannot "
-            "begin at latest.  A stream begins there once: from then on its checkpoint counts, and "
-            "partitions that are new begin at earliest.",
+            "Offsets list every partition that is read; -2 is earliest, -1 latest.  A batch"
+            " cannot begin at latest.  A stream begins there once.  After that its checkpoint is"
+            " used, and new partitions begin at earliest.",
         ),
         OptionDoc(
             "startingOffsetsByTimestamp",
             '{"TOPIC":{"0":MS,"1":MS}}',
             "",
-            "The first record of each partition that is not older than a time in ms since 1970.  "
-            "It goes before startingOffsets.",
+            "Begin at the first record of each partition that is not older than a time in ms"
+            " since 1970.  Takes precedence over startingOffsets.",
         ),
         OptionDoc(
             "startingTimestamp",
             "MS",
             "",
-            "One time for all partitions.  It goes before startingOffsetsByTimestamp.",
+            "One time for all partitions.  Takes precedence over startingOffsetsByTimestamp.",
         ),
         OptionDoc(
             "startingOffsetsByTimestampStrategy",
             "error|latest",
             "error",
-            "What to do where no record is as late as a time says: fail, or begin at latest.",
+            "What to do if no record is as late as the given time: fail, or begin at latest.",
         ),
     ),
-    "Where a batch ends": (
+    "End of a batch": (
         OptionDoc(
             "endingOffsets",
             'earliest|latest|{"TOPIC":{"0":23,"1":-1}}',
             "latest",
-            "The offset after the last one that is read.  A batch cannot end at earliest.",
+            "The offset after the last one to read.  A batch cannot end at earliest.",
         ),
         OptionDoc(
             "endingOffsetsByTimestamp",
             '{"TOPIC":{"0":MS,"1":MS}}',
             "",
-            "Before the first record that is not older than a time; latest where there is none.  "
-            "It goes before endingOffsets.",
+            "End before the first record that is not older than a time; at latest if there is"
+            " none.  Takes precedence over endingOffsets.",
         ),
         OptionDoc(
             "endingTimestamp",
             "MS",
             "",
-            "One time for all partitions.  It goes before endingOffsetsByTimestamp.",
+            "One time for all partitions.  Takes precedence over endingOffsetsByTimestamp.",
         ),
     ),
-    "How much at once": (
+    "Amount of work": (
         OptionDoc(
             "minPartitions",
             "N",
-            "a task for each partition, but that small ones share tasks where there are over 64",
-            "Use at least this many tasks: what would be the largest is split further.",
+            "a task for each partition; with more than 64 partitions, small ones share tasks",
+            "Use at least this many tasks: the largest are split further.",
         ),
         OptionDoc(
             "maxRecordsPerPartition", "N", "no limit", "A task reads at most this many offsets."
@@ -145,8 +146,8 @@ SECTIONS: Mapping[str, tuple[OptionDoc, ...]] = {
             "maxOffsetsPerTrigger",
             "N",
             "no limit",
-            "A micro-batch takes in at most this many offsets, shared out by how far each "
-            "partition is behind.",
+            "A micro-batch reads at most this many offsets, shared by how far each partition is"
+            " behind.",
         ),
         OptionDoc(
             "minOffsetsPerTrigger",
@@ -161,18 +162,18 @@ SECTIONS: Mapping[str, tuple[OptionDoc, ...]] = {
             "How long it waits for them at most: a number and ms, s, m, h or d.",
         ),
     ),
-    "What is lost": (
+    "Data loss": (
         OptionDoc(
             "failOnDataLoss",
             "true|false",
             "true",
-            "Whether a query fails where records that it was to read have aged out or been "
-            "deleted, or a topic is gone or was deleted and created again; else it goes on with "
-            "what is there, in a stream with the earliest record of a topic that was created "
-            "again.",
+            "Whether a query fails if records have aged out or were deleted before it read them,"
+            " or if a topic was deleted, or deleted and created again.  Otherwise it continues"
+            " with the records that exist; a stream then reads a topic that was created again"
+            " from its earliest record.",
         ),
     ),
-    "The client": (
+    "Client": (
         OptionDoc(
             "kafka.*",
             "",
@@ -204,78 +205,79 @@ NAMES = tuple(
 """The documents of all but the client's settings."""
 
 WRITE_SECTIONS: Mapping[str, tuple[OptionDoc, ...]] = {
-    "What is written": (
+    "Destination": (
         OptionDoc("kafka.bootstrap.servers", "HOST:PORT,...", "", "As for reads.  Required."),
         OptionDoc(
             "topic",
             "TOPIC",
             "",
-            "Where all rows go, whatever their column topic says.  Required where they have no "
-            "such column.",
+            "The topic of all rows; their column topic is ignored.  Required if they have no such"
+            " column.",
         ),
         OptionDoc(
             "keepTimestamps",
             "true|false",
             "false",
-            "A record's time is that of the column timestamp, and where that is null the time of "
-            "the write.  By default the column is ignored, as in Spark's own sink, so a copied "
-            "topic gets new times.",
+            "Take a record's time from the column timestamp, or from the time of the write if"
+            " that is null.  By default the column is ignored, as in Spark's own sink, so a"
+            " copied topic gets new times.",
         ),
         OptionDoc(
             "kafka.*",
             "",
             "Kafka's",
-            "Configs of the producer, such as kafka.compression.type=lz4.  kafka.batch.size is "
-            "131072 where nothing is said.  kafka.key.serializer, kafka.value.serializer and "
-            "kafka.transactional.id are refused.",
+            "Configs of the producer, such as kafka.compression.type=lz4.  kafka.batch.size is"
+            " 131072 by default.  kafka.key.serializer, kafka.value.serializer and"
+            " kafka.transactional.id are refused.",
         ),
         OptionDoc(
             "dlqTopic",
             "TOPIC",
             "a row that cannot be written fails the query",
-            "Where rows go that cannot be written: too large for the topic or kafka.max.request."
-            "size, without a topic or with one that does not exist, for a partition that is not "
-            "there, without a key to a compacted topic, from before 1970.  Key, value and headers "
-            "are kept behind the headers k.dlq.reason, k.dlq.topic and k.dlq.partition.  Where "
-            "that is too large for this topic too, the value is cut and k.dlq.value.length has "
-            "its length; likewise k.dlq.key.length and k.dlq.headers.count.  How large a record "
-            "may be and whether it needs a key is asked of the topic: authorizers are asked for "
-            "DescribeConfigs.",
+            "The topic for rows that cannot be written: too large for the topic or"
+            " kafka.max.request.size, without a topic or with one that does not exist, for a"
+            " partition that does not exist, without a key to a compacted topic, from before"
+            " 1970.  Key, value and headers are kept, after the headers k.dlq.reason, k.dlq.topic"
+            " and k.dlq.partition.  If that is too large for this topic too, the value is"
+            " truncated and k.dlq.value.length has its length; likewise k.dlq.key.length and"
+            " k.dlq.headers.count.  The limits of a topic are read from its configs, which"
+            " requires DescribeConfigs on it.",
         ),
     ),
-    "How often it is written": (
+    "Delivery": (
         OptionDoc(
             "exactlyOnce",
             "true|false",
             "false",
-            "By default a row is written at least once: a task or a batch that Spark runs again "
-            "is written again.  With true each task writes in a transaction, and when all have "
-            "ended well the driver commits them; readers with "
-            "kafka.isolation.level=read_committed see each row once, whatever was killed, once "
-            "the query has been started again with its checkpoint.  The query must give the same "
-            "rows to the same tasks when a batch is run again, spark.speculation must be off, "
-            "and a batch must not take longer than kafka.transaction.timeout.ms (here 15 minutes "
-            "by default, which is the most that brokers allow by default).  What is seen to "
-            "break this is refused.  A query that was killed is to be started again before the "
-            "brokers forget what its groups committed, after offsets.retention.minutes.  In a "
-            "batch, not a stream, all or nothing of it is committed, but where the driver dies "
-            "as it commits; it is not for use within foreachBatch.",
+            "By default a row is written at least once: a task or a batch that Spark runs again"
+            " is written again.  With true each task writes in a transaction, and the driver"
+            " commits them when all tasks have succeeded.  Consumers with"
+            " kafka.isolation.level=read_committed then see each row once, whichever processes"
+            " were killed, after the query was started again with its checkpoint.  The query must"
+            " give the same rows to the same tasks when a batch is run again, spark.speculation"
+            " must be off, and a batch must not take longer than kafka.transaction.timeout.ms (15"
+            " minutes by default, the longest that brokers allow by default).  A query that is"
+            " found to break these rules fails.  A killed query must be started again within"
+            " offsets.retention.minutes, after which the brokers forget the offsets that its"
+            " groups committed.  A batch, unlike a stream, is committed as a whole or not at all,"
+            " except if the driver dies while it commits.  Not for use within foreachBatch.",
         ),
         OptionDoc(
             "transactionalIdPrefix",
             "PREFIX",
             "k",
-            "A task's transactional.id is PREFIX-QUERY-TASK, by the query's id and the task's "
-            "number.  A group of the same name notes which batches it has written: it is not to "
-            "be changed while a checkpoint is in use.  Authorizers are asked for Write on the id "
-            "and Read on the group.",
+            "A task's transactional.id is PREFIX-QUERY-TASK, by the query's id and the task's"
+            " number.  A group of the same name notes which batches it has written, so the prefix"
+            " must not be changed while a checkpoint is in use.  Requires Write on the id and"
+            " Read on the group.",
         ),
         OptionDoc(
             "markerTopic",
             "TOPIC",
             "__consumer_offsets",
-            "The topic for whose partition 0 these groups commit offsets; nothing is written to "
-            "it.  It is not to be changed either.  Authorizers are asked for Read.",
+            "The topic for whose partition 0 these groups commit offsets; nothing is written to"
+            " it.  It must not be changed while a checkpoint is in use either.  Requires Read on"
+            " it.",
         ),
     ),
 }

@@ -105,16 +105,16 @@ BOOTSTRAP = "kafka.bootstrap.servers"
 _REFUSED = {
     name: f"cannot be set: {remedy}"
     for name, remedy in {
-        "kafka.auto.offset.reset": "startingOffsets says where to start",
-        "kafka.key.deserializer": "keys are read as bytes, or as keyFormat says",
-        "kafka.value.deserializer": "values are read as bytes, or as valueFormat says",
+        "kafka.auto.offset.reset": "set startingOffsets instead",
+        "kafka.key.deserializer": "keys are read as bytes, or in the format keyFormat",
+        "kafka.value.deserializer": "values are read as bytes, or in the format valueFormat",
         "kafka.key.serializer": "keys are bytes: encode the column",
         "kafka.value.serializer": "values are bytes: encode the column",
         "kafka.enable.auto.commit": "Spark keeps the offsets, in the query's checkpoint",
         "kafka.interceptor.classes": "records are read in batches, which no interceptor sees",
         "path": "topics are named by subscribe, subscribePattern or assign, not by load(path)",
     }.items()
-} | {"topic": "is not for reading: it names where a query writes: read with subscribe"}
+} | {"topic": "is for writing; read with subscribe"}
 
 _DELAY = re.compile(r"\s*([0-9]+)\s*([a-z]*)\s*")
 _UNIT_MS = {
@@ -146,7 +146,7 @@ def stream_options(given: Mapping[str, str]) -> ReadOptions:
         if name in options:
             raise ConfigError(
                 f"option {name} is for batches: a stream has no end; use spark.read, or"
-                " trigger(availableNow=True) to stop at what is there now"
+                " trigger(availableNow=True) to stop at the current end"
             )
     return _read_options(options, Everywhere(LATEST))
 
@@ -179,7 +179,7 @@ class GivenOptions:
         if text is None:
             return default
         if text.strip().lower() not in ("true", "false"):
-            raise ConfigError(f"option {name} is true or false, not {text!r}")
+            raise ConfigError(f"option {name} must be true or false, not {text!r}")
         return text.strip().lower() == "true"
 
     def count(self, name: str, most: int = _INT64[-1]) -> int | None:
@@ -188,7 +188,9 @@ class GivenOptions:
         if text is None:
             return None
         if not re.fullmatch(r"\s*[0-9]{1,19}\s*", text) or not 1 <= int(text) <= most:
-            raise ConfigError(f"option {name} is a whole number from 1 to {most}, not {text!r}")
+            raise ConfigError(
+                f"option {name} must be a whole number from 1 to {most}, not {text!r}"
+            )
         return int(text)
 
     def delay_ms(self, name: str, default: str) -> int:
@@ -196,7 +198,7 @@ class GivenOptions:
         found = _DELAY.fullmatch(text.lower())
         if found is None or found[2] not in _UNIT_MS:
             raise ConfigError(
-                f"option {name} is a number and ms, s, m, h or d, such as 15m, not {text!r}"
+                f"option {name} must be a number with ms, s, m, h or d, such as 15m, not {text!r}"
             )
         return int(found[1]) * _UNIT_MS[found[2]]
 
@@ -217,13 +219,13 @@ class GivenOptions:
 
 def _unknown(name: str, known: Mapping[str, str]) -> ConfigError:
     if f"kafka.{name}" == BOOTSTRAP:
-        return ConfigError(f"option {name} is not known: it is {BOOTSTRAP}")
+        return ConfigError(f"option {name} is not known; did you mean {BOOTSTRAP}?")
     near = difflib.get_close_matches(name, known, n=1)
     if near:
         return ConfigError(f"option {name} is not known; did you mean {known[near[0]]}?")
     return ConfigError(
-        f"option {name} is not known: there are {', '.join(sorted(known.values()))}, and settings"
-        " of the client as kafka.NAME"
+        f"option {name} is not known; the options are {', '.join(sorted(known.values()))}, and"
+        " the client's configs as kafka.NAME"
     )
 
 
@@ -294,7 +296,7 @@ def _or_latest(given: GivenOptions) -> bool:
     name = "startingOffsetsByTimestampStrategy"
     strategy = (given.text(name) or "error").strip().lower()
     if strategy not in ("error", "latest"):
-        raise ConfigError(f"option {name} is error or latest, not {given.text(name)!r}")
+        raise ConfigError(f"option {name} must be error or latest, not {given.text(name)!r}")
     return strategy == "latest"
 
 
@@ -302,7 +304,7 @@ def _position(given: GivenOptions, which: str, or_latest: bool) -> Position | No
     """What comes first of the three ways to say it."""
     if (text := given.text(name := f"{which}Timestamp")) is not None:
         if not re.fullmatch(r"\s*[0-9]{1,18}\s*", text):
-            raise ConfigError(f"option {name} is a time in ms since 1970, not {text!r}")
+            raise ConfigError(f"option {name} must be a time in ms since 1970, not {text!r}")
         return ByTime(name, int(text), or_latest)
     if (text := given.text(name := f"{which}OffsetsByTimestamp")) is not None:
         times = read_offsets(text, name, least=0)
@@ -353,7 +355,7 @@ def _shown(partitions: list[TopicPartition], most: int = 5) -> str:
 
 
 def _refuse_spec(position: Position, name: str, spec: int, word: str, where: str) -> None:
-    remedy = f"{where} there, and would hold nothing"
+    remedy = f"{where} there, and would be empty"
     if position == Everywhere(spec):
         raise ConfigError(f"option {name} cannot be {word} in a batch: {remedy}")
     if isinstance(position, ByOffset):

@@ -96,7 +96,7 @@ class RowProducer:
         """The producer's `on_batch`."""
         if delivered.error is not None and self._failed is None:
             where = f"{delivered.topic}-{delivered.partition}"
-            self._failed = WriteFailed(f"{where} was not written to: {delivered.error}")
+            self._failed = WriteFailed(f"write to {where} failed: {delivered.error}")
 
     def check(self) -> None:
         """WriteFailed with the first failure, if there was one."""
@@ -264,8 +264,8 @@ class RowProducer:
         if marks.any():
             sizes = columns.sizes[marks] + HEADER_SIZE
             return [
-                f"the record is about {size} bytes, and the topic or max.request.size allows no"
-                f" more than {limits.most_bytes}"
+                f"the record is about {size} bytes, and the topic or max.request.size allows at"
+                f" most {limits.most_bytes}"
                 for size in sizes.tolist()
             ], marks
         if "partition" in self._columns:
@@ -274,7 +274,8 @@ class RowProducer:
             if marks.any():
                 numbers = given[marks].tolist()
                 return [
-                    f"there is no partition {n}, but {limits.partitions}" for n in numbers
+                    f"partition {n} does not exist; the topic has {limits.partitions}"
+                    for n in numbers
                 ], marks
         marks = columns.times < 0
         if marks.any():

@@ -170,4 +170,4 @@ def last_words(log: str) -> str:
     stops = ("at ", "... ", "Caused by:")
     errors = [line for line in lines if re.search(r"Exception|Error\b|ERROR", line)]
     errors = [line for line in errors if not line.startswith(stops)]
-    return (errors or lines or ["it said nothing"])[-1]
+    return (errors or lines or ["its log is empty"])[-1]

@@ -152,14 +152,14 @@ class Submission:
     def refusal(self, environment: Mapping[str, str]) -> str | None:
         """Why Spark would refuse it, later and with less to say."""
         if self.job is not None and "--remote" in self.options:
-            return "a job is its own driver: give --master in place of --remote"
+            return "a job runs its own driver; give --master instead of --remote"
         if "--remote" in self.options:
             return None
         match self.kind:
             case "":
                 return (
-                    f"--master {self.master} is none that Spark knows: local[N], spark://HOST:PORT,"
-                    " yarn or k8s://HOST:PORT"
+                    f"--master {self.master} is not a master URL of Spark; give local[N],"
+                    " spark://HOST:PORT, yarn or k8s://HOST:PORT"
                 )
             case "spark" if self.is_python and not self.runs_driver_here:
                 return (
@@ -167,9 +167,7 @@ class Submission:
                     " out --deploy-mode cluster, so that the driver runs here"
                 )
             case "yarn" if not ({"HADOOP_CONF_DIR", "YARN_CONF_DIR"} & environment.keys()):
-                return (
-                    "HADOOP_CONF_DIR says where YARN is: set it to the directory of yarn-site.xml"
-                )
+                return "HADOOP_CONF_DIR is not set; set it to the directory of yarn-site.xml"
             case "k8s":
                 return self._refusal_of_kubernetes()
         return None
@@ -177,14 +175,14 @@ class Submission:
     def _refusal_of_kubernetes(self) -> str | None:
         if IMAGE not in self.settings and not set(IMAGES) <= self.settings.keys():
             return (
-                f"Kubernetes runs an image: --conf {IMAGE}=IMAGE, one with Spark, Python and"
+                f"Kubernetes requires an image; give --conf {IMAGE}=IMAGE, with Spark, Python and"
                 " k-kafka[spark] in it"
             )
         is_local = self.job is not None or self.local_file is not None
         if not self.runs_driver_here and is_local and UPLOAD not in self.settings:
             return (
-                f"the driver runs in a pod, which has no file of this machine: --conf {UPLOAD}="
-                "a directory that both reach, or leave out --deploy-mode cluster"
+                "the driver runs in a pod, which cannot read files of this machine; give --conf"
+                f" {UPLOAD}=DIRECTORY, which both can access, or leave out --deploy-mode cluster"
             )
         return None
 

@@ -90,9 +90,9 @@ def task_of_stream() -> WriteTask:
     batch_id, query = context.getLocalProperty(_BATCH_ID), context.getLocalProperty(_QUERY_ID)
     if batch_id is None or query is None:
         raise WriteFailed(
-            f"exactlyOnce needs the ids of the query and its batch, and this Spark does not tell"
-            f" {_QUERY_ID} and {_BATCH_ID}: use Spark 4.1 or later, and a trigger that makes"
-            " micro-batches"
+            "exactlyOnce requires the ids of the query and its batch, but this Spark does not"
+            f" provide {_QUERY_ID} and {_BATCH_ID}: use Spark 4.1 or later, and a trigger that"
+            " makes micro-batches"
         )
     return WriteTask(context.partitionId(), query, int(batch_id))
 

@@ -46,7 +46,7 @@ def _type_of(name: str, format: str, schema: str | None) -> DataType | str:
         return PLAIN[format]
     if schema is None or not schema.strip():
         raise ConfigError(
-            f"option {name}Format {format} takes {name}Schema, such as 'id bigint, name string'"
+            f"option {name}Format {format} requires {name}Schema, such as 'id bigint, name string'"
         )
     if not schema.lstrip().startswith("{"):
         return schema if _WHOLE.match(schema) else f"struct<{schema}>"
@@ -180,8 +180,8 @@ def decoder_of(format: str, kind: pa.DataType) -> Callable[[pa.Array], Decoded]:
 def _check_corrupt(name: str, corrupt: pa.Field, rest: pa.StructType) -> None:
     if corrupt.type not in (pa.string(), pa.binary(), BOTH):
         raise ConfigError(
-            f"option {name}Schema has {corrupt.name} as {corrupt.type}: it takes what is bad as"
-            " string, as binary or as struct<record binary, reason string>"
+            f"option {name}Schema has {corrupt.name} as {corrupt.type}; its type must be string,"
+            " binary or struct<record binary, reason string>"
         )
     for field in [corrupt, *rest]:
         if not field.nullable:

@@ -33,14 +33,16 @@ def value_options(text: Callable[[str], str | None]) -> ValueOptions:
     schemas = {name: text(f"{name}Schema") for name in _DECODED}
     for name, format in formats.items():
         if format not in FORMATS:
-            raise ConfigError(f"option {name}Format is one of {', '.join(FORMATS)}, not {format!r}")
+            raise ConfigError(
+                f"option {name}Format must be one of {', '.join(FORMATS)}, not {format!r}"
+            )
         if format in ("raw", "string") and schemas[name] is not None:
             raise ConfigError(f"option {name}Schema is for {name}Format json or msgpack")
     mode = (text("mode") or "PERMISSIVE").strip().upper()
     if mode not in ("PERMISSIVE", "FAILFAST"):
         raise ConfigError(
-            f"option mode is PERMISSIVE or FAILFAST, not {mode!r}: to drop what is bad, read it as"
-            " null and ask for what is not"
+            f"option mode must be PERMISSIVE or FAILFAST, not {mode!r}; to drop bad values, read"
+            " them as null and filter out nulls"
         )
     corrupt = text("columnNameOfCorruptRecord") or _CORRUPT_RECORD
     return ValueOptions(formats, schemas, mode == "FAILFAST", corrupt)

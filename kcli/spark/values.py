@@ -48,9 +48,9 @@ def decoded(
         told = f.when(~is_text, f.lit("it is not UTF-8"))
         return frame.withColumns({"data": f.when(is_text, text), "reason": told})
     if format not in FORMATS:
-        raise ConfigError(f"there is no format {format}: take {', '.join(FORMATS)}")
+        raise ConfigError(f"the format {format} does not exist; use {', '.join(FORMATS)}")
     if schema is None:
-        raise ConfigError(f"values in {format} take a schema, such as 'id bigint, name string'")
+        raise ConfigError(f"values in {format} require a schema, such as 'id bigint, name string'")
     both = frame.withColumn(_BOTH, _decoder(format, schema_of(schema), with_reason=True)(given))
     pair = {"data": f.col(f"{_BOTH}.data"), "reason": f.col(f"{_BOTH}.reason")}
     return both.withColumns(pair).drop(_BOTH)
@@ -90,7 +90,7 @@ def schema_of(text: StructType | str) -> StructType:
         told = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ConfigError(f"the schema {text!r:.200} is neither DDL nor JSON: {told}") from error
     if not isinstance(found, StructType):
-        raise ConfigError(f"the schema {text!r:.200} names no fields: take 'NAME TYPE, ...'")
+        raise ConfigError(f"the schema {text!r:.200} names no fields; give 'NAME TYPE, ...'")
     return found
 
 

@@ -39,10 +39,14 @@ _TYPES = {
     "timestamp": ("timestamp",),
 }
 _LACKING = {
-    "topic": "topic option required when no 'topic' attribute is present: name one with the option"
-    " topic, or give each row its own in a column topic",
-    "value": "Required attribute 'value' not found: name a column so, as in"
-    " selectExpr('to_json(struct(*)) AS value')",
+    "topic": (
+        "topic option required when no 'topic' attribute is present: name a topic with the option"
+        " topic, or for each row in a column topic"
+    ),
+    "value": (
+        "Required attribute 'value' not found: give a column this name, as in"
+        " selectExpr('to_json(struct(*)) AS value')"
+    ),
 }
 
 _REFUSED = {
@@ -50,8 +54,9 @@ _REFUSED = {
     for name, remedy in {
         "kafka.key.serializer": "keys are written as bytes or text: encode the column",
         "kafka.value.serializer": "values are written as bytes or text: encode the column",
-        "kafka.transactional.id": "set exactlyOnce to true, and transactionalIdPrefix where the"
-        " names need one",
+        "kafka.transactional.id": (
+            "set exactlyOnce to true, and transactionalIdPrefix if the names require one"
+        ),
         "path": "the topic is named by the option topic or the column topic, not by save(path)",
     }.items()
 }
@@ -76,7 +81,7 @@ class WriteOptions:
 def write_options(given: Mapping[str, str]) -> WriteOptions:
     """ConfigError names the option and what to do."""
     reading = {
-        name.lower(): "is for reading: leave it out of a write"
+        name.lower(): "is for reading; leave it out of a write"
         for name in NAMES
         if name not in WRITE_NAMES
     }
@@ -131,6 +136,7 @@ def columns_of(types: Mapping[str, str], options: WriteOptions) -> tuple[str, ..
         found.append(name)
     if options.keep_timestamps and "timestamp" not in types:
         raise ConfigError(
-            "option keepTimestamps needs a column named timestamp; add one, or leave out the option"
+            "option keepTimestamps requires a column named timestamp; add one, or leave out the"
+            " option"
         )
     return tuple(found)

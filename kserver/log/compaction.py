@@ -235,20 +235,20 @@ class _Run:
             while len(chunk) - at >= HEADER_SIZE:
                 header = Header._make(HEADER.unpack_from(chunk, at))
                 if header.magic != MAGIC or header.size < HEADER_SIZE:
-                    raise CannotClean(f"{path}: no batch at position {position + at}")
+                    raise CannotClean(f"{path}: no valid batch header at position {position + at}")
                 if at + header.size > len(chunk):
                     break
                 batch = RecordBatch(chunk[at : at + header.size])
                 if not batch.is_valid_crc():
-                    raise CannotClean(f"{path}: a wrong CRC at position {position + at}")
+                    raise CannotClean(f"{path}: CRC mismatch at position {position + at}")
                 # The CRC does not cover the offset.
                 if not last_offset < header.base_offset <= base + MAX_RELATIVE_OFFSET:
-                    raise CannotClean(f"{path}: a wrong offset at position {position + at}")
+                    raise CannotClean(f"{path}: offset out of order at position {position + at}")
                 last_offset = header.last_offset
                 yield header, batch
                 at += header.size
             if not at:
-                raise CannotClean(f"{path}: no whole batch at position {position}")
+                raise CannotClean(f"{path}: incomplete batch at position {position}")
             self.read_bytes += at
             self._pace.spend(at)
             position += at

@@ -122,23 +122,26 @@ def _missing(topic_partition: TopicPartition, directory: LogDirectory) -> Missin
     end = directory.missing[topic_partition]
     records = f"its records before offset {end}" if end else "its records"
     return MissingLog(
-        f"{directory.log_path(topic_partition)} is missing, though the checkpoints in"
-        f" {directory.path} list it: {records} would be lost. {_remedy(topic_partition)}"
+        f"{directory.log_path(topic_partition)} is missing, but the checkpoints in"
+        f" {directory.path} list it; {records} would be lost."
+        f" {_remedy(topic_partition)}"
     )
 
 
 def _lost(topic_partition: TopicPartition, paths: Iterable[str]) -> MissingLog:
     return MissingLog(
-        "it is in none of the log.dirs, but may be in a log directory that this broker used before"
-        f" and that is now missing or empty: {', '.join(sorted(paths))}. {_remedy(topic_partition)}"
+        "its log is in none of the log.dirs, but may be in a log directory that this broker used"
+        f" before and that is now missing or empty: {', '.join(sorted(paths))}."
+        f" {_remedy(topic_partition)}"
     )
 
 
 def _remedy(topic_partition: TopicPartition) -> str:
     return (
-        "Mount the disk or restore the directory, and start the broker again; or start a broker"
-        " that has another replica in sync, from which it is replicated; or, to begin without these"
-        f" records, stop the broker and run {accept_loss_command(str(topic_partition))}"
+        "Mount the disk or restore the directory, then restart this broker. If a broker with"
+        " another in-sync replica is down, start that broker: the records are then replicated"
+        " from it. Only if every copy is lost: stop this broker and run"
+        f" {accept_loss_command(str(topic_partition))}"
     )
 
 

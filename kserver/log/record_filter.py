@@ -158,7 +158,7 @@ def scan(data: bytes, count: int) -> list[Scanned]:
             has_value = data[at] != NULL
             # What is odd is negative.
             if at >= end or end > len(data) or (length | delta | size) & 1:
-                raise ProtocolError("a record whose length is not that of its fields")
+                raise ProtocolError("a record whose length does not match its fields")
             records.append((start, end, rest, time >> 1 ^ -(time & 1), delta >> 1, key, has_value))
             at = end
     except IndexError as error:

@@ -260,11 +260,9 @@ class Recovery:
         point = "a clean shutdown" if self._clean else f"the recovery point {self._recovery_point}"
         command = accept_loss_command(self._directory.rpartition("/")[2])
         return DamagedLog(
-            f"the records of offsets {start} to {end - 1} are missing from {self._directory}:"
-            f" {fault}, though they had reached the disk before {point}. Restore the files from a"
-            f" backup; or, if another replica of the partition has its records, move"
-            f" {self._directory} away; or, to go on without these records, stop the broker and run"
-            f" {command}"
+            f"{self._directory} lacks the records of offsets {start} to {end - 1}, which were on"
+            f" disk at {point}: {fault}. {self._remedy('the files')} Only if every copy is lost:"
+            f" stop this broker and run {command}"
         )
 
     def _not_deleted(self, bases: list[Offset]) -> list[Offset]:
@@ -293,7 +291,7 @@ class Recovery:
             try:
                 segment.load()
             except (FileNotFoundError, StorageError) as error:
-                log.warning("%s: rebuilding its indexes: %s", segment.file.path, error)
+                log.warning("%s: rebuilding indexes: %s", segment.file.path, error)
                 self._suspect.add(base)
             else:
                 self._check_tail(segment, is_last=is_last)
@@ -411,7 +409,7 @@ class Recovery:
         if end < self._recovery_point:
             raise self._damage(segment, 0, end)
         log.warning(
-            "removing %s: it does not continue the log, which ends at offset %d",
+            "%s: removing this segment: it does not continue the log, which ends at offset %d",
             segment.file.path,
             end,
         )
@@ -473,7 +471,7 @@ class Recovery:
 
     def _damage(self, segment: LogSegment, position: int, offset: Offset) -> DamagedLog:
         return self._refused(
-            f"{segment.file.path} is damaged at position {position}: no valid batch of offset"
+            f"{segment.file.path} is damaged at position {position}: no valid batch with offset"
             f" {offset} or above follows",
             "the file",
             offset,
@@ -482,7 +480,7 @@ class Recovery:
     def _missing(self, path: str, offset: Offset, next_offset: Offset) -> DamagedLog:
         """A segment is gone, or what was at the end of the one at `path`."""
         return self._refused(
-            f"the records of offsets {offset} to {next_offset - 1} are missing behind {path}",
+            f"{path}: the records of offsets {offset} to {next_offset - 1} are missing after it",
             "the files",
             offset,
         )
@@ -490,11 +488,17 @@ class Recovery:
     def _refused(self, fault: str, files: str, offset: Offset) -> DamagedLog:
         point = "a clean shutdown" if self._clean else f"the recovery point {self._recovery_point}"
         return DamagedLog(
-            f"{fault}, though what was there before {point} had reached the disk, so that no crash"
-            f" can have torn it. Restore {files} from a backup; or, if another replica of the"
-            f" partition has its records, move {self._directory} away; or, to go on with those"
-            f" before offset {offset} and lose the rest, make {offset} the offset of this partition"
-            f" in {checkpoint.RECOVERY_POINTS} and remove {CLEAN_SHUTDOWN}"
+            f"{fault}. These records were on disk at {point}, so a crash cannot be the cause."
+            f" {self._remedy(files)} Only if every copy is lost: stop this broker, set this"
+            f" partition's offset in {checkpoint.RECOVERY_POINTS} to {offset} and remove"
+            f" {CLEAN_SHUTDOWN}; this keeps the records before offset {offset} and loses the rest"
+        )
+
+    def _remedy(self, files: str) -> str:
+        return (
+            f"Restore {files} from a backup, then restart this broker. If another in-sync replica"
+            f" has these records, stop this broker, move {self._directory} out of its log"
+            " directory, and restart: the records are then replicated."
         )
 
     def _note_epoch(self, header: Header) -> None:
@@ -517,7 +521,7 @@ class Recovery:
     def _remove(self, segments: list[LogSegment]) -> None:
         for segment in segments:
             log.warning(
-                "removing %s (%d bytes): the log ends before it",
+                "%s: removing this segment (%d bytes): the log ends before it",
                 segment.file.path,
                 segment.size,
             )

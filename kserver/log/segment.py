@@ -453,7 +453,7 @@ class LogSegment:
             position += at
 
     def broken(self, position: int) -> StorageError:
-        return StorageError(f"{self.file.path}: no whole batch at position {position}")
+        return StorageError(f"{self.file.path}: incomplete batch at position {position}")
 
     def cut_at(self, offset: Offset) -> Cut:
         """Where to cut so that no record of `offset` or above is left.  Waits for the disk."""

@@ -373,8 +373,8 @@ def _unfolded(records: memoryview, config: TopicConfig) -> bytes:
     except Oversized as error:
         raise KafkaError(
             ErrorCode.message_too_large,
-            f"The record batch unfolds to more than {limit} bytes, which is the most for a "
-            f"max.message.bytes of {config.max_message_bytes} where records are looked at",
+            f"The record batch decompresses to more than {limit} bytes, the limit for validation"
+            f" with max.message.bytes={config.max_message_bytes}",
         ) from error
     except KafkaError as error:
         # Java's producers send a batch again and again that is answered CORRUPT_MESSAGE.

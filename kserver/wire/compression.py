@@ -94,11 +94,11 @@ _ZSTD_LEVEL = 3
 
 
 class Oversized(KafkaError):
-    """Data that unfolds to more than the limit: maybe a bomb, maybe just much alike."""
+    """Data that decompresses to more than the limit: maybe a bomb, maybe just much alike."""
 
 
 def _oversized(name: str, limit_bytes: int) -> Oversized:
-    text = f"{name} data that unfolds to more than {limit_bytes} bytes"
+    text = f"{name} data decompresses to more than {limit_bytes} bytes"
     return Oversized(ErrorCode.corrupt_message, text)
 
 
@@ -163,7 +163,7 @@ def _decompress_stream(
         parts.append(part)
         at += len(chunk) - len(member.unused_data or b"")
     if not member.eof:
-        raise _corrupt(f"{name} data that ends early")
+        raise _corrupt(f"truncated {name} data")
     return b"".join(parts)
 
 
@@ -186,10 +186,10 @@ def _decompress_lz4(data: memoryview, limit_bytes: int) -> bytes:
 def _first_lz4_frame(data: memoryview) -> memoryview:
     """The frame at the start; Java's reader takes nothing after it for records."""
     if data[:4] != _LZ4_MAGIC:
-        raise _corrupt("lz4 data that does not start with a frame")
+        raise _corrupt("lz4 data does not start with a frame")
     flags = data[4] if len(data) > 4 else 0
     if flags & _LZ4_RESERVED:
-        raise _corrupt("an lz4 frame with reserved flags, or with a dictionary")
+        raise _corrupt("an lz4 frame has reserved flags or a dictionary")
     at = 7 + (8 if flags & _LZ4_CONTENT_SIZE else 0)
     after_block = 4 if flags & _LZ4_BLOCK_CHECKSUM else 0
     while at + 4 <= len(data):
@@ -200,7 +200,7 @@ def _first_lz4_frame(data: memoryview) -> memoryview:
             if at <= len(data):
                 return data[:at]
         at += size + after_block
-    raise _corrupt("lz4 data that ends early")
+    raise _corrupt("truncated lz4 data")
 
 
 def _compress_lz4(data: bytes | memoryview, level: int | None) -> bytes:
@@ -242,7 +242,7 @@ def _decompress_snappy(data: memoryview, limit_bytes: int) -> bytes:
         left -= len(part)
         at += size
     if at > len(data):
-        raise _corrupt("snappy data that ends early")
+        raise _corrupt("truncated snappy data")
     return b"".join(parts)
 
 

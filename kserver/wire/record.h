@@ -13,10 +13,10 @@ typedef struct {
     uint32_t size;
 } Slot;
 
-static const char SHORT[] = "a record that is cut short";
+static const char SHORT[] = "truncated record";
 static const char VARINT[] = "a varint of more than 64 bits";
 static const char LENGTH[] = "a length that is negative, or has more than 32 bits or five bytes";
-static const char FIELDS[] = "a record whose length is not that of its fields";
+static const char FIELDS[] = "a record whose length does not match its fields";
 
 static inline const char *read_varint(Bytes *at, Bytes end, uint64_t *value)
 {

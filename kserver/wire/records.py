@@ -208,7 +208,7 @@ class RecordReader:
                 headers, at = self._read_headers(at)
                 known_headers, known = data[start:at], headers
             if at != end:
-                raise ProtocolError("a record whose length is not that of its fields")
+                raise ProtocolError("a record whose length does not match its fields")
             append((offset, timestamp, key, value, headers))
         self._at, self._next_delta = at, next_delta
         if near_overflow and not all(row[1] in _INT64 for row in rows):
@@ -224,7 +224,7 @@ class RecordReader:
         else:
             count, at = long_length(data, at)
         if count > len(data) - at:
-            raise ProtocolError("a record with an impossible count of headers")
+            raise ProtocolError("a record with an impossible number of headers")
         headers: list[tuple[str, bytes | None]] = []
         for _ in range(count):
             if (size := data[at]) < 0x80:

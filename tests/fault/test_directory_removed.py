@@ -106,7 +106,7 @@ def test_a_disk_that_is_not_mounted_is_not_taken_for_an_empty_one(tmp_path):
                 assert produce(client, 9, sound, batch(b"on")).error_code is ErrorCode.none
             output = "".join(broker.output[told:])
             assert f"{lost.name}-0: log is missing, the partition stays offline: " in output
-            assert "it is in none of the log.dirs" in output
+            assert "its log is in none of the log.dirs" in output
             assert f": {disk}. Mount the disk" in output
             # What is new begins where there is room.
             name = create_topic(broker.address, f"new{told}")

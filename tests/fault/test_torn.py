@@ -301,7 +301,7 @@ def test_a_bit_that_flipped_in_what_was_flushed_is_told_with_a_remedy(tmp_path):
         assert broker.stop() == 0
         assert not any("Traceback" in line for line in broker.output)
 
-        advice = f"make 12 the offset of this partition in {RECOVERY_POINTS} and remove"
+        advice = f"set this partition's offset in {RECOVERY_POINTS} to 12 and remove"
         assert advice in reason
         lines = checkpoint_path.read_text()
         checkpoint_path.write_text(lines.replace(f"t 0 {count}", "t 0 12"))

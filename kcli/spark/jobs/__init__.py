@@ -37,10 +37,10 @@ from kcli.command import Command
 JOBS = {
     "land": "write topics as Parquet, JSON or Delta",
     "etl": "transform topics by SQL or Python, to a topic or files",
-    "replay": "send records that have landed, or a range of a topic, to a topic again",
-    "compact": "make few files of many small ones",
+    "replay": "send landed records, or a range of a topic, to a topic again",
+    "compact": "compact many small files into few large ones",
     "redrive": "send dead letters back to their topics",
-    "audit": "count what topics hold and what has landed of it, and report differences",
+    "audit": "compare topics with the rows landed from them, and report differences",
 }
 
 

@@ -37,21 +37,21 @@ SHAPE = RowShape(
         RowField("window", "string", "When the window begins, in UTC."),
         RowField("broker", "integer", "Records that the topic holds now."),
         RowField("landed", "integer", "Rows that have landed."),
-        RowField("missing", "integer", "Records that should have landed, and have not."),
+        RowField("missing", "integer", "Records that should have landed but have not."),
         RowField("duplicates", "integer", "Rows of records that had landed before."),
         RowField(
             "extra",
             "integer",
-            "Records that have landed and that the topic should hold, and does not, or that are "
-            "not the ones at their offsets.",
+            "Landed records that the topic should still hold but does not, or that differ from"
+            " the records at their offsets.",
         ),
         RowField(
             "aged_out",
             "integer",
-            "Records that have landed and that retention or compaction has removed from the "
-            "topic: no difference.",
+            "Landed records that retention or compaction has since removed from the topic; not a"
+            " difference.",
         ),
-        RowField("waiting", "integer", "Records that are to land still: no difference."),
+        RowField("waiting", "integer", "Records that still have to land; not a difference."),
     ),
 )
 
@@ -59,8 +59,8 @@ MANUAL = Manual(
     examples=(
         (
             "k spark-submit audit --topics orders --path /lake/orders --start -26h --fail-on-gap",
-            "From cron, every hour: prints nothing while no record is missing, otherwise ends "
-            "with 3.",
+            "From cron, every hour: prints nothing if no record is missing, otherwise ends with"
+            " status 3.",
         ),
         (
             "k spark-submit audit --topics orders,payments --path /lake --window day --all",
@@ -69,10 +69,10 @@ MANUAL = Manual(
         (
             "k spark-submit audit --pattern '.*' --path /lake --format delta \\\n"
             "    --report-topic audits -o jsonl",
-            "A Delta table; what was found goes to a topic as well.",
+            "A Delta table; the report is also sent to a topic.",
         ),
     ),
-    statuses=((FOUND, "There was a difference, and --fail-on-gap was given."),),
+    statuses=((FOUND, "A difference was found, and --fail-on-gap was given."),),
     differences=("Kafka's scripts have no such command.",),
     see_also=("k-spark-submit", "k-spark-submit-land", "k-spark(7)"),
 )
@@ -111,48 +111,49 @@ MANUAL = Manual(
     ),
     option(
         "--start",
-        "Only records at or after a time: relative, as -26h or -2d, absolute, as "
-        "2026-01-31T06:00Z, or in ms since 1970; or from offsets on, as JSON, one for each "
-        "partition.  Default: all that the topics hold.",
+        "Only records at or after a time: relative, such as -26h or -2d, absolute, such as"
+        " 2026-01-31T06:00Z, or in ms since 1970; or from offsets, as JSON, one for each"
+        " partition.  Default: all records of the topics.",
         "WHEN",
         section=COMPARED,
     ),
     option(
         "--grace",
-        "How long after the end of its window a record may still land (seconds, or as 10m and "
-        "2h); after that it counts as missing.  Default: 1h.",
+        "How long after the end of its window a record may still land, in seconds or with a unit,"
+        " such as 10m or 2h.  After that it counts as missing.  Default: 1h.",
         "TIME",
         type=Duration(),
         section=COMPARED,
     ),
-    option("--all", "Report all windows, also those without a difference.", section=TOLD),
+    option("--all", "Report all windows, including those without a difference.", section=TOLD),
     option(
         "--report-topic",
         "Also send the report to a topic, as JSON, with the audited topic as the key.",
         "TOPIC",
         section=TOLD,
     ),
-    option("--fail-on-gap", "End with status 3 where there is a difference.", section=TOLD),
+    option("--fail-on-gap", "End with status 3 if there is a difference.", section=TOLD),
     formatted(SHAPE),
     shared.cluster,
 )
 def audit(given: SimpleNamespace) -> int:
-    """Compares what topics hold with what has landed of them.
+    """Compares the records of topics with the rows that have landed from them.
 
-    A row for each topic and window that differs: where records are missing, landed twice, or landed
-    and are not in the topic.  Records that the topic has lost by retention or compaction, and those
-    that are to land still, are counted and make no difference.  What comes before the last record
-    of its partition that has landed does not land later: it is missing at once.
+    Prints a row for each topic and window with a difference: records that are missing, that landed
+    twice, or that landed but are not in the topic.  Records that retention or compaction has
+    removed from the topic, and records that still have to land, are counted but are not a
+    difference.  A record before the last landed record of its partition will not land later, so it
+    counts as missing at once.
 
-    A row that has another timestamp than the record at its offset is extra, and that record is
-    missing.  This is how a topic looks that was deleted and created again.  Two records with the
+    If a row has a different timestamp than the record at its offset, the row is extra and the
+    record is missing.  This happens if a topic was deleted and created again.  Two records with the
     same timestamp at the same offset cannot be distinguished: keys and values are not compared.
 
-    What has landed has the columns topic, partition, offset and timestamp, as the job land writes
-    them.  Topics are read as land reads them: with --command-property
-    isolation.level=read_committed, if it did.  Offsets are looked up before anything is counted, so
-    what is written or lands meanwhile makes no difference; but where land has several queries, for
-    late rows or dead letters, let its run end first.
+    Landed rows must have the columns topic, partition, offset and timestamp, as the job land writes
+    them.  Read topics in the same way as land did: with --command-property
+    isolation.level=read_committed, if land used it.  Offsets are determined before anything is
+    counted, so records that are written or land meanwhile do not matter.  But if land has several
+    queries, for late rows or dead letters, let its run end first.
     """
     with shared.session(shows_stages=True) as spark:
         found = audited(spark, _audit(given))

@@ -51,7 +51,7 @@ MANUAL = Manual(
         (
             "k spark-submit compact --path /lake/logs --format delta \\\n"
             "    --partitions 'date=2026-11-01..2026-11-20' --vacuum-after 168h",
-            "A Delta table, and its old files go a week after.",
+            "A Delta table; its old files are removed a week later.",
         ),
     ),
     differences=("Kafka's scripts have no such command.",),
@@ -70,8 +70,8 @@ MANUAL = Manual(
     ),
     option(
         "--partitions",
-        "Only directories with these values: date=2026-11-21, patterns such as "
-        "date=2026-11-*,hour=0?, or from one to another, date=2026-11-01..2026-11-20.",
+        "Only directories with these values: date=2026-11-21, a pattern such as"
+        " date=2026-11-*,hour=0?, or a range, date=2026-11-01..2026-11-20.",
         "NAME=VALUE,...",
     ),
     option(
@@ -83,26 +83,28 @@ MANUAL = Manual(
     ),
     option(
         "--older-than",
-        "Only files written at least this long ago: seconds, or as 90m and 24h; in a Delta "
-        "table, directories without a younger file.  Default: all.",
+        "Only files written at least this long ago, in seconds or with a unit, such as 90m or"
+        " 24h.  In a Delta table: only directories without a younger file.  Default: all.",
         "TIME",
         type=Duration(),
     ),
     option(
         "--verify-counts",
-        "Compare counts and sums of offsets of each topic and partition too.  The number of rows "
-        "is compared anyway; a difference fails, and leaves all as it was.",
+        "Also compare the counts and the sums of offsets of each topic and partition.  The number"
+        " of rows is always compared.  If there is a difference, the job fails and leaves"
+        " everything unchanged.",
     ),
     option(
         "--codec",
-        f"Of what is written: as the job land has them.  Default: {DEFAULT_CODEC['parquet']}; json "
-        "stays as it is.",
+        "Compression of the new files; the same codecs as for the job land.  Default:"
+        f" {DEFAULT_CODEC['parquet']}; json files keep their own.",
         "CODEC",
     ),
     option(
         "--vacuum-after",
-        "Remove files that no version of a Delta table has used for this long: seconds, or as "
-        "168h, in whole hours.  Older versions become unreadable.  Default: keep them.",
+        "Remove files that no version of a Delta table has used for this long, in seconds or with"
+        " a unit, such as 168h; only whole hours.  Older versions become unreadable.  Default:"
+        " keep them.",
         "TIME",
         type=Duration(),
     ),
@@ -112,18 +114,19 @@ MANUAL = Manual(
 def compact(given: SimpleNamespace) -> int:
     """Compacts many small files into few large ones.
 
-    New files are written aside and counted, then take the place of the old ones by a journal in
-    _k_compact: a run that is killed loses nothing and doubles nothing, and the next one carries on
-    with what it had decided.  One run at a time works in a directory.
+    New files are written to a separate place and their rows are counted.  Then they replace the old
+    files, according to a journal in _k_compact: a killed run neither loses nor duplicates records,
+    and the next run completes it.  Only one run at a time can work in a directory.
 
-    Where a job lands, _spark_metadata lists the files that count.  Of these the ones that its
-    newest file with .compact in its name lists become fewer: all but those of the last batches, ten
-    at most.  The list is replaced at once, so that Spark reads the old files or the new ones; the
-    job may go on landing meanwhile.  Where it may be making a list of its own just then, the old
-    files stay until a later run.  A reader of all existing files sees records twice while both old
-    and new files exist; without such a list this is the time between the moves and the end.
+    In the directory of a landing job, _spark_metadata lists the files that count.  Compaction
+    handles the files in its newest list with .compact in its name: all except those of the last
+    batches, at most ten.  The list is replaced atomically, so Spark reads either the old files or
+    the new ones, and the job can continue to land.  If the job may be writing a list at the same
+    time, the old files stay until a later run.  A reader that ignores the list sees records twice
+    while both old and new files exist; without such a list, this is from the move of the new files
+    to the end of the run.
 
-    A Delta table is compacted with a commit for each directory, also while other writers use it.
+    A Delta table is compacted with one commit for each directory, also while others write to it.
     """
     summary = shared.Summary(quiet=given.quiet)
     if given.format == "delta":
@@ -147,7 +150,7 @@ def check(given: SimpleNamespace) -> None:
         refuse("--target-mb must be at least 1")
     format = given.format or FORMATS[0]
     if given.codec is not None and (given.codec not in CODECS[format] or format == "delta"):
-        refuse(f"--codec of {format} cannot be {given.codec}")
+        refuse(f"--codec for {format} cannot be {given.codec}")
     if is_given(given, "vacuum_after") and format != "delta":
         refuse("--vacuum-after is for --format delta; other directories keep no old files")
 
@@ -180,8 +183,8 @@ def _check_place(spark: SparkSession, store: Store, given: SimpleNamespace) -> N
         for name in TABLES:
             if opened(spark, above).entries(name):
                 raise Refused(
-                    f"--path {given.path} is part of what is listed in {above}/{name}: give that"
-                    " directory as --path, and this part by --partitions"
+                    f"--path {given.path} is part of the directory that {above}/{name} lists;"
+                    " give that directory as --path, and select this part with --partitions"
                 )
 
 
@@ -208,7 +211,7 @@ def _compacted(spark: SparkSession, store: Store, given: SimpleNamespace) -> str
         waiting += not swapping.carry_out(store, journal, _now_ms(), interval)
         done.append(unit)
     if waiting:
-        complain(f"of {waiting} swaps the old files stay for now: a later run removes them")
+        complain(f"the old files of {waiting} swaps stay for now; a later run removes them")
     return _told(
         sum(len(unit.files) for unit in done),
         sum(unit.into for unit in done),
@@ -218,8 +221,8 @@ def _compacted(spark: SparkSession, store: Store, given: SimpleNamespace) -> str
 
 def _told(before: int, after: int, directories: int) -> str:
     if not before:
-        return "there was nothing to make fewer"
-    return f"{before:,} files of {directories:,} directories are {after:,} now"
+        return "no files to compact"
+    return f"{before:,} files in {directories:,} directories compacted into {after:,}"
 
 
 def _units(store: Store, given: SimpleNamespace) -> list[Unit]:
@@ -271,8 +274,8 @@ def _compare(before: DataFrame, after: DataFrame, unit: Unit, given: SimpleNames
     counts = [_counts(frame, given) for frame in (before, after)]
     if counts[0] != counts[1]:
         raise Refused(
-            f"{unit.directory or given.path}: what was written does not hold what was read; the"
-            " files are as they were"
+            f"{unit.directory or given.path}: the new files do not hold all rows that were read;"
+            " the old files were left unchanged"
         )
 
 
@@ -329,7 +332,7 @@ def _compact_partition(table: Any, one: dict[str, str], given: SimpleNamespace) 
     # Where others have written meanwhile there is nothing to compare with.
     if table.version() == version + 1 and _rows(table, one) != rows:
         table.restore(version)
-        raise Refused(f"{_named(one) or given.path}: rows were lost; the table is as it was")
+        raise Refused(f"{_named(one) or given.path}: rows were lost; the table was left unchanged")
     return metrics["numFilesRemoved"], metrics["numFilesAdded"]
 
 

@@ -139,13 +139,13 @@ def table_of(path: str, schema: pa.Schema, parts: Sequence[str]) -> Any:
     ours = {field.name: field.type for field in Schema.from_arrow(schema).fields}
     if wrong := [name for name, type in ours.items() if there.get(name) != type]:
         raise ValueError(
-            f"the table {path} has not the columns that land in it: {', '.join(wrong)} is missing"
-            " or of another type; give another --path, or change the table"
+            f"the table {path} does not have the columns to land: {', '.join(wrong)} is missing"
+            " or has another type; give another --path, or change the table"
         )
     if list(table.metadata().partition_columns) != list(parts):
         raise ValueError(
             f"the table {path} is partitioned by {', '.join(table.metadata().partition_columns)},"
-            f" not by {', '.join(parts)}: --partition-by is to be as it was"
+            f" not by {', '.join(parts)}; --partition-by must stay the same"
         )
     return table
 

@@ -50,20 +50,21 @@ MANUAL = Manual(
             '           FROM records GROUP BY window(at, "1 minute"), status\' \\\n'
             "    --to topic:access-per-minute --exactly-once --trigger 10s \\\n"
             "    --checkpoint /lake/_checkpoints/per-minute",
-            "Counts of each minute, as JSON, once its records can be no later than 10 minutes.",
+            "Counts per minute, as JSON.  A minute is written once the watermark, 10 minutes"
+            " behind the latest record, has passed it.",
         ),
         (
             "k spark-submit etl --topics access --value string \\\n"
             "    --sql \"SELECT key, value FROM records WHERE value LIKE '%ERROR%'\" \\\n"
             "    --to topic:errors --checkpoint /lake/_checkpoints/errors",
-            "Some of the records, as they are.",
+            "Send the records that match, unchanged.",
         ),
         (
             "k spark-submit etl --topics orders --value msgpack --schema 'id bigint, sum int' \\\n"
             "    --dlq orders-dead --py clean:orders --to parquet:/lake/orders-clean \\\n"
             "    --checkpoint /lake/_checkpoints/orders-clean",
-            "A function orders(frame) of clean.py, to files; invalid values go to a dead letter "
-            "topic.",
+            "Transform by the function orders(frame) of clean.py, and write files; invalid values"
+            " go to a dead letter topic.",
         ),
     ),
     differences=("Kafka's scripts have no such command.",),
@@ -75,56 +76,57 @@ MANUAL = Manual(
 @together(
     shared.topics,
     payloads.value(
-        "What values are: raw their bytes, string their text; json and msgpack have the fields "
-        "that --schema names, each a column.  Default: raw.",
+        "The format of values.  raw: the column value has their bytes; string: their text; json"
+        " and msgpack: each field of --schema is a column.  Default: raw.",
     ),
     payloads.schema,
     option(
         "--dlq",
-        "Put records that cannot be decoded, and rows that cannot be written, into this topic, "
-        "with the reason in their headers, and go on.  Default: the job fails at the first.",
+        "Send records that cannot be decoded, and rows that cannot be written, to this topic,"
+        " with the reason in their headers, and continue.  Default: the job fails at the first.",
         "TOPIC",
         section=payloads.DECODED,
     ),
     option(
         "--sql",
-        "A query of Spark's SQL over the view records, or @ and a file that holds one.  One of "
-        "--sql and --py is required.",
+        "A Spark SQL query over the view records, or @FILE to read one from a file.  One of --sql"
+        " and --py is required.",
         "QUERY",
         section=DONE_WITH,
     ),
     option(
         "--py",
-        "A function that is given the frame of records and returns another, of a module that can "
-        "be imported or of a file, which is sent to the executors: clean.py:errors.",
+        "A function that receives the frame of records and returns another.  It is in an"
+        " importable module or in a file, which is sent to the executors: clean.py:errors.",
         "MODULE:FUNCTION",
         section=DONE_WITH,
     ),
     option(
         "--watermark",
-        "A column of times, and how much later than the latest of them a row may come and still be "
-        "counted: at:10m.  Windows are written and forgotten when they are older than that.",
+        "A column of times, and how far a row may be behind the latest of them and still be"
+        " counted: at:10m.  Windows older than that are written and dropped from the state.",
         "COLUMN:TIME",
         section=DONE_WITH,
     ),
     option(
         "--to",
-        "A topic, files in a directory, or console, which prints rows; required.",
+        "The destination: a topic, files in a directory, or console, which prints rows.  Required.",
         "topic:NAME|parquet:DIRECTORY|json:DIRECTORY|console",
         section=WRITTEN,
     ),
     option(
         "--output-mode",
-        "append writes a row once and for good, update each time that it has changed, complete all "
-        "rows each time.  A topic takes append and complete, files take append.  Default: append.",
+        "append writes each row once, when it is final; update writes it each time it has"
+        " changed; complete writes all rows each time.  A topic accepts append and complete,"
+        " files accept append.  Default: append.",
         "|".join(MODES),
         type=click.Choice(MODES),
         section=WRITTEN,
     ),
     option(
         "--exactly-once",
-        "Write to the topic in transactions, so that no row is there twice for those who read "
-        "committed ones.  Files are always exactly once.",
+        "Write to the topic in transactions, so that read_committed consumers see each row once."
+        "  Files are always written exactly once.",
         section=WRITTEN,
     ),
     shared.stream,
@@ -132,24 +134,25 @@ MANUAL = Manual(
     shared.quiet,
 )
 def etl(given: SimpleNamespace) -> int:
-    """Transforms what topics hold, and writes it to a topic or as files.
+    """Transforms the records of topics, and writes the result to a topic or to files.
 
-    The view records has the fields that --schema names as columns, and the columns of the source k:
-    key, value (the bytes, or the text of string), topic, partition, offset, timestamp,
-    timestampType and headers.  Where a field has the name of one of these it takes its place, and a
-    struct record has all of the source's, as in record.timestamp.
+    The view records has the fields of --schema as columns, and the columns of the source k: key,
+    value (the bytes, or the text with --value string), topic, partition, offset, timestamp,
+    timestampType and headers.  A field with the name of one of these columns replaces it; the
+    struct record has all columns of the source, as in record.timestamp.
 
-    In a topic, the column value is the value of a record, and other columns except key, partition,
-    headers and timestamp are ignored.  Without one, all columns but those, and topic, are the
-    value, as a JSON object; fields that are null are left out.  Structs, arrays and maps are
-    written as JSON, other types as text.  A column partition says where a record goes, else its key
-    does; it has the time of a column timestamp, else that of the write.
+    For a topic, the column value becomes the value of a record, and other columns except key,
+    partition, headers and timestamp are ignored.  If there is no column value, all columns except
+    these and topic become the value, as a JSON object without fields that are null.  Structs,
+    arrays and maps are written as JSON, other types as text.  The column partition determines the
+    partition of a record, by default its key does.  The column timestamp is the time of a record,
+    by default the time of the write.
 
-    Of files the list in _spark_metadata says what was written; Spark reads by it.  Others see all
-    files, among them those that a killed run has left; the next run removes them when it has done
-    that run's work.
+    For files, _spark_metadata lists the files that were written, and Spark uses this list.  Other
+    readers see all files, including those that a killed run has left; the next run removes them
+    after it has completed that run's work.
 
-    --checkpoint stores the progress and the state of the job.  Another query needs another
+    --checkpoint stores the progress and the state of the job.  Another query requires another
     checkpoint.
     """
     summary = shared.Summary(quiet=given.quiet)
@@ -174,7 +177,7 @@ def check(given: SimpleNamespace) -> None:
     payloads.check(given)
     text = payloads.text_of("--sql", given.sql)
     if text is not None and not re.search(rf"\b{VIEW}\b", text, re.IGNORECASE):
-        refuse(f"--sql reads nothing: say FROM {VIEW}, the view of what --topics holds")
+        refuse(f"--sql does not read the records; add FROM {VIEW}, the view of the topics")
     try:
         to = target(given.to)
         if given.watermark is not None:
@@ -184,13 +187,13 @@ def check(given: SimpleNamespace) -> None:
     if given.py is not None:
         functions.named("--py", given.py)
     if given.exactly_once and to.kind == CONSOLE:
-        refuse("--exactly-once is for a topic: the console forgets what it has printed")
+        refuse("--exactly-once is for a topic; the console has no transactions")
     if to.is_topic and given.output_mode == "update":
         # Spark knows this mode for no sink in Python, and says so only when the query starts.
-        refuse("--output-mode update is for the console: a topic takes append or complete")
+        refuse("--output-mode update is for the console: a topic accepts append or complete")
     if not to.is_topic and to.kind != CONSOLE and given.output_mode not in (None, "append"):
         refuse(
-            f"--output-mode {given.output_mode} is for a topic or the console: files take append"
+            f"--output-mode {given.output_mode} is for a topic or the console; files accept append"
         )
 
 

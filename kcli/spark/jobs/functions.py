@@ -20,11 +20,11 @@ def named(option: str, text: str) -> tuple[str, str]:
     module, _, function = text.rpartition(":")
     if not module or not function.isidentifier():
         refuse(
-            f"{option} is MODULE:FUNCTION or FILE.py:FUNCTION, such as clean.py:errors, not"
+            f"{option} must be MODULE:FUNCTION or FILE.py:FUNCTION, such as clean.py:errors, not"
             f" '{text}'"
         )
     if module.endswith(".py") and not os.path.isfile(module):
-        raise Refused(f"{option}: there is no file {module}")
+        raise Refused(f"{option}: the file {module} does not exist")
     return module, function
 
 
@@ -49,7 +49,7 @@ def function(spark: SparkSession, option: str, text: str) -> Callable[[DataFrame
 
         given = found(frame)
         if not isinstance(given, DataFrame):
-            raise Refused(f"{option} {text} gave {type(given).__name__}, not a DataFrame")
+            raise Refused(f"{option} {text} returned {type(given).__name__}, not a DataFrame")
         return given
 
     return applied

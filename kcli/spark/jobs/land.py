@@ -60,7 +60,8 @@ MANUAL = Manual(
             "    --value json --schema 'id bigint, at timestamp' --event-time at \\\n"
             "    --late-path /lake/orders-late --late-after 30m --dlq orders-dead \\\n"
             "    --checkpoint /lake/_checkpoints/orders",
-            "By the time in the value; late records and invalid values go to separate places.",
+            "Partition by the time in the value; late records and invalid values go to separate"
+            " places.",
         ),
         (
             "k spark-submit land --pattern 'logs-.*' --format delta --path /lake/logs \\\n"
@@ -77,26 +78,28 @@ MANUAL = Manual(
 @together(
     shared.topics,
     payloads.value(
-        "What values are: raw lands their bytes, string their text, json and msgpack the fields "
-        "that --schema names, as a column value with these in it.  Default: raw.",
+        "The format of values.  raw lands their bytes and string their text; json and msgpack"
+        " land the fields of --schema, as a struct in the column value.  Default: raw.",
     ),
     payloads.schema,
     option(
         "--event-time",
-        "Where a row's time stands: a field of the value, such as at or order.at, or header:NAME.  "
-        "A number is in ms since 1970, a text that or a date and time, in UTC without a zone.  "
-        "Default: the record's timestamp, which also stands in for a record without value.",
+        "Where to read a row's time: a field of the value, such as at or order.at, or"
+        " header:NAME.  A number is ms since 1970.  A text is ms since 1970, or a date and time,"
+        " in UTC if it has no zone.  Default: the record's timestamp, which is also used for a"
+        " record without a value.",
         "FIELD",
         section=payloads.DECODED,
     ),
     option(
         "--dlq",
-        "Put records that cannot be decoded, or have no event time, into this topic, with the "
-        "reason in their headers, and go on; exactly once.  Default: the job fails at the first.",
+        "Send records that cannot be decoded, or that have no event time, to this topic, exactly"
+        " once and with the reason in their headers, and continue.  Default: the job fails at the"
+        " first.",
         "TOPIC",
         section=payloads.DECODED,
     ),
-    option("--path", "The directory that rows land in; required.", "DIRECTORY", section=WRITTEN),
+    option("--path", "The directory for rows; required.", "DIRECTORY", section=WRITTEN),
     option(
         "--format",
         f"{', '.join(FORMATS)}.  Default: {FORMATS[0]}.",
@@ -106,32 +109,33 @@ MANUAL = Manual(
     ),
     option(
         "--partition-by",
-        "A directory for each day, date=2026-11-22, or for each hour, date=2026-11-22/hour=05, of "
-        "the event time, in UTC.  Default: none, all in one directory.",
+        "Write a directory for each day, date=2026-11-22, or for each hour,"
+        " date=2026-11-22/hour=05, of the event time, in UTC.  Default: one directory for all"
+        " rows.",
         "|".join(PARTITIONS),
         type=click.Choice(tuple(PARTITIONS)),
         section=WRITTEN,
     ),
     option(
         "--late-path",
-        "Land rows that are late here, in directories like the others'.  Late is a row whose "
-        "record was written, as its timestamp says, --late-after or more after the hour or day of "
-        "its event time ended.  Default: they land with the others.",
+        "Land late rows here, in directories with the same names.  A row is late if its record's"
+        " timestamp is --late-after or more after the end of the hour or day of its event time."
+        "  Default: late rows land with the others.",
         "DIRECTORY",
         section=WRITTEN,
     ),
     option(
         "--late-after",
-        "How long after its end an hour or day is closed: seconds, or as 10m and 1h.  "
-        f"Default: {LATE_AFTER_S:.0f}s.",
+        "How long after its end an hour or day is closed, in seconds or with a unit, such as 10m"
+        f" or 1h.  Default: {LATE_AFTER_S:.0f}s.",
         "TIME",
         type=Duration(),
         section=WRITTEN,
     ),
     option(
         "--codec",
-        f"none, snappy, gzip, lz4 or zstd; of json none, gzip or bzip2.  Default: "
-        f"{DEFAULT_CODEC['parquet']}, of json {DEFAULT_CODEC['json']}.",
+        "Compression: none, snappy, gzip, lz4 or zstd; for json none, gzip or bzip2.  Default:"
+        f" {DEFAULT_CODEC['parquet']}, for json {DEFAULT_CODEC['json']}.",
         "CODEC",
         section=WRITTEN,
     ),
@@ -140,29 +144,29 @@ MANUAL = Manual(
     shared.quiet,
 )
 def land(given: SimpleNamespace) -> int:
-    """Writes what topics hold as files, each record once.
+    """Writes the records of topics to files, each record once.
 
     Columns are key, value, topic, partition, offset, timestamp, timestampType and headers, as in
     the source k, except the value, which --value controls.  In json, bytes are in base64.
 
-    Rows, late rows and dead letters are each the work of a query, with a checkpoint under
-    --checkpoint and a pass of its own over the topics.  Each is exactly once: however often a run
-    is killed, the next one goes on as if it had not been.  They do not wait for each other, so for
-    a while one may be further than another.
+    Rows, late rows and dead letters are written by one query each.  Each query has its own
+    checkpoint under --checkpoint, and reads the topics separately.  Each writes exactly once: if a
+    run is killed, the next one continues its work.  The queries do not wait for each other, so for
+    a while one may be ahead of another.
 
-    In parquet and json the list of files in _spark_metadata says what has landed; Spark reads by
-    it.  Others see all files, among them those that a killed run has left; the next run removes
-    them when it has done that run's work.  Only this job and k spark-submit compact may write to
-    the directory.
+    In parquet and json, _spark_metadata lists the files that have landed, and Spark uses this list.
+    Other readers see all files, including those that a killed run has left; the next run removes
+    them after it has completed that run's work.  Only this job and k spark-submit compact may write
+    to the directory.
 
-    A batch writes at most four files for each processor, and as many for each hour or day in it;
-    with many partitions, one task reads several.
+    A batch writes at most four files per processor, for each hour or day in it.  With many
+    partitions, one task reads several.
 
-    A topic that was deleted and created again since the last run is recognized by its id, which is
-    in the checkpoint: the job fails, unless --ignore-data-loss is given.
+    A topic that was deleted and created again since the last run is recognized by its id in the
+    checkpoint; the job then fails, unless --ignore-data-loss is given.
 
-    In delta a batch is a commit of the table's, which names the query and the batch, and a batch
-    that the table has is not written again.
+    In delta, each batch is one commit to the table, which names the query and the batch.  A batch
+    that is already in the table is not written again.
     """
     summary = shared.Summary(quiet=given.quiet)
     with shared.session(SETTINGS) as spark:
@@ -182,7 +186,10 @@ def check(given: SimpleNamespace) -> None:
     _check_late(given)
     codecs = CODECS[given.format or FORMATS[0]]
     if given.codec is not None and given.codec not in codecs:
-        refuse(f"--codec of {given.format or FORMATS[0]} is {', '.join(codecs)}, not {given.codec}")
+        refuse(
+            f"--codec for {given.format or FORMATS[0]} must be one of {', '.join(codecs)}, not"
+            f" {given.codec}"
+        )
 
 
 def _check_values(given: SimpleNamespace) -> None:
@@ -190,24 +197,34 @@ def _check_values(given: SimpleNamespace) -> None:
     if given.event_time is None:
         return
     if not is_field(given.event_time):
-        refuse(f"--event-time is a field, such as order.at, or header:NAME, not {given.event_time}")
+        refuse(
+            "--event-time must be a field, such as order.at, or header:NAME, not"
+            f" {given.event_time}"
+        )
     if not given.event_time.startswith("header:") and not given.schema:
-        refuse("--event-time FIELD takes --value json or msgpack, and header:NAME takes none")
+        refuse("--event-time FIELD requires --value json or msgpack; header:NAME does not")
 
 
 def _check_late(given: SimpleNamespace) -> None:
     if is_given(given, "late_after") and not given.late_path:
-        refuse("--late-after takes --late-path, where late rows land")
+        refuse("--late-after requires --late-path, where late rows land")
     if not given.late_path:
         return
     shared.check_table("--late-path", given.late_path, given.format)
     if not given.event_time:
-        refuse("--late-path takes --event-time: by the record's own timestamp none is ever late")
+        refuse(
+            "--late-path requires --event-time: by its record's own timestamp no row is ever late"
+        )
     if not given.partition_by:
-        refuse("--late-path takes --partition-by: late is what comes after its hour or day")
+        refuse(
+            "--late-path requires --partition-by: a row is late if it comes after its hour or day"
+        )
     late, path = (f"{one.rstrip('/')}/" for one in (given.late_path, given.path))
     if late.startswith(path) or path.startswith(late):
-        refuse("--late-path and --path are the same directory, or one lies in the other")
+        refuse(
+            "--late-path and --path are the same directory, or one is inside the other; give"
+            " separate directories"
+        )
 
 
 def landed(spark: SparkSession, given: SimpleNamespace) -> tuple[int, dict[str, Totals]]:

@@ -56,8 +56,8 @@ def landed(
     found = inferred.names
     if lacking := [name for name in columns if name not in found]:
         raise Refused(
-            f"--path {path} has no column {', '.join(lacking)}, only {', '.join(found)}: it takes"
-            " files that hold records as the job land writes them"
+            f"--path {path} has no column {', '.join(lacking)}, only {', '.join(found)}; give a"
+            " directory that the job land has written"
         )
     wanted = [*columns, *(name for name in optional if name in found)]
     if texts:
@@ -94,7 +94,7 @@ def _open(
         return reader.option("basePath", path).parquet(*files)
     if gaps:
         return None
-    raise Refused(f"--path {path} is a Delta table without any file")
+    raise Refused(f"--path {path} is a Delta table that contains no files")
 
 
 def delta_files(path: str, *, gaps: bool) -> list[str]:
@@ -106,7 +106,7 @@ def delta_files(path: str, *, gaps: bool) -> list[str]:
         from kcli.spark.jobs.delta import address
     except ImportError as error:
         raise Refused(
-            "the format delta takes the package deltalake: pip install 'k-kafka[spark]'"
+            "the format delta requires the package deltalake: pip install 'k-kafka[spark]'"
         ) from error
     at = address(path)
     try:

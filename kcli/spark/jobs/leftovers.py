@@ -74,8 +74,8 @@ def check_own(store: Store, checkpoint: Store) -> None:
         checkpoint.entries("offsets")
     ):
         raise Refused(
-            f"{store.root} is what a query with another checkpoint has written, and"
-            f" {checkpoint.root} is new: give that checkpoint, or another directory to write to"
+            f"{store.root} was written by a query with another checkpoint, and {checkpoint.root}"
+            " is new; give that checkpoint, or write to another directory"
         )
 
 

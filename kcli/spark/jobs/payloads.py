@@ -22,12 +22,12 @@ DECODED = "Values"
 RAW = "raw"
 WITH_SCHEMA = ("json", "msgpack")
 FORMATS = (RAW, "string", *WITH_SCHEMA)
-WITHOUT_DLQ = "; --dlq TOPIC puts such records aside"
+WITHOUT_DLQ = "; --dlq TOPIC sends such records to a topic"
 
 schema = option(
     "--schema",
-    "The fields of values in json or msgpack: 'id bigint, at timestamp' or Spark's JSON of a "
-    "schema, or @ and a file that holds one.",
+    "The fields of values in json or msgpack: 'id bigint, at timestamp' or Spark's JSON of a"
+    " schema, or @FILE to read either from a file.",
     "SCHEMA",
     section=DECODED,
 )
@@ -41,7 +41,7 @@ def value(help: str) -> Any:
 def check(given: SimpleNamespace) -> None:
     format = given.value or RAW
     if format in WITH_SCHEMA and not given.schema:
-        refuse(f"--value {format} takes --schema, such as 'id bigint, at timestamp'")
+        refuse(f"--value {format} requires --schema, such as 'id bigint, at timestamp'")
     if format not in WITH_SCHEMA and given.schema:
         refuse(f"--schema is for --value json and msgpack, not {format}")
     text_of("--schema", given.schema)

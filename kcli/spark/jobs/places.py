@@ -55,7 +55,7 @@ def place(text: str | None, option: str, now_ms: int) -> Place:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        refuse(f"option {option} is {text!r}, not {_EXAMPLES}")
+        refuse(f"option {option} must be {_EXAMPLES}, not {text!r}")
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
     return Place(time_ms=round(time.timestamp() * 1000))

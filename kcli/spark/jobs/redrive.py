@@ -19,10 +19,12 @@ WAIT_S = 60.0
 SHAPE = RowShape(
     "k.spark-submit.redrive",
     1,
-    "Dead letters for one topic with one reason, of those that were not sent back before.",
+    "Dead letters of one topic with one reason, without those that were already sent back.",
     (
-        RowField("topic", "string or null", "The topic that they go to; null where none is known."),
-        RowField("reason", "string or null", "Why they are dead; null where they do not say."),
+        RowField(
+            "topic", "string or null", "The topic that they are sent to; null if none is known."
+        ),
+        RowField("reason", "string or null", "The reason in their headers; null if there is none."),
         RowField("sent", "integer", "Letters that are sent back."),
         RowField("passed_over", "integer", "Letters that --filter leaves out; they stay."),
         RowField(
@@ -53,7 +55,8 @@ MANUAL = Manual(
         ),
         (
             "k spark-submit redrive --dlq orders-dead --fix mend:orders --to orders",
-            "All, as a function makes them: it is given the frame of letters and returns another.",
+            "All letters, after a function has repaired them: it receives the frame of letters"
+            " and returns another.",
         ),
     ),
     differences=("Kafka's scripts have no such command.",),
@@ -66,33 +69,33 @@ MANUAL = Manual(
     option("--dlq", "The topic of the dead letters; required.", "TOPIC", section=LETTERS),
     option(
         "--filter",
-        "Only letters for which this condition of SQL holds, over the columns reason, topic, "
-        "partition, offset and timestamp (what their headers say of where they were), attempts, "
-        "key, value, header (all headers by name, as texts) and letter (a struct: the partition, "
-        "offset and timestamp of the letter itself).",
+        "Only letters that match this SQL condition over the columns reason, topic, partition,"
+        " offset and timestamp (where the record was, from the letter's headers), attempts, key,"
+        " value, header (all headers by name, as texts) and letter (a struct: the partition,"
+        " offset and timestamp of the letter itself).",
         "CONDITION",
         section=LETTERS,
     ),
     option(
         "--max-attempts",
-        "Letters that were sent back this often, and died again, stay where they are.",
+        "Do not send letters that were already sent back this many times; they stay in the topic.",
         "N",
         type=INT,
         section=LETTERS,
     ),
     option(
         "--wait",
-        "How long to wait for transactions that are open in the topic: seconds, or as 5m.  "
-        "Default: 60s.",
+        "How long to wait for open transactions in the topic, in seconds or with a unit, such as"
+        " 5m.  Default: 60s.",
         "TIME",
         type=Duration(),
         section=LETTERS,
     ),
     option(
         "--fix",
-        "A function that is given the frame of the letters that are to be sent, with the columns "
-        "of --filter, and returns it mended; of a module that can be imported or of a file: "
-        "mend.py:orders.  What it leaves out is not sent, and stays.",
+        "A function that receives the frame of the letters to send, with the columns of --filter,"
+        " and returns the repaired frame.  It is in an importable module or in a file:"
+        " mend.py:orders.  Letters that it leaves out are not sent, and stay in the topic.",
         "MODULE:FUNCTION",
         section=WRITTEN,
     ),
@@ -104,8 +107,8 @@ MANUAL = Manual(
     ),
     option(
         "--keep-timestamps",
-        "Records have the time that they had before they were dead letters, where these say it.  "
-        "Default: the time of sending.",
+        "Keep the original time of each record, if its letter has it.  Default: the time of"
+        " sending.",
         section=WRITTEN,
     ),
     dry_run,
@@ -114,18 +117,19 @@ MANUAL = Manual(
     shared.quiet,
 )
 def redrive(given: SimpleNamespace) -> int:
-    """Sends dead letters back to the topics that they were for.
+    """Sends dead letters back to their topics.
 
-    Dead letters are what the jobs land and etl and the sink of the source k put into the topic that
-    --dlq names there.  Key, value and headers are those of the record; the dead letter headers are
-    removed, and k.dlq.attempts counts how often it was sent back.
+    Dead letters are the records that the jobs land and etl, and the sink of the source k, write to
+    a dead letter topic.  Key, value and headers are those of the original record; the dead letter
+    headers are removed, and k.dlq.attempts counts how often the record was sent back.
 
-    A letter that is sent leaves a receipt in the topic of the dead letters, a record without key
-    and value whose header k.dlq.redriven names its place.  Both are written in one transaction, and
-    what has a receipt is not sent again: the job can be run as often as one likes, with one filter
-    after another, but one run at a time.  Readers of committed records see each once.
+    For each letter that is sent, a receipt is written to the dead letter topic: a record without
+    key and value, whose header k.dlq.redriven has the letter's partition and offset.  Both are
+    written in one transaction, and a letter with a receipt is not sent again.  The job can be run
+    any number of times, with different filters, but only one run at a time.  read_committed
+    consumers see each record once.
 
-    It prints a row for each topic and reason, with --dry-run of what would become of the letters.
+    Prints a row for each topic and reason.  With --dry-run nothing is sent.
     """
     asked = _redrive(given)
     summary = shared.Summary(quiet=given.quiet or given.dry_run)

@@ -148,9 +148,9 @@ def _ends(redrive: Redrive) -> Offsets:
                 return ends
             if time.monotonic() >= deadline_s:
                 raise Refused(
-                    f"a transaction is open in {held[0]} for longer than {redrive.wait_s:.0f} s,"
-                    " perhaps of a redrive that was killed: k transactions find-hanging, or wait"
-                    " until it times out"
+                    f"a transaction in {held[0]} has been open for more than {redrive.wait_s:.0f}"
+                    " s, perhaps from a redrive that was killed; wait until it times out, or look"
+                    " for it with k transactions find-hanging"
                 )
             time.sleep(LOOK_AGAIN_S)
 
@@ -171,7 +171,7 @@ def _send(spark: SparkSession, letters: DataFrame, redrive: Redrive) -> int:
     if redrive.fix is not None:
         frame = function(spark, "--fix", redrive.fix)(frame)
         if lacking := [name for name in NEEDED if name not in frame.columns]:
-            raise Refused(f"--fix {redrive.fix} gave a frame without {', '.join(lacking)}")
+            raise Refused(f"--fix {redrive.fix} returned a frame without {', '.join(lacking)}")
     sent = Observation("sent")
     pairs = frame.observe(sent, f.count(f.lit(1)).alias("records")).selectExpr(
         f"inline(array({_record_sql()}, {_receipt_sql(redrive.dlq)}))"

@@ -30,14 +30,14 @@ _PER_S = {None: 1, "s": 1, "m": 60, "h": 3600}
 SHAPE = RowShape(
     "k.spark-submit.replay",
     1,
-    "What would be sent of one partition.",
+    "The records of one partition that would be sent.",
     (
         RowField("topic", "string", "The topic that the records were in."),
-        RowField("partition", "integer", "Their partition there."),
-        RowField("records", "integer", "How many there are."),
-        RowField("first_offset", "integer", "The lowest offset of them."),
+        RowField("partition", "integer", "Their partition in that topic."),
+        RowField("records", "integer", "Their number."),
+        RowField("first_offset", "integer", "Their lowest offset."),
         RowField("last_offset", "integer", "The highest."),
-        RowField("first_timestamp_ms", "integer", "The earliest time of them, in ms since 1970."),
+        RowField("first_timestamp_ms", "integer", "Their earliest time, in ms since 1970."),
         RowField("last_timestamp_ms", "integer", "The latest."),
     ),
 )
@@ -47,7 +47,7 @@ MANUAL = Manual(
         (
             "k spark-submit replay --from /lake/orders --start 2026-01-31T06:00Z \\\n"
             "    --end 2026-01-31T09:00Z --to orders-again --dry-run",
-            "How many records landed of these three hours, by partition.",
+            "Count the landed records of these three hours, by partition.",
         ),
         (
             "k spark-submit replay --from /lake/orders --to orders-again --rate 5000/s \\\n"
@@ -94,9 +94,9 @@ MANUAL = Manual(
     ),
     option(
         "--start",
-        "Start at a time, as 2026-01-31T06:00Z, in ms since 1970, or relative, as -2h or -1d; or "
-        "at offsets as JSON, one for each partition.  In a topic, this is everything from the "
-        "first such record on.  Default: all records.",
+        "Start at a time, such as 2026-01-31T06:00Z, in ms since 1970, or relative, such as -2h"
+        " or -1d; or at offsets as JSON, one for each partition.  In a topic, all records from"
+        " the first such record on are sent.  Default: all records.",
         "WHEN",
         section=READ,
     ),
@@ -107,29 +107,29 @@ MANUAL = Manual(
         "WHEN",
         section=READ,
     ),
-    option("--to", "The topic that is written to; required.", "TOPIC", section=WRITTEN),
+    option("--to", "The topic to write to; required.", "TOPIC", section=WRITTEN),
     option(
         "--rate",
-        "Maximum records per second over all tasks, or per minute or hour, as 100/m.  Default: "
-        "no limit.",
+        "Maximum records per second over all tasks, or per minute or hour, such as 100/m."
+        "  Default: no limit.",
         "N/s",
         section=WRITTEN,
     ),
     option(
         "--keep-timestamps",
-        "Records keep their times.  Default: the time of sending.",
+        "Keep the times of records.  Default: the time of sending.",
         section=WRITTEN,
     ),
     option(
         "--keep-partition",
-        "Records go to the partition of their number.  Default: by their keys.",
+        "Send each record to the partition with the number that it had.  Default: by its key.",
         section=WRITTEN,
     ),
     option(
         "--exactly-once",
-        "Write in transactions: readers of committed records see each once, or none of them where "
-        "the job fails.  It has to be done within 15 minutes, or what --command-property says of "
-        "transaction.timeout.ms.",
+        "Write in transactions: read_committed consumers see each record once, or none if the job"
+        " fails.  The job must end within 15 minutes, or within the transaction.timeout.ms that"
+        " --command-property sets.",
         section=WRITTEN,
     ),
     dry_run,
@@ -138,14 +138,13 @@ MANUAL = Manual(
     shared.quiet,
 )
 def replay(given: SimpleNamespace) -> int:
-    """Sends records to a topic again: what has landed as files, or a range of a topic.
+    """Sends records to a topic again, from landed files or from a range of a topic.
 
-    Keys, values and headers are as they were.  The records of a partition are sent in the order of
-    their offsets.  What a topic holds is looked up when the job begins, so a topic may be sent into
-    itself.  Without --exactly-once, what a task has sent that fails is sent again when it is run
-    again.
+    Keys, values and headers are unchanged.  The records of a partition are sent in the order of
+    their offsets.  The end of a topic is determined when the job begins, so a topic can be sent to
+    itself.  Without --exactly-once, a task that fails and is run again sends its records again.
 
-    --dry-run prints what would be sent, a row for each partition, and sends nothing.
+    --dry-run prints a row for each partition with the records that would be sent, and sends none.
     """
     asked = _replay(given)
     summary = shared.Summary(quiet=given.quiet or given.dry_run)
@@ -169,7 +168,7 @@ def check(given: SimpleNamespace) -> None:
     if getattr(given, "from").startswith(TOPIC):
         for name in ("format", "topics", "value"):
             if is_given(given, name):
-                refuse(f"--{name} is for a directory, and --from names a topic")
+                refuse(f"--{name} is for a directory, but --from names a topic")
     if given.output is not None and not given.dry_run:
         refuse("--output is only allowed with --dry-run")
     asked = _replay(given)
@@ -190,7 +189,9 @@ def _check_offsets(edge: Place, option: str, all_there_is: int) -> None:
     """Files hold no marks."""
     for partition, offset in (edge.offsets or {}).items():
         if offset < 0 and offset != all_there_is:
-            refuse(f"{option} has {offset} for {partition}, which files know no offset of")
+            refuse(
+                f"{option} has {offset} for {partition}, which is for topics only; give an offset"
+            )
 
 
 def _replay(given: SimpleNamespace) -> Replay:
@@ -219,5 +220,8 @@ def per_second(text: str) -> float:
     """Records a second of a rate: 100, 100/s, 6000/m."""
     found = _RATE.fullmatch(text)
     if found is None or not float(found[1]):
-        refuse(f"--rate is a number of records above 0, as 100/s, 100/m or 100/h, not '{text}'")
+        refuse(
+            "--rate must be a number of records above 0, such as 100/s, 100/m or 100/h, not"
+            f" '{text}'"
+        )
     return float(found[1]) / _PER_S[found[2]]

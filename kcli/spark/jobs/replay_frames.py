@@ -184,7 +184,7 @@ def _wanted_partitions(chosen: DataFrame, replay: Replay) -> int:
 def _check_partitions(wanted: int, to: str, there: int) -> None:
     if wanted > there:
         raise Refused(
-            f"--keep-partition takes {wanted} partitions, and {to} has {there}: give it more with"
+            f"--keep-partition requires {wanted} partitions, but {to} has {there}; add some with"
             f" k topics --alter --topic {to} --partitions {wanted}"
         )
 

@@ -46,7 +46,7 @@ def target(text: str) -> Target:
     kind, _, name = text.partition(":")
     if kind not in (TOPIC, *FILES) or not name:
         raise ConfigError(
-            f"--to is topic:NAME, parquet:DIRECTORY, json:DIRECTORY or {CONSOLE}, not '{text}'"
+            f"--to must be topic:NAME, parquet:DIRECTORY, json:DIRECTORY or {CONSOLE}, not '{text}'"
         )
     return Target(kind, name)
 
@@ -55,7 +55,7 @@ def watermark(text: str) -> tuple[str, str]:
     """The column, and how late its times may be, as Spark takes it: at:10m, or `at 10 minutes`."""
     found = _WATERMARK.fullmatch(text)
     if found is None or found[3] not in _UNITS:
-        raise ConfigError(f"--watermark is COLUMN:TIME, such as at:10m, not '{text}'")
+        raise ConfigError(f"--watermark must be COLUMN:TIME, such as at:10m, not '{text}'")
     return found[1], f"{found[2]} {_UNITS[found[3]]}"
 
 
@@ -71,7 +71,8 @@ def packed(types: Mapping[str, str]) -> list[str]:
         rest = [name for name in types if name not in OWN]
         if not rest:
             raise ConfigError(
-                f"there is nothing to write: of the columns {', '.join(types)} none is a value"
+                f"there is nothing to write: none of the columns {', '.join(types)} can be the"
+                " value; add a column value"
             )
         value = f"to_json(struct({', '.join(map(quoted, rest))})) AS value"
     return [_as_bytes(name, types[name]) if name == "key" else quoted(name) for name in own] + [

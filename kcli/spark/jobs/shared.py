@@ -58,7 +58,7 @@ topics = together(
     option("--topics", "Topics by name.", "TOPIC,...", section=READ),
     option(
         "--pattern",
-        "Topics whose whole name matches this regular expression; ones that are made later too.",
+        "Topics whose whole name matches this regular expression, including topics created later.",
         "PATTERN",
         section=READ,
     ),
@@ -66,36 +66,37 @@ topics = together(
 stream = together(
     option(
         "--checkpoint",
-        "The directory in which the job stores its progress; required.  One for each job, kept "
-        "as long as what it wrote.",
+        "The directory in which the job stores its progress; required.  Each job must have its"
+        " own.  Keep it as long as the job's output.",
         "DIRECTORY",
         section=STREAM,
     ),
     option(
         "--trigger",
-        "When a batch is taken: availableNow takes what there is and ends, a time such as 30s or "
-        "5m takes one so often, continuous one after another.  Default: availableNow.",
+        "When to run a batch: availableNow reads all records that exist and ends; a time such as"
+        " 30s or 5m runs a batch at this interval; continuous runs one after another.  Default:"
+        " availableNow.",
         "WHEN",
         section=STREAM,
     ),
     option(
         "--max-offsets",
-        "A batch takes in at most this many offsets.",
+        "A batch reads at most this many offsets.",
         "N",
         type=LONG,
         section=STREAM,
     ),
     option(
         "--starting-offsets",
-        "Where a checkpoint that is new begins: earliest, latest, or offsets as JSON.  Default: "
-        "earliest.",
+        "Where to begin with a new checkpoint: earliest, latest, or offsets as JSON.  Default:"
+        " earliest.",
         "WHERE",
         section=STREAM,
     ),
     option(
         "--ignore-data-loss",
-        "Go on where records that were to be read have aged out, or a topic was deleted and "
-        "created again, which is then read from its earliest record.",
+        "Continue if records have aged out before they were read, or if a topic was deleted and"
+        " created again; such a topic is then read from its earliest record.",
         section=STREAM,
     ),
 )
@@ -133,7 +134,7 @@ def check_table(option: str, path: str, format: str | None) -> None:
     """
     if format == "delta" and (found := _ENCODED.search(path)) is not None:
         refuse(
-            f"{option} {path} has {found[0]} in it, which the deltalake library decodes: give"
+            f"{option} {path} contains {found[0]}, which the deltalake library decodes; give"
             " --format delta a path without a % before two hexadecimal digits"
         )
 
@@ -168,7 +169,9 @@ def trigger(given: SimpleNamespace) -> dict[str, Any]:
     if text.lower() == CONTINUOUS:
         return {"processingTime": "0 seconds"}
     if (match := _EVERY.fullmatch(text)) is None:
-        refuse(f"--trigger is {AVAILABLE_NOW}, {CONTINUOUS} or a time such as 30s, not '{text}'")
+        refuse(
+            f"--trigger must be {AVAILABLE_NOW}, {CONTINUOUS} or a time such as 30s, not '{text}'"
+        )
     return {"processingTime": f"{match[1]} {_UNITS[match[2]]}"}
 
 

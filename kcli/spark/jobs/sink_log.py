@@ -38,7 +38,7 @@ def parse(text: str) -> list[Listed]:
     """ValueError where Spark would not read it either."""
     version, *lines = text.splitlines()
     if version != VERSION:
-        raise ValueError(f"it is in version {version[:20]!r}, and only {VERSION} is known")
+        raise ValueError(f"its version is {version[:20]!r}, but only {VERSION} is supported")
     entries = [json.loads(line) for line in lines if line]
     return [Listed(path_of(entry["path"]), entry) for entry in entries]
 

@@ -53,14 +53,14 @@ def passed_over(store: Store, name: re.Pattern[str]) -> str | None:
     unlisted = len(files) - others - len(candidates(store, name))
     told = []
     if others:
-        told.append(f"the names of {others:,} files are not of this format")
+        told.append(f"the names of {others:,} files do not match this format")
     if unlisted:
         told.append(
-            f"{unlisted:,} files are not in the newest full list in {sink_log.DIRECTORY}, by which"
-            " Spark reads this directory: those that a streaming query wrote come into it within"
-            " ten batches, others belong into a directory of their own"
+            f"{unlisted:,} files are not in the newest full list in {sink_log.DIRECTORY}, which"
+            " Spark uses to read this directory; files of a streaming query are added to it"
+            " within ten batches, move any others to a separate directory"
         )
-    return f"left as they are: {'; '.join(told)}" if told else None
+    return f"not compacted: {'; '.join(told)}" if told else None
 
 
 def pending(store: Store) -> Iterator[Journal]:
@@ -122,8 +122,8 @@ def _list(store: Store, journal: Journal, now_ms: int, interval: int) -> bool:
         ((name, listed), *more) = holders
         if more or listed != old:
             raise Clash(
-                f"{store.root}/{sink_log.DIRECTORY} lists some of what swap {journal.id} replaces,"
-                " and not all in one file"
+                f"{store.root}/{sink_log.DIRECTORY} lists files that swap {journal.id} replaces,"
+                " but not all of them in one list"
             )
         before = store.read(f"{sink_log.DIRECTORY}/{name}")
         like = next(one.entry for one in sink_log.parse(before) if one.path in old)

@@ -100,8 +100,8 @@ def listeners(pids: set[int]) -> list[str]:
             1,
             "worker-1.log",
         ),
-        (["--port", "0", "--timeout", "0.2"], {}, 124, "the master does not answer"),
-        (["--host", "192.0.2.77"], {}, 1, "192.0.2.77:7077 cannot be listened on"),
+        (["--port", "0", "--timeout", "0.2"], {}, 124, "the master does not respond"),
+        (["--host", "192.0.2.77"], {}, 1, "cannot listen on 192.0.2.77:7077"),
         (["--workers", "0"], {}, 2, "--workers must be at least 1"),
         (["--memory", "much"], {}, 2, "is invalid: use a number with k, m or g"),
         (["--port", "65536"], {}, 2, "--port must be from 0 to 65535"),
@@ -122,7 +122,7 @@ def test_a_port_that_is_taken_is_named(tmp_path):
         port = listener.getsockname()[1]
         done = run("start", "--port", str(port), "--dir", str(tmp_path))
     assert done.returncode == 1
-    assert f"127.0.0.1:{port} cannot be listened on (Address already in use)" in done.stderr
+    assert f"cannot listen on 127.0.0.1:{port} (Address already in use)" in done.stderr
     assert "choose another --port" in done.stderr
 
 

@@ -56,10 +56,10 @@ def test_where_a_job_lands_all_readers_see_the_same_before_and_after(
         land(spark, broker, topic, tmp_path)
         assert len(files(lake)) == 7
         told = compact.compacted(spark, given(lake, "--verify-counts", "--partitions", "hour=21"))
-        assert told == "there was nothing to make fewer"
+        assert told == "no files to compact"
         told = compact.compacted(spark, given(lake, "--verify-counts", "--partitions", "hour=22"))
         # The last batch is in no list yet.
-        assert told == "6 files of 1 directories are 1 now"
+        assert told == "6 files in 1 directories compacted into 1"
         assert len(files(lake)) == 2
         assert by_list(spark, lake) == by_files(lake) == list(range(70))
         assert [path.name for path in (lake / "_k_compact").iterdir()] == ["lock"]
@@ -99,7 +99,7 @@ def test_what_does_not_hold_the_same_takes_no_place(spark, tmp_path):
     for words, wrong in [((), [less]), (("--verify-counts",), [less, other])]:
         compact._compare(whole, same, unit, given(tmp_path, *words))
         for frame in wrong:
-            with pytest.raises(Refused, match="d=1: what was written does not hold what was read"):
+            with pytest.raises(Refused, match="d=1: the new files do not hold all rows"):
                 compact._compare(whole, frame, unit, given(tmp_path, *words))
 
 
@@ -116,10 +116,10 @@ def test_a_delta_table_compacts_the_chosen_directories(tmp_path):
         write_deltalake(tmp_path, table, mode="append", partition_by=["date"])
     words = ("--format", "delta", "--partitions", "date=2026-11-20")
     assert compact._compact_table(given(tmp_path, *words, "--older-than", "1h")) == (
-        "there was nothing to make fewer"
+        "no files to compact"
     )
     told = compact._compact_table(given(tmp_path, *words))
-    assert told == "3 files of 1 directories are 1 now"
+    assert told == "3 files in 1 directories compacted into 1"
     table = DeltaTable(tmp_path)
     assert len(table.file_uris()) == 4
     assert sorted(table.to_pyarrow_table()["offset"].to_pylist()) == list(range(6))
@@ -147,17 +147,17 @@ def test_part_of_a_table_is_refused_and_a_name_is_no_address(spark, broker, topi
     where = tmp_path / "a#b?c"
     land(spark, broker, topic, where)
     (part,) = (where / "lake").glob("date=*/hour=*")
-    with pytest.raises(Refused, match=r"is part of what is listed in .*/lake/_spark_metadata"):
+    with pytest.raises(Refused, match=r"is part of the directory that .*/lake/_spark_metadata"):
         compact.compacted(spark, given(part))
     write_deltalake(tmp_path / "table", pa.table({"value": [1]}))
     with pytest.raises(Refused, match="is a Delta table: give --format delta"):
         compact.compacted(spark, given(tmp_path / "table"))
-    assert compact.compacted(spark, given(tmp_path)) == "there was nothing to make fewer"
+    assert compact.compacted(spark, given(tmp_path)) == "no files to compact"
 
 
 def test_a_directory_that_has_landed_takes_no_other_checkpoint(spark, broker, topic, tmp_path):
     fill(broker, topic, 20)
     land(spark, broker, topic, tmp_path)
     (tmp_path / "at").rename(tmp_path / "lost")
-    with pytest.raises(Refused, match="another checkpoint has written"):
+    with pytest.raises(Refused, match="was written by a query with another checkpoint"):
         land(spark, broker, topic, tmp_path)

@@ -115,11 +115,11 @@ def test_rows_that_cannot_be_written_are_dead_letters_and_the_others_are_written
         "k.dlq.value.length": b"5000",
         "own": b"1",
     }
-    assert "allows no more than 4000" in told[b"1"]
+    assert "allows at most 4000" in told[b"1"]
     assert letters[b"2"] == (b"no topic", {})
     assert "null topic" in told[b"2"]
     assert letters[b"3"] == (b"far", {"k.dlq.topic": topic.encode(), "k.dlq.partition": b"9"})
-    assert told[b"3"] == "there is no partition 9, but 2"
+    assert told[b"3"] == "partition 9 does not exist; the topic has 2"
     assert letters[b"4"] == (b"odd", {"k.dlq.topic": b"a topic?"})
     assert "a topic?" in told[b"4"]
     assert told[b"5"] == "a header's key is null"
@@ -136,7 +136,9 @@ def test_each_dead_letter_has_the_reason_of_its_own_row(broker, topic, dlq):
     reasons = [dict(headers)["k.dlq.reason"].decode() for _, _, headers in read(broker, dlq)]
     found = [int(re.search(r"about (\d+) bytes", text)[1]) for text in reasons[:3]]
     assert all(size < n < size + 200 for size, n in zip(sizes, found, strict=True))
-    assert reasons[3:] == [f"there is no partition {number}, but 2" for number in numbers]
+    assert reasons[3:] == [
+        f"partition {number} does not exist; the topic has 2" for number in numbers
+    ]
 
 
 def test_what_only_the_broker_would_refuse_is_known_before(broker, topic, dlq):
@@ -159,8 +161,11 @@ def test_what_only_the_broker_would_refuse_is_known_before(broker, topic, dlq):
     ("row", "told"),
     [
         ({"value": b"x"}, "null topic present in the data"),
-        ({"value": b"x", "topic": "t", "partition": 9}, "there is no partition 9, but 2"),
-        ({"value": b"x" * (1 << 20), "topic": "t"}, "allows no more than 1048576"),
+        (
+            {"value": b"x", "topic": "t", "partition": 9},
+            "partition 9 does not exist; the topic has 2",
+        ),
+        ({"value": b"x" * (1 << 20), "topic": "t"}, "allows at most 1048576"),
         ({"value": b"x", "topic": "a topic?"}, "a topic?"),
     ],
 )
@@ -177,7 +182,7 @@ def test_without_a_topic_for_them_they_are_refused(broker, topic, row, told):
 def test_what_the_broker_refuses_fails_the_task(broker, topic):
     small = create_topic(broker.address, f"{topic}-small", max_message_bytes=1000)
     batch = rows({"value": b"x", "topic": small}, {"value": b"x" * 2000, "topic": small})
-    with pytest.raises(WriteFailed, match=f"{small}-0 was not written to: message_too_large"):
+    with pytest.raises(WriteFailed, match=f"write to {small}-0 failed: message_too_large"):
         write(iter([batch]), options_of(broker), COLUMNS)
 
 

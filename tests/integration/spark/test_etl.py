@@ -151,7 +151,7 @@ def test_to_files_a_value_that_cannot_be_decoded_fails_the_job_where_nobody_take
     fill(broker, topic, "{")
     why = refusal(lambda: etl(spark, broker, topic, tmp_path, *words))
     assert f"{topic}-0 at offset 2: not JSON: " in why
-    assert "; --dlq TOPIC puts such records aside" in why
+    assert "; --dlq TOPIC sends such records to a topic" in why
 
 
 def test_a_query_that_is_wrong_is_told_in_one_line(spark, broker, topic, tmp_path):

@@ -181,11 +181,11 @@ def test_other_tasks_or_other_rows_are_refused(broker, topic, query):
     with pytest.raises(Unrepeatable, match="run again by 2 tasks, and was written in part by 3"):
         commit(fewer, options)
     other = WriteTask(1, query, 0)
-    with pytest.raises(Unrepeatable, match="task 1 has other rows: of 5 rows and 25 bytes now"):
+    with pytest.raises(Unrepeatable, match="task 1 has other rows: 5 rows and 25 bytes now"):
         write_in_transaction(iter(rows(1, 0, 5)), options, ("value",), other)
     commit(run(options, query, 0), options)
     commit(run(options, query, 1), options)
-    with pytest.raises(Unrepeatable, match="the checkpoint is older than what was written"):
+    with pytest.raises(Unrepeatable, match="the checkpoint is older than the written rows"):
         run(options, query, 0)
     expect(broker, topic, expected(0, 1))
 

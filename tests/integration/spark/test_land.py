@@ -108,7 +108,7 @@ def test_a_broken_record_without_a_topic_for_it_fails_the_job_by_its_name(
     with pytest.raises(Refused) as caught:
         run(spark, broker, topic, tmp_path, *words)
     assert str(caught.value).startswith(f"{topic}-1 at offset 0: ")
-    assert str(caught.value).endswith("; --dlq TOPIC puts such records aside")
+    assert str(caught.value).endswith("; --dlq TOPIC sends such records to a topic")
 
 
 def test_bytes_land_as_json_by_day(spark, broker, topic, tmp_path):

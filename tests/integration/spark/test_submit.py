@@ -81,7 +81,7 @@ def test_a_job_is_printed_as_it_would_be_run(tmp_path):
         (["lnad", "--topics", "t"], 1, "and no job of that name (did you mean land?)"),
         (["land"], 2, "name the directory for rows: --path"),
         (["land", "--path", "p", "--topic", "t"], 2, "did you mean --topics?"),
-        (["--master", "yarn", "land", "--path", "p"], 1, "HADOOP_CONF_DIR says where YARN is"),
+        (["--master", "yarn", "land", "--path", "p"], 1, "HADOOP_CONF_DIR is not set"),
         (
             ["--master", "spark://h:1", "--deploy-mode", "cluster", "setup.py"],
             1,
@@ -99,4 +99,4 @@ def test_what_cannot_work_is_said_early(words, status, told):
 def test_spark_without_java_is_refused():
     done = submit("setup.py", JAVA_HOME="/nowhere")
     assert done.returncode == 1
-    assert "Spark runs on Java 17 or later, and /nowhere/bin/java does not exist" in done.stderr
+    assert "Spark requires Java 17 or later, but /nowhere/bin/java does not exist" in done.stderr

@@ -112,7 +112,7 @@ def test_a_query_stops_at_what_is_bad_or_passes_it_by(spark, broker, topic, put,
     options = {"valueFormat": "json", "valueSchema": "id bigint", "startingOffsets": "earliest"}
     strict = of(spark.read, broker, topic, **options, mode="FAILFAST").load()
     told = refusal(strict.select("value").collect)
-    assert f"the value at offset 2 of {topic}-0: id: a string, and an integer is expected" in told
+    assert f"the value at offset 2 of {topic}-0: id: expected an integer, found a string" in told
     stream = of(spark.readStream, broker, topic, **options).load()
     read, _ = run(
         stream.select(col("value.id").cast("string").cast("binary").alias("value")).where(
@@ -125,7 +125,7 @@ def test_a_query_stops_at_what_is_bad_or_passes_it_by(spark, broker, topic, put,
 
 def test_what_the_options_cannot_say_is_refused(spark, broker, topic):
     told = refusal(of(spark.read, broker, topic, valueFormat="json").load)
-    assert "option valueFormat json takes valueSchema" in told
+    assert "option valueFormat json requires valueSchema" in told
     wrong = of(spark.read, broker, topic, valueFormat="msgpack", valueSchema="d decimal(9,2)")
     assert "the schema has d as decimal128(9, 2)" in refusal(wrong.load().collect)
 
@@ -188,9 +188,9 @@ def test_a_schema_that_is_none_is_refused_in_the_driver(spark, broker):
     for schema in ("id bigbigint", "{}", "int"):
         with pytest.raises(ConfigError, match="the schema"):
             schema_of(schema)
-    with pytest.raises(ConfigError, match="take a schema"):
+    with pytest.raises(ConfigError, match="require a schema"):
         decoded(frame, "json")
-    with pytest.raises(ConfigError, match="there is no format avro: take raw, string"):
+    with pytest.raises(ConfigError, match="the format avro does not exist; use raw, string"):
         decoded(frame, "avro", "id bigint")
 
 

@@ -91,7 +91,7 @@ def test_no_data_is_no_records_and_no_progress():
 
 
 def test_data_without_one_whole_batch_is_a_protocol_error():
-    with pytest.raises(ProtocolError, match="without one whole batch"):
+    with pytest.raises(ProtocolError, match="contains no complete batch"):
         CompletedFetch(T, 0, batch(0, 5)[:-1])
 
 
@@ -184,5 +184,5 @@ def test_and_all_of_it_comes_once(large, start):
 
 
 def test_data_that_ends_before_the_asked_offset_is_a_protocol_error():
-    with pytest.raises(ProtocolError, match="a fetch of t-3 from 13 that ends at 13"):
+    with pytest.raises(ProtocolError, match="the fetch of t-3 from offset 13 ended at 13"):
         CompletedFetch(T, 13, batch(10, 3))

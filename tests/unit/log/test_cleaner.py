@@ -251,7 +251,7 @@ def test_a_full_disk_puts_it_off():
     simulate(main, 1)
 
 
-@pytest.mark.parametrize(("position", "what"), [(65, "CRC"), (2, "offset")])
+@pytest.mark.parametrize(("position", "what"), [(65, "CRC mismatch"), (2, "offset out of order")])
 def test_a_batch_that_makes_no_sense_is_never_thrown_away(position, what):
     async def main(loop: SimLoop) -> None:
         host = CompactedHost(loop)
@@ -265,7 +265,7 @@ def test_a_batch_that_makes_no_sense_is_never_thrown_away(position, what):
             while not host.manager.cleaner.uncleanable:
                 await asyncio.sleep(0.05)
         (error,) = host.manager.cleaner.uncleanable.values()
-        assert str(error) == f"{segment.file.path}: a wrong {what} at position 0"
+        assert str(error) == f"{segment.file.path}: {what} at position 0"
         assert host.log.cleaned_to is None
         assert len(host.log.segments) > 5
         names = host.disk.list(host.log.directory)

@@ -114,14 +114,14 @@ def test_records_that_are_missing_after_a_clean_stop_are_named(
         with pytest.raises(DamagedLog) as refused:
             reopened(disk)
         text = str(refused.value)
-        assert f"offsets {first} to {last} are missing" in text or (
-            f"no valid batch of offset {first} or above" in text
+        assert f"offsets {first} to {last}" in text or (
+            f"no valid batch with offset {first} or above" in text
         )
         # The remedy that it names.
         if way in (first_is_removed, all_are_removed):
             assert "k storage accept-loss --topic topic --partition 0" in text
         else:
-            assert f"make {first} the offset" in text
+            assert f"-offset-checkpoint to {first} and remove" in text
         left = open_log(disk, CONFIG, Stored(recovery_point=first))
         left.check()
         found = [record.offset for record in read_all(left)]

@@ -200,7 +200,7 @@ def test_a_file_that_holds_no_batches_is_named() -> None:
     segment = make_segment()
     fill(segment, 2)
     segment.file.write_at(segment.size // 2, bytes(70))
-    with pytest.raises(StorageError, match=r"00100\.log: no whole batch at position 91"):
+    with pytest.raises(StorageError, match=r"00100\.log: incomplete batch at position 91"):
         list(segment.headers())
 
 

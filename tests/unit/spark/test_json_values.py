@@ -43,15 +43,15 @@ TIMES = pa.timestamp("us", "UTC")
         (pa.int8(), "128", "x: 128 has more than 8 bits"),
         (pa.int64(), "null", None),
         (pa.int64(), "9223372036854775808", "x: 9223372036854775808 has more than 64 bits"),
-        (pa.int64(), "1.0", "x: a float, and an integer is expected"),
-        (pa.int64(), "true", "x: a boolean, and an integer is expected"),
+        (pa.int64(), "1.0", "x: expected an integer, found a float"),
+        (pa.int64(), "true", "x: expected an integer, found a boolean"),
         (pa.float64(), "1e3", 1000.0),
         (pa.float64(), "3", 3.0),
         (pa.float64(), '"-Infinity"', float("-inf")),
-        (pa.float64(), '"3"', "x: a string, and a number is expected"),
+        (pa.float64(), '"3"', "x: expected a number, found a string"),
         (pa.float64(), "1" + "0" * 400, "x: an integer too large for a float"),
         (pa.bool_(), "false", False),
-        (pa.bool_(), "0", "x: an integer, and a boolean is expected"),
+        (pa.bool_(), "0", "x: expected a boolean, found an integer"),
         (pa.string(), '"é\\u00e9"', "éé"),
         (pa.string(), "1.50", "1.50"),
         (pa.string(), '{"a": [1, {"b": null}]}', '{"a":[1,{"b":null}]}'),
@@ -59,10 +59,10 @@ TIMES = pa.timestamp("us", "UTC")
         (pa.binary(), '"A"', "x: a string that is not base64"),
         (pa.decimal128(5, 2), "1.005", decimal.Decimal("1.01")),
         (pa.decimal128(5, 2), '"12"', decimal.Decimal("12.00")),
-        (pa.decimal128(5, 2), "999.999", "x: a number that decimal(5,2) has no room for"),
-        (pa.decimal128(5, 2), "1e9999999", "x: a number that decimal(5,2) has no room for"),
-        (pa.decimal128(5, 2), '"NaN"', "x: a number that decimal(5,2) has no room for"),
-        (pa.decimal128(5, 2), '"x"', "x: a string, and a number is expected"),
+        (pa.decimal128(5, 2), "999.999", "x: a number that does not fit decimal(5,2)"),
+        (pa.decimal128(5, 2), "1e9999999", "x: a number that does not fit decimal(5,2)"),
+        (pa.decimal128(5, 2), '"NaN"', "x: a number that does not fit decimal(5,2)"),
+        (pa.decimal128(5, 2), '"x"', "x: expected a number, found a string"),
         (pa.date32(), '"2020-02-29"', datetime.date(2020, 2, 29)),
         (pa.date32(), '"2021-02-29"', "x: a string that is not a date, such as 2020-01-31"),
         (TIMES, "60", datetime.datetime(1970, 1, 1, 0, 1, tzinfo=UTC)),
@@ -84,10 +84,10 @@ TIMES = pa.timestamp("us", "UTC")
         ),
         (pa.timestamp("us"), '"2020-01-31T00:00:01"', datetime.datetime(2020, 1, 31, 0, 0, 1)),
         (pa.list_(pa.int32()), "[1,null]", [1, None]),
-        (pa.list_(pa.int32()), '[1,"a"]', "x[1]: a string, and an integer is expected"),
+        (pa.list_(pa.int32()), '[1,"a"]', "x[1]: expected an integer, found a string"),
         (pa.map_(pa.string(), pa.int32()), '{"a":1,"a":2}', [("a", 2)]),
-        (pa.map_(pa.string(), pa.int32()), "[]", "x: an array, and a map is expected"),
-        (pa.struct([pa.field("y", pa.int32(), False)]), "{}", "x.y: is null or not there"),
+        (pa.map_(pa.string(), pa.int32()), "[]", "x: expected a map, found an array"),
+        (pa.struct([pa.field("y", pa.int32(), False)]), "{}", "x.y: is null or missing"),
     ],
 )
 def test_a_type_takes_what_it_says_and_nothing_else(kind, text, kept):
@@ -102,8 +102,8 @@ X = pa.struct([("x", pa.int64())])
     [
         ("", "it is empty"),
         (" \n", "it is empty"),
-        ("null", "is null or not there"),
-        ("[]", "an array, and a map is expected"),
+        ("null", "is null or missing"),
+        ("[]", "expected a map, found an array"),
         ("{", "not JSON"),
         ('{"x":1} x', "not JSON: Extra data"),
         ('{"x":1}{"x":2}', "not JSON: Extra data"),
@@ -260,4 +260,4 @@ def test_values_of_which_many_are_bad_are_seldom_tried_at_once_in_vain():
 def test_a_value_that_is_nested_too_deep_has_a_reason_and_ends_no_task():
     # More than the stack of any Python takes: which is enough differs from version to version.
     deep = '{"s":' + "[" * 200_000 + "]" * 200_000 + "}"
-    assert one(deep, pa.struct([("s", pa.string())])) == "not taken: it is nested too deep"
+    assert one(deep, pa.struct([("s", pa.string())])) == "refused: it is nested too deeply"

@@ -34,7 +34,9 @@ def test_a_marker_says_whether_its_batch_was_written(marker, written):
 
 
 def test_a_marker_of_a_later_batch_is_refused():
-    with pytest.raises(Unrepeatable, match=r"batch 5 is to be written, but group g .* batch 6 was"):
+    with pytest.raises(
+        Unrepeatable, match=r"batch 5 comes next by the checkpoint, but batch 6 by group g"
+    ):
         written_before(marker_of(6, AMOUNT), 5, "g")
 
 

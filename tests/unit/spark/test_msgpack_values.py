@@ -41,30 +41,30 @@ def field(found: object, kind: pa.DataType):
         (pa.int64(), None, None),
         (pa.int8(), 128, "x: 128 has more than 8 bits"),
         (pa.int64(), 1 << 63, "x: 9223372036854775808 has more than 64 bits"),
-        (pa.int64(), 1.0, "x: a float, and an integer is expected"),
-        (pa.int64(), True, "x: a boolean, and an integer is expected"),
-        (pa.int64(), "1", "x: a string, and an integer is expected"),
+        (pa.int64(), 1.0, "x: expected an integer, found a float"),
+        (pa.int64(), True, "x: expected an integer, found a boolean"),
+        (pa.int64(), "1", "x: expected an integer, found a string"),
         (pa.float64(), 1.5, 1.5),
         (pa.float64(), 3, 3.0),
         (pa.float32(), 0.5, 0.5),
-        (pa.float64(), "1.5", "x: a string, and a float is expected"),
+        (pa.float64(), "1.5", "x: expected a float, found a string"),
         (pa.bool_(), False, False),
-        (pa.bool_(), 0, "x: an integer, and a boolean is expected"),
+        (pa.bool_(), 0, "x: expected a boolean, found an integer"),
         (pa.string(), "é", "é"),
-        (pa.string(), b"e", "x: binary, and a string is expected"),
+        (pa.string(), b"e", "x: expected a string, found binary"),
         (pa.binary(), b"\xff", b"\xff"),
         (pa.binary(), "é", "é".encode()),
-        (pa.binary(), [1], "x: an array, and binary is expected"),
+        (pa.binary(), [1], "x: expected binary, found an array"),
         (pa.list_(pa.int32()), [1, None], [1, None]),
-        (pa.list_(pa.int32()), [1, "a"], "x[1]: a string, and an integer is expected"),
-        (pa.list_(pa.int32()), {"a": 1}, "x: a map, and an array is expected"),
+        (pa.list_(pa.int32()), [1, "a"], "x[1]: expected an integer, found a string"),
+        (pa.list_(pa.int32()), {"a": 1}, "x: expected an array, found a map"),
         (pa.map_(pa.string(), pa.int32()), {"a": 1}, [("a", 1)]),
         (pa.map_(pa.int16(), pa.string()), {1: None}, [(1, None)]),
-        (pa.map_(pa.string(), pa.int32()), {1: 1}, "x[1]: an integer, and a string is expected"),
-        (pa.map_(pa.string(), pa.int32()), {None: 1}, "x[None]: is null or not there"),
+        (pa.map_(pa.string(), pa.int32()), {1: 1}, "x[1]: expected a string, found an integer"),
+        (pa.map_(pa.string(), pa.int32()), {None: 1}, "x[None]: is null or missing"),
         (pa.struct([("y", pa.int32())]), {"z": 1}, {"y": None}),
-        (pa.struct([("y", pa.int32())]), {"y": []}, "x.y: an array, and an integer is expected"),
-        (pa.struct([pa.field("y", pa.int32(), False)]), {}, "x.y: is null or not there"),
+        (pa.struct([("y", pa.int32())]), {"y": []}, "x.y: expected an integer, found an array"),
+        (pa.struct([pa.field("y", pa.int32(), False)]), {}, "x.y: is null or missing"),
     ],
 )
 def test_a_type_takes_what_it_says_and_nothing_else(kind, found, kept):
@@ -85,9 +85,9 @@ def test_times_of_all_three_lengths_are_cut_to_microseconds(seconds, nanoseconds
 
 def test_a_time_that_spark_cannot_tell_is_a_reason():
     told = field(msgpack.Timestamp(1 << 62, 0), pa.timestamp("us", "UTC"))
-    assert told == "x: a timestamp further away than Spark can tell"
+    assert told == "x: a timestamp outside Spark's range"
     told = field(msgpack.ExtType(7, b""), pa.timestamp("us", "UTC"))
-    assert told == "x: an extension, and a timestamp is expected"
+    assert told == "x: expected a timestamp, found an extension"
 
 
 X = pa.struct([("x", pa.int64())])
@@ -106,15 +106,15 @@ def test_keys_that_are_no_strings_and_fields_that_nobody_asked_for_are_passed_ov
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        (b"", "not msgpack: it is cut short"),
-        (b"\x81\xa1x", "not msgpack: it is cut short"),
-        (b"\xc1", "not msgpack: there is a byte that begins no value"),
+        (b"", "not msgpack: it is truncated"),
+        (b"\x81\xa1x", "not msgpack: it is truncated"),
+        (b"\xc1", "not msgpack: a byte does not begin a value"),
         (b"\x80\x80", "not msgpack: 1 bytes follow the value"),
-        (b"\xc0", "is null or not there"),
-        (b"\x05", "an integer, and a map is expected"),
-        (b"\x81\xa1x" + b"\x91" * 5000 + b"\xc0", "not taken: it is nested too deep"),
-        (b"\xdf\xff\xff\xff\xff\xa1x\x01", "not msgpack: it is cut short"),
-        (b"\x81\xa1x\xdb\xff\xff\xff\xffabc", "not msgpack: it is cut short"),
+        (b"\xc0", "is null or missing"),
+        (b"\x05", "expected a map, found an integer"),
+        (b"\x81\xa1x" + b"\x91" * 5000 + b"\xc0", "refused: it is nested too deeply"),
+        (b"\xdf\xff\xff\xff\xff\xa1x\x01", "not msgpack: it is truncated"),
+        (b"\x81\xa1x\xdb\xff\xff\xff\xffabc", "not msgpack: it is truncated"),
         (b"\x81\xa1x\xc7\x00\xff", "not msgpack: "),
     ],
 )
@@ -127,7 +127,7 @@ def test_lengths_that_lie_cost_nothing():
     value = b"\xdd\x00\x0f\xff\xff" * 1000 + b"\xc0" * 1_000_000
     tracemalloc.start()
     try:
-        assert one(value, X) == "not msgpack: it is cut short"
+        assert one(value, X) == "not msgpack: it is truncated"
         assert tracemalloc.get_traced_memory()[1] < 4 * len(value)
     finally:
         tracemalloc.stop()
@@ -252,6 +252,6 @@ def test_what_fits_is_read_at_once(monkeypatch):
 
 
 def test_a_type_that_msgpack_has_not_is_not_written():
-    with pytest.raises(ConfigError, match=r"a is date32\[day\], which msgpack has not"):
+    with pytest.raises(ConfigError, match=r"a is date32\[day\], which msgpack does not have"):
         encode_msgpack(pa.array([{"a": datetime.date(2020, 1, 1)}]))
     assert encode_msgpack(pa.array([{}, None], pa.struct([]))).to_pylist() == [b"\x80", None]

@@ -118,7 +118,7 @@ def test_memory_is_an_amount_above_nothing(texts, are):
 @pytest.mark.parametrize(
     ("log", "words"),
     [
-        ("", "it said nothing"),
+        ("", "its log is empty"),
         ("one\ntwo\n\n", "two"),
         (
             'INFO up\nException in thread "main" java.net.BindException: in use\n\tat a.b(C.java)\n'

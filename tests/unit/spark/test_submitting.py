@@ -91,8 +91,8 @@ K8S = ["--master", "k8s://https://h:6443"]
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--master", "yran", "land"], "--master yran is none that Spark knows"),
-        (["--master", "yarn", "land"], "HADOOP_CONF_DIR says where YARN is"),
+        (["--master", "yran", "land"], "--master yran is not a master URL of Spark"),
+        (["--master", "yarn", "land"], "HADOOP_CONF_DIR is not set"),
         ([*K8S, "land"], "spark.kubernetes.container.image=IMAGE"),
         ([*K8S, "--conf", IMAGE, "land"], None),
         ([*K8S, "--conf", IMAGE, "--deploy-mode", "cluster", "land"], "file.upload.path"),
@@ -100,7 +100,7 @@ K8S = ["--master", "k8s://https://h:6443"]
         ([*K8S, "--conf", IMAGE, "--deploy-mode", "cluster", "local:///a.py"], None),
         ([*K8S, "--conf", IMAGE, "--conf", UPLOAD, "--deploy-mode=cluster", "land"], None),
         (["--conf", "spark.master=spark://h:1", "--deploy-mode", "cluster", "land"], "standalone"),
-        (["--remote", "sc://h", "land"], "a job is its own driver"),
+        (["--remote", "sc://h", "land"], "a job runs its own driver"),
         (["--remote", "sc://h", "a.py"], None),
         (["--master", "local-cluster[1,1,512]", "land"], None),
         (["land"], None),

@@ -39,13 +39,19 @@ def options(**given: str) -> ValueOptions:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"valueFormat": "avro"}, "option valueFormat is one of raw, string, json, msgpack, not"),
+        (
+            {"valueFormat": "avro"},
+            "option valueFormat must be one of raw, string, json, msgpack, not",
+        ),
         (
             {"valueFormat": "string", "valueSchema": "a int"},
             "option valueSchema is for valueFormat",
         ),
         ({"keySchema": "a int"}, "option keySchema is for keyFormat json or msgpack"),
-        ({"mode": "DROPMALFORMED"}, "option mode is PERMISSIVE or FAILFAST, not 'DROPMALFORMED'"),
+        (
+            {"mode": "DROPMALFORMED"},
+            "option mode must be PERMISSIVE or FAILFAST, not 'DROPMALFORMED'",
+        ),
     ],
 )
 def test_what_cannot_be_taken_is_refused_by_name(given, told):
@@ -70,7 +76,7 @@ def test_a_schema_in_ddl_stands_in_the_ddl_of_all_columns():
 
 
 def test_a_schema_is_required_and_to_be_one():
-    for schema, told in ((None, "takes valueSchema"), ("{}", "not Spark's JSON of a schema")):
+    for schema, told in ((None, "requires valueSchema"), ("{}", "not Spark's JSON of a schema")):
         given = {"valueFormat": "json"} | ({"valueSchema": schema} if schema else {})
         with pytest.raises(ConfigError, match=told):
             read_schema(COLUMNS, options(**given))

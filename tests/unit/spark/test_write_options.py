@@ -39,14 +39,14 @@ def test_what_spark_hands_on_with_the_others_is_passed_over():
     ("given", "told"),
     [
         ({"topics": "t"}, "option topics is not known; did you mean topic"),
-        ({"bootstrap.servers": "h:1"}, "it is kafka.bootstrap.servers"),
+        ({"bootstrap.servers": "h:1"}, "did you mean kafka.bootstrap.servers"),
         ({"subscribe": "t"}, "option subscribe is for reading"),
         ({"startingOffsets": "latest"}, "option startingoffsets is for reading"),
         ({"path": "t"}, "option path cannot be set: the topic is named by the option topic"),
         ({"kafka.key.serializer": "x"}, "option kafka.key.serializer cannot be set"),
         ({"kafka.value.serializer": "x"}, "option kafka.value.serializer cannot be set"),
         ({"kafka.transactional.id": "x"}, "set exactlyOnce to true"),
-        ({"exactlyOnce": "yes"}, "option exactlyOnce is true or false, not 'yes'"),
+        ({"exactlyOnce": "yes"}, "option exactlyOnce must be true or false, not 'yes'"),
         ({"topic": " "}, "option topic is empty"),
         ({"kafka.acks": "2"}, "acks"),
         ({"exactlyOnce": "true", "kafka.acks": "1"}, "without also enabling idempotence"),
@@ -92,7 +92,7 @@ def test_columns_of_other_types_are_refused(types, told):
 
 
 def test_timestamps_to_keep_are_to_be_there():
-    with pytest.raises(ConfigError, match="needs a column named timestamp"):
+    with pytest.raises(ConfigError, match="requires a column named timestamp"):
         columns_of(
             {"value": "string"}, write_options(SERVERS | {"topic": "t", "keepTimestamps": "true"})
         )

@@ -14,7 +14,7 @@ def test_rows_go_to_a_topic_to_files_or_to_the_console():
     assert target("json:/lake/c") == Target("json", "/lake/c")
     assert target("console") == Target("console")
     for text in ("counts", "topic:", "orc:/lake", "console:x", ""):
-        with pytest.raises(ConfigError, match="--to is topic:NAME, parquet:DIRECTORY"):
+        with pytest.raises(ConfigError, match="--to must be topic:NAME, parquet:DIRECTORY"):
             target(text)
 
 
@@ -35,7 +35,7 @@ def test_a_watermark_is_a_column_and_a_time(text, expected):
 
 @pytest.mark.parametrize("text", ["at", "at:", "at:m", "10m", "at:10w", "at:-1m", "a b:10m"])
 def test_what_is_no_watermark_is_refused(text):
-    with pytest.raises(ConfigError, match="--watermark is COLUMN:TIME, such as at:10m"):
+    with pytest.raises(ConfigError, match="--watermark must be COLUMN:TIME, such as at:10m"):
         watermark(text)
 
 
@@ -73,5 +73,5 @@ def test_keys_and_values_of_any_type_are_written_as_text(kind, expected):
 
 
 def test_what_has_nothing_for_a_value_is_refused():
-    with pytest.raises(ConfigError, match="of the columns key, topic none is a value"):
+    with pytest.raises(ConfigError, match="none of the columns key, topic can be the value"):
         packed({"key": "string", "topic": "string"})

@@ -60,7 +60,7 @@ def test_a_store_keeps_its_name_in_the_list():
 
 
 def test_a_list_of_another_version_is_not_read():
-    with pytest.raises(ValueError, match="'v2', and only v1 is known"):
+    with pytest.raises(ValueError, match="'v2', but only v1 is supported"):
         sink_log.parse("v2\n{}")
 
 

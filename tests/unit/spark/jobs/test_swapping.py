@@ -165,7 +165,7 @@ def test_what_lies_in_two_lists_is_not_swapped(tmp_path):
     journal = lake(tmp_path, 11)
     put_list(tmp_path, "9.compact", [OLD[0], KEPT])
     put_list(tmp_path, "10", [*OLD[1:], LATER])
-    with pytest.raises(swapping.Clash, match="not all in one file"):
+    with pytest.raises(swapping.Clash, match="not all of them in one list"):
         swap(LocalStore(str(tmp_path)), journal)
     assert listed(tmp_path) == list(range(10))
 
@@ -202,7 +202,7 @@ def test_what_is_not_named_as_data_is_stays_as_it_is(tmp_path, format):
     found = swapping.candidates(LocalStore(str(tmp_path)), compact.FILES[format])
     assert sorted(one.name for one in found) == names[format]
     told = swapping.passed_over(LocalStore(str(tmp_path)), compact.FILES[format])
-    assert f"the names of {11 - len(found)} files are not of this format" in told
+    assert f"the names of {11 - len(found)} files do not match this format" in told
 
 
 def test_one_works_at_a_time(tmp_path):
@@ -259,7 +259,7 @@ def test_what_goes_while_a_directory_is_looked_at_hides_nothing_else(tmp_path):
 def test_a_directory_of_another_query_is_refused(tmp_path):
     lake(tmp_path, 11)
     checkpoint = LocalStore(str(tmp_path / "at"))
-    with pytest.raises(Refused, match="another checkpoint has written"):
+    with pytest.raises(Refused, match="was written by a query with another checkpoint"):
         leftovers.check_own(LocalStore(str(tmp_path)), checkpoint)
     checkpoint.write("offsets/0", "v1")
     leftovers.check_own(LocalStore(str(tmp_path)), checkpoint)
