@@ -74,7 +74,7 @@ def test_what_has_landed_is_sent_as_it_was(spark, broker, topic, tmp_path):
         replayed(spark, replay(broker, to, from_path=path, texts=True))
     narrow = create_topic(broker.address, f"{topic}-narrow")
     with pytest.raises(
-        Refused, match=f"requires 2 partitions, but {narrow} has 1: .* --partitions 2"
+        Refused, match=f"requires 2 partitions, but {narrow} has 1; .* --partitions 2"
     ):
         replayed(spark, replay(broker, narrow, from_path=path, keep_partition=True))
     with pytest.raises(Refused, match="--to names nowhere: "):
