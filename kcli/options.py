@@ -86,7 +86,7 @@ command_config = option(
 )
 timeout = option(
     "--timeout",
-    "Give up after this long, with exit status 124: seconds, or as 500ms, 2s, 5m.",
+    "Give up after this long, with exit status 124: seconds, or with a unit: 500ms, 2s, 5m.",
     "TIME",
     type=Duration(),
     section=CONNECTION,

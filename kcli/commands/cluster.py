@@ -119,8 +119,8 @@ NO_UNREGISTRATION = "The target cluster does not support the broker unregistrati
     option("--broker-list", "With roll: only these brokers.", "ID,..."),
     option(
         "--wait",
-        "With roll: time limit for a broker to stop, to come back, and to be in sync: seconds, "
-        f"or as 500ms, 2s, 5m.  Default: {WAIT_S:g}s.",
+        "With roll: time limit for a broker to stop, to come back, and to be in sync: seconds, or "
+        f"with a unit: 500ms, 2s, 5m.  Default: {WAIT_S:g}s.",
         "TIME",
         type=Duration(),
     ),

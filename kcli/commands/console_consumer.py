@@ -138,7 +138,12 @@ MANUAL = Manual(
     option("--from-beginning", "Start with the oldest records, not with new ones."),
     option("--max-messages", "Stop after this many records.", "N", type=INT),
     option("--timeout-ms", "Stop when no record has arrived for this long.", "MS", type=LONG),
-    option("--idle-timeout", "The same in seconds, or as 500ms, 2s, 5m.", "TIME", type=Duration()),
+    option(
+        "--idle-timeout",
+        "The same in seconds, or with a unit: 500ms, 2s, 5m.",
+        "TIME",
+        type=Duration(),
+    ),
     option(
         "--exit-at-end",
         "Stop at the offsets where the topic ends when the command starts.",

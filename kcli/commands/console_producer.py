@@ -130,8 +130,8 @@ PRODUCER_OPTIONS = (
         "TIME",
         Milliseconds(),
         "linger.ms",
-        "How long a batch waits for more records: milliseconds, or as 500ms, 2s, 5m.  Default: "
-        "1000.",
+        "How long a batch waits for more records: milliseconds, or with a unit: 500ms, 2s, 5m.  "
+        "Default: 1000.",
     ),
     ("--batch-size", "BYTES", INT, "batch.size", "Maximum bytes of a batch.  Default: 65536."),
     ("--request-required-acks", "ACKS", str, "acks", "0, 1, or all (-1, the default)."),

@@ -130,8 +130,8 @@ MANUAL = Manual(
     option("--verbose", "Also print epochs and assignments.", section=VIEW),
     option(
         "--watch",
-        "Refresh every second, or at this interval (seconds, or as 500ms, 2s, 5m): lag in "
-        "records and in seconds, and its trend.",
+        "Refresh every second, or at this interval (seconds, or with a unit: 500ms, 2s, 5m): lag "
+        "in records and in seconds, and its trend.",
         "[TIME]",
         type=Duration(),
         if_bare="1s",
@@ -195,7 +195,8 @@ MANUAL = Manual(
     command_config,
     option(
         "--timeout",
-        "Give up after this long, with exit status 124: milliseconds, or as 500ms, 2s, 5m.",
+        "Give up after this long, with exit status 124: milliseconds, or with a unit: 500ms, 2s, "
+        "5m.",
         "TIME",
         type=Duration("ms"),
         section=CONNECTION,

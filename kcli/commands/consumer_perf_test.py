@@ -114,8 +114,8 @@ MANUAL = Manual(
     option("--from-latest", "Start with new records, not with the oldest."),
     option(
         "--timeout",
-        "Stop when no record has arrived for this long: milliseconds, or as 500ms, 2s, 5m.  "
-        f"Default: {TIMEOUT_MS}.",
+        "Stop when no record has arrived for this long: milliseconds, or with a unit: 500ms, 2s, "
+        f"5m.  Default: {TIMEOUT_MS}.",
         "[TIME]",
         type=Milliseconds(),
         if_bare=str(TIMEOUT_MS),

@@ -61,8 +61,8 @@ FINDING = RowShape(
 @together(
     option(
         "--watch",
-        "How long a lagging group is watched before it is reported as stuck: seconds, or as "
-        f"500ms, 2s, 5m.  Default: {WATCH_S:g}s.",
+        "How long a lagging group is watched before it is reported as stuck: seconds, or with a "
+        f"unit: 500ms, 2s, 5m.  Default: {WATCH_S:g}s.",
         "TIME",
         type=Duration(),
     ),

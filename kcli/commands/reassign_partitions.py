@@ -216,7 +216,7 @@ PLANNED = RowShape(
     option(
         "--timeout",
         "How long --execute and --cancel wait for moves between log directories to start: "
-        f"milliseconds, or as 2s, 5m.  Default: {TIMEOUT_MS}.",
+        f"milliseconds, or with a unit: 2s, 5m.  Default: {TIMEOUT_MS}.",
         "TIME",
         type=Milliseconds(),
     ),

@@ -115,7 +115,7 @@ SUMS = RowShape(
     ),
     option(
         "--report-interval-ms",
-        "Reporting interval: milliseconds, or as 30s, 5m.  Default: 30000.",
+        "Reporting interval: milliseconds, or with a unit: 30s, 5m.  Default: 30000.",
         "MS",
         type=Milliseconds(),
     ),
@@ -124,7 +124,7 @@ SUMS = RowShape(
     ),
     option(
         "--max-wait-ms",
-        "How long a fetch waits for records: milliseconds, or as 2s, 5m.  Default: 1000.",
+        "How long a fetch waits for records: milliseconds, or with a unit: 2s, 5m.  Default: 1000.",
         "MS",
         type=Milliseconds(32),
     ),

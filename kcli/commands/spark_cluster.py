@@ -100,8 +100,8 @@ ACTIONS = ("start", "stop", "status")
     option("--ui-port", "start: port of the master's page.  Default: any.", "PORT", type=INT),
     option(
         "--timeout",
-        "start: give up after this long, with exit status 124: seconds, or as 500ms, 2s, 5m.  "
-        f"Default: {TIMEOUT_S:g}.",
+        "start: give up after this long, with exit status 124: seconds, or with a unit: 500ms, "
+        f"2s, 5m.  Default: {TIMEOUT_S:g}.",
         "TIME",
         type=Duration(),
     ),

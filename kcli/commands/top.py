@@ -142,7 +142,7 @@ ROW = RowShape(
     option("--group", "Only these groups; records out are what these have committed.", "REGEX"),
     option(
         "--interval",
-        f"Sampling interval: seconds, or as 500ms, 2s, 5m.  Default: {EVERY_S:g}s.",
+        f"Sampling interval: seconds, or with a unit: 500ms, 2s, 5m.  Default: {EVERY_S:g}s.",
         "TIME",
         type=Duration(),
     ),

@@ -190,7 +190,8 @@ CHANGING = ("abort", "forceTerminateTransaction")
     option("--transactional-id", "The transactional.id.", "ID"),
     option(
         "--duration-filter",
-        "list: only transactions open for longer: milliseconds, or as 500ms, 2s, 5m; below 0: all.",
+        "list: only transactions open for longer: milliseconds, or with a unit: 500ms, 2s, 5m; "
+        "below 0: all.",
         "TIME",
         type=Milliseconds(),
     ),

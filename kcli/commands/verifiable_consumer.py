@@ -94,7 +94,7 @@ MANUAL = Manual(
     option(
         "--session-timeout",
         f"How long the group waits for a member without heartbeats, with {CLASSIC}: milliseconds, "
-        f"or as 500ms, 2s, 5m.  Default: {SESSION_TIMEOUT_MS}.",
+        f"or with a unit: 500ms, 2s, 5m.  Default: {SESSION_TIMEOUT_MS}.",
         "TIME",
         type=Milliseconds(32),
     ),
