@@ -2,8 +2,9 @@
 
     SEEDS=50000 FIRST_SEED=10000 pytest -s tests/soak/soak_swarm.py
 
-A line for each seed that fails, one now and then of how far it is, and the sums at the end, which
-Ctrl-C (SIGINT) brings on.  A process of its own for each core: give each another FIRST_SEED.
+A line for each seed that fails, with the smallest run that was found to fail in the same way, one now
+and then of how far it is, and the sums at the end, which Ctrl-C (SIGINT) brings on.  A process of its
+own for each core: give each another FIRST_SEED.
 """
 
 from __future__ import annotations
@@ -11,8 +12,12 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 from tests.support.loop import simulate
+from tests.support.shrinking import Drawn, failure, shrink
 from tests.support.swarm import Run, swarm
 
 SEEDS = int(os.environ.get("SEEDS", "1000"))
@@ -42,18 +47,36 @@ class Sums:
         )
 
 
+def failed(drawn: Drawn, kind: frozenset[str]) -> bool:
+    """Whether the run fails in that way."""
+    run = partial(swarm, workloads=drawn.workloads, faults=drawn.faults)
+    try:
+        simulate(run, drawn.seed)
+    except Exception as error:
+        return not kind.isdisjoint(failure(error))
+    return False
+
+
 def test_whatever_breaks_everything_promised_holds() -> None:
     # pytest keeps the log records of a test until it ends, and they keep what they name.
     logging.disable(logging.CRITICAL)
     sums = Sums()
     try:
         for seed in range(FIRST, FIRST + SEEDS):
+            drawn: list[tuple[list[str], list[str]]] = []
+
+            def on_draw(*names: Sequence[str], seen: list[Any] = drawn) -> None:
+                seen.append(tuple(map(list, names)))
+
             try:
-                sums.add(simulate(swarm, seed))
+                sums.add(simulate(partial(swarm, on_draw=on_draw), seed))
             except Exception as error:
                 sums.failing.append(seed)
                 told = " ".join(str(error).split())
                 print(f"seed {seed} fails: {type(error).__name__}: {told[:300]}", flush=True)
+                whole = Drawn(*drawn[0], seed)
+                smallest = shrink(whole, partial(failed, kind=failure(error)))
+                print(f"  drawn: {whole}", f"  smallest: {smallest}", sep="\n", flush=True)
             sums.seeds += 1
             if sums.seeds % SEEDS_PER_LINE == 0:
                 print(sums, flush=True)

@@ -246,12 +246,15 @@ async def swarm(
     without: Collection[str] = (),
     *,
     with_a_long_one: bool | None = None,
+    on_draw: Callable[[Sequence[str], Sequence[str]], None] = lambda workloads, faults: None,
 ) -> Run:
-    """What is not given is drawn.  `with_a_long_one`: a fault that lasts for FAULT_S, alone."""
+    """What is not given is drawn, and `on_draw` called with it.  `with_a_long_one`: a fault that
+    lasts for FAULT_S, alone."""
     random = loop.random
     drawn = workloads or random.sample(sorted(WORKLOADS), random.randint(1, 2))
     possible = faults or [name for name in FAULTS if name not in without]
     chosen = faults or random.sample(possible, random.randint(1, min(5, len(possible))))
+    on_draw(drawn, chosen)
     brokers = random.choice([3, 3, 3, 4, 5])
     loop.trace.add("swarm", brokers, *drawn, *chosen)
     scene = Swarm(loop, brokers, [WORKLOADS[name](random) for name in drawn])
