@@ -120,11 +120,13 @@ class ControllerClaim:
             log.error("%s; the controller is unknown until this znode changes", error)
             return None
 
-    async def depose(self, claim: int) -> None:
-        """Delete /controller, unless it was claimed since."""
+    async def depose(self, claim: int) -> bool:
+        """Delete /controller, unless it was claimed since; whether this deleted it."""
         ops: list[Op] = [Check(znodes.CONTROLLER_EPOCH, claim), Delete(znodes.CONTROLLER)]
         with suppress(BadVersion, NoNode, SessionExpired):
             await until_connected(partial(self._zookeeper.multi, ops))
+            return True
+        return False
 
     def _changed(self, _event: WatchEvent) -> None:
         self._on_change()

@@ -83,6 +83,8 @@ from kserver.znodes import ProducerIdBlock
 
 log = logging.getLogger(__name__)
 
+GIVE_WAY_S = 0.3
+"""A broker that has deposed the controller lets others, if there are any, come first."""
 READ_AGAIN_S = 0.1
 
 
@@ -415,6 +417,9 @@ class Controller:
                 if await self._claim.is_held():
                     return
                 self._resign()
+            if self._controller_failures.gives_way:
+                self._controller_failures.gives_way = False
+                await asyncio.sleep(GIVE_WAY_S)
             if not await self._claim.attempt():
                 await self._follow_controller()
                 return

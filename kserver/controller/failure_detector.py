@@ -100,7 +100,8 @@ class ProcessWatch:
                 proof.not_answered()
                 self.looked.set()
             in_doubt = seen is Unreached.REFUSED and not proof.is_gone
-            await asyncio.sleep(RETRY_S if in_doubt else LOOK_AGAIN_S)
+            is_urgent = in_doubt and not proof.is_held_back
+            await asyncio.sleep(RETRY_S if is_urgent else LOOK_AGAIN_S)
 
 
 class BrokerFailureDetector:
@@ -162,13 +163,14 @@ class BrokerFailureDetector:
 
 
 class ControllerFailureDetector:
-    """`depose` deletes /controller where the claim that it is given still stands."""
+    """`depose` deletes /controller where the claim that it is given still stands, and returns
+    whether it did."""
 
     def __init__(
         self,
         broker_id: BrokerId,
         session_timeout_s: float,
-        depose: Callable[[int], Awaitable[None]],
+        depose: Callable[[int], Awaitable[bool]],
     ) -> None:
         self._id = broker_id
         self._depose = depose
@@ -177,6 +179,10 @@ class ControllerFailureDetector:
         self._watch: ProcessWatch | None = None
         self.gone: Endpoint | None = None
         """Where the last controller listened, if that was proven gone."""
+        self.gives_way = False
+        """Whether this broker has deposed the controller.  Another one is to be the next where
+        there is one: if this broker alone is refused, by a firewall say, it would take all others
+        for gone, and lead everything."""
         self.watches = RunningParts[ProcessWatch]()
         """To run beside this."""
 
@@ -204,4 +210,6 @@ class ControllerFailureDetector:
                 "broker %d, the controller, no longer listens at %s", proof.broker, watch.endpoint
             )
             self.gone = watch.endpoint
-            await self._depose(self._claim)
+            # Before it is done: the election that follows may begin before the answer comes.
+            self.gives_way = True
+            self.gives_way = await self._depose(self._claim)

@@ -48,10 +48,12 @@ class Doubt(enum.Enum):
 class Proof:
     """The table above, for one process at one address."""
 
-    __slots__ = ("doubt",)
+    __slots__ = ("doubt", "is_held_back")
 
     def __init__(self) -> None:
         self.doubt = Doubt.CONNECTED
+        self.is_held_back = False
+        """Proven gone, but nothing may be done about it yet: there is no hurry to look again."""
 
     @property
     def is_gone(self) -> bool:
@@ -80,39 +82,38 @@ class ControllerWatch(Proof):
     """The controller, as one broker knows it.
 
     A broker that is refused alone, by a firewall say, must not make the cluster change controllers
-    for ever: it deposes each controller epoch once, and a broker that is elected again and refuses
-    it still only after a wait that doubles each time.
+    for ever: it deposes each controller epoch once, and each broker that is elected again and
+    refuses it still only after a wait that doubles each time.
     """
 
-    __slots__ = ("_deposed", "_not_before_s", "_session_timeout_s", "_wait_s", "broker")
+    __slots__ = ("_deposed", "_session_timeout_s", "broker")
 
     def __init__(self, session_timeout_s: float) -> None:
         super().__init__()
         self._session_timeout_s = session_timeout_s
         self.broker: BrokerId = NO_BROKER
-        self._deposed: BrokerId = NO_BROKER
-        self._not_before_s = 0.0
-        self._wait_s = 0.0
+        self._deposed: dict[BrokerId, tuple[float, float]] = {}
+        """Brokers that were deposed and never reached since: not again before a time, and the wait
+        until then."""
 
     def elected(self, broker: BrokerId) -> None:
         """In a new controller epoch."""
-        self.broker, self.doubt = broker, Doubt.CONNECTED
+        self.broker, self.doubt, self.is_held_back = broker, Doubt.CONNECTED, False
 
     def may_depose(self, now_s: float) -> bool:
         """Whether /controller may be deleted, now that its holder is gone.  Asked once for each
         proof; when it may not yet, the controller stays in doubt, and is looked for again."""
-        if self.broker == self._deposed:
-            if now_s < self._not_before_s:
-                self.doubt = Doubt.REFUSED
+        wait_s = SESSIONS_TO_WAIT * self._session_timeout_s
+        if self.broker in self._deposed:
+            not_before_s, waited_s = self._deposed[self.broker]
+            if now_s < not_before_s:
+                self.doubt, self.is_held_back = Doubt.REFUSED, True
                 return False
-            self._wait_s *= 2
-        else:
-            self._deposed = self.broker
-            self._wait_s = SESSIONS_TO_WAIT * self._session_timeout_s
-        self._not_before_s = now_s + self._wait_s
+            wait_s = 2 * waited_s
+        self._deposed[self.broker] = now_s + wait_s, wait_s
         return True
 
     def answered(self) -> None:
         super().answered()
-        if self.broker == self._deposed:
-            self._deposed = NO_BROKER
+        self.is_held_back = False
+        self._deposed.pop(self.broker, None)

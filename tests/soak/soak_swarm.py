@@ -2,9 +2,9 @@
 
     SEEDS=50000 FIRST_SEED=10000 pytest -s tests/soak/soak_swarm.py
 
-A line for each seed that fails, with the smallest run that was found to fail in the same way, one now
-and then of how far it is, and the sums at the end, which Ctrl-C (SIGINT) brings on.  A process of its
-own for each core: give each another FIRST_SEED.
+A line for each seed that fails, with the smallest run that was found to fail in the same way, one
+now and then of how far it is, and the sums at the end, which Ctrl-C (SIGINT) brings on.  A process
+of its own for each core: give each another FIRST_SEED.
 """
 
 from __future__ import annotations

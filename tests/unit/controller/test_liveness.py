@@ -126,3 +126,16 @@ def test_a_broker_that_is_refused_alone_gives_in():
     watch.elected(1)
     watch.answered()
     assert is_deposed(watch, 91), "it was reached since"
+
+
+def test_brokers_that_are_elected_in_turn_are_each_held_to_their_own_wait():
+    watch = ControllerWatch(SESSION_S)
+    deposed = []
+    for number in range(20):
+        watch.elected(1 + number % 2)
+        if is_deposed(watch, number):
+            deposed.append(watch.broker)
+        assert watch.is_held_back == (number > 1)
+    assert deposed == [1, 2]
+    watch.elected(3)
+    assert not watch.is_held_back
