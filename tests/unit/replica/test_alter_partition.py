@@ -128,6 +128,25 @@ def isr(partition: Partition) -> set[int]:
     return set(partition.leader.isr)
 
 
+def test_a_proposal_names_the_life_in_which_each_member_was_in_sync():
+    """By its broker epoch (KIP-903): the controller refuses a member that was started again."""
+
+    async def scenario(scene):
+        partition = scene.led(0)
+        partition.lead(PartitionInfo(0, ME, 4, (ME, OTHER), (ME,), 0))
+        end = partition.log.log_end_offset
+        proposal = partition.leader.fetched(OTHER, end, end, end, 0, broker_epoch=12)
+        scene.manager.propose(partition, proposal)
+        await scene.until(lambda: isr(partition) == {ME, OTHER})
+        (asked,) = scene.controller.asked(ALTER_PARTITION)
+        assert asked.broker_epoch == 7
+        ((named,),) = (topic.partitions for topic in asked.topics)
+        epochs = {one.broker_id: one.broker_epoch for one in named.new_isr_with_epochs}
+        assert epochs == {ME: 7, OTHER: 12}
+
+    run(scenario)
+
+
 def test_what_the_controller_accepts_is_in_force() -> None:
     async def scenario(scene: Scene) -> None:
         partition = scene.led(0)
