@@ -74,3 +74,24 @@ def test_only_acks_all_needs_as_many_in_sync_as_min_insync_replicas():
         assert partition.log.high_watermark == 0, "below min.insync.replicas nothing is committed"
 
     simulate(main, 0)
+
+
+def test_a_message_within_the_leader_epoch_keeps_what_is_known_of_the_followers():
+    """It names the ISR as the controller last wrote it.  A follower that may join already counts:
+    the controller may have accepted it, and elect it."""
+
+    async def main(loop):
+        partition = led(loop)
+        end = partition.log.log_end_offset
+        assert fetch(partition, end) is not None
+        proposed = partition.leader.proposed
+        partition.lead(PartitionInfo(0, ME, EPOCH, (ME, FOLLOWER), (ME,)))
+        assert partition.leader.followers[FOLLOWER].end == end
+        assert partition.leader.proposed is proposed is not None
+        assert partition.leader.maximal_isr == {ME, FOLLOWER}
+        partition.append_as_leader(batch(), LEADER_ONLY, DAY_ONE_MS)
+        assert partition.log.high_watermark == end, "the follower does not have this record"
+        partition.lead(PartitionInfo(0, ME, EPOCH + 1, (ME, FOLLOWER), (ME,)))
+        assert partition.leader.followers[FOLLOWER].end == UNKNOWN_OFFSET
+
+    simulate(main, 0)
