@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from typing import Any, NamedTuple
 
+from kcli import json_file
 from kcli.options import Refused
 from kserver.model import TopicPartition
 
@@ -21,13 +22,7 @@ class PartitionFileWords(NamedTuple):
 
 def read_partitions(path: str, words: PartitionFileWords) -> list[TopicPartition]:
     """In the order of the file.  Refused where it cannot be read or is not of this form."""
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            document = json.load(file)
-    except OSError as error:
-        raise Refused(f"Unable to read file {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise Refused(f"{words.name} is empty: {path} is not JSON: {error}") from error
+    _, document = json_file.read(path, f"{words.name} is empty")
     if not isinstance(document, dict) or "partitions" not in document:
         raise Refused(f"{words.name} {words.missing}")
     if not isinstance(document["partitions"], list):

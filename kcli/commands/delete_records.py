@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from kcli import json_file
 from kcli.command import Manual, command
 from kcli.error_texts import exception
 from kcli.options import Refused, cluster, dry_run, exclude, option, require, together, yes
@@ -88,7 +89,7 @@ def delete_records(given: SimpleNamespace) -> int:
     require(given, "offset-json-file")
     exclude(given, "dry-run", ("output",))
     with rows_if_asked(given, DELETED) as out:
-        offsets = _offsets(_read(given.offset_json_file))
+        offsets = _offsets(json_file.read(given.offset_json_file)[1])
         status = run(_delete(given, offsets, out), given.timeout, CLUSTER)
     return status if out is None else status or out.status
 
@@ -165,22 +166,8 @@ async def _steps(
     return steps, refusals
 
 
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            return file.read()
-    except OSError as error:
-        raise Refused(f"Unable to read file {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise Refused(f"{path}: The input string is not a valid JSON: {error}") from error
-
-
-def _offsets(text: str) -> dict[TopicPartition, Offset]:
+def _offsets(document: Any) -> dict[TopicPartition, Offset]:
     """What the file asks for, in its order; Refused where it is not as it should be."""
-    try:
-        document = json.loads(text)
-    except ValueError as error:
-        raise Refused(f"The input string is not a valid JSON: {error}") from error
     if not isinstance(document, dict) or "partitions" not in document:
         raise Refused("Missing partitions field")
     version = document.get("version", VERSION)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kcli import json_file
 from kcli.command import OLDER, Manual, Milliseconds, command
 from kcli.options import (
     CONNECTION,
     INT,
     LONG,
-    Refused,
     bootstrap_server,
     command_config,
     dry_run,
@@ -392,7 +392,7 @@ async def _generate(given: SimpleNamespace, _: Rows | None) -> int:
     async with _admin(given) as admin:
         await actions.generate(
             admin,
-            _text(given.topics_to_move_json_file),
+            json_file.read(given.topics_to_move_json_file)[0],
             given.broker_list,
             Random(),
             rack_aware=not given.disable_rack_aware,
@@ -411,7 +411,7 @@ async def _execute(given: SimpleNamespace, _: Rows | None) -> int:
         not given.disallow_replication_factor_change,
     )
     async with _admin(given) as admin:
-        text = _text(given.reassignment_json_file)
+        text, _ = json_file.read(given.reassignment_json_file)
         await actions.execute(admin, text, limits, dry_run=given.dry_run)
     return DONE
 
@@ -420,7 +420,7 @@ async def _verify(given: SimpleNamespace, out: Rows | None) -> int:
     from kcli.reassignment import actions
 
     async with _admin(given) as admin:
-        text = _text(given.reassignment_json_file)
+        text, _ = json_file.read(given.reassignment_json_file)
         found = await actions.verify(admin, text)
         if out is None:
             actions.tell(found)
@@ -437,7 +437,7 @@ async def _cancel(given: SimpleNamespace, _: Rows | None) -> int:
     async with _admin(given) as admin:
         await actions.cancel(
             admin,
-            _text(given.reassignment_json_file),
+            json_file.read(given.reassignment_json_file)[0],
             _or(given.timeout, TIMEOUT_MS) / 1000,
             preserve_throttles=given.preserve_throttles,
             dry_run=given.dry_run,
@@ -492,16 +492,6 @@ def _print(found: Verified, out: Rows) -> None:
 
 def _state(is_active: bool, is_completed: bool) -> str:
     return "active" if is_active else "completed" if is_completed else "other"
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            return file.read()
-    except OSError as error:
-        raise Refused(f"Unable to read file {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise Refused(f"{path}: The input string is not a valid JSON: {error}") from error
 
 
 def _or(given: int | None, default: int) -> int:

@@ -76,6 +76,20 @@ def test_only_acks_all_needs_as_many_in_sync_as_min_insync_replicas():
     simulate(main, 0)
 
 
+def test_a_topic_with_fewer_replicas_than_min_insync_replicas_needs_all_of_them():
+    """It could never be written to otherwise."""
+
+    async def main(loop):
+        partition = led(loop, min_insync_replicas=3)
+        partition.lead(PartitionInfo(0, ME, EPOCH + 1, (ME, FOLLOWER), (ME,)))
+        with pytest.raises(KafkaError):
+            partition.append_as_leader(batch(), ALL_IN_SYNC, DAY_ONE_MS)
+        partition.lead(PartitionInfo(0, ME, EPOCH + 2, (ME, FOLLOWER), (ME, FOLLOWER)))
+        partition.append_as_leader(batch(), ALL_IN_SYNC, DAY_ONE_MS)
+
+    simulate(main, 0)
+
+
 def test_a_message_within_the_leader_epoch_keeps_what_is_known_of_the_followers():
     """It names the ISR as the controller last wrote it.  A follower that may join already counts:
     the controller may have accepted it, and elect it."""

@@ -71,7 +71,7 @@ def test_words_that_do_not_go_together_are_a_usage_error(words, why, capsys):
     [
         (f"--execute {PLAN}", None, "Unable to read file plan.json: No such file or directory"),
         (f"--verify {PLAN}", b"\xff", "plan.json: The input string is not a valid JSON: 'utf-8' "),
-        (f"--cancel {PLAN}", b"{", "The input string is not a valid JSON: "),
+        (f"--cancel {PLAN}", b"{", "plan.json: The input string is not a valid JSON: line 1, "),
         (f"--execute {PLAN}", b"{}", "Partition reassignment list cannot be empty"),
     ],
 )

@@ -1,0 +1,65 @@
+"""JSON files that commands are given: what is wrong with one is said with its place and the remedy.
+
+    read("plan.json")       "plan.json: line 1, column 71: a comma before ]; remove it"
+
+Pure, except for reading the file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from kcli.options import Refused
+
+_BLANKS = re.compile(r"[ \t\r\n]*")
+
+
+def read(path: str, kind: str = "The input string is not a valid JSON") -> tuple[str, Any]:
+    """The text of the file, and the document in it.
+
+    Raises Refused where it cannot be read, or is not JSON; `kind` is how Kafka's tool says that.
+    """
+    try:
+        # A file may begin with a byte order mark.
+        with open(path, encoding="utf-8-sig") as file:
+            text = file.read()
+    except OSError as error:
+        raise Refused(f"Unable to read file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise Refused(f"{path}: {kind}: {error}") from error
+    try:
+        return text, json.loads(text)
+    except json.JSONDecodeError as error:
+        raise Refused(f"{path}: {kind}: {_fault(text, error)}") from error
+    except (ValueError, RecursionError) as error:
+        raise Refused(
+            f"{path}: {kind}: a number is too long, or the nesting is too deep"
+        ) from error
+
+
+def _fault(text: str, error: json.JSONDecodeError) -> str:
+    """Where JSON's grammar is left, and what to do about it if it is a common mistake."""
+    if not text.strip():
+        return "the file is empty"
+    at = _after_blanks(text, error.pos)
+    what = error.msg
+    # Python points behind the comma, and from 3.13 on at it.
+    comma = at if text.startswith(",", at) else len(text[:at].rstrip()) - 1
+    closing = _after_blanks(text, comma + 1)
+    if text[comma : comma + 1] == "," and text[closing : closing + 1] in ("]", "}"):
+        at, what = comma, f"a comma before {text[closing]}; remove it"
+    elif text.startswith(("//", "/*", "#"), at):
+        what = "a comment, which JSON does not have; remove it"
+    elif text.startswith("'", at):
+        what = "a single quote; enclose names and strings in double quotes"
+    before = text[:at]
+    column = at - (before.rfind("\n") + 1) + 1
+    return f"line {before.count(chr(10)) + 1}, column {column}: {what}"
+
+
+def _after_blanks(text: str, at: int) -> int:
+    found = _BLANKS.match(text, at)
+    assert found is not None
+    return found.end()
