@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 from kserver import znodes
@@ -103,7 +103,7 @@ class LeaderElections:
         if key.topic in context.deletions:
             raise KafkaError(ErrorCode.invalid_topic_exception, "The topic is being deleted")
         info = topic.partitions[key.partition]
-        online, last = self._may_lead(key.topic, info), state_of(info, context.epoch)
+        online, last = may_lead(context, key.topic, info), state_of(info, context.epoch)
         if election is ElectionType.PREFERRED:
             is_needed = info.leader != info.replicas[0]
             state = elect_preferred(info.replicas, last, online, context.epoch)
@@ -142,40 +142,10 @@ class LeaderElections:
     # Leadership given back
 
     async def _rebalance(self) -> None:
-        """Of a broker that leads too few of the partitions that it should."""
-        wanted: list[TopicPartition] = []
-        at_most = self._config().leader_imbalance_per_broker_percentage / 100
-        for placed in self._by_preferred().values():
-            away = [key for key, info in placed if info.leader != info.replicas[0]]
-            if len(away) > at_most * len(placed):
-                wanted += [key for key in away if self._can_be_given_back(key)]
+        wanted = to_give_back(self._context, self._config().leader_imbalance_per_broker_percentage)
         if wanted:
             log.info("electing the preferred leaders of %d partition(s)", len(wanted))
             log_failures(await self.elect(ElectionType.PREFERRED, wanted))
-
-    def _by_preferred(self) -> Mapping[int, Sequence[tuple[TopicPartition, PartitionInfo]]]:
-        found: dict[int, list[tuple[TopicPartition, PartitionInfo]]] = {}
-        for topic in self._context.topics.values():
-            if topic.name not in self._context.deletions:
-                for info in topic.partitions:
-                    key = TopicPartition(topic.name, info.partition)
-                    found.setdefault(info.replicas[0], []).append((key, info))
-        return found
-
-    def _can_be_given_back(self, key: TopicPartition) -> bool:
-        info = self._context.topics[key.topic].partitions[key.partition]
-        preferred = info.replicas[0]
-        return (
-            not info.adding
-            and not info.removing
-            and preferred in info.isr
-            and preferred in self._may_lead(key.topic, info)
-        )
-
-    def _may_lead(self, topic: str, info: PartitionInfo) -> list[BrokerId]:
-        """Those that are about to stop are given no more to lead."""
-        stopping = self._context.shutting_down
-        return [broker for broker in self._context.online(topic, info) if broker not in stopping]
 
     # unclean.leader.election.enable
 
@@ -204,6 +174,36 @@ class LeaderElections:
             batch = self._channels.new_batch()
             batch.changes(await self._partitions.reconsider_some(unled))
             await self._channels.tell_of_topics(batch)
+
+
+def to_give_back(context: ControllerContext, percentage: int) -> list[TopicPartition]:
+    """What other brokers lead in the place of one that misses more than that of the partitions it
+    is preferred for, and could lead.  A partition that moves is left alone: its end elects."""
+    found: dict[BrokerId, list[tuple[TopicPartition, PartitionInfo]]] = {}
+    for topic in context.topics.values():
+        if topic.name not in context.deletions:
+            for info in topic.partitions:
+                key = TopicPartition(topic.name, info.partition)
+                found.setdefault(info.replicas[0], []).append((key, info))
+    wanted: list[TopicPartition] = []
+    for preferred, placed in found.items():
+        away = [(key, info) for key, info in placed if info.leader != preferred]
+        if 100 * len(away) > percentage * len(placed):
+            wanted += [
+                key
+                for key, info in away
+                if not info.adding
+                and not info.removing
+                and preferred in info.isr
+                and preferred in may_lead(context, key.topic, info)
+            ]
+    return wanted
+
+
+def may_lead(context: ControllerContext, topic: str, info: PartitionInfo) -> list[BrokerId]:
+    """Its replicas that may be elected: those that are about to stop are given no more to lead."""
+    online = context.online(topic, info)
+    return [broker for broker in online if broker not in context.shutting_down]
 
 
 def log_failures(results: Mapping[TopicPartition, KafkaError | None]) -> None:
