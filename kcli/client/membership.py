@@ -322,6 +322,8 @@ class Membership:
             member.given_id(answer.member_id)
         if means is not MemberAction.DONE:
             return means, None
+        if member.state is not ClassicMemberState.PREPARING:
+            return MemberAction.PAST, None  # it was reset meanwhile, after a commit say
         kind = getattr(answer, "protocol_type", None) or PROTOCOL_TYPE
         assignor = self._assignors.get(answer.protocol_name or "")
         if kind != PROTOCOL_TYPE or assignor is None:

@@ -10,7 +10,7 @@ import re
 import pytest
 
 from kcli.client.assignors import Own
-from kcli.client.errors import ClientError, RebalanceInProgress
+from kcli.client.errors import ClientError, CommitFailed, RebalanceInProgress
 from kcli.client.group_metadata import GroupMetadata
 from kcli.client.group_protocol import (
     Subscription,
@@ -207,6 +207,41 @@ def test_a_member_that_is_none_any_more_has_lost_what_it_had(code, member_id):
         assert coordinator.asked(JOIN)[before].member_id == member_id
 
     run(scenario)
+
+
+def test_a_member_that_is_none_any_more_before_its_join_is_answered_joins_again():
+    """The answer to a commit, sent before, says so while the others are waited for."""
+
+    async def scenario(consumer, coordinator, heard):
+        await joined(consumer)
+        gate = asyncio.Event()
+        unknown = asyncio.Event()
+
+        async def late(request):
+            await gate.wait()
+            return coordinator.join(request)
+
+        async def later(request):
+            await unknown.wait()
+            return coordinator.commit(request)
+
+        coordinator.broker.on(JOIN, late)
+        coordinator.broker.on(COMMIT, later)
+        coordinator.refuse(COMMIT, ErrorCode.unknown_member_id)
+        committing = consumer.commit_async({T0: 0})
+        consumer.enforce_rebalance()
+        async with asyncio.timeout(30):
+            while len(coordinator.asked(JOIN)) < 3:
+                await consumer.poll(100)
+        unknown.set()
+        with pytest.raises(CommitFailed):
+            await committing
+        gate.set()
+        await heard_all(consumer, heard, 3)
+        assert heard.events[-1] == ("+", 0, 1)
+        assert coordinator.asked(JOIN)[3].member_id == "", "it comes as a new one"
+
+    run(scenario, **COOPERATIVE, enable_auto_commit="false")
 
 
 def test_between_polls_nothing_changes_under_the_reader():
