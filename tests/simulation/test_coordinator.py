@@ -409,6 +409,51 @@ def test_what_is_too_large_is_refused_and_changes_nothing(seed):
     simulate(too_large, seed)
 
 
+async def deposed_between_looks(loop: SimLoop) -> None:
+    """Another broker led, and may have written, between two images: the shard is loaded again."""
+    here = Host(loop)
+    await here.start()
+    assert await here.ask(Add("a")) == 1
+    waiting = here.runtime.ask("a", Wait("a", 60_000))
+    partition = here.partition
+    own, epoch = partition.leader_id, partition.epoch
+    partition.lead(PartitionInfo(0, own + 1, epoch + 1, (own, own + 1), (own, own + 1)))
+    partition.lead(PartitionInfo(0, own, epoch + 2, (own, own + 1), (own,)))
+    here.runtime.apply(here.parts.metadata.current)
+    assert await refusal(waiting) is ErrorCode.not_coordinator
+    assert await here.ask(Read("a")) == 1
+    assert len(here.made) == 2
+    await here.end("stop")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_partition_that_another_led_meanwhile_is_loaded_again(seed):
+    simulate(deposed_between_looks, seed)
+
+
+class Ending(Counter):
+    """The end of a transaction sets a deadline."""
+
+    def replay_end(self, producer_id: ProducerId, committed: bool) -> None:
+        self.next_deadline_ms = 50_000
+
+
+async def due_after_an_end(loop: SimLoop) -> None:
+    here = Host(loop)
+    here.kind = Ending
+    await here.start()
+    assert await here.ask(Add("a")) == 1
+    (shard,) = here.made
+    here.runtime.transaction_ended(0, 7, True)
+    await asyncio.sleep(60)
+    assert shard.expired_at_ms == [50_000]
+    await here.end("stop")
+
+
+def test_what_is_due_after_a_transactions_end_is_done():
+    simulate(due_after_an_end, 1)
+
+
 async def lacking_replicas(loop: SimLoop) -> None:
     """Writes are refused until enough replicas are in sync.  A request that changes nothing but by
     its events leaves the shard as it is; after another it is loaded again."""
