@@ -1,8 +1,9 @@
-"""JSON files that commands are given: what is wrong with one is said with its place and the remedy.
+"""Read the JSON files that commands are given.  An error names the file, the place and the remedy.
 
-    read("plan.json")       "plan.json: line 1, column 71: a comma before ]; remove it"
+text, document = read("plan.json")
 
-Pure, except for reading the file.
+Refused: plan.json: The input string is not a valid JSON: line 1, column 71: a comma before ];
+remove it
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def read(path: str, kind: str = "The input string is not a valid JSON") -> tuple
 
 
 def _fault(text: str, error: json.JSONDecodeError) -> str:
-    """Where JSON's grammar is left, and what to do about it if it is a common mistake."""
+    """The line and column of the first mistake, and the remedy if it is a common one."""
     if not text.strip():
         return "the file is empty"
     at = _after_blanks(text, error.pos)

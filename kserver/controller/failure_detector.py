@@ -180,9 +180,9 @@ class ControllerFailureDetector:
         self.gone: Endpoint | None = None
         """Where the last controller listened, if that was proven gone."""
         self.gives_way = False
-        """Whether this broker has deposed the controller.  Another one is to be the next where
-        there is one: if this broker alone is refused, by a firewall say, it would take all others
-        for gone, and lead everything."""
+        """This broker has deposed the controller, so it lets the others stand first in the next
+        election.  If it alone is refused, by a firewall say, all others look gone to it: as the
+        controller it would make itself the leader of everything."""
         self.watches = RunningParts[ProcessWatch]()
         """To run beside this."""
 
@@ -210,6 +210,7 @@ class ControllerFailureDetector:
                 "broker %d, the controller, no longer listens at %s", proof.broker, watch.endpoint
             )
             self.gone = watch.endpoint
-            # Before it is done: the election that follows may begin before the answer comes.
+            # The election that follows may begin, and end the flag, before the response comes.
             self.gives_way = True
-            self.gives_way = await self._depose(self._claim)
+            if not await self._depose(self._claim):
+                self.gives_way = False

@@ -177,8 +177,11 @@ class LeaderElections:
 
 
 def to_give_back(context: ControllerContext, percentage: int) -> list[TopicPartition]:
-    """What other brokers lead in the place of one that misses more than that of the partitions it
-    is preferred for, and could lead.  A partition that moves is left alone: its end elects."""
+    """Return the partitions whose preferred leader is to be elected.
+
+    A broker gets its partitions back if others lead more than `percentage` of those that it is
+    preferred for.  A partition that is being reassigned is left out: the end of that elects.
+    """
     found: dict[BrokerId, list[tuple[TopicPartition, PartitionInfo]]] = {}
     for topic in context.topics.values():
         if topic.name not in context.deletions:

@@ -53,7 +53,7 @@ class Proof:
     def __init__(self) -> None:
         self.doubt = Doubt.CONNECTED
         self.is_held_back = False
-        """Proven gone, but nothing may be done about it yet: there is no hurry to look again."""
+        """It is refused, but may not be deposed yet: looking once a second is enough."""
 
     @property
     def is_gone(self) -> bool:

@@ -5,220 +5,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
-from kserver.coordinator.runtime import CoordinatorRuntime
-from kserver.coordinator.shard import NOTHING, Now, Outcome, Ticket
+from kserver.coordinator.shard import Now, Outcome
 from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import ClusterMetadata, PartitionInfo
-from kserver.model import NO_PRODUCER_ID, ProducerId
+from kserver.model import ProducerId
 from tests.simulation.test_broker import create
 from tests.simulation.test_topics import delete
-from tests.support.loop import SimLoop, host, simulate
+from tests.support.counting_coordinator import (
+    FLUSHED,
+    KEYS,
+    TIMEOUT_MS,
+    TOPIC,
+    Add,
+    Added,
+    Again,
+    Counter,
+    Forget,
+    Host,
+    Read,
+    Wait,
+    refusal,
+)
+from tests.support.loop import SimLoop, simulate
 from tests.support.seeds import seeds
-from tests.support.simulated import DATA, SimulatedBroker
+from tests.support.simulated import DATA
 
 SEEDS = seeds(8)
-TOPIC = "counts"
-KEYS = ["a", "b", "c"]
-SETTINGS: dict[str, object] = {"log.index.size.max.bytes": 4096}
-FLUSHED: dict[str, object] = {"log.flush.before.ack": "true"}
-TIMEOUT_MS = 5000
-
-
-@dataclass(frozen=True)
-class Add:
-    key: str
-    number: int = 1
-    note: str = ""
-    """What makes its record large."""
-
-
-@dataclass(frozen=True)
-class Read:
-    key: str
-
-
-@dataclass(frozen=True)
-class Wait:
-    """Answered once `for_ms` have passed since the last one who waited for this key came."""
-
-    key: str
-    for_ms: int
-
-
-@dataclass(frozen=True)
-class Forget:
-    """Whoever waits for this key is answered at once."""
-
-    key: str
-
-
-@dataclass(frozen=True)
-class Again:
-    """Answered once it counts; that it does has the effect that it is added once more."""
-
-    key: str
-    times: int
-
-
-@dataclass(frozen=True)
-class Added:
-    key: str
-    total: int
-    note: str = ""
-
-
-class Counter:
-    """Adds up, by key."""
-
-    def __init__(self) -> None:
-        self.totals: dict[str, int] = {}
-        self.images: list[ClusterMetadata] = []
-        self.times_loaded = 0
-        self.expired_at_ms: list[int] = []
-        self.next_deadline_ms: int | None = None
-        self._waiting: list[Ticket] = []
-
-    def handle(self, request: Any, ticket: Ticket, now: Now) -> Outcome:
-        total = self.totals.get(request.key, 0)
-        match request:
-            case Add(number=0):
-                raise KafkaError(ErrorCode.invalid_request)
-            case Add():
-                total += request.number
-                added = Added(request.key, total, request.note)
-                return Outcome([added], [(ticket, total)], only_events=True)
-            case Again(times=times):
-                effects = [Again(request.key, times - 1)] if times > 1 else []
-                return Outcome([Added(request.key, total + 1)], [(ticket, total + 1)], effects)
-            case Read():
-                return Outcome(answers=[(ticket, total)])
-            case Forget():
-                self.next_deadline_ms = None
-                waited, self._waiting = self._waiting, []
-                return Outcome(answers=[(ticket, "forgotten") for ticket in [*waited, ticket]])
-        self._waiting.append(ticket)
-        self.next_deadline_ms = now.ms + request.for_ms
-        return NOTHING
-
-    def expire(self, now: Now) -> Outcome:
-        if self.next_deadline_ms is None or now.ms < self.next_deadline_ms:
-            return NOTHING
-        self.next_deadline_ms = None
-        self.expired_at_ms.append(now.ms)
-        waited, self._waiting = self._waiting, []
-        return Outcome(answers=[(ticket, "waited") for ticket in waited])
-
-    def loaded(self, now: Now) -> Outcome:
-        self.times_loaded += 1
-        return NOTHING
-
-    def image_changed(self, image: ClusterMetadata, now: Now) -> Outcome:
-        self.images.append(image)
-        return NOTHING
-
-    def replay(self, event: Any, producer_id: ProducerId = NO_PRODUCER_ID) -> None:
-        self.totals[event.key] = event.total
-
-    def replay_end(self, producer_id: ProducerId, committed: bool) -> None:
-        pass
-
-    def encode(self, event: Any) -> tuple[bytes, bytes | None]:
-        return event.key.encode(), f"{event.total} {event.note}".encode()
-
-    def decode(self, key: bytes, value: bytes | None) -> Any | None:
-        assert value is not None
-        total, _, note = value.decode().partition(" ")
-        return Added(key.decode(), int(total), note)
-
-
-class Host:
-    """A broker, and on it one coordinator more."""
-
-    runtime: CoordinatorRuntime[Counter]
-
-    def __init__(self, loop: SimLoop, settings: dict[str, object] | None = None) -> None:
-        self.loop = loop
-        self.broker = SimulatedBroker(loop, SETTINGS | (settings or {}))
-        self.timeout_ms = TIMEOUT_MS
-        self.made: list[Counter] = []
-        self.kind = Counter
-        self._loading: asyncio.Task[None] | None = None
-
-    async def start(self, **topic: object) -> None:
-        await self.broker.start()
-        if not self.made:
-            peer = await self.broker.connect()
-            await create(peer, TOPIC, 1, **topic)
-            peer.close()
-        self.runtime = CoordinatorRuntime(
-            TOPIC,
-            self._make,
-            loop=self.loop,
-            clock=self.broker.clock,
-            metadata=self.parts.metadata,
-            replicas=self.parts.replicas,
-            knows_roles=lambda: True,
-            purgatory=self.parts.purgatory,
-            timeout_ms=lambda: self.timeout_ms,
-            perform=lambda effect: self.runtime.ask(effect.key, effect),
-        )
-        self.runtime.apply(self.parts.metadata.current)
-        with host(self.broker.name):
-            self._loading = self.loop.create_task(self.runtime.run())
-
-    @property
-    def parts(self) -> Any:
-        assert self.broker.broker is not None
-        return self.broker.broker._parts
-
-    @property
-    def partition(self) -> Any:
-        return self.parts.replicas.get(TOPIC, 0)
-
-    def _make(self, _: int) -> Counter:
-        self.made.append(self.kind())
-        return self.made[-1]
-
-    def code(self, request: Any) -> ErrorCode | None:
-        """How it is refused at once."""
-        try:
-            self.runtime.ask(request.key, request)
-        except KafkaError as error:
-            return error.code
-        return None
-
-    async def ask(self, request: Any) -> Any:
-        """As a client would: again until it is answered."""
-        while True:
-            with contextlib.suppress(KafkaError):
-                return await self.runtime.ask(request.key, request)
-            await asyncio.sleep(0.01)
-
-    async def end(self, how: str) -> None:
-        assert self._loading is not None
-        if how == "stop":
-            self.runtime.close()
-        self._loading.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._loading
-        match how:
-            case "stop":
-                await self.broker.stop()
-            case "kill":
-                await self.broker.kill()
-            case "power cut":
-                await self.broker.cut_power(self.loop.random.choice([0.0, None]))
-
-
-async def refusal(future: asyncio.Future[Any]) -> ErrorCode:
-    with pytest.raises(KafkaError) as refused:
-        await future
-    return refused.value.code
 
 
 async def loading(loop: SimLoop) -> None:
@@ -274,8 +89,8 @@ def test_what_is_led_here_no_more_is_asked_elsewhere(seed):
 
 
 async def led_on(loop: SimLoop) -> None:
-    """A follower's death begins a leader epoch; that another led in between shows itself by that
-    this broker followed."""
+    """A follower's death begins a leader epoch, and the shard stays.  After another broker has led
+    it is loaded again, also if that broker led between two images."""
     here = Host(loop)
     await here.start()
     assert await here.ask(Add("a")) == 1
@@ -297,6 +112,12 @@ async def led_on(loop: SimLoop) -> None:
     led_by(own, epoch + 3)
     assert await here.ask(Read("a")) == 1
     assert len(here.made) == 2
+    waiting = here.runtime.ask("a", Wait("a", 60_000))
+    partition.lead(PartitionInfo(0, 9, epoch + 4, (own, 9), (9,)))
+    led_by(own, epoch + 5)
+    assert await refusal(waiting) is ErrorCode.not_coordinator
+    assert await here.ask(Read("a")) == 1
+    assert len(here.made) == 3
     await here.end("stop")
 
 
@@ -407,28 +228,6 @@ async def too_large(loop: SimLoop) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_is_too_large_is_refused_and_changes_nothing(seed):
     simulate(too_large, seed)
-
-
-async def deposed_between_looks(loop: SimLoop) -> None:
-    """Another broker led, and may have written, between two images: the shard is loaded again."""
-    here = Host(loop)
-    await here.start()
-    assert await here.ask(Add("a")) == 1
-    waiting = here.runtime.ask("a", Wait("a", 60_000))
-    partition = here.partition
-    own, epoch = partition.leader_id, partition.epoch
-    partition.lead(PartitionInfo(0, own + 1, epoch + 1, (own, own + 1), (own, own + 1)))
-    partition.lead(PartitionInfo(0, own, epoch + 2, (own, own + 1), (own,)))
-    here.runtime.apply(here.parts.metadata.current)
-    assert await refusal(waiting) is ErrorCode.not_coordinator
-    assert await here.ask(Read("a")) == 1
-    assert len(here.made) == 2
-    await here.end("stop")
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_partition_that_another_led_meanwhile_is_loaded_again(seed):
-    simulate(deposed_between_looks, seed)
 
 
 class Ending(Counter):

@@ -60,6 +60,10 @@ async def killed(loop: SimLoop, *, controller: bool) -> str:
     took_s = await until_all_led(loop, cluster, cluster.up)
     assert took_s < SOON_S, f"{took_s} s"
     assert len(controllers(cluster)) == 1
+    for id_ in cluster.up:
+        broker = cluster.brokers[id_].broker
+        assert broker is not None
+        assert not broker._parts.controller._controller_failures.gives_way
     await cluster.start(gone)
     await cluster.until_in_sync("t", 3)
     assert loop.time() < SESSION_S + 10, "it waited for its own old session"

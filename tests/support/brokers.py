@@ -39,6 +39,8 @@ STOP_TIMEOUT_S = 60
 CHANGE_TIMEOUT_S = 30
 SHOWN_CHARACTERS = 5000
 ASK_AGAIN_S = 0.05
+LISTINGS = 20
+"""Compaction removes files between the listing of a directory and their reading."""
 QUICK_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """For a JVM that lives for seconds."""
 
@@ -253,8 +255,12 @@ def _is_led(client: WireClient, name: str, partitions: int) -> bool:
 
 def stored(broker: Broker, topic: str, partition: int = 0) -> list[RecordBatch]:
     """The batches that the broker's log files of that partition hold now."""
-    files = sorted((broker.data / f"{topic}-{partition}").glob("*.log"))
-    return list(itertools.chain.from_iterable(batches(file.read_bytes()) for file in files))
+    directory = broker.data / f"{topic}-{partition}"
+    for _ in range(LISTINGS):
+        with contextlib.suppress(FileNotFoundError):
+            held = [file.read_bytes() for file in sorted(directory.glob("*.log"))]
+            return list(itertools.chain.from_iterable(map(batches, held)))
+    raise AssertionError(f"{directory}: files were removed while they were read, {LISTINGS} times")
 
 
 def names(start: str) -> Iterator[str]:

@@ -16,7 +16,8 @@ SEEDS = 5
 
 
 class Drawn(NamedTuple):
-    """What a run consists of: `simulate(partial(swarm, workloads=..., faults=...), seed)`."""
+    """A run of a swarm.  `simulate(partial(swarm, workloads=..., faults=...), seed)` runs it, but a
+    run that drew its workloads and faults itself is repeated by its seed alone."""
 
     workloads: Sequence[str]
     faults: Sequence[str]

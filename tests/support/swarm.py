@@ -28,6 +28,7 @@ from tests.support.faults import FAULTS, strike
 from tests.support.history import Calm, Decided, Holds, Leads, Led, Recovered, Struck
 from tests.support.loop import SimLoop
 from tests.support.scene import Scene
+from tests.support.shrinking import Drawn
 from tests.support.simulated_cluster import SimulatedCluster
 from tests.support.workload_churn import Churns
 from tests.support.workload_compacted import Compacts
@@ -246,15 +247,17 @@ async def swarm(
     without: Collection[str] = (),
     *,
     with_a_long_one: bool | None = None,
-    on_draw: Callable[[Sequence[str], Sequence[str]], None] = lambda workloads, faults: None,
+    on_draw: Callable[[Drawn], None] = lambda drawn: None,
 ) -> Run:
-    """What is not given is drawn, and `on_draw` called with it.  `with_a_long_one`: a fault that
-    lasts for FAULT_S, alone."""
+    """Run it.  Workloads and faults that are not given are drawn; `on_draw` is told which.
+
+    `with_a_long_one`: at the end, one fault lasts for FAULT_S.
+    """
     random = loop.random
     drawn = workloads or random.sample(sorted(WORKLOADS), random.randint(1, 2))
     possible = faults or [name for name in FAULTS if name not in without]
     chosen = faults or random.sample(possible, random.randint(1, min(5, len(possible))))
-    on_draw(drawn, chosen)
+    on_draw(Drawn(drawn, chosen, loop.seed))
     brokers = random.choice([3, 3, 3, 4, 5])
     loop.trace.add("swarm", brokers, *drawn, *chosen)
     scene = Swarm(loop, brokers, [WORKLOADS[name](random) for name in drawn])

@@ -54,7 +54,7 @@ RULES = {
 OPENINGS = "What, Who, Whoever, Those: an imperative, or a noun"
 RULES_OF_DOCSTRINGS = {OPENINGS: re.compile(r"\A\s*(What|Who|Whoever|Those)\b")}
 MOST_IN_CODE = {
-    OPENINGS: 625,
+    OPENINGS: 624,
     "anew: again, from scratch": 62,
     "he, nobody, whoever: it, the client": 188,
     "is no X: is not an X": 54,

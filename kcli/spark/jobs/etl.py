@@ -142,7 +142,7 @@ def etl(given: SimpleNamespace) -> int:
     struct record has all columns of the source, as in record.timestamp.
 
     For a topic, the column value becomes the value of a record, and other columns except key,
-    partition, headers and timestamp are ignored.  If there is no column value, all columns except
+    partition, headers and timestamp are ignored.  Without a column value, all columns except
     these and topic become the value, as a JSON object without fields that are null.  Structs,
     arrays and maps are written as JSON, other types as text.  The column partition determines the
     partition of a record, by default its key does.  The column timestamp is the time of a record,

@@ -30,6 +30,17 @@ TOOLS = {
     ],
 }  # fmt: skip
 numbers = count(1)
+running = []
+
+
+@pytest.fixture(autouse=True)
+def ended():
+    """Whatever a test has started ends with it."""
+    yield
+    while running:
+        process = running.pop()
+        process.kill()
+        process.wait(TIMEOUT_S)
 
 
 @pytest.fixture(params=TOOLS)
@@ -53,7 +64,8 @@ def long(server, topic):
 
 def start(command, **streams):
     environment = os.environ | {"KAFKA_JVM_PERFORMANCE_OPTS": QUICK_START}
-    return subprocess.Popen(command, stderr=subprocess.PIPE, env=environment, **streams)
+    running.append(subprocess.Popen(command, stderr=subprocess.PIPE, env=environment, **streams))
+    return running[-1]
 
 
 def reading(tool, server, topic, *words, **streams):

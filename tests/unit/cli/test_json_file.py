@@ -1,4 +1,4 @@
-"""What is wrong with a JSON file is said with the file, the place and the remedy."""
+"""An error in a JSON file names the file, the place and the remedy."""
 
 from __future__ import annotations
 

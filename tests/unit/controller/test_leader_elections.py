@@ -1,4 +1,4 @@
-"""What is given back to the broker that is preferred for it, and what is left where it is."""
+"""Which partitions get their preferred leader back, and which keep the leader they have."""
 
 from __future__ import annotations
 
