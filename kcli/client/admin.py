@@ -187,7 +187,7 @@ class Admin:
             new = versions.request(METADATA, peer.version(METADATA))
             asked = [new.topics(name=name) for name in wanted]
             answer = await peer.call(new(topics=asked, allow_auto_topic_creation=False))
-            self.cluster.learn(answer, wanted)
+            self.cluster.learn(answer, wanted, peer)
             return {topic.name: topics.description_or_error(topic) for topic in answer.topics}
 
         if not wanted:

@@ -13,6 +13,7 @@ It does not repeat anything on its own account: what is safe to repeat is known 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import enum
 import logging
@@ -37,7 +38,7 @@ Address: TypeAlias = tuple[str, int]
 METADATA = 3
 # Read, an answer takes some ten times its size; librdkafka's receive.message.max.bytes is the same.
 MOST_ANSWER_BYTES = 100_000_000
-# Seconds for which a broker may not know of a leader that another one told of.
+# Seconds for which all brokers may not know of a leader that one of them told of.
 MOST_LAG = 10.0
 
 _SERVER = re.compile(r"(?:[0-9a-zA-Z%._-]*://)?\[?([0-9a-zA-Z%._:-]*)\]?:([0-9]+)")
@@ -118,6 +119,16 @@ class _Link:
         self.not_before = 0.0
 
 
+class _Lag:
+    """Who told less of a topic than was known, and since when."""
+
+    __slots__ = ("brokers", "since_s")
+
+    def __init__(self, since_s: float) -> None:
+        self.since_s = since_s
+        self.brokers: set[Address] = set()
+
+
 class Cluster:
     """`topics` holds what was asked for by name or all; a missing name was not asked for yet, or
     does not exist.  `random` picks among brokers and spreads pauses.
@@ -144,8 +155,8 @@ class Cluster:
         self._bootstrap = addresses_of(config.bootstrap_servers)
         self._links: dict[tuple[Address, str], _Link] = {}
         """By line: "" is the one that is shared."""
-        self._lagging: dict[str, float] = {}
-        """Since when answers have told less of a topic than was known."""
+        self._lagging: dict[str, _Lag] = {}
+        """By topic: the brokers whose answers have told less than was known."""
         self._options = PeerOptions(
             client_id=config.client_id,
             request_timeout_ms=config.request_timeout_ms,
@@ -268,10 +279,19 @@ class Cluster:
             for (_, line), link in self._links.items()
             if not line and link.peer and link.peer.is_open
         ]
-        if open_peers:
-            return min(open_peers, key=lambda peer: peer.in_flight)
+        behind = {address for lag in self._lagging.values() for address in lag.brokers}
         known = [(node.host, node.port) for node in self.nodes.values()]
         self._random.shuffle(known)
+        if open_peers and all((peer.host, peer.port) in behind for peer in open_peers):
+            # They may be cut off from the cluster: others know more.
+            for address in known:
+                if address not in behind and not self._fails(address):
+                    with contextlib.suppress(OSError, ProtocolError):
+                        return await self._connect(address)
+        if open_peers:
+            return min(
+                open_peers, key=lambda peer: ((peer.host, peer.port) in behind, peer.in_flight)
+            )
         if not known or self._config.metadata_recovery_strategy.lower() == "rebootstrap":
             known += [address for address in self._bootstrap if address not in known]
         errors: list[OSError | ProtocolError] = []
@@ -283,6 +303,11 @@ class Cluster:
         if not self.nodes and all(isinstance(error, socket.gaierror) for error in errors):
             raise ConfigError("No resolvable bootstrap urls given in bootstrap.servers")
         raise errors[-1]
+
+    def _fails(self, address: Address) -> bool:
+        """Whether the last attempt to connect failed."""
+        link = self._links.get((address, ""))
+        return link is not None and link.failures > 0
 
     async def _connect(
         self, address: Address, line: str = "", answer_ms: int | None = None
@@ -363,9 +388,11 @@ class Cluster:
                 allow_auto_topic_creation=create,
             )
         )
-        return self.learn(answer, names)
+        return self.learn(answer, names, peer)
 
-    def learn(self, answer: Any, asked: Collection[str] | None) -> dict[str, KafkaError]:
+    def learn(
+        self, answer: Any, asked: Collection[str] | None, peer: Peer
+    ) -> dict[str, KafkaError]:
         """Take in a Metadata answer in any version, of the topics that were asked for; None: of
         all, and what it does not name is gone.
         """
@@ -390,7 +417,7 @@ class Cluster:
                 # A name is null only where a topic was asked for by an id that is unknown.
                 continue
             if topic.error_code == ErrorCode.none:
-                topics[topic.name] = self._newer(_topic(topic), before.get(topic.name))
+                topics[topic.name] = self._newer(_topic(topic), before.get(topic.name), peer)
             else:
                 refused[topic.name] = KafkaError(topic.error_code)
                 if topic.error_code == ErrorCode.unknown_topic_or_partition:
@@ -398,9 +425,10 @@ class Cluster:
         self.topics = topics
         return refused
 
-    def _newer(self, now: TopicMetadata, before: TopicMetadata | None) -> TopicMetadata:
-        """Partition by partition the higher leader epoch: a broker that lags must not lead us back.
-        For a while: should all others say less, the higher one was a lie.
+    def _newer(self, now: TopicMetadata, before: TopicMetadata | None, peer: Peer) -> TopicMetadata:
+        """Partition by partition the higher leader epoch: a broker that lags must not lead us back,
+        however long it is cut off from the others.  Should all of them say less for a while, the
+        higher epoch was wrong.
         """
         if before is None or before.id != now.id:
             return now
@@ -417,7 +445,10 @@ class Cluster:
             self._lagging.pop(now.name, None)
             return now
         time = asyncio.get_running_loop().time()
-        if time - self._lagging.setdefault(now.name, time) < MOST_LAG:
+        lag = self._lagging.setdefault(now.name, _Lag(time))
+        lag.brokers.add((peer.host, peer.port))
+        all_lag = all((node.host, node.port) in lag.brokers for node in self.nodes.values())
+        if time - lag.since_s < MOST_LAG or not all_lag:
             return newest
         del self._lagging[now.name]
         return now

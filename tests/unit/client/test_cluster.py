@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from random import Random
 
 import pytest
 
 from kcli.client.admin import Admin
-from kcli.client.cluster import Cluster, To, addresses_of, node_of
+from kcli.client.cluster import MOST_LAG, Cluster, To, addresses_of, node_of
 from kcli.client.config import AdminConfig
 from kcli.client.consumer import Consumer
 from kcli.client.errors import ClusterUnreachable, TimedOut
@@ -15,6 +16,8 @@ from kserver.errors import ConfigError, ErrorCode, KafkaError, ProtocolError
 from kserver.model import TopicPartition
 from tests.support.loop import SimLoop, simulate
 from tests.support.scripted_broker import METADATA, ScriptedBroker, metadata
+
+T0 = TopicPartition("t", 0)
 
 
 def cluster_of(*servers: str, **settings: str) -> Cluster:
@@ -260,7 +263,8 @@ def test_a_broker_that_lags_does_not_lead_back_to_an_old_leader():
         cluster = cluster_of("broker-0:9092")
         ok = ErrorCode.none
         for leader, epoch, expected in ((0, 5, 0), (1, 4, 0), (1, 6, 1)):
-            brokers[0].on(METADATA, metadata(*brokers, topics=[("a", ok, (leader, epoch))]))
+            for broker in brokers:
+                broker.on(METADATA, metadata(*brokers, topics=[("a", ok, (leader, epoch))]))
             await cluster.refresh(["a"])
             assert cluster.partition(TopicPartition("a", 0)).leader == expected
         await cluster.close()
@@ -393,3 +397,50 @@ def test_what_may_wait_for_long_has_a_line_of_its_own():
         assert not apart.is_open
 
     simulate(main, 1)
+
+
+def of_epoch(epoch: int, *brokers: ScriptedBroker):
+    """Metadata of topic "t", which the first broker leads in that epoch."""
+    return metadata(*brokers, topics=[("t", ErrorCode.none, (brokers[0].id, epoch))])
+
+
+def test_a_broker_that_is_cut_off_leads_no_client_back():
+    async def scenario(leader, stale):
+        leader.on(METADATA, of_epoch(5, leader, stale))
+        stale.on(METADATA, of_epoch(5, leader, stale))
+        cluster = cluster_of("broker-1:9092")
+        await cluster.refresh(["t"])
+        stale.on(METADATA, of_epoch(4, stale, leader))
+        for _ in range(20):
+            await cluster.refresh(["t"])
+            assert cluster.partition(T0).leader_epoch == 5
+            await asyncio.sleep(1)
+        assert len(leader.asked(METADATA)) >= 9, "it is asked as soon as the other lags"
+        leader.stop()
+        for _ in range(20):
+            with contextlib.suppress(OSError, ProtocolError):
+                await cluster.refresh(["t"])
+            assert cluster.partition(T0).leader_epoch == 5
+            await asyncio.sleep(1)
+        await cluster.close()
+
+    run(scenario, brokers=2)
+
+
+def test_what_all_brokers_say_for_long_is_believed():
+    async def scenario(one, other):
+        for broker in (one, other):
+            broker.on(METADATA, of_epoch(5, one, other))
+        cluster = cluster_of("broker-0:9092")
+        await cluster.refresh(["t"])
+        for broker in (one, other):
+            broker.on(METADATA, of_epoch(4, one, other))
+        began = asyncio.get_running_loop().time()
+        while cluster.partition(T0).leader_epoch == 5:
+            await cluster.refresh(["t"])
+            assert asyncio.get_running_loop().time() < began + MOST_LAG + 2
+            await asyncio.sleep(1)
+        assert asyncio.get_running_loop().time() >= began + MOST_LAG
+        await cluster.close()
+
+    run(scenario, brokers=2)
