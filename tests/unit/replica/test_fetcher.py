@@ -8,16 +8,21 @@ from typing import Any
 import pytest
 
 from kserver.config.broker import BrokerConfig
+from kserver.errors import ErrorCode
 from kserver.metadata import ClusterMetadata
 from kserver.model import NO_EPOCH, TopicPartition
+from kserver.peer import Peer
 from kserver.replica.fetch_bytes import Fetched
 from kserver.replica.follower_session import Position
 from kserver.replica.manager import ReplicaManager
+from kserver.wire.versions import reply_to
 from tests.support.logs import batch
+from tests.support.scripted_broker import ScriptedBroker
 from tests.unit.log.test_manager import Host, run
 from tests.unit.replica.test_manager import ME, become, started, state, stop
 
 KEY = TopicPartition("a", 0)
+LIST_OFFSETS = 2
 
 
 def grow(host: Host, replicas: ReplicaManager, batches: int) -> None:
@@ -89,5 +94,46 @@ def test_what_was_fetched_in_an_earlier_leader_epoch_is_dropped(asked_epoch: int
         peer: Any = None
         await fetcher._take(Fetched(key, 0, 0, 0, batch(), None), peer)
         assert partition.log.log_end_offset == (1 if asked_epoch == 2 else 0)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_current", [True, False])
+def test_a_log_beyond_the_end_of_its_leader_s_is_cut_in_its_epoch_only(is_current: bool) -> None:
+    """The leader says that it has not what is asked for, and where its log ends.  If it leads in
+    another epoch by then, that is no news of it."""
+
+    async def scenario(host: Host) -> None:
+        replicas = await started(host)
+        running = host.loop.create_task(replicas.run())
+        become(replicas, "a", state(0, leader=1, epoch=1))
+        grow(host, replicas, 10)
+        partition = replicas.get("a", 0)
+        (fetcher,) = replicas.fetchers.running
+        key = (partition.topic_id.bytes, 0)
+        fetcher._session.want(key, Position(1, 10, NO_EPOCH, 0))
+        leader = ScriptedBroker(host.loop, "leader")
+
+        def ends_at_4(request: Any) -> Any:
+            if not is_current:
+                become(replicas, "a", state(0, leader=1, epoch=2))
+            new = reply_to(request)
+            (topic,), partitions = request.topics, new.topics.partitions
+            listed = partitions(
+                partition_index=0, error_code=ErrorCode.none, timestamp=-1, offset=4, leader_epoch=1
+            )
+            return new(topics=[new.topics(name=topic.name, partitions=[listed])])
+
+        leader.on(LIST_OFFSETS, ends_at_4)
+        await leader.start()
+        peer = await Peer.connect("leader", leader.port)
+        out_of_range = int(ErrorCode.offset_out_of_range)
+        await fetcher._take(Fetched(key, out_of_range, -1, -1, b"", None), peer)
+        assert len(leader.asked(LIST_OFFSETS)) == 1
+        assert partition.log.log_end_offset == (4 if is_current else 10)
+        peer.close()
+        leader.stop()
+        running.cancel()
+        await asyncio.wait([running])
 
     run(scenario)

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from kserver.config.broker import BrokerConfig
 from kserver.errors import ErrorCode
 from kserver.metadata import ClusterMetadata, MetadataCache
 from kserver.model import NO_BROKER, BrokerId, TopicPartition
@@ -21,6 +22,7 @@ from kserver.wire.control import (
     StopReplicaPartitionState,
     StopReplicaTopicState,
 )
+from tests.support.logs import batch
 from tests.unit.log.test_manager import Host, run
 
 ME: BrokerId = 0
@@ -116,6 +118,39 @@ def test_a_replica_is_stopped_in_its_epoch_and_deleted_by_order_only() -> None:
         for partition in (0, 1, 1):
             assert stop(replicas, "a", partition, DELETED_EPOCH, delete=True) is ErrorCode.none
         assert (replicas.partitions, logs) == ({}, {})
+
+    run(scenario, seed=1)
+
+
+def test_the_log_of_a_former_topic_of_the_name_is_set_aside() -> None:
+    async def scenario(host: Host) -> None:
+        replicas = await started(host)
+        become(replicas, "a", state(0, epoch=3))
+        replicas.get("a", 0).log.append_as_leader(batch(), 3, host.clock.now_ms())
+        stop(replicas, "a", 0, 3, delete=False)
+        assert become(replicas, "a", state(0), topic_id=SECOND) == [ErrorCode.none]
+        hosted = replicas.get("a", 0)
+        assert (hosted.topic_id, hosted.log.log_end_offset) == (SECOND, 0)
+        assert [name for name in host.disk.list("/logs") if name.endswith("-stray")]
+
+    run(scenario, seed=1)
+
+
+def test_followers_in_sync_are_not_throttled() -> None:
+    async def scenario(host: Host) -> None:
+        host.config = BrokerConfig.load(
+            None, ["log.dirs=/logs", "leader.replication.throttled.rate=1000"]
+        )
+        replicas = await started(host)
+        told = replace(state(0, replicas=(ME, 1, 2)), isr=(ME, 1))
+        configs = {"a": {"leader.replication.throttled.replicas": "*"}}
+        replicas.become_leader_or_follower([LeaderAndIsrTopicState("a", FIRST, (told,))], configs)
+        replicas.reconfigure(ClusterMetadata("cluster"), ())
+        partition = replicas.get("a", 0)
+        assert not replicas.holds_back(partition, 2)
+        replicas.sent(("a", 0), 1_000_000)
+        assert replicas.holds_back(partition, 2)
+        assert not replicas.holds_back(partition, 1)
 
     run(scenario, seed=1)
 
