@@ -435,9 +435,9 @@ class Controller:
             await self._act_on(self._deletions.advance)
             await self._act_on(self._reassignments.advance)
             self._notices.read_all()
-        except (SessionExpired, BadVersion):
-            pass  # the next session tries again, or the next change of /controller
-        except (NodeExists, NoNode, NoAuth, UnreadableZnode) as error:
+        except SessionExpired:
+            pass  # the next session tries again
+        except (BadVersion, NodeExists, NoNode, NoAuth, UnreadableZnode) as error:
             await self._read_all_again(error)
 
     async def _follow_controller(self) -> None:

@@ -15,6 +15,7 @@ from kserver.errors import ErrorCode, KafkaError
 from kserver.model import LeaderAndIsr
 from kserver.wire.control import FULL
 from kserver.world import World
+from kserver.world.zookeeper import NO_SESSION, SetData
 from tests.support.clock import SimClock
 from tests.support.controlled_broker import ControlledBroker
 from tests.support.disk import SimDisk
@@ -328,6 +329,26 @@ async def test_a_controller_that_was_replaced_leads_nothing_that_it_finds(ensemb
         assert state.controller_epoch == 7
         await broker.until_active()
         await other.close()
+
+
+@scenario
+async def test_states_that_another_client_writes_again_and_again_are_read_until_it_ends(ensemble):
+    """Else /controller is held, and there is no controller."""
+    path = znodes.state_path("foo", 0)
+    conflicts = iter(range(5))
+
+    def written_before(client, ops):
+        if any(op.path == path for op in ops) and next(conflicts, None) is not None:
+            ensemble.apply([SetData(path, ensemble.tree.nodes[path].data)], NO_SESSION)
+
+    async with Broker(ensemble, 1) as first, Broker(ensemble, 2) as second:
+        await first.create(CreatableTopic("foo", assignments={0: [2]}))
+        ensemble.on_write = written_before
+        await second.kill()
+        async with asyncio.timeout(60):
+            while first.topics["foo"].partitions[0].leader != -1:
+                await asyncio.sleep(0.1)
+        assert next(conflicts, None) is None
 
 
 @scenario
