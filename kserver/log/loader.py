@@ -2,9 +2,10 @@
 
 A log that is damaged in a way that no crash explains is refused, and told with what to do about it;
 its directory goes on.  A partition that is in two places ends the start: which of them is the right
-one, nobody here can tell; so does a limit on open files that is below what the logs take.  A log
-whose recovery finds no room is tried again when the others are open, and what was left over has
-been removed.
+one, nobody here can tell; so does a limit on open files that is below what the logs take.  Only of
+two topics of the same name the former's log is set aside: the name was deleted and created again
+while the log's directory was offline.  A log whose recovery finds no room is tried again when the
+others are open, and what was left over has been removed.
 
 Kafka: LogManager.loadLogs.
 """
@@ -24,6 +25,7 @@ from kserver.errors import (
     StorageError,
     storage_error,
 )
+from kserver.log.checkpoint import PARTITION_METADATA
 from kserver.log.directory import LogDirectory, parse_log_name
 from kserver.log.log import Log, LogHome
 from kserver.log.recovery import DamagedLog
@@ -131,9 +133,37 @@ class LogLoader:
             return
         other = self._logs.get(topic_partition)
         if other is not None:
-            raise _twice(other.directory, directory, topic_partition)
+            if None in (other.topic_id, opened.topic_id) or other.topic_id == opened.topic_id:
+                raise _twice(other.directory, directory, topic_partition)
+            if self._created_ms(opened) <= self._created_ms(other):
+                await self._set_aside(opened, directory, other)
+                return
+            await self._set_aside(other, self._directory_of.pop(other.directory), opened)
         self._logs[topic_partition] = opened
         self._directory_of[path] = directory
+
+    def _created_ms(self, one: Log) -> int:
+        return self._disk.modified_ms(f"{one.directory}/{PARTITION_METADATA}")
+
+    async def _set_aside(self, former: Log, directory: LogDirectory, present: Log) -> None:
+        former.abandon()
+        path = directory.last_path(former.topic_partition, "stray", self._home.random)
+
+        def rename() -> None:
+            self._disk.rename(former.directory, path)
+            self._disk.sync_directory(directory.path)
+
+        await self._disk.offload(rename)
+        log.warning(
+            "%s: the log in %s is of a former topic (topic id %s, the newer log %s has %s); it was"
+            " renamed to %s",
+            former.topic_partition,
+            former.directory,
+            former.topic_id,
+            present.directory,
+            present.topic_id,
+            path,
+        )
 
     async def _settle_moves(self) -> None:
         """What a crash left of moves: where the old log was given up, the new one has all."""

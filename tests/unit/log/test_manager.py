@@ -225,6 +225,34 @@ def test_the_same_partition_in_two_directories_ends_the_start() -> None:
     run(scenario, directories="/a,/b")
 
 
+@pytest.mark.parametrize("directories", [("/a", "/b"), ("/b", "/a")])
+def test_of_two_topics_of_one_name_the_former_s_log_is_set_aside(
+    directories: tuple[str, str],
+) -> None:
+    """A directory was offline while its topic was deleted, and created again in another one."""
+
+    async def scenario(host: Host) -> None:
+        ids, batches = (TOPIC_ID, UUID(int=6)), (10, 3)
+        for directory, topic_id, count in zip(directories, ids, batches, strict=True):
+            host.config = BrokerConfig.load(None, [f"log.dirs={directory}"])
+            manager = await host.start()
+            log = manager.create(TopicPartition("t", 0), topic_id, host.topic)
+            host.append(log, count)
+            await host.stop()
+            await asyncio.sleep(1)
+        host.config = BrokerConfig.load(None, ["log.dirs=/a,/b"])
+        for _ in range(2):
+            manager = await host.start()
+            (log,) = manager.logs.values()
+            assert (log.directory, log.topic_id) == (f"{directories[1]}/t-0", ids[1])
+            assert log.log_end_offset == 3
+            (stray,) = [n for n in host.disk.list(directories[0]) if n.endswith("-stray")]
+            assert host.disk.exists(f"{directories[0]}/{stray}/{0:020d}.log")
+            await host.stop()
+
+    run(scenario)
+
+
 def test_a_damaged_partition_that_is_in_another_directory_too_ends_the_start() -> None:
     async def scenario(host: Host) -> None:
         manager = await host.start()
