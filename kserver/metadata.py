@@ -7,7 +7,7 @@ cluster builds a new image and calls `update`.  After an `await`, take it again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from uuid import UUID
@@ -36,6 +36,7 @@ NO_ID = UUID(int=0)
 GROUP_VERSION = "group.version"
 TRANSACTION_VERSION = "transaction.version"
 
+MAX_DELETED_TOPICS = 10_000
 MAX_TOPIC_NAME_LENGTH = 249
 LEGAL_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
@@ -113,22 +114,39 @@ class ClusterMetadata:
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """What was set for consumer groups, as text, by group."""
     features: Features = Features()
+    deleted_topics: Mapping[str, None] = field(default_factory=dict)
+    """The latest MAX_DELETED_TOPICS of which the controller said that they are deleted.  A topic
+    that is not named any more need not be: its znodes may be unreadable for a while."""
 
     def with_topics(
-        self, changed: Mapping[str, TopicInfo], deleted: frozenset[str] = frozenset()
+        self,
+        changed: Mapping[str, TopicInfo],
+        deleted: Collection[str] = (),
+        *,
+        unnamed: Collection[str] = (),
     ) -> ClusterMetadata:
-        """A new image with these topics set and those gone.
+        """A new image with these topics set, and without those that were deleted or are not named
+        any more.
 
         Besides two copies at memory speed it costs what the change costs, however many there are.
         """
         topics, names = dict(self.topics), dict(self.topic_names)
-        for name in (*deleted, *changed):
+        for name in (*deleted, *unnamed, *changed):
             before = topics.pop(name, None)
             if before is not None:
                 del names[before.id]
         topics.update(changed)
         names.update((topic.id, name) for name, topic in changed.items())
-        return replace(self, topics=MappingProxyType(topics), topic_names=MappingProxyType(names))
+        gone = self.deleted_topics
+        if deleted or not gone.keys().isdisjoint(changed):
+            kept = [*(name for name in gone if name not in changed), *deleted]
+            gone = MappingProxyType(dict.fromkeys(kept[-MAX_DELETED_TOPICS:]))
+        return replace(
+            self,
+            topics=MappingProxyType(topics),
+            topic_names=MappingProxyType(names),
+            deleted_topics=gone,
+        )
 
     def with_broker_config(self, broker: BrokerId, overrides: Mapping[str, str]) -> ClusterMetadata:
         """A new image with these overrides of one broker, or at NO_BROKER of all."""
@@ -161,12 +179,13 @@ class ClusterMetadata:
             changed[before.name] = replace(
                 before, partitions=_updated_partitions(before.partitions, told.partition_states)
             )
+        unnamed: Collection[str] = ()
         if update.type == FULL:
-            deleted |= self.topics.keys() - changed.keys()
+            unnamed = self.topics.keys() - changed.keys()
         brokers = {broker.id: _broker_info(broker) for broker in update.live_brokers}
         image = replace(self, controller=update.controller_id, brokers=MappingProxyType(brokers))
-        if changed or deleted:
-            image = image.with_topics(changed, frozenset(deleted))
+        if changed or deleted or unnamed:
+            image = image.with_topics(changed, sorted(deleted), unnamed=unnamed)
         return image
 
     def topic_by_id(self, topic_id: UUID) -> TopicInfo | None:

@@ -28,7 +28,7 @@ from kserver.group.requests import (
     FetchedOffsets,
     FetchOffsets,
 )
-from kserver.metadata import TopicInfo
+from kserver.metadata import ClusterMetadata, TopicInfo
 from kserver.metrics.meters import GroupMeters
 from kserver.model import NO_PRODUCER_ID, NO_TIMESTAMP, ProducerId
 
@@ -247,10 +247,13 @@ class Offsets:
                     expired.append(OffsetDeleted(group.id, topic, partition))
         return expired, is_all and group.id not in self._open
 
-    def of_deleted_topics(self, topics: Mapping[str, TopicInfo]) -> Iterator[OffsetDeleted]:
-        """The events that delete offsets of topics that there are not any more."""
+    def of_deleted_topics(self, image: ClusterMetadata) -> Iterator[OffsetDeleted]:
+        """The events that delete offsets of topics that were deleted.  That a topic is unknown
+        is not enough: it is too while its znodes are unreadable."""
         for topic, groups in self._of_topic.items():
-            known = topics.get(topic)
+            known = image.topics.get(topic)
+            if known is None and topic not in image.deleted_topics:
+                continue
             if known is None:
                 for group_id in groups:
                     stores = [one.get(topic, {}) for one in self._stores_of(group_id)]

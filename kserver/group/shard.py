@@ -173,7 +173,7 @@ class GroupShard:
 
     def _delete_offsets_of_deleted_topics(self, step: Step) -> None:
         assert self._image is not None
-        if not self._delete_what_fits(self.offsets.of_deleted_topics(self._image.topics), step):
+        if not self._delete_what_fits(self.offsets.of_deleted_topics(self._image), step):
             self._deadlines.set(TOPICS, step.now.ms)
 
     def _delete_what_fits(self, deleted: Iterable[Any], step: Step) -> bool:

@@ -144,13 +144,16 @@ class Groups:
         self._carry_out(self.shard.loaded(self.now))
 
     def set_topics(self, *names: str, id_of: Mapping[str, int] | None = None) -> None:
-        """These topics there are from now on."""
+        """These topics there are from now on; others are deleted."""
         topics = {}
         for name in names:
             topic_id = uuid.UUID(int=(id_of or {}).get(name, 0) or sum(name.encode()))
             partitions = tuple(PartitionInfo(n, 0, 0, (0,), (0,)) for n in range(4))
             topics[name] = TopicInfo(name, topic_id, partitions)
-        self.image = ClusterMetadata("c").with_topics(topics)
+        self.set_image(self.image.with_topics(topics, self.image.topics.keys() - topics))
+
+    def set_image(self, image: ClusterMetadata) -> None:
+        self.image = image
         if hasattr(self, "shard"):
             self._carry_out(self.shard.image_changed(self.image, self.now))
 

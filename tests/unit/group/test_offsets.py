@@ -285,6 +285,20 @@ def test_what_went_while_no_coordinator_was_there_is_deleted_when_it_is_loaded()
     assert fetched(groups) == NOTHING
 
 
+def test_offsets_stay_while_their_topic_is_not_named():
+    """Its znodes may be unreadable, and then it is there again."""
+    groups = Groups()
+    groups.ask(commit(("t", 0, 1), ("u", 0, 1)))
+    topic = groups.image.topics["t"]
+    groups.set_image(groups.image.with_topics({}, unnamed={"t"}))
+    assert fetched(groups).offset == 1
+    groups.reload()
+    groups.set_image(groups.image.with_topics({"t": topic}))
+    assert fetched(groups).offset == 1
+    groups.set_image(groups.image.with_topics({}, {"t"}))
+    assert fetched(groups) == NOTHING
+
+
 def test_many_offsets_are_deleted_in_steps_of_which_each_fits_into_a_batch():
     groups = Groups(offsets_retention_minutes=1)
     many = 2 * MAX_DELETED + 1
