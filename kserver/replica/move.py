@@ -268,6 +268,8 @@ class Moves:
         key = partition.topic_partition
         if not self._keep_or_drop(key, future) or partition.log is not source:
             return False
+        if self._replicas.partitions[key] is not partition:
+            return False  # dropped, and hosted again
         if source.is_being_cut or self._agreed.get(key) != source.truncations:
             return False
         if not self._copy_rest(source, future):

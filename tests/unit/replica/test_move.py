@@ -115,6 +115,25 @@ def test_what_was_flushed_until_the_move_is_not_lost_by_power_right_after_it(see
     run(scenario, QUICK, seed=seed, directories="/one,/two")
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_replica_that_is_dropped_and_hosted_again_while_it_moves_has_its_log(seed: int) -> None:
+    """The controller does not name it, and then does."""
+
+    async def scenario(host: Host) -> None:
+        replicas, _ = await moving(host)
+        logs = host.manager
+        while logs.futures:
+            stop(replicas, "a", 0, 1, delete=False)
+            become(replicas, "a", state(0, leader=1, epoch=1))
+            await asyncio.sleep(host.loop.random.expovariate(1000))
+        partition = replicas.get("a", 0)
+        assert partition.log is logs.get(partition.topic_partition)
+        assert partition.log.failure is None
+        grow(host, partition.log, 1, epoch=1)
+
+    run(scenario, QUICK, seed=seed, directories="/one,/two")
+
+
 def test_a_replica_that_is_deleted_while_it_moves_leaves_nothing() -> None:
     async def scenario(host: Host) -> None:
         replicas, _ = await moving(host)
