@@ -60,6 +60,9 @@ log = logging.getLogger(__name__)
 WRITE_TXN_MARKERS = 27
 RETRY_S = 0.1
 """Before a partition that could not take its marker is asked again."""
+UNKNOWN_S = 600.0
+"""After which a partition that is still unknown is taken for deleted: this broker may have been
+down when the controller said so."""
 MOST_AT_ONCE = 1000
 """Markers in one request."""
 DONE = frozenset(
@@ -148,10 +151,11 @@ class MarkerLog:
 class Errand:
     """The markers of one transaction, on their way."""
 
-    __slots__ = ("coordinator", "led_since", "left", "wanted")
+    __slots__ = ("begun_s", "coordinator", "led_since", "left", "wanted")
 
-    def __init__(self, wanted: WriteMarkers, coordinator: Partition) -> None:
+    def __init__(self, wanted: WriteMarkers, coordinator: Partition, begun_s: float) -> None:
         self.wanted = wanted
+        self.begun_s = begun_s
         self.coordinator = coordinator
         self.led_since = coordinator.led_since
         self.left = set(wanted.partitions)
@@ -200,7 +204,9 @@ class MarkerSender:
         """Returns at once; what this broker leads itself is then written."""
         index = self._transactions.partition_of(wanted.transactional_id)
         coordinator = self._replicas.partitions[TRANSACTION_STATE, index]
-        errand = self._errands[wanted.transactional_id] = Errand(wanted, coordinator)
+        errand = self._errands[wanted.transactional_id] = Errand(
+            wanted, coordinator, self._loop.time()
+        )
         self._send([(errand, key) for key in sorted(wanted.partitions)])
         if not wanted.partitions:
             self._finish(errand)
@@ -220,7 +226,7 @@ class MarkerSender:
             if not self._is_current(errand):
                 self._give_up(errand)
                 continue
-            leader = self._leader(key)
+            leader = self._leader(errand, key)
             if leader is None:
                 self._answered(errand, key, ErrorCode.none)
             elif leader == self._broker_id:
@@ -231,12 +237,17 @@ class MarkerSender:
                 self._outbox.put(leader, (errand, key))
         self._send_later(again)
 
-    def _leader(self, key: TopicPartition) -> BrokerId | None:
-        """None where the partition was deleted."""
-        topic = self._metadata.current.topics.get(key.topic)
+    def _leader(self, errand: Errand, key: TopicPartition) -> BrokerId | None:
+        """None where the partition was deleted.  One that is unknown need not be: its znodes may be
+        unreadable for a while, and then its records are there without their marker."""
+        image = self._metadata.current
+        topic = image.topics.get(key.topic)
         if topic is not None and key.partition < len(topic.partitions):
             return topic.partitions[key.partition].leader
-        return None if self._knows_topics() else NO_BROKER
+        if not self._knows_topics():
+            return NO_BROKER
+        is_deleted = key.topic in image.deleted_topics
+        return None if is_deleted or self._loop.time() > errand.begun_s + UNKNOWN_S else NO_BROKER
 
     def _send_later(self, markers: Collection[Outgoing]) -> None:
         if markers:

@@ -16,7 +16,7 @@ from kserver.log.log import Log
 from kserver.metadata import BrokerInfo, PartitionInfo, TopicInfo
 from kserver.model import TRANSACTION_STATE, Endpoint, TopicPartition
 from kserver.peer import Peer
-from kserver.txn.markers import Marker
+from kserver.txn.markers import UNKNOWN_S, Marker
 from kserver.txn.requests import AddPartitions, EndTransaction
 from kserver.txn.transaction import PREPARED, ProducerIdAndEpoch, TransactionState
 from kserver.wire.batch import batches, encode_batch
@@ -382,9 +382,21 @@ async def led_elsewhere(loop: SimLoop, commit: bool) -> None:
     # One that is deleted needs no marker any more.
     producer = ProducerIdAndEpoch(producer.producer_id, producer.epoch + 1)
     await parts.transactions.ask(NAME, AddPartitions(NAME, producer, added, 2))
-    parts.metadata.update(image)
+    without = parts.metadata.current.with_topics({}, unnamed={"far"})
+    parts.metadata.update(without)
     await parts.transactions.ask(NAME, EndTransaction(NAME, producer, commit, 2))
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(5)
+    assert kept(first)[NAME] in PREPARED, "its topic may be named again"
+    parts.metadata.update(without.with_topics({}, {"far"}))
+    await asyncio.sleep(0.2)
+    assert kept(first)[NAME] not in PREPARED
+    # Nor one that stays unknown: its deletion was not heard of.
+    producer = ProducerIdAndEpoch(producer.producer_id, producer.epoch + 1)
+    parts.metadata.update(without.with_topics({"far": led}))
+    await parts.transactions.ask(NAME, AddPartitions(NAME, producer, added, 2))
+    parts.metadata.update(without)
+    await parts.transactions.ask(NAME, EndTransaction(NAME, producer, commit, 2))
+    await asyncio.sleep(UNKNOWN_S + 1)
     assert kept(first)[NAME] not in PREPARED
     assert far.log.log_end_offset == 2
     await first.stop()
