@@ -38,7 +38,7 @@ Address: TypeAlias = tuple[str, int]
 METADATA = 3
 # Read, an answer takes some ten times its size; librdkafka's receive.message.max.bytes is the same.
 MOST_ANSWER_BYTES = 100_000_000
-# Seconds for which all brokers may not know of a leader that one of them told of.
+# Seconds for which all brokers may not know of a leader that one of them named.
 MOST_LAG = 10.0
 
 _SERVER = re.compile(r"(?:[0-9a-zA-Z%._-]*://)?\[?([0-9a-zA-Z%._:-]*)\]?:([0-9]+)")
@@ -120,7 +120,7 @@ class _Link:
 
 
 class _Lag:
-    """Who told less of a topic than was known, and since when."""
+    """The brokers that know less of a topic than another broker did, and since when."""
 
     __slots__ = ("brokers", "since_s")
 
@@ -156,7 +156,7 @@ class Cluster:
         self._links: dict[tuple[Address, str], _Link] = {}
         """By line: "" is the one that is shared."""
         self._lagging: dict[str, _Lag] = {}
-        """By topic: the brokers whose answers have told less than was known."""
+        """By topic: the brokers that know less of it than another broker did."""
         self._options = PeerOptions(
             client_id=config.client_id,
             request_timeout_ms=config.request_timeout_ms,

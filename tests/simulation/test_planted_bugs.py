@@ -4,6 +4,7 @@ workload that judges by itself what it saw."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ import kserver.controller.context
 import kserver.controller.reassignment
 import kserver.group.classic
 import kserver.log.retention
+import kserver.metadata
 import kserver.replica.fetch
 import kserver.replica.partition
 import kserver.txn.shard
@@ -28,11 +30,14 @@ from kserver.errors import KafkaError
 from kserver.group.group import ClassicGroup
 from kserver.group.offsets import Offsets
 from kserver.log.log import Log
+from kserver.log.manager import LogManager
 from kserver.log.producer_state import ProducerStateManager
 from kserver.log.record_filter import KeyMap
 from kserver.model import NO_PRODUCER_ID
 from kserver.replica.isr import Leader
 from kserver.replica.partition import Partition
+from kserver.replica.purgatory import Purgatory
+from kserver.txn.markers import Marker, MarkerLog
 from tests.support.checks import CHECKS, Anomalies
 from tests.support.loop import simulate
 from tests.support.swarm import swarm
@@ -56,6 +61,8 @@ append_as_leader, take = Partition.append_as_leader, CompletedFetch.take
 begin_generation, commit = ClassicGroup.begin_generation, Offsets.commit
 offset_for_timestamp, newest = Log.offset_for_timestamp, KeyMap.newest
 expired = kserver.log.retention.expired
+append_marker, fetched, run_logs = MarkerLog._append, Leader.fetched, LogManager.run
+updated_partitions = kserver.metadata._updated_partitions
 check, led = ProducerStateManager.check, election._led
 
 
@@ -148,32 +155,110 @@ def one_more(segments: Sequence[Any], *given: Any, **named: Any) -> int:
     return min(count + 1, len(segments) - 1) if count else 0
 
 
+ANSWERED: dict[Partition, Any] = {}
+"""The answer to the last append."""
+
+
+def writes_nothing(self: Partition, *given: Any, **named: Any) -> Any:
+    """Now and then a batch is acknowledged and not written."""
+    before = ANSWERED.get(self)
+    if before is not None and before.first_offset % 5 == 4:
+        del ANSWERED[self]
+        return before
+    ANSWERED[self] = append_as_leader(self, *given, **named)
+    return ANSWERED[self]
+
+
+async def reads_nothing_again(*_: Any) -> None:
+    """The controller lets it be."""
+
+
+def in_sync_at_once(
+    self: Leader, broker: int, offset: int, end: int, high_watermark: int, *given: Any, **named: Any
+) -> Any:
+    self.epoch_start = 0
+    return fetched(self, broker, offset, end, 0, *given, **named)
+
+
+def keeps_the_isr(before: Any, told: Any) -> Any:
+    known = {partition.partition: partition.isr for partition in before}
+    return tuple(
+        replace(partition, isr=known.get(partition.partition, partition.isr))
+        for partition in updated_partitions(before, told)
+    )
+
+
+async def leaves_a_task(self: LogManager) -> None:
+    asyncio.get_running_loop().create_task(asyncio.sleep(1_000_000))
+    await run_logs(self)
+
+
+def other_end(self: MarkerLog, marker: Marker, partition: Partition) -> None:
+    """In every other partition."""
+    commit = marker.commit == (partition.topic_partition.partition % 2 == 0)
+    append_marker(self, replace(marker, commit=commit), partition)
+
+
 def never(*_: Any, **__: Any) -> None:
     return None
 
 
 IN_CONTEXT = kserver.controller.context
 STABLE = property(lambda self: self.high_watermark)
+END = property(lambda self: self.log_end_offset)
 SHORT = property(lambda self: max(self.log_start_offset, self.high_watermark - 1))
 
 PLANTED: Mapping[str, Planted] = {
     "lost-write": Planted(
-        "what the leader alone has is acknowledged",
+        "what only the leader has is acknowledged",
         [(Leader, "committable", committable)],
         faults=("isolate", "kill"),
     ),
     "hw-monotonic": Planted(
-        "what the leader alone has is acknowledged",
+        "what only the leader has is acknowledged",
         [(Leader, "committable", committable)],
         faults=("isolate", "kill"),
     ),
-    "G1a": Planted("what is not decided is stable", [(Log, "last_stable_offset", STABLE)], "mixed"),
+    "read-lost": Planted(
+        "what only the leader has is read",
+        [(Log, "last_stable_offset", END)],
+        "append to leader",
+        ("isolate",),
+        has_long_one=True,
+    ),
+    "leader-write-lost": Planted(
+        "a batch is acknowledged and not written",
+        [(Partition, "append_as_leader", writes_nothing)],
+        "append to leader",
+        faults=("reset",),
+    ),
+    "isr-complete": Planted(
+        "a follower is in sync wherever it is",
+        [(Leader, "fetched", in_sync_at_once)],
+        faults=("kill", "slow_link"),
+    ),
+    "context-equals-znodes": Planted(
+        "brokers ignore changes of the ISR",
+        [(kserver.metadata, "_updated_partitions", keeps_the_isr)],
+    ),
+    "ownerless-task": Planted(
+        "a task is started and never awaited",
+        [(LogManager, "run", leaves_a_task)],
+    ),
+    "memory-bounded": Planted(
+        "a request that was answered is still waited for", [(Purgatory, "forget", never)]
+    ),
+    "G1a": Planted(
+        "the list of aborted transactions is empty", [(Log, "aborted", lambda *_: [])], "mixed"
+    ),
     "G1c": Planted("what is not decided is stable", [(Log, "last_stable_offset", STABLE)], "mixed"),
     "precommitted-read": Planted(
         "what is not decided is stable", [(Log, "last_stable_offset", STABLE)], "mixed"
     ),
     "torn-txn": Planted(
-        "what is not decided is stable", [(Log, "last_stable_offset", STABLE)], "mixed"
+        "every other partition gets the opposite marker",
+        [(MarkerLog, "_append", other_end)],
+        "mixed",
     ),
     "inconsistent-offsets": Planted(
         "the wrong offset is answered", [(Partition, "append_as_leader", answers_wrong_offsets)]
@@ -195,11 +280,11 @@ PLANTED: Mapping[str, Planted] = {
         "mixed",
     ),
     "poll-skip": Planted(
-        "a reader passes over a batch",
+        "a reader skips a batch",
         [(CompletedFetch, "take", skips)],
     ),
     "int-poll-skip": Planted(
-        "a reader passes over a batch",
+        "a reader skips a batch",
         [(CompletedFetch, "take", skips)],
     ),
     "nonmonotonic-poll": Planted(
@@ -222,7 +307,7 @@ PLANTED: Mapping[str, Planted] = {
         "classic group",
     ),
     "group-liveness": Planted(
-        "what the leader gave out is lost",
+        "the assignments of the group's leader are lost",
         [(kserver.group.classic, "_synced", lambda group, _: synced(group, b""))],
         "classic group",
         ("reset",),
@@ -231,7 +316,7 @@ PLANTED: Mapping[str, Planted] = {
         "an election begins no epoch", [(election, "_led", same_epoch)], faults=("kill", "stop")
     ),
     "replica-equal": Planted(
-        "where logs diverge is not looked at",
+        "diverging logs are not truncated",
         [
             (kserver.replica.partition, "divergence", never),
             (kserver.replica.fetch, "divergence", never),
@@ -239,13 +324,13 @@ PLANTED: Mapping[str, Planted] = {
         faults=("kill", "isolate", "pause"),
     ),
     "recovery": Planted(
-        "nobody joins the ISR again", [(Leader, "fetched", never)], faults=("isolate", "kill")
+        "no replica joins the ISR again", [(Leader, "fetched", never)], faults=("isolate", "kill")
     ),
     "led": Planted(
-        "nobody is elected", [(IN_CONTEXT, "elect_offline", nobody)], faults=("kill_all", "kill")
+        "no leader is elected", [(IN_CONTEXT, "elect_offline", nobody)], faults=("kill_all", "kill")
     ),
     "acked-survives-power-loss": Planted(
-        "whoever returns is believed to have all its records",
+        "a broker that returns is taken to have all its records",
         [(Returned, "of", classmethod(all_whole))],
         faults=("power_and_kill_all",),
     ),
@@ -256,7 +341,7 @@ PLANTED: Mapping[str, Planted] = {
         has_long_one=True,
     ),
     "zombie-fenced": Planted(
-        "the epoch of a transactional id's producer is not looked at",
+        "the epoch of a transactional id's producer is not checked",
         [(kserver.txn.shard, "_check_epoch", never)],
         "transform",
     ),
@@ -305,7 +390,7 @@ def test_a_planted_bug_is_found_by_its_check(name: str) -> None:
     assert any(name in found for found in runs(PLANTED[name]))
 
 
-def runs(planted: Planted) -> Iterator[frozenset[str]]:
+def runs(planted: Planted, seeds: int = SEEDS) -> Iterator[frozenset[str]]:
     """The checks that found something, or what a workload says that does not hold, seed by seed."""
     run = partial(
         swarm,
@@ -316,7 +401,7 @@ def runs(planted: Planted) -> Iterator[frozenset[str]]:
     with pytest.MonkeyPatch.context() as patch:
         for owner, decision, wrong in planted.plants:
             patch.setattr(owner, decision, wrong)
-        for seed in range(SEEDS):
+        for seed in range(seeds):
             try:
                 simulate(run, seed)
             except Anomalies as error:

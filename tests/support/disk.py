@@ -65,6 +65,8 @@ class SimDisk:
         self._root = Directory()
         self._locks: set[str] = set()
         self._faults: list[Fault] = []
+        self.on_truncate: Callable[[str], None] = lambda path: None
+        """Told of each file that is cut."""
         self._is_dead = False
         self._killed: list[greenlet] = []
         """Kept, for one that nobody holds would be ended by an exception.  Nobody else may hold
@@ -266,6 +268,7 @@ class SimDisk:
         disk = SimDisk(self.random, self.clock)
         disk._root = root
         disk.capacity_bytes, disk.cold_chance = self.capacity_bytes, self.cold_chance
+        disk.on_truncate = self.on_truncate
         return disk
 
     def _find(self, path: str) -> Inode | Directory | None:
@@ -339,6 +342,7 @@ class SimFile:
 
     def truncate(self, size: int) -> None:
         self._disk.touch("truncate", self.path)
+        self._disk.on_truncate(self.path)
         self._change(("truncate", size, b""))
 
     def sync(self) -> None:

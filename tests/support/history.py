@@ -130,6 +130,8 @@ class Sent(Event):
     """Higher than those of all records that were sent before it; 0 where that is not known."""
     may_repeat: bool = False
     """Its producer is not idempotent."""
+    by_leader_alone: bool = False
+    """It was sent with acks=1: the leader acknowledges what no follower has yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +280,42 @@ class Holds(Event):
     batches: tuple[tuple[int, str], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Lacks(Event):
+    """A broker is in the ISR, and its log ends before what is committed."""
+
+    partition: Partition
+    broker: int
+    end: int
+    committed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Differs(Event):
+    """It has long been calm, and the controller, or a broker, knows something else than the znodes
+    say."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Orphaned(Event):
+    """A task of a broker that goes on though the broker was stopped."""
+
+    broker: str
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kept(Event):
+    """What a broker still holds once its clients have gone, and how much of it may be there."""
+
+    broker: int
+    what: str
+    count: int
+    limit: int
+
+
 History = Sequence[Event]
 
 
@@ -292,6 +330,11 @@ def commits_answered(history: History) -> dict[str, int]:
 
 def values_read(history: History) -> set[tuple[Partition, str]]:
     return {(e.partition, e.value) for e in history if isinstance(e, Polled)}
+
+
+def last_readers(history: History) -> set[str]:
+    """Those who read partitions to their ends after everything else."""
+    return {event.reader for event in history if isinstance(event, AtEnd)}
 
 
 def ends_reached(history: History) -> dict[Partition, int]:

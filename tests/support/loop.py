@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextvars
 import gc
 import hashlib
 import heapq
@@ -38,6 +39,9 @@ from tests.support.network import HOST, Network, SimServer, SimTransport, host
 __all__ = ["SimLoop", "Trace", "host", "simulate"]
 
 T = TypeVar("T")
+
+OWNER: contextvars.ContextVar[str] = contextvars.ContextVar("owner", default="")
+"""Whose the tasks are that are started: of one life of a broker, or of nobody in particular."""
 
 TURN_S = 1e-6
 """What a turn of the loop costs at least: loops that wait for a deadline must reach it."""
@@ -230,6 +234,12 @@ class SimLoop(asyncio.BaseEventLoop):
     def _make_task(self, _: object, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
         return _SimTask(next(self._serials), coroutine, loop=self, **options)
 
+    def tasks_of(self, owner: str) -> list[asyncio.Task[Any]]:
+        """Those that have not ended, of what was started under `OWNER`, in the order of their
+        making."""
+        found = [t for t in asyncio.all_tasks(self) if isinstance(t, _SimTask) and t.owner == owner]
+        return sorted(found, key=hash)
+
     def _keep_error(self, _: object, context: dict[str, Any]) -> None:
         if context["message"] == LEFT_OVER:
             return
@@ -310,6 +320,7 @@ class _SimFuture(asyncio.Future):
 class _SimTask(asyncio.Task):
     def __init__(self, serial: int, *arguments: Any, **options: Any) -> None:
         self._serial = serial
+        self.owner = OWNER.get()
         super().__init__(*arguments, **options)
 
     def __hash__(self) -> int:

@@ -24,13 +24,15 @@ import contextvars
 import errno
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tests.support.loop import SimLoop
 
+KEY_BYTES = 6
+"""Of a request: its length and API key."""
 MEAN_DELAY_S = 0.0005
 SPLIT_CHANCE = 0.1
 HIGH_WATER_BYTES = 64 * 1024
@@ -63,6 +65,9 @@ class Network:
         self._delays_s: dict[frozenset[str], float] = {}
         self._refused: set[tuple[str, str | None]] = set()
         self._ports = 40_000
+        self.on_send: Callable[[str, str, bytes], None] | None = None
+        """Told of all that is written: from whom, to whom, and its first
+        KEY_BYTES."""
 
     @contextlib.contextmanager
     def bind(self, name: str, port: int) -> Iterator[None]:
@@ -92,6 +97,7 @@ class Network:
         self._cuts -= {(a, b), (b, a)}
         for transport in self._between(a, b):
             transport.wire.resume()
+            transport.peer.wire.resume()  # it may have been closed meanwhile
 
     def slow(self, a: str, b: str, mean_s: float | None) -> None:
         """None: as fast as any other."""
@@ -195,6 +201,10 @@ class Network:
         if self._servers.get(server.address) is server:
             del self._servers[server.address]
 
+    def connections(self, a: str, besides: Collection[str]) -> int:
+        """How many ends of connections `a` has, not counting those to some others."""
+        return sum(t.host == a and t.peer.host not in besides for t in self._transports)
+
     def _between(self, a: str, b: str) -> list[SimTransport]:
         return [t for t in self._transports if {t.host, t.peer.host} == {a, b}]
 
@@ -268,6 +278,8 @@ class SimTransport(asyncio.Transport):
     def write(self, data: Any) -> None:
         if self.closing or not data:
             return
+        if self.network.on_send is not None:
+            self.network.on_send(self.host, self.peer.host, bytes(data[:KEY_BYTES]))
         self.wire.send(bytes(data))
         self._pause_if_full()
 

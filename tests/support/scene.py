@@ -110,7 +110,7 @@ class Scene:
         self.killed[name].cancel()
 
     async def stop(self) -> None:
-        for name in self.killed:
+        for name in (*self.clients, *self.killed):
             self.heal(name)
         for task in self.clients.values():
             task.cancel()

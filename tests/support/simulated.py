@@ -12,7 +12,7 @@ from kserver.world import World
 from kserver.world.embedded import COORDINATION, EmbeddedZooKeeper
 from tests.support.clock import SimClock
 from tests.support.disk import SimDisk
-from tests.support.loop import SimLoop, host
+from tests.support.loop import OWNER, SimLoop, host
 from tests.support.zookeeper import SimEnsemble, SimZooKeeper
 
 DATA = "/data"
@@ -34,6 +34,9 @@ class SimulatedBroker:
         self.settings = dict(settings or {})
         self.clock = SimClock(loop)
         self.boots = 1
+        self.stopped: list[str] = []
+        """Of its lives (`OWNER`), those that ended with a clean shutdown."""
+        self._life = ""
         self.disk = SimDisk(loop.random, self.clock)
         self._dead: list[SimDisk] = []
         """Those of its processes that died.  Who waited for one waits on: asyncio would complain of
@@ -65,7 +68,10 @@ class SimulatedBroker:
         ready = asyncio.Event()
         self.broker = Broker(config, world, sockets=False, on_bug=self._noted)
 
+        self._life = f"{self.name} since {self.loop.time()} s"
+
         async def serve() -> None:
+            OWNER.set(self._life)
             # As a real one it has its address before it registers.
             with host(self.name), self.loop.network.bind(self.name, PORT):
                 assert self.broker is not None
@@ -87,6 +93,12 @@ class SimulatedBroker:
         self._stop.set()
         assert self._running is not None
         await self._running
+        self.stopped.append(self._life)
+
+    @property
+    def tasks(self) -> int:
+        """Of this life, that go on."""
+        return len(self.loop.tasks_of(self._life))
 
     async def kill(self) -> None:
         """kill -9: what was written stays, nothing more is."""

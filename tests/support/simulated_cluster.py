@@ -172,6 +172,15 @@ class SimulatedCluster:
         assert broker is not None
         return broker
 
+    def connections_of_clients(self, id_: int) -> int:
+        """That a broker has."""
+        names = {broker.name for broker in self.brokers.values()}
+        return self.loop.network.connections(self.brokers[id_].name, besides=names)
+
+    def waiting(self, id_: int) -> int:
+        """Requests that a broker has put off."""
+        return len(self._broker(id_)._parts.purgatory)
+
     def _in_sync(self, topic: str, number: int) -> bool:
         leader = self.leader(topic, number)
         replicas = self.replicas(topic, number)

@@ -20,19 +20,34 @@ from kcli.client.admin import Admin, NewTopic
 from kcli.client.config import AdminConfig
 from kserver import znodes
 from kserver.errors import KafkaError
+from kserver.model import TopicPartition
 from kserver.wire.batch import batches
 from kserver.world.zookeeper import WatchEvent
 from tests.support.checks import verify
 from tests.support.checks.cluster import FAULT_S, is_done
 from tests.support.faults import FAULTS, strike
-from tests.support.history import Calm, Decided, Holds, Leads, Led, Recovered, Struck
+from tests.support.history import (
+    Calm,
+    Decided,
+    Differs,
+    Holds,
+    Kept,
+    Lacks,
+    Leads,
+    Led,
+    Orphaned,
+    Recovered,
+    Struck,
+)
 from tests.support.loop import SimLoop
 from tests.support.scene import Scene
 from tests.support.shrinking import Drawn
+from tests.support.simulated import DATA
 from tests.support.simulated_cluster import SimulatedCluster
 from tests.support.workload_churn import Churns
 from tests.support.workload_compacted import Compacts
 from tests.support.workload_groups import Group
+from tests.support.workload_meddling import Meddles
 from tests.support.workload_times import Times
 from tests.support.workload_transactions import Mixed, Money, Transforms
 from tests.support.workload_trimmed import Trims
@@ -57,17 +72,22 @@ SETTINGS = {
 LOOK_S = 0.25
 SETTLING_S = 10.0
 TROUBLE_S = 15.0
-LONGEST = ("kill", "pause", "isolate", "zookeeper_cut", "refuse")
+LETTING_GO_S = 60.0
+"""How long brokers may keep what clients have left behind."""
+LONGEST = ("kill", "pause", "isolate", "zookeeper_cut", "refuse", "foreign_write")
 """Faults that one broker may have for FAULT_S while the others serve.  Not clients that are cut off
 from a leader whom all brokers reach: nobody deposes it.  Nor a leader that is cut off from a
 controller that follows it, which alone could take it out of the ISR."""
 PATIENCE_S = 45.0
+MEDDLER = "meddling"
+"""A workload that is drawn beside others, whose topics it changes."""
 LIMIT_S = 1800.0
 """No run takes as long: one that goes on for ever fails."""
 
 WORKLOADS: Mapping[str, Callable[[Random], Workload]] = {
     "append": partial(Appends, idempotent=False),
     "idempotent append": partial(Appends, idempotent=True),
+    "append to leader": partial(Appends, idempotent=False, by_leader_alone=True),
     "transform": Transforms,
     "money": Money,
     "mixed": Mixed,
@@ -78,6 +98,7 @@ WORKLOADS: Mapping[str, Callable[[Random], Workload]] = {
     "times": Times,
     "trimmed": Trims,
     "churn": Churns,
+    MEDDLER: Meddles,
 }
 
 
@@ -92,15 +113,33 @@ class Run(NamedTuple):
 
 
 class Swarm(Scene):
-    def __init__(self, loop: SimLoop, brokers: int, workloads: Sequence[Workload]) -> None:
-        self.cluster = SimulatedCluster(loop, brokers, SETTINGS)
+    def __init__(
+        self,
+        loop: SimLoop,
+        brokers: int,
+        workloads: Sequence[Workload],
+        log_dirs: Sequence[str] = (DATA,),
+    ) -> None:
+        settings = SETTINGS | {"log.dirs": ",".join(log_dirs)}
+        self.cluster = SimulatedCluster(loop, brokers, settings)
+        self.log_dirs = log_dirs
         super().__init__(loop, tuple(self.cluster.brokers.values()))
         self.workloads = workloads
         self.broken: set[int] = set()
         """Brokers that a fault has now."""
+        self.is_aiming = False
+        """Whether a fault waits for somebody to act."""
         self.is_calm = asyncio.Event()
         self.is_over = asyncio.Event()
         """Workloads stop what adds to their topics."""
+        self.lost_bytes: set[tuple[int, TopicPartition]] = set()
+        """Brokers that have not all they had of a partition, by no fault of theirs: they may be in
+        its ISR until somebody notices."""
+        self._committed: dict[tuple[str, TopicPartition], int] = {}
+        """By topic id and partition: the highest high watermark that anybody had."""
+        self._isr: dict[TopicPartition, tuple[str, frozenset[int]]] = {}
+        """By partition: the topic id and who is in sync, as the znodes say."""
+        self._lacking: set[tuple[int, TopicPartition]] = set()
         self._watching: asyncio.Task[None] | None = None
         self.cluster.ensemble.on_change = self._decided
 
@@ -160,18 +199,30 @@ class Swarm(Scene):
     async def finish(self) -> None:
         """Everything is read, the replicas are compared, the history is verified."""
         self.is_over.set()
-        async with asyncio.timeout(3 * PATIENCE_S):
-            for workload in self.workloads:
-                await workload.finish(self)
-            await self.stop()
-            for workload in self.workloads:
-                await workload.read_all(self)
-            await self.cluster.until_all_in_sync()
+        try:
+            async with asyncio.timeout(3 * PATIENCE_S):
+                for workload in self.workloads:
+                    await workload.finish(self)
+                await self.stop()
+                for workload in self.workloads:
+                    await workload.read_all(self)
+                await self.cluster.until_all_in_sync()
+        except TimeoutError:
+            for difference in self.cluster.differences():
+                self.note(Differs(self.now_s, difference))
+            verify(self.history)
+            raise
         self._look_at_rest()
         assert self._watching is not None
         self._watching.cancel()
+        await self._look_what_is_kept()
         for broker in sorted(self.cluster.up):
             await self.cluster.stop(broker)
+        await asyncio.sleep(LOOK_S)
+        for stopped in self.cluster.brokers.values():
+            for life in stopped.stopped:
+                for task in self.loop.tasks_of(life):
+                    self.note(Orphaned(self.now_s, life, str(task.get_coro())))
         bugs = [bug for broker in self.cluster.brokers.values() for bug in broker.bugs]
         assert not bugs, bugs
         verify(self.history)
@@ -201,8 +252,52 @@ class Swarm(Scene):
                 )
                 self.note(Holds(self.now_s, key, broker, log.log_start_offset, held))
 
+    async def _look_what_is_kept(self) -> None:
+        """For clients: all of them have gone, so it is to be nothing soon."""
+        others = len(self.cluster.brokers) - 1
+        until_s = self.now_s + LETTING_GO_S
+        while True:
+            kept = [
+                Kept(self.now_s, id_, what, count, limit)
+                for id_ in sorted(self.cluster.up)
+                for what, count, limit in (
+                    ("connections of clients", self.cluster.connections_of_clients(id_), 0),
+                    ("requests that wait", self.cluster.waiting(id_), others),
+                )
+            ]
+            if all(one.count <= one.limit for one in kept) or self.now_s > until_s:
+                break
+            await asyncio.sleep(LOOK_S)
+        for one in kept:
+            self.note(one)
+
+    def _look_who_lacks(self) -> None:
+        """Of those in sync, as long as none lost bytes with its disk or power."""
+        for key in self.cluster.hosted_anywhere():
+            topic_id, isr = self._isr.get(key, ("", frozenset[int]()))
+            replicas = {
+                id_: replica
+                for id_, replica in self.cluster.replicas(*key).items()
+                if znodes.uuid_to_text(replica.topic_id) == topic_id
+            }
+            known = [replica.log.high_watermark for replica in replicas.values()]
+            of = (topic_id, key)
+            committed = self._committed[of] = max(self._committed.get(of, 0), *known, 0)
+            for id_, replica in replicas.items():
+                end = replica.log.log_end_offset
+                if id_ not in isr or end >= committed:
+                    self.lost_bytes.discard((id_, key))
+                    self._lacking.discard((id_, key))
+                elif (id_, key) not in self.lost_bytes | self._lacking:
+                    self._lacking.add((id_, key))
+                    self.note(Lacks(self.now_s, key, id_, end, committed))
+
+    def loses_bytes(self, broker: int) -> None:
+        """It will not have all it had."""
+        self.lost_bytes |= {(broker, key) for key in self._isr}
+
     async def _watch(self) -> None:
-        """Who leads, as the brokers have it."""
+        """Who leads, as the brokers have it, and who is in sync."""
         seen: set[tuple[object, ...]] = set()
         while True:
             for broker in sorted(self.cluster.up):
@@ -216,6 +311,7 @@ class Swarm(Scene):
                     if replica.is_leader and fact not in seen:
                         seen.add(fact)
                         self.note(Leads(self.now_s, *fact))
+            self._look_who_lacks()
             await asyncio.sleep(LOOK_S)
 
     def _decided(self, event: WatchEvent) -> None:
@@ -224,10 +320,12 @@ class Swarm(Scene):
             case ["", "brokers", "topics", topic, "partitions", number, "state"]:
                 tree = self.cluster.ensemble.tree
                 node = tree.nodes.get(event.path)
-                if node is None:
-                    return
+                if node is None or not node.data.endswith(b"}"):
+                    return  # deleted, or overwritten by a fault
                 state = json.loads(node.data)
                 about = json.loads(tree.node(f"/brokers/topics/{topic}").data)
+                key = TopicPartition(topic, int(number))
+                self._isr[key] = (about["topic_id"], frozenset(state["isr"]))
                 self.note(
                     Decided(
                         self.now_s,
@@ -238,6 +336,11 @@ class Swarm(Scene):
                         frozenset(state["isr"]),
                     )
                 )
+
+
+def _some_workloads(random: Random) -> list[str]:
+    found = random.sample(sorted(WORKLOADS.keys() - {MEDDLER}), random.randint(1, 2))
+    return [*found, MEDDLER] if random.random() < 0.2 else found
 
 
 async def swarm(
@@ -254,13 +357,15 @@ async def swarm(
     `with_a_long_one`: at the end, one fault lasts for FAULT_S.
     """
     random = loop.random
-    drawn = workloads or random.sample(sorted(WORKLOADS), random.randint(1, 2))
+    drawn = workloads or _some_workloads(random)
     possible = faults or [name for name in FAULTS if name not in without]
     chosen = faults or random.sample(possible, random.randint(1, min(5, len(possible))))
     on_draw(Drawn(drawn, chosen, loop.seed))
     brokers = random.choice([3, 3, 3, 4, 5])
     loop.trace.add("swarm", brokers, *drawn, *chosen)
-    scene = Swarm(loop, brokers, [WORKLOADS[name](random) for name in drawn])
+    has_two = "failing_log_dir" in chosen or MEDDLER in drawn
+    log_dirs = (DATA, "/more") if has_two else (DATA,)
+    scene = Swarm(loop, brokers, [WORKLOADS[name](random) for name in drawn], log_dirs)
     async with asyncio.timeout(LIMIT_S):
         await scene.set_up()
         at_once = random.choice([1, 1, 2])

@@ -24,7 +24,18 @@ if TYPE_CHECKING:
 TRIMMED, SIZED = "trimmed", "sized"
 KEPT_BYTES = 3000
 VALUE_BYTES = 40
-DEADLY = frozenset({"kill", "kill_all", "power", "power_and_kill_all", "failing_disk"})
+DEADLY = frozenset(
+    {
+        "kill",
+        "kill_all",
+        "power",
+        "power_and_kill_all",
+        "failing_disk",
+        "failing_log_dir",
+        "new_disk",
+        "foreign_write",
+    }
+)
 MOST_OF_ONE_BYTES = 120
 """A batch of one record takes no more; records of one batch take less each."""
 

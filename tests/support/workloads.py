@@ -68,14 +68,19 @@ def _is_done(event: Event, topics: set[str]) -> bool:
 
 
 class Appends(Workload):
-    """A producer of acks=all, readers that begin again now and then, and one that asks for ends."""
+    """A producer, of acks=all or of acks=1, readers that begin again now and then, and one that
+    asks for ends."""
 
-    def __init__(self, random: Random, *, idempotent: bool) -> None:
-        name = "appended" if idempotent else "repeated"
+    def __init__(self, random: Random, *, idempotent: bool, by_leader_alone: bool = False) -> None:
+        name = "led" if by_leader_alone else "appended" if idempotent else "repeated"
         super().__init__(random, [NewTopic(name, 2)])
         self._name = name
         self._idempotent = idempotent
-        self._settings = {"linger.ms": str(random.choice([0, 5]))}
+        self._by_leader_alone = by_leader_alone
+        self._settings = {
+            "linger.ms": str(random.choice([0, 5])),
+            "acks": "1" if by_leader_alone else "all",
+        }
         if not idempotent:
             # What is tried again comes after what was sent later, unless one waits for the other.
             self._settings |= {
@@ -95,9 +100,23 @@ class Appends(Workload):
                 number += 1
                 target = swarm.random.choice(self.partitions)
                 value = f"{name}:{number}"
-                await append(swarm, producer, name, target, value, may_repeat=not self._idempotent)
+                await append(
+                    swarm,
+                    producer,
+                    name,
+                    target,
+                    value,
+                    may_repeat=not self._idempotent,
+                    by_leader_alone=self._by_leader_alone,
+                )
                 await asyncio.sleep(swarm.random.expovariate(5))
             await producer.flush()
+
+    async def read_all(self, swarm: Swarm) -> None:
+        if self._by_leader_alone:
+            # What only its leader has is not to be read yet.
+            await swarm.cluster.until_in_sync(self._name, 2)
+        await super().read_all(swarm)
 
 
 def appending(swarm: Swarm, settings: Mapping[str, str]) -> Producer:
@@ -124,6 +143,7 @@ async def append(
     key: str | None = None,
     timestamp: int | None = None,
     may_repeat: bool = False,
+    by_leader_alone: bool = False,
 ) -> None:
     """Its outcome is noted when it comes."""
     since, number = len(swarm.history), swarm.next_number()
@@ -142,6 +162,7 @@ async def append(
                 Result.UNKNOWN if failed else Result.OK,
                 number,
                 may_repeat,
+                by_leader_alone,
             )
         )
 

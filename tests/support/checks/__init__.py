@@ -3,10 +3,12 @@
     by groups.py            one-owner, group-liveness, commit-regression, zombie-fenced
     by transactions.py      torn-txn, G1a, G1c, precommitted-read, lso-stuck
     by records.py           lost-write, acked-survives-power-loss, unseen-after-final-poll,
-                            duplicate, inconsistent-offsets, nonmonotonic-send, poll-skip,
-                            nonmonotonic-poll, and int-..., which look into one transaction or poll
-    by cluster.py           hw-monotonic, epoch-monotonic, replica-equal, progress-during-fault,
-                            recovery, led
+                            leader-write-lost, read-lost, duplicate, inconsistent-offsets,
+                            nonmonotonic-send, poll-skip, nonmonotonic-poll, and int-..., which look
+                            into one transaction or poll
+    by cluster.py           hw-monotonic, epoch-monotonic, replica-equal, isr-complete,
+                            context-equals-znodes, ownerless-task, memory-bounded,
+                            progress-during-fault, recovery, led
 
 The names are those of Jepsen's Kafka workload where it has one.  Unlike there, an operation whose
 outcome is not known counts as one that may have taken effect, and never more than once.
@@ -50,6 +52,8 @@ CHECKS: Mapping[str, Check] = {
     "lost-write": records.lost_write,
     "acked-survives-power-loss": records.acked_survives_power_loss,
     "unseen-after-final-poll": records.unseen_after_final_poll,
+    "leader-write-lost": records.leader_write_lost,
+    "read-lost": records.read_lost,
     "duplicate": records.duplicate,
     "inconsistent-offsets": records.inconsistent_offsets,
     "nonmonotonic-send": records.nonmonotonic_send,
@@ -61,6 +65,10 @@ CHECKS: Mapping[str, Check] = {
     "hw-monotonic": cluster.hw_monotonic,
     "epoch-monotonic": cluster.epoch_monotonic,
     "replica-equal": cluster.replica_equal,
+    "isr-complete": cluster.isr_complete,
+    "context-equals-znodes": cluster.context_equals_znodes,
+    "ownerless-task": cluster.ownerless_task,
+    "memory-bounded": cluster.memory_bounded,
     "progress-during-fault": cluster.progress_during_fault,
     "recovery": cluster.recovery,
     "led": cluster.led,

@@ -8,15 +8,19 @@ from tests.support.history import (
     Calm,
     Committed,
     Decided,
+    Differs,
     Done,
     Ended,
     Event,
     Fetched,
     History,
     Holds,
+    Kept,
+    Lacks,
     Leads,
     Led,
     Mended,
+    Orphaned,
     Partition,
     Polled,
     Recovered,
@@ -138,6 +142,37 @@ def led(history: History) -> Iterator[str]:
         if isinstance(event, Led) and event.live_isr and event.leader not in event.live_isr:
             in_sync = sorted(event.live_isr)
             yield f"{event.partition} is led by {event.leader}: in sync and up are {in_sync}"
+
+
+def isr_complete(history: History) -> Iterator[str]:
+    """Whoever is in sync has all that is committed, at any time."""
+    for event in history:
+        if isinstance(event, Lacks):
+            yield (
+                f"{event.partition} ends at {event.end} on broker {event.broker}, which is in sync:"
+                f" {event.committed} is committed"
+            )
+
+
+def context_equals_znodes(history: History) -> Iterator[str]:
+    """What the controller and the brokers know is what the znodes say, once it is calm."""
+    for event in history:
+        if isinstance(event, Differs):
+            yield event.what
+
+
+def ownerless_task(history: History) -> Iterator[str]:
+    """Nothing of a broker goes on once it was stopped."""
+    for event in history:
+        if isinstance(event, Orphaned):
+            yield f"{event.broker} has stopped, and goes on with {event.task}"
+
+
+def memory_bounded(history: History) -> Iterator[str]:
+    """A broker keeps nothing for clients that have gone."""
+    for event in history:
+        if isinstance(event, Kept) and event.count > event.limit:
+            yield f"broker {event.broker} has {event.count} {event.what}, not {event.limit}"
 
 
 def is_done(event: Event) -> bool:

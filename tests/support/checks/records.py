@@ -6,19 +6,29 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 
+from tests.support.checks import groups
+from tests.support.checks.groups import HEARING_S
 from tests.support.history import (
+    AtEnd,
+    Decided,
     Deletes,
     History,
     LostPower,
+    Mended,
     Partition,
     Polled,
     Result,
     Seated,
     Sent,
+    Struck,
     commits_answered,
     ends_reached,
+    last_readers,
     values_read,
 )
+
+DEAF = groups.DEAF | {"slow_link", "pause"}
+"""Faults during which a broker may not hear what the controller decides."""
 
 
 def lost_write(history: History) -> Iterator[str]:
@@ -51,6 +61,7 @@ def _lost(history: History) -> Iterator[tuple[int, Sent]]:
     for at, event in sent:
         if (
             event.result is Result.OK
+            and not event.by_leader_alone
             and (event.transaction is None or event.transaction in committed)
             and event.transaction not in torn
             and deleted[event.partition] <= event.offset < passed.get(event.partition, 0)
@@ -75,12 +86,72 @@ def unseen_after_final_poll(history: History) -> Iterator[str]:
         if (
             isinstance(event, Sent)
             and event.result is Result.OK
+            and not event.by_leader_alone
             and (event.transaction is None or event.transaction in committed)
             and event.offset >= passed.get(event.partition, event.offset + 1)
         ):
             yield (
                 f"{event.value} was written to {event.partition} at {event.offset}, which ends at"
                 f" {passed[event.partition]}"
+            )
+
+
+def leader_write_lost(history: History) -> Iterator[str]:
+    """What a leader alone acknowledged (acks=1) is lost only if another leader epoch began since.
+    A former leader that has not heard of it yet may acknowledge as well."""
+    passed, last = ends_reached(history), last_readers(history)
+    there = {(e.partition, e.value) for e in history if isinstance(e, Polled) and e.reader in last}
+    ends = max((at for at, e in enumerate(history) if isinstance(e, AtEnd)), default=0)
+    begun_s: dict[Partition, tuple[int, float]] = {}
+    """By partition: the last leader epoch, and when it began."""
+    for event in history[:ends]:
+        if isinstance(event, Decided):
+            before = begun_s.get(event.partition)
+            if before is None or before[0] != event.leader_epoch:
+                begun_s[event.partition] = event.leader_epoch, event.at_s
+    for at, event in enumerate(history):
+        if (
+            isinstance(event, Sent)
+            and event.by_leader_alone
+            and event.result is Result.OK
+            and event.partition in passed
+            and (event.partition, event.value) not in there
+            and begun_s.get(event.partition, (0, 0.0))[1] < _deaf_since_s(history, event)
+        ):
+            yield f"{event.value} is not in {event.partition} (event {at}), whose leader stayed"
+
+
+def _deaf_since_s(history: History, sent: Sent) -> float:
+    """What was decided since then, whoever acknowledged the record may not have heard."""
+    asked_s = history[sent.since - 1].at_s if sent.since else 0.0
+    since_s = asked_s - HEARING_S
+    began_s: defaultdict[str, list[float]] = defaultdict(list)
+    for event in history:
+        if isinstance(event, Struck) and event.what in DEAF and event.at_s <= sent.at_s:
+            began_s[event.what].append(event.at_s)
+        elif isinstance(event, Mended) and event.what in DEAF and event.at_s < asked_s - HEARING_S:
+            began_s[event.what].pop(0)
+    return min([since_s, *itertools.chain(*began_s.values())])
+
+
+def read_lost(history: History) -> Iterator[str]:
+    """What anybody read is there in the end, where it was, unless it was deleted."""
+    last, passed, deleted = last_readers(history), ends_reached(history), _deleted(history)
+    there = {
+        (e.partition, e.offset, e.value)
+        for e in history
+        if isinstance(e, Polled) and e.reader in last
+    }
+    for at, event in enumerate(history):
+        if (
+            isinstance(event, Polled)
+            and event.partition in passed
+            and event.offset >= deleted[event.partition]
+            and (event.partition, event.offset, event.value) not in there
+        ):
+            yield (
+                f"{event.reader} read {event.value} at {event.offset} of {event.partition} (event"
+                f" {at}), which is not there"
             )
 
 
@@ -100,7 +171,9 @@ def inconsistent_offsets(history: History) -> Iterator[str]:
     """An offset has one value, whoever wrote it there, read it there, or when."""
     found: dict[tuple[Partition, int], str] = {}
     for at, event in enumerate(history):
-        if isinstance(event, Polled) or (isinstance(event, Sent) and event.result is Result.OK):
+        if isinstance(event, Polled) or (
+            isinstance(event, Sent) and event.result is Result.OK and not event.by_leader_alone
+        ):
             first = found.setdefault((event.partition, event.offset), event.value)
             if first != event.value:
                 yield (
@@ -130,7 +203,12 @@ def _sends(history: History) -> Iterator[tuple[Sent, Sent]]:
     """Two neighbours of a producer in a partition that came in the wrong order."""
     sent: defaultdict[tuple[str, Partition], list[Sent]] = defaultdict(list)
     for event in history:
-        if isinstance(event, Sent) and event.result is Result.OK and event.number:
+        if (
+            isinstance(event, Sent)
+            and event.result is Result.OK
+            and event.number
+            and not event.by_leader_alone
+        ):
             sent[event.producer, event.partition].append(event)
     for events in sent.values():
         events.sort(key=lambda event: event.number)

@@ -13,17 +13,21 @@ from tests.support.history import (
     Committed,
     Decided,
     Deletes,
+    Differs,
     Disturbed,
     Ended,
     Fetched,
     Gone,
     Holds,
     Joined,
+    Kept,
+    Lacks,
     Leads,
     Led,
     Looked,
     LostPower,
     Mended,
+    Orphaned,
     Polled,
     Recovered,
     Result,
@@ -451,6 +455,24 @@ BAD = {
     "int-nonmonotonic-poll": {
         "within one poll": [Seated(1.0, "r", P, 1), in_poll(1, "2", 1), in_poll(0, "1", 1)],
     },
+    "read-lost": {
+        "it is gone": [
+            Polled(1.0, "r", P, 0, "1"),
+            Polled(1.0, "r", P, 1, "2"),
+            Seated(9.0, "last", P, 0),
+            Polled(9.0, "last", P, 0, "1"),
+            AtEnd(9.0, "last", P, 1),
+        ],
+    },
+    "leader-write-lost": {
+        "its leader stayed": [
+            Decided(0.0, "id", P, 1, 4, frozenset({1})),
+            Disturbed(20.0, "nothing"),
+            Sent(20.0, 2, "p", None, P, "1", 0, OK, by_leader_alone=True),
+            Seated(30.0, "last", P, 0),
+            AtEnd(30.0, "last", P, 0),
+        ],
+    },
     "hw-monotonic": {
         "less than before": [Told(1.0, 0, "e", P, 4), Told(2.0, 1, "e", P, 3)],
     },
@@ -474,6 +496,10 @@ BAD = {
             Holds(9.0, P, 2, 0, ((0, "a"), (1, "c"))),
         ],
     },
+    "isr-complete": {"a member ends too early": [Lacks(1.0, P, 2, 3, 4)]},
+    "context-equals-znodes": {"another leader": [Differs(99.0, "topic t of broker 1: ...")]},
+    "ownerless-task": {"a loop goes on": [Orphaned(9.0, "b1 since 0.0 s", "<coroutine run>")]},
+    "memory-bounded": {"a connection is kept": [Kept(9.0, 1, "connections of clients", 1, 0)]},
     "progress-during-fault": {
         "next to nothing": [
             Struck(0.0, "pause", frozenset({1})),

@@ -1,0 +1,94 @@
+"""A workload that changes the topics of the others: an administrator's day."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+from typing import TYPE_CHECKING
+
+from kcli.client.admin import Admin, NewPartitions, NewTopic
+from kcli.client.config import AdminConfig
+from kcli.client.descriptions import ConfigChange, ConfigOp, ResourceType
+from kserver.model import ElectionType, TopicPartition
+from tests.support.history import Disturbed, Done
+from tests.support.workloads import REFUSALS, Workload
+
+if TYPE_CHECKING:
+    from tests.support.swarm import Swarm
+
+MEDDLED = "meddled"
+MAX_MORE_PARTITIONS = 2
+"""That a topic is given."""
+
+
+class Meddles(Workload):
+    """Moves partitions and logs, elects leaders, changes configs and adds partitions."""
+
+    def __init__(self, random: Random) -> None:
+        super().__init__(random, [])
+        self._more: dict[str, int] = {}
+        """By topic: how many partitions were added, at most."""
+
+    def begin(self, swarm: Swarm) -> None:
+        self._writing = [swarm.run(self.meddle, "m")]
+
+    def has_done_since(self, swarm: Swarm, since: int) -> bool:
+        return any(isinstance(e, Done) and e.topic == MEDDLED for e in swarm.history[since:])
+
+    async def read_all(self, swarm: Swarm) -> None:
+        """The workloads read their own topics."""
+
+    async def meddle(self, swarm: Swarm, _: str) -> None:
+        topics = [topic for topic in swarm.topics if not topic.config.get("cleanup.policy")]
+        steps: Sequence[Callable[[Swarm, Admin, NewTopic], Awaitable[None]]]
+        steps = [self._move, self._move_log, self._elect, self._configure, self._grow]
+        config = AdminConfig.of(swarm.bootstrap | {"default.api.timeout.ms": "10000"})
+        async with Admin(config, random=swarm.new_chance()) as admin:
+            while not swarm.is_over.is_set():
+                with contextlib.suppress(*REFUSALS):
+                    if topics:
+                        step, topic = swarm.random.choice(steps), swarm.random.choice(topics)
+                        await step(swarm, admin, topic)
+                    else:
+                        await admin.list_topics()
+                    swarm.note(Done(swarm.now_s, MEDDLED))
+                await asyncio.sleep(swarm.random.expovariate(0.5))
+
+    async def _move(self, swarm: Swarm, admin: Admin, topic: NewTopic) -> None:
+        partition = TopicPartition(topic.name, swarm.random.randrange(topic.partitions))
+        target = swarm.random.sample(sorted(swarm.cluster.brokers), 3)
+        await admin.alter_reassignments({partition: target})
+
+    async def _move_log(self, swarm: Swarm, admin: Admin, topic: NewTopic) -> None:
+        """To another log directory of a broker."""
+        partition = TopicPartition(topic.name, swarm.random.randrange(topic.partitions))
+        broker = swarm.random.choice(sorted(swarm.cluster.brokers))
+        path = swarm.random.choice(swarm.log_dirs)
+        await admin.alter_replica_log_dirs(broker, {partition: path})
+
+    async def _elect(self, swarm: Swarm, admin: Admin, topic: NewTopic) -> None:
+        partition = TopicPartition(topic.name, swarm.random.randrange(topic.partitions))
+        await admin.elect_leaders(ElectionType.PREFERRED, [partition])
+
+    async def _configure(self, swarm: Swarm, admin: Admin, topic: NewTopic) -> None:
+        name, values = swarm.random.choice(
+            [
+                ("min.insync.replicas", ["1", "2"]),
+                ("compression.type", ["lz4", "gzip", "producer"]),
+                ("max.message.bytes", ["100000", "1000000"]),
+            ]
+        )
+        change = ConfigChange(name, ConfigOp.SET, swarm.random.choice(values))
+        await admin.incremental_alter_configs({(ResourceType.TOPIC, topic.name): [change]})
+
+    async def _grow(self, swarm: Swarm, admin: Admin, topic: NewTopic) -> None:
+        """Groups that read it are given the new partitions."""
+        more = self._more.get(topic.name, 0) + 1
+        if more > MAX_MORE_PARTITIONS:
+            return
+        self._more[topic.name] = more
+        swarm.note(Disturbed(swarm.now_s, f"{topic.name} grows"))
+        count = topic.partitions + more
+        await admin.create_partitions({topic.name: NewPartitions(count)})
