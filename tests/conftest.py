@@ -19,7 +19,7 @@ import hypothesis
 import pytest
 
 from tests.support import stage, tools
-from tests.support.seeds import FIRST_SEED
+from tests.support.seeds import FIRST_SEED, FRESH_SEED
 
 # Timing decides no test: a slow machine is not a broken one.
 hypothesis.settings.register_profile("k", deadline=None, print_blob=True)
@@ -54,7 +54,7 @@ SECOND_STAGE = (
     "simulation/test_swarm_more.py",
 )
 """Spark, Apache's brokers and scripts beside ours, and seeds by the hundred."""
-WHEREVER = ("simulation/test_swarm_more.py",)
+WHEREVER = ("simulation/test_swarm_fresh.py", "simulation/test_swarm_more.py")
 """Each of their tests goes to the process that is free."""
 BROKEN_STORIES: dict[Path, str] = {}
 """File -> its first failure, after which the rest of the file is skipped: brokers that a failed
@@ -74,7 +74,8 @@ LONGEST_FIRST = (
 
 
 def pytest_report_header():
-    return f"simulation: FIRST_SEED={FIRST_SEED} repeats what is new in this run"
+    again = f"FIRST_SEED={FIRST_SEED} FRESH_SEED={FRESH_SEED}"
+    return f"simulation: {again} repeats what is new in this run"
 
 
 def pytest_addoption(parser):

@@ -1,6 +1,9 @@
 """Seeds of simulations: some that every run has, and some that no run had before.
 
-The run's first lines say where the fresh ones begin; FIRST_SEED=4711 begins there again.
+The run's first lines say where the fresh ones begin; FIRST_SEED=4711 begins there again.  CI sets
+FIRST_SEED, so that a change does not fail by chance.  Its fresh seeds are those of `fresh`: their
+tests are named by their number alone, so a test that failed runs again with other seeds, and is
+listed under FLAKY with the seed that failed.
 """
 
 from __future__ import annotations
@@ -21,3 +24,11 @@ def chunks(same: int, fresh: int, size: int) -> list[range]:
     """The same, in ranges of `size` seeds."""
     ends = ((0, same), (FIRST_SEED, FIRST_SEED + fresh))
     return [range(first, first + size) for begin, end in ends for first in range(begin, end, size)]
+
+
+FRESH_SEED = int(os.environ.setdefault("FRESH_SEED", str(SystemRandom().randrange(10**9, 10**12))))
+
+
+def fresh(number: int, size: int) -> range:
+    """The seeds of test `number`, new in each run; FRESH_SEED=4711 repeats them."""
+    return range(FRESH_SEED + number * size, FRESH_SEED + (number + 1) * size)

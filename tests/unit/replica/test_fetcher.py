@@ -80,6 +80,19 @@ def test_a_leader_has_as_many_fetchers_as_are_set_and_none_without_partitions() 
     run(scenario)
 
 
+def test_a_partition_that_is_followed_no_longer_leaves_the_session() -> None:
+    async def scenario(host: Host) -> None:
+        replicas = await started(host)
+        become(replicas, "a", state(0, leader=1, epoch=1), state(1, leader=1, epoch=1))
+        (fetcher,) = replicas.fetchers.running
+        fetcher._position()
+        assert {number for _, number in fetcher._session.wanted} == {0, 1}
+        stop(replicas, "a", 1, 1, delete=False)
+        assert {number for _, number in fetcher._session.wanted} == {0}
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("asked_epoch", [1, 2])
 def test_what_was_fetched_in_an_earlier_leader_epoch_is_dropped(asked_epoch: int) -> None:
     """Between two epochs of the same leader another may have led, and its log may be another."""
