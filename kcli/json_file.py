@@ -1,6 +1,6 @@
 """Read the JSON files that commands are given.  An error names the file, the place and the remedy.
 
-text, document = read("plan.json")
+document = read("plan.json")
 
 Refused: plan.json: The input string is not a valid JSON: line 1, column 71: a comma before ];
 remove it
@@ -17,8 +17,8 @@ from kcli.options import Refused
 _BLANKS = re.compile(r"[ \t\r\n]*")
 
 
-def read(path: str, kind: str = "The input string is not a valid JSON") -> tuple[str, Any]:
-    """The text of the file, and the document in it.
+def read(path: str, kind: str = "The input string is not a valid JSON") -> Any:
+    """The document in the file.
 
     Raises Refused where it cannot be read, or is not JSON; `kind` is how Kafka's tool says that.
     """
@@ -31,7 +31,7 @@ def read(path: str, kind: str = "The input string is not a valid JSON") -> tuple
     except UnicodeDecodeError as error:
         raise Refused(f"{path}: {kind}: {error}") from error
     try:
-        return text, json.loads(text)
+        return json.loads(text)
     except json.JSONDecodeError as error:
         raise Refused(f"{path}: {kind}: {_fault(text, error)}") from error
     except (ValueError, RecursionError) as error:

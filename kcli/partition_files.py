@@ -22,7 +22,7 @@ class PartitionFileWords(NamedTuple):
 
 def read_partitions(path: str, words: PartitionFileWords) -> list[TopicPartition]:
     """In the order of the file.  Refused where it cannot be read or is not of this form."""
-    _, document = json_file.read(path, f"{words.name} is empty")
+    document = json_file.read(path, f"{words.name} is empty")
     if not isinstance(document, dict) or "partitions" not in document:
         raise Refused(f"{words.name} {words.missing}")
     if not isinstance(document["partitions"], list):

@@ -89,7 +89,7 @@ def delete_records(given: SimpleNamespace) -> int:
     require(given, "offset-json-file")
     exclude(given, "dry-run", ("output",))
     with rows_if_asked(given, DELETED) as out:
-        offsets = _offsets(json_file.read(given.offset_json_file)[1])
+        offsets = _offsets(json_file.read(given.offset_json_file))
         status = run(_delete(given, offsets, out), given.timeout, CLUSTER)
     return status if out is None else status or out.status
 

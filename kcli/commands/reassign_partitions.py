@@ -35,6 +35,7 @@ BATCH = 50
 if TYPE_CHECKING:
     from kcli.client.admin import Admin
     from kcli.reassignment.actions import Verified
+    from kcli.reassignment.plans import ReassignmentPlan
 
 ACTION = "Action (one of)"
 PLANNING = "Plans of k"
@@ -384,16 +385,25 @@ def _admin(given: SimpleNamespace) -> Admin:
     return Admin(admin_config(given, client_id=CLIENT_ID))
 
 
+def _plan_in_file(given: SimpleNamespace) -> ReassignmentPlan:
+    from kcli.reassignment import plans
+
+    path = given.reassignment_json_file
+    return plans.plan_of(json_file.read(path), path)
+
+
 async def _generate(given: SimpleNamespace, _: Rows | None) -> int:
     from random import Random
 
-    from kcli.reassignment import actions
+    from kcli.reassignment import actions, plans
 
     async with _admin(given) as admin:
+        path = given.topics_to_move_json_file
+        document, brokers = json_file.read(path), plans.brokers_of(given.broker_list)
         await actions.generate(
             admin,
-            json_file.read(given.topics_to_move_json_file)[0],
-            given.broker_list,
+            plans.topics_of(document, path),
+            brokers,
             Random(),
             rack_aware=not given.disable_rack_aware,
         )
@@ -411,8 +421,7 @@ async def _execute(given: SimpleNamespace, _: Rows | None) -> int:
         not given.disallow_replication_factor_change,
     )
     async with _admin(given) as admin:
-        text, _ = json_file.read(given.reassignment_json_file)
-        await actions.execute(admin, text, limits, dry_run=given.dry_run)
+        await actions.execute(admin, _plan_in_file(given), limits, dry_run=given.dry_run)
     return DONE
 
 
@@ -420,14 +429,14 @@ async def _verify(given: SimpleNamespace, out: Rows | None) -> int:
     from kcli.reassignment import actions
 
     async with _admin(given) as admin:
-        text, _ = json_file.read(given.reassignment_json_file)
-        found = await actions.verify(admin, text)
+        plan = _plan_in_file(given)
+        found = await actions.verify(admin, plan)
         if out is None:
             actions.tell(found)
         else:
             _print(found, out)
         if not found.any_active and not given.preserve_throttles:
-            await actions.clear_throttles(admin, text, quietly=out is not None)
+            await actions.clear_throttles(admin, plan, quietly=out is not None)
     return DONE
 
 
@@ -437,7 +446,7 @@ async def _cancel(given: SimpleNamespace, _: Rows | None) -> int:
     async with _admin(given) as admin:
         await actions.cancel(
             admin,
-            json_file.read(given.reassignment_json_file)[0],
+            _plan_in_file(given),
             _or(given.timeout, TIMEOUT_MS) / 1000,
             preserve_throttles=given.preserve_throttles,
             dry_run=given.dry_run,

@@ -21,12 +21,9 @@ from kcli.reassignment import throttles
 from kcli.reassignment.plans import (
     ReassignmentPlan,
     TopicPartitionReplica,
-    brokers_of,
     executable,
-    plan_of,
     plan_text,
     proposed,
-    topics_of,
 )
 from kcli.reassignment.states import (
     LogDirMove,
@@ -79,13 +76,17 @@ class Limits(NamedTuple):
 
 
 async def generate(
-    admin: Admin, topics: str, brokers: str, random: Random, *, rack_aware: bool
+    admin: Admin,
+    names: Sequence[str],
+    brokers: Sequence[BrokerId],
+    random: Random,
+    *,
+    rack_aware: bool,
 ) -> None:
     """Print where the topics are, and where they could be."""
-    wanted, names = brokers_of(brokers), topics_of(topics)
     current = await _replicas_of_topics(admin, names)
     log_dirs = await _log_dirs(admin, current)
-    racks = await _racks(admin, wanted, rack_aware=rack_aware)
+    racks = await _racks(admin, brokers, rack_aware=rack_aware)
     most = max(1, len(racks))
     starts = {name: (random.randrange(most), random.randrange(most)) for name in names}
     plan = proposed(current, racks, starts)
@@ -93,9 +94,9 @@ async def generate(
     answer(f"Proposed partition reassignment configuration\n{plan_text(plan)}")
 
 
-async def execute(admin: Admin, text: str, limits: Limits, *, dry_run: bool) -> None:
+async def execute(admin: Admin, plan: ReassignmentPlan, limits: Limits, *, dry_run: bool) -> None:
     """Begin the moves of a plan."""
-    plan = executable(plan_of(text))
+    executable(plan)
     reassignments = await admin.list_reassignments()
     if reassignments and not limits.additional:
         raise Plainly(EXISTING)
@@ -117,9 +118,8 @@ async def execute(admin: Admin, text: str, limits: Limits, *, dry_run: bool) -> 
     await _move_log_dirs(admin, plan.log_dirs, limits.timeout_s)
 
 
-async def verify(admin: Admin, text: str) -> Verified:
+async def verify(admin: Admin, plan: ReassignmentPlan) -> Verified:
     """How far the moves of a plan are."""
-    plan = plan_of(text)
     reassignments = await admin.list_reassignments()
     waiting = {p.topic for p in plan.assignment if p not in reassignments}
     current: Current = {}
@@ -145,10 +145,14 @@ def tell(found: Verified) -> None:
 
 
 async def cancel(
-    admin: Admin, text: str, timeout_s: float, *, preserve_throttles: bool, dry_run: bool
+    admin: Admin,
+    plan: ReassignmentPlan,
+    timeout_s: float,
+    *,
+    preserve_throttles: bool,
+    dry_run: bool,
 ) -> None:
     """End the moves of a plan: each partition, and each replica, is again where it was."""
-    plan = plan_of(text)
     active = sorted(await admin.list_reassignments(list(plan.assignment))) if plan.targets else []
     if dry_run:
         would(*(f"cancel the reassignment of {partition}" for partition in active))
@@ -172,7 +176,7 @@ async def cancel(
         # Kafka's tool ends no line here.
         answer("None of the specified partition moves are active.", end="")
     if not preserve_throttles:
-        await clear_throttles(admin, text)
+        await clear_throttles(admin, plan)
 
 
 def tell_all(reassignments: Mapping[TopicPartition, Reassignment]) -> None:
@@ -184,9 +188,8 @@ def tell_all(reassignments: Mapping[TopicPartition, Reassignment]) -> None:
         answer(reassignment_line(partition, one))
 
 
-async def clear_throttles(admin: Admin, text: str, *, quietly: bool = False) -> None:
+async def clear_throttles(admin: Admin, plan: ReassignmentPlan, *, quietly: bool = False) -> None:
     """Of all brokers, for any may have been a source, and of the topics of a plan."""
-    plan = plan_of(text)
     there = {node.id for node in (await admin.describe_cluster()).brokers}
     brokers = sorted(there.union(*(replicas for _, replicas in plan.targets)))
     for changes, level, what, names in (

@@ -4,7 +4,7 @@
       {"topic": "foo", "partition": 0, "replicas": [1, 2], "log_dirs": ["any", "/d1"]}]}
     {"version": 1, "topics": [{"topic": "foo"}]}                what to make a plan for
 
-Pure: texts in, values out, and back.
+Pure: documents in, values out, and back as text.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class ReassignmentPlan(NamedTuple):
         return sorted({partition.topic for partition, _ in self.targets})
 
 
-def plan_of(text: str) -> ReassignmentPlan:
-    """Raises Refused where it is no plan."""
+def plan_of(document: Any, path: str) -> ReassignmentPlan:
+    """Raises Refused where it is no plan; `path` names the file that it was read from."""
     targets = []
     log_dirs = {}
-    for number, entry in enumerate(_entries(text, "partitions")):
+    for number, entry in enumerate(_entries(document, "partitions", path)):
         match entry:
             case {"topic": str(topic), "partition": int(index), "replicas": list(replicas)} if (
                 not isinstance(index, bool)
@@ -67,14 +67,14 @@ def plan_of(text: str) -> ReassignmentPlan:
                 pass
             case _:
                 raise Refused(
-                    f'Entry {number} of "partitions" is invalid: {json.dumps(entry)}; '
+                    f'{path}: Entry {number} of "partitions" is invalid: {json.dumps(entry)}; '
                     'it needs "topic", a string, "partition", an integer, and "replicas", a list '
                     "of integers"
                 )
         directories = entry.get("log_dirs", [ANY] * len(replicas))
         if not isinstance(directories, list) or not all(isinstance(d, str) for d in directories):
             raise Refused(
-                f'Entry {number} of "partitions" is invalid: "log_dirs" is not a list of '
+                f'{path}: Entry {number} of "partitions" is invalid: "log_dirs" is not a list of '
                 f"strings: {json.dumps(directories)}"
             )
         partition = TopicPartition(topic, index)
@@ -112,13 +112,13 @@ def executable(plan: ReassignmentPlan) -> ReassignmentPlan:
     return plan
 
 
-def topics_of(text: str) -> list[str]:
-    """The topics that a plan is to be made for.  Raises Refused."""
+def topics_of(document: Any, path: str) -> list[str]:
+    """The topics that a plan is to be made for.  Raises Refused; `path` names the file."""
     topics = []
-    for number, entry in enumerate(_entries(text, "topics")):
+    for number, entry in enumerate(_entries(document, "topics", path)):
         if not isinstance(entry, dict) or not isinstance(entry.get("topic"), str):
             raise Refused(
-                f'Entry {number} of "topics" is invalid: {json.dumps(entry)}; it needs '
+                f'{path}: Entry {number} of "topics" is invalid: {json.dumps(entry)}; it needs '
                 '"topic", a string'
             )
         topics.append(entry["topic"])
@@ -189,19 +189,15 @@ def repeated(items: Iterable[H]) -> list[H]:
     return [item for item, times in Counter(items).items() if times > 1]
 
 
-def _entries(text: str, field: str) -> list[Any]:
-    try:
-        document = json.loads(text)
-    except ValueError as error:
-        raise Refused(f"The input string is not a valid JSON: {error}") from error
+def _entries(document: Any, field: str, path: str) -> list[Any]:
     if not isinstance(document, dict):
-        raise Refused(f"The JSON must be an object, but is {json.dumps(document)[:80]}")
+        raise Refused(f"{path}: The JSON must be an object, but is {json.dumps(document)[:80]}")
     version = document.get("version", VERSION)
     if version != VERSION:
         raise Refused(f"Not supported version field value {version}")
     entries = document.get(field, [])
     if not isinstance(entries, list):
-        raise Refused(f'"{field}" must be a list, but is {json.dumps(entries)[:80]}')
+        raise Refused(f'{path}: "{field}" must be a list, but is {json.dumps(entries)[:80]}')
     return entries
 
 

@@ -39,7 +39,7 @@ def test_a_fault_is_told_with_its_place_and_the_remedy(text, told, tmp_path):
 def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
     path = tmp_path / "plan.json"
     path.write_bytes(b'\xef\xbb\xbf{"a": [1]}')
-    assert json_file.read(str(path)) == ('{"a": [1]}', {"a": [1]})
+    assert json_file.read(str(path)) == {"a": [1]}
 
 
 def test_a_file_that_is_not_there_or_is_not_text_is_named(tmp_path):

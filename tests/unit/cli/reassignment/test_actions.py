@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from kcli.client.log_dirs import ALTER_REPLICA_LOG_DIRS
 from kcli.client.reassignments import ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS
 from kcli.options import Refused
 from kcli.reassignment import actions
+from kcli.reassignment.plans import plan_of
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import TopicPartition
 from kserver.wire.versions import reply_to
@@ -17,8 +16,9 @@ from tests.support.administering import run
 from tests.support.scripted_broker import METADATA, metadata
 
 FOO_0 = TopicPartition("foo", 0)
-PLAN = json.dumps(
-    {"partitions": [{"topic": "foo", "partition": 0, "replicas": [0], "log_dirs": ["/d"]}]}
+PLAN = plan_of(
+    {"partitions": [{"topic": "foo", "partition": 0, "replicas": [0], "log_dirs": ["/d"]}]},
+    "plan.json",
 )
 LIMITS = actions.Limits(-1, -1, 2.0, additional=False, allow_replication_factor_change=True)
 

@@ -20,6 +20,7 @@ from kcli.reassignment.plans import (
 )
 from kserver.model import TopicPartition
 
+FILE = "plan.json"
 FOO_0, FOO_1 = TopicPartition("foo", 0), TopicPartition("foo", 1)
 
 
@@ -27,46 +28,45 @@ def entry(**fields):
     return {"topic": "foo", "partition": 0, "replicas": [1, 2]} | fields
 
 
-def text_of(*entries, **fields):
-    return json.dumps({"partitions": list(entries)} | fields)
+def document(*entries, **fields):
+    return {"partitions": list(entries)} | fields
 
 
 def test_a_plan_names_replicas_and_the_directories_of_some():
     plan = plan_of(
-        text_of(entry(log_dirs=["any", "/d"]), entry(partition=1, replicas=[3]), version=1)
+        document(entry(log_dirs=["any", "/d"]), entry(partition=1, replicas=[3]), version=1), FILE
     )
     assert plan.targets == ((FOO_0, (1, 2)), (FOO_1, (3,)))
     assert plan.log_dirs == {TopicPartitionReplica(2, FOO_0): "/d"}
     assert executable(plan) is plan
-    assert plan_of("{}").targets == ()
+    assert plan_of({}, FILE).targets == ()
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("plan", "why"),
     [
-        ("", "The input string is not a valid JSON"),
-        ("[]", "The JSON must be an object, but is []"),
-        (text_of(version=2), "Not supported version field value 2"),
-        ('{"partitions": {}}', '"partitions" must be a list, but is {}'),
-        (text_of(entry(), 7), 'Entry 1 of "partitions" is invalid: 7'),
-        (text_of({"topic": "foo", "partition": 0}), 'Entry 0 of "partitions"'),
-        (text_of(entry(topic=1)), 'Entry 0 of "partitions"'),
-        (text_of(entry(partition="0")), 'Entry 0 of "partitions"'),
-        (text_of(entry(partition=True)), 'Entry 0 of "partitions"'),
-        (text_of(entry(partition=-1)), 'Entry 0 of "partitions"'),
-        (text_of(entry(replicas=["1"])), 'Entry 0 of "partitions"'),
-        (text_of(entry(replicas=[1 << 31])), 'Entry 0 of "partitions"'),
-        (text_of(entry(log_dirs=[1, 2])), 'Entry 0 of "partitions"'),
+        ([], "plan.json: The JSON must be an object, but is []"),
+        (document(version=2), "Not supported version field value 2"),
+        ({"partitions": {}}, 'plan.json: "partitions" must be a list, but is {}'),
+        (document(entry(), 7), 'plan.json: Entry 1 of "partitions" is invalid: 7'),
+        (document({"topic": "foo", "partition": 0}), 'plan.json: Entry 0 of "partitions"'),
+        (document(entry(topic=1)), 'plan.json: Entry 0 of "partitions"'),
+        (document(entry(partition="0")), 'plan.json: Entry 0 of "partitions"'),
+        (document(entry(partition=True)), 'plan.json: Entry 0 of "partitions"'),
+        (document(entry(partition=-1)), 'plan.json: Entry 0 of "partitions"'),
+        (document(entry(replicas=["1"])), 'plan.json: Entry 0 of "partitions"'),
+        (document(entry(replicas=[1 << 31])), 'plan.json: Entry 0 of "partitions"'),
+        (document(entry(log_dirs=[1, 2])), 'plan.json: Entry 0 of "partitions"'),
         (
-            text_of(entry(log_dirs=["any"])),
+            document(entry(log_dirs=["any"])),
             "Size of replicas list [1, 2] is different from size of log dirs list [any] for "
             "partition foo-0",
         ),
     ],
 )
-def test_what_is_no_plan_is_refused_with_what_is_wrong(text, why):
+def test_what_is_no_plan_is_refused_with_what_is_wrong(plan, why):
     with pytest.raises(Refused) as caught:
-        plan_of(text)
+        plan_of(plan, FILE)
     assert str(caught.value).startswith(why)
 
 
@@ -87,19 +87,19 @@ def test_what_is_no_plan_is_refused_with_what_is_wrong(text, why):
     ],
 )
 def test_a_plan_that_no_cluster_could_carry_out_is_refused(entries, why):
-    plan = plan_of(text_of(*entries))
+    plan = plan_of(document(*entries), FILE)
     with pytest.raises(Refused) as caught:
         executable(plan)
     assert str(caught.value) == why
 
 
 def test_topics_and_brokers_to_plan_for():
-    assert topics_of('{"topics": [{"topic": "b"}, {"topic": "a"}], "version": 1}') == ["b", "a"]
+    assert topics_of({"topics": [{"topic": "b"}, {"topic": "a"}], "version": 1}, FILE) == ["b", "a"]
     assert brokers_of("2,0,1,") == [2, 0, 1]
     with pytest.raises(Refused, match=r"contains duplicate entries: \[a\]"):
-        topics_of('{"topics": [{"topic": "a"}, {"topic": "a"}]}')
-    with pytest.raises(Refused, match='Entry 0 of "topics"'):
-        topics_of('{"topics": ["a"]}')
+        topics_of({"topics": [{"topic": "a"}, {"topic": "a"}]}, FILE)
+    with pytest.raises(Refused, match=r'plan\.json: Entry 0 of "topics"'):
+        topics_of({"topics": ["a"]}, FILE)
     with pytest.raises(Refused, match=r"Broker list contains duplicate entries: \[1\]"):
         brokers_of("1,2,1")
     for text in ("", "1,x", "1, 2"):
@@ -124,7 +124,7 @@ plans = st.dictionaries(partitions, brokers, min_size=1)
 
 @given(plans)
 def test_what_is_printed_is_read_as_it_was(plan):
-    read = executable(plan_of(plan_text(plan)))
+    read = executable(plan_of(json.loads(plan_text(plan)), FILE))
     assert {p: list(of) for p, of in read.targets} == plan
     assert read.log_dirs == {}
 
