@@ -192,6 +192,36 @@ def test_a_dry_run_says_what_would_move_and_moves_nothing(topic, directory):
     assert topic.replicas() == [[1, 2]] * PARTITIONS
 
 
+BAD = {
+    "unknown-broker": ({"replicas": [3, 99]}, "Unknown broker id 99"),
+    "unknown-partition": ({"partition": PARTITIONS}, "Unable to find partition: "),
+    "unknown-topic": ({"topic": "nobody-made-this"}, "nobody-made-this"),
+    "partition-twice": ({"partition": 0}, "contains duplicate topic partitions"),
+    "replica-twice": ({"replicas": [3, 3]}, "may not contain duplicate entries"),
+    "no-replicas": ({"replicas": []}, "Partition replica list cannot be empty"),
+    "no-integer": ({"partition": "1"}, f'Entry {PARTITIONS} of "partitions" is invalid'),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_plan_with_one_bad_entry_starts_nothing(topic, bad):
+    fields, why = BAD[bad]
+    words = topic.plan([2, 3])
+    plan = json.loads(topic.file.read_text())
+    entry = {"topic": topic.name, "partition": 0, "replicas": [2, 3]} | fields
+    if fields.keys() == {"replicas"}:
+        plan["partitions"][0] = entry
+    else:
+        plan["partitions"].append(entry)
+    topic.file.write_text(json.dumps(plan))
+    said = topic.move("execute", *words, "--throttle", "1000", status=1)
+    assert "Successfully" not in said
+    assert why in said
+    assert topic.replicas() == [[1, 2]] * PARTITIONS
+    assert topic.throttles() == []
+    assert topic.move("list") == "No partition reassignments found.\n"
+
+
 @pytest.mark.parametrize("racks", ["with", "without"])
 def test_a_plan_that_is_generated_can_be_carried_out(topic, racks):
     topic.file.write_text(json.dumps({"topics": [{"topic": topic.name}]}))
