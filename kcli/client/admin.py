@@ -438,7 +438,7 @@ class Admin:
         self, components: Iterable[QuotaComponent] = (), *, strict: bool = False
     ) -> dict[QuotaEntity, dict[str, float]]:
         """The quotas of all that match every component, and with `strict` name nothing else."""
-        wanted = list(components)
+        wanted = arguments.all_of(quotas.QuotaComponent, "components", components)
 
         async def attempt() -> dict[QuotaEntity, dict[str, float]]:
             return await quotas.describe(await self.cluster.peer(), wanted, strict=strict)
@@ -459,7 +459,7 @@ class Admin:
             wanted = {entity: changes[entity] for entity in entities}
             return await quotas.alter(peer, wanted, validate_only=validate_only)
 
-        return await self._by_controller("alterClientQuotas", changes, ask)
+        return await self._by_controller("alterClientQuotas", quotas.checked(changes), ask)
 
     # Users
 
@@ -471,6 +471,7 @@ class Admin:
         async def attempt() -> dict[str, dict[ScramMechanism, int] | KafkaError]:
             return await scram.describe(await self.cluster.peer(), users)
 
+        users = arguments.names("users", users)
         return await self._retry("describeUserScramCredentials", attempt)
 
     async def alter_user_scram_credentials(
@@ -484,7 +485,7 @@ class Admin:
             of_users = [one for one in credentials if one.user in users]
             return await scram.alter(peer, of_users, [one for one in deletions if one[0] in users])
 
-        users = dict.fromkeys([*(one.user for one in credentials), *(d[0] for d in deletions)])
+        users = scram.users_of(credentials, deletions)
         return await self._by_controller("alterUserScramCredentials", users, ask)
 
     # Brokers
@@ -531,8 +532,7 @@ class Admin:
         async def attempt() -> None:
             peer = await self.cluster.peer()
             new = versions.request(UNREGISTER_BROKER, peer.version(UNREGISTER_BROKER))
-            refusal = refusal_of(await peer.call(new(broker_id=id)))
-            if refusal is not None:
+            if refusal := refusal_of(await peer.call(new(broker_id=id))):
                 raise refusal
 
         await self._retry("unregisterBroker", attempt)

@@ -8,8 +8,10 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from kcli.client import arguments
 from kcli.client.cluster import Cluster
 from kcli.client.descriptions import LogDirDescription, ReplicaInLogDirectory
+from kcli.client.errors import ClientError
 from kcli.client.offsets import left_out
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import BrokerId, TopicPartition
@@ -30,7 +32,7 @@ async def describe(
         except KafkaError as error:
             return error
 
-    wanted = list(dict.fromkeys(brokers))
+    wanted = list(dict.fromkeys(arguments.all_of(int, "brokers", brokers)))
     answers = await asyncio.gather(*map(ask_again, wanted))
     return dict(zip(wanted, answers, strict=True))
 
@@ -69,7 +71,9 @@ async def alter(
     cluster: Cluster, broker: BrokerId, paths: Mapping[TopicPartition, str], deadline: float
 ) -> dict[TopicPartition, KafkaError | None]:
     by_path: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for (topic, partition), path in paths.items():
+    for (topic, partition), path in arguments.by_partition("paths", paths).items():
+        if not isinstance(path, str):
+            raise ClientError(f"the path of {topic}-{partition} is a str, not {path!r}")
         by_path[path][topic].append(partition)
 
     async def ask() -> dict[TopicPartition, KafkaError | None]:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from kcli.client import arguments
+from kcli.client.errors import ClientError
 from kserver.errors import ErrorCode, KafkaError
 from kserver.model import QuotaEntity
 from kserver.peer import Peer
@@ -54,6 +56,17 @@ async def describe(
         _entity(entry.entity): {value.key: value.value for value in entry.values}
         for entry in answer.entries or ()
     }
+
+
+def checked(
+    changes: Mapping[QuotaEntity, Mapping[str, float | None]],
+) -> Mapping[QuotaEntity, Mapping[str, float | None]]:
+    """Return the changes, once they are known to be bounds by key, by entity.  ClientError."""
+    for entity, bounds in arguments.by_kind(QuotaEntity, "changes", changes).items():
+        for key, bound in arguments.by_kind(str, f"the change of {entity}", bounds).items():
+            if bound is not None and not isinstance(bound, int | float):
+                raise ClientError(f"the bound {key} of {entity} is a number or None, not {bound!r}")
+    return changes
 
 
 async def alter(

@@ -6,10 +6,12 @@ A password does not leave this process: the broker is sent what is derived from 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from kcli.client import arguments
+from kcli.client.errors import ClientError
 from kserver.errors import ErrorCode, KafkaError
 from kserver.peer import Peer
 from kserver.wire import versions
@@ -59,6 +61,23 @@ async def describe(
         for one in answer.results
         if one.error_code != ErrorCode.resource_not_found
     }
+
+
+def users_of(
+    credentials: Sequence[NewCredential], deletions: Sequence[tuple[str, ScramMechanism]]
+) -> list[str]:
+    """Return the users that are changed, once the arguments are checked.  ClientError."""
+    users = [one.user for one in arguments.all_of(NewCredential, "credentials", credentials)]
+    for deletion in arguments.items("deletions", deletions):
+        match deletion:
+            case (str(user), ScramMechanism()):
+                users.append(user)
+            case _:
+                raise ClientError(
+                    "a deletion is a user and a mechanism, ('ann', ScramMechanism.SCRAM_SHA_256),"
+                    f" not {deletion!r}"
+                )
+    return list(dict.fromkeys(users))
 
 
 async def alter(

@@ -11,7 +11,7 @@ from kcli.client.admin import Admin
 from kcli.client.config import ConsumerConfig
 from kcli.client.errors import ClientError
 from kserver.errors import ConfigError
-from kserver.model import TopicPartition
+from kserver.model import QuotaEntity, TopicPartition
 from tests.support import producing
 from tests.support.consuming import T0, run
 
@@ -51,6 +51,7 @@ def test_partitions_and_offsets_of_the_wrong_kind_are_named():
     run(scenario, group_id="g")
 
 
+ANN = QuotaEntity(user="ann")
 ONE_NAME = r"names are a list of str: \['orders'\], not 'orders'"
 ADMIN_CALLS = [
     (lambda a: a.describe_topics("orders"), ONE_NAME),
@@ -80,6 +81,26 @@ ADMIN_CALLS = [
     (lambda a: a.groups.delete_offsets("g", [5]), "a partition is TopicPartition.*, not 5"),
     (lambda a: a.transactions.describe("x"), r"transactional_ids are a list of str: \['x'\]"),
     (lambda a: a.transactions.fence("x"), r"transactional_ids are a list of str: \['x'\]"),
+    (lambda a: a.describe_client_quotas(["user"]), "components are of type QuotaComponent; "),
+    (lambda a: a.alter_client_quotas({"ann": {}}), "the keys of changes are of type QuotaEntity; "),
+    (
+        lambda a: a.alter_client_quotas({ANN: 5}),
+        "the change of .*ann.* is a mapping by str",
+    ),
+    (
+        lambda a: a.alter_client_quotas({ANN: {"producer_byte_rate": "9"}}),
+        "the bound producer_byte_rate of .*ann.* is a number or None, not '9'",
+    ),
+    (lambda a: a.describe_user_scram_credentials("ann"), r"users are a list of str: \['ann'\]"),
+    (lambda a: a.alter_user_scram_credentials(["ann"]), "credentials are of type NewCredential; "),
+    (
+        lambda a: a.alter_user_scram_credentials(deletions=["ann"]),
+        "a deletion is a user and a mechanism, .*, not 'ann'",
+    ),
+    (lambda a: a.describe_log_dirs(1), "brokers are a list or another iterable, not 1"),
+    (lambda a: a.describe_log_dirs(["1"]), "brokers are of type int; this one is not: '1'"),
+    (lambda a: a.alter_replica_log_dirs(1, {T0: 5}), "the path of t-0 is a str, not 5"),
+    (lambda a: a.alter_replica_log_dirs(1, ["t"]), "paths is a mapping by TopicPartition, not "),
     (lambda a: a.transactions.producers(["t"]), "a partition is TopicPartition.*, not 't'"),
 ]
 
