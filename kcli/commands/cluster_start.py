@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
 import tempfile
+from pathlib import Path
 from types import SimpleNamespace
 
 from kcli.command import Manual, command
@@ -112,6 +115,21 @@ def cluster_start(given: SimpleNamespace) -> int:
         shutil.rmtree(directory, ignore_errors=True)
 
 
+def _data_problem(directory: str) -> str | None:
+    from kcli.local_cluster.plan import data_problem
+
+    clusters: dict[int, str] = {}
+    for path in Path(directory).glob("broker-*/meta.properties"):
+        id = path.parent.name.removeprefix("broker-")
+        with contextlib.suppress(OSError):
+            found = re.search(r"^cluster\.id=(.+)$", path.read_text(errors="replace"), re.MULTILINE)
+            if found and id.isdecimal():
+                clusters[int(id)] = found[1].strip()
+    return data_problem(
+        directory, clusters, has_zookeeper=any(Path(directory, "zookeeper").glob("*"))
+    )
+
+
 def _run(given: SimpleNamespace, count: int, port: int, directory: str) -> int:
     from kcli.local_cluster.plan import ClusterPlan
     from kcli.local_cluster.supervisor import Supervisor
@@ -120,6 +138,8 @@ def _run(given: SimpleNamespace, count: int, port: int, directory: str) -> int:
 
     plan = ClusterPlan(count, port, directory, key_values(given.override))
     if (problem := plan.problem()) is not None:
+        refuse(problem)
+    if (problem := _data_problem(directory)) is not None:
         refuse(problem)
     # What is wrong with a key is told once, not by each broker.
     BrokerConfig.load(None, plan.broker(1, "127.0.0.1:0", "127.0.0.1:1"))

@@ -113,6 +113,24 @@ def zookeeper_properties(directory: str, address: str) -> str:
     )
 
 
+def data_problem(directory: str, clusters: Mapping[int, str], *, has_zookeeper: bool) -> str | None:
+    """Why the data in a directory cannot be used; `clusters` has the cluster id that each broker's
+    data names."""
+    brokers = ", ".join(f"broker-{id}" for id in sorted(clusters))
+    if clusters and not has_zookeeper:
+        return (
+            f"--data {directory} has the data of {brokers}, but not of their ZooKeeper:"
+            f" restore {directory}/zookeeper, or choose another directory"
+        )
+    if len(set(clusters.values())) > 1:
+        listed = ", ".join(f"broker-{id} {name}" for id, name in sorted(clusters.items()))
+        return (
+            f"--data {directory} has the data of different clusters ({listed}): move the data of"
+            " the other cluster away, or choose another directory"
+        )
+    return None
+
+
 def left_alone(names: Sequence[str], count: int) -> list[int]:
     """The brokers beyond `count` that have data among these names of a cluster's directory."""
     ids = (name.removeprefix("broker-") for name in names if name.startswith("broker-"))

@@ -30,6 +30,7 @@ from kcli.local_cluster.plan import HOST, ClusterPlan, left_alone
 from kcli.options import Refused
 from kcli.output import answer, complain
 from kcli.server_processes import READY, ending, fork, load_servers, serve_broker, serve_zookeeper
+from kserver.log.directory import WRONG_CLUSTER
 
 STOP_TIMEOUT_S = 30
 """How long one server may take to stop; then it is killed."""
@@ -335,10 +336,16 @@ def _tell(text: str) -> None:
         os.close(nowhere)
 
 
+OTHER_DATA = (
+    "The ZooKeeper's data is of another cluster than this broker's: move the broker's data away, or"
+    " choose another directory with --data."
+)
+
+
 def _why(server: Server) -> str:
     """Its reasons, among its last words."""
     said = list(server.lines)
     for command in _REASONS:
         if reasons := [line.removeprefix(command) for line in said if line.startswith(command)]:
-            return "; ".join(reasons)
+            return "; ".join(reasons).replace(WRONG_CLUSTER, OTHER_DATA)
     return said[-1] if said else "it ended without an error message"

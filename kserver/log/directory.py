@@ -57,6 +57,11 @@ _ROOM_BYTES = 1 << 20
 _ROOM_AFTER_S = 5.0
 """A disk has room again when so much is free, and nothing was refused for so long."""
 
+WRONG_CLUSTER = (
+    "The broker is trying to join the wrong cluster. Configured zookeeper.connect may be wrong."
+)
+"""As Kafka says it (InconsistentClusterIdException)."""
+
 
 class LogDirectory:
     def __init__(self, disk: Disk, path: str) -> None:
@@ -142,8 +147,7 @@ class LogDirectory:
                 "The metadata store belongs to another cluster: restore the one that belongs to"
                 " these logs, or move it away and rebuild it from the logs with k storage rebuild."
                 if is_embedded
-                else "The broker is trying to join the wrong cluster. Configured zookeeper.connect"
-                " may be wrong."
+                else WRONG_CLUSTER
             )
             raise StorageError(
                 f"The Cluster ID {cluster_id} doesn't match stored clusterId {stored.cluster_id} in"

@@ -433,11 +433,17 @@ def test_the_data_of_another_cluster_is_refused_with_its_path(tmp_path):
     assert "cluster ready" not in refused.stdout
     assert re.search(
         "^k cluster-start: broker 1 did not start: The Cluster ID .* doesn't match stored clusterId"
-        f" .* in {tmp_path}/one/broker-1/meta.properties",
+        f" .* in {tmp_path}/one/broker-1/meta.properties. The ZooKeeper's data is of another"
+        " cluster than this broker's: move the broker's data away, or choose another directory with"
+        " --data.$",
         refused.stderr,
         re.M,
     )
     assert "Traceback" not in refused.stderr
+    (tmp_path / "one/zookeeper").rename(tmp_path / "away/zookeeper")
+    refused = k("cluster-start", "--port", "0", "--data", tmp_path / "one", "--brokers", "1")
+    assert refused.returncode == 2
+    assert "has the data of broker-1, but not of their ZooKeeper" in refused.stderr
 
 
 REMEDY = "name a directory that can be written to with --data"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kcli.local_cluster.plan import OWN_KEYS, ClusterPlan, left_alone
+from kcli.local_cluster.plan import OWN_KEYS, ClusterPlan, data_problem, left_alone
 from kserver.config.broker import BrokerConfig
 from kserver.zookeeper.settings import parse
 
@@ -74,3 +74,14 @@ def test_zookeeper_is_this_machines_alone():
 
 def test_brokers_beyond_the_number_asked_for_are_known_by_their_data():
     assert left_alone(["zookeeper", "broker-1", "broker-5", "broker-4", "broker-x"], 3) == [4, 5]
+
+
+def test_data_of_brokers_is_refused_without_their_zookeeper_s_and_of_different_clusters():
+    one, other = {1: "a", 2: "a"}, {1: "a", 2: "b"}
+    assert data_problem("/d", {}, has_zookeeper=False) is None
+    assert data_problem("/d", one, has_zookeeper=True) is None
+    assert data_problem("/d", one, has_zookeeper=False) == (
+        "--data /d has the data of broker-1, broker-2, but not of their ZooKeeper: restore"
+        " /d/zookeeper, or choose another directory"
+    )
+    assert "clusters (broker-1 a, broker-2 b)" in data_problem("/d", other, has_zookeeper=True)
