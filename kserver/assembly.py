@@ -232,7 +232,8 @@ class Assembly:
                 return await self.controller.shut_down(self._broker_id, epoch)
             return await self._to_controller.shut_down(epoch)
 
-        await controlled_shutdown.hand_over(ask, self.metadata, config)
+        handing_over = controlled_shutdown.hand_over(ask, self.metadata, config)
+        await controlled_shutdown.while_connected(handing_over, self._world.zookeeper)
 
     async def told(self) -> None:
         """Wait until the controller has sent what is hosted here, and that can be served.

@@ -6,6 +6,7 @@
                                                later, or once brokers have come or gone
     it cannot be reached, or is another now    the same, or once another is known
     no other broker lives                      the broker stops: there is nobody to take over
+    ZooKeeper answers nothing for LOST_S       the same: no controller can write who leads
     asked controlled.shutdown.max.retries      the broker stops as if it were killed: its session
     times                                      ends, and the controller elects
 
@@ -14,19 +15,41 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
+from kserver import znodes
 from kserver.config.broker import BrokerConfig
 from kserver.errors import KafkaError
 from kserver.metadata import ClusterMetadata, MetadataCache
 from kserver.model import TopicPartition
+from kserver.world.session import until_lost
+from kserver.world.zookeeper import ZooKeeper
 
 log = logging.getLogger(__name__)
 
+LOST_S = 3.0
 NAMED = 5
 """So many of the partitions that remain are told in the log."""
+
+
+async def while_connected(hand_over: Awaitable[bool], zookeeper: ZooKeeper) -> bool:
+    """Whether nothing remains; False as well where ZooKeeper is lost meanwhile."""
+    handing = asyncio.ensure_future(hand_over)
+    lost = asyncio.ensure_future(until_lost(zookeeper, znodes.CONTROLLER, LOST_S))
+    try:
+        await asyncio.wait((handing, lost), return_when=asyncio.FIRST_COMPLETED)
+        if handing.done():
+            return handing.result()
+        log.warning(
+            "controlled shutdown incomplete: ZooKeeper has not responded for %.0f s", LOST_S
+        )
+        return False
+    finally:
+        handing.cancel()
+        lost.cancel()
 
 
 async def hand_over(

@@ -43,6 +43,21 @@ async def in_any_session(call: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(RECONNECT_BACKOFF_S)
 
 
+async def until_lost(zookeeper: ZooKeeper, path: str, for_s: float) -> None:
+    """Returns once ZooKeeper has answered nothing about `path` for `for_s` seconds."""
+    loop = asyncio.get_running_loop()
+    answered_s = loop.time()
+    while loop.time() < answered_s + for_s:
+        try:
+            async with asyncio.timeout_at(answered_s + for_s):
+                await zookeeper.exists(path)
+        except (ConnectionLost, SessionExpired, TimeoutError):
+            await asyncio.sleep(RECONNECT_BACKOFF_S)
+        else:
+            answered_s = loop.time()
+            await asyncio.sleep(for_s / 4)
+
+
 async def claim(
     zookeeper: ZooKeeper, path: str, attempt: Callable[[], Awaitable[object]], timeout_ms: int
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from kcli.client.admin import Admin, NewTopic
 from kcli.client.config import AdminConfig
 from kserver import znodes
+from kserver.controlled_shutdown import LOST_S
 from kserver.errors import ErrorCode
 from kserver.model import NO_BROKER
 from kserver.peer import Peer
@@ -309,6 +310,28 @@ async def all_stopped(loop: SimLoop) -> str:
 @pytest.mark.parametrize("controller", [True, False], ids=["controller", "other"])
 def test_a_broker_that_stops_hands_over_first(seed: int, controller: bool) -> None:
     simulate(lambda loop: stopped(loop, controller=controller), seed)
+
+
+async def stopped_without_zookeeper(loop: SimLoop, *, silent: bool) -> str:
+    cluster = await started(loop)
+    for id_ in cluster.up:
+        zookeeper = cluster.zookeeper(id_)
+        if silent:
+            zookeeper.silence()
+        else:
+            zookeeper.cut()
+    await asyncio.sleep(loop.random.uniform(0, 2 * SESSION_S))
+    for id_ in sorted(cluster.up):
+        began_s = loop.time()
+        await cluster.stop(id_)
+        assert loop.time() < began_s + LOST_S + 3, f"broker {id_} takes {loop.time() - began_s} s"
+    return loop.trace.digest
+
+
+@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_broker_stops_soon_though_zookeeper_is_gone(seed: int, silent: bool) -> None:
+    simulate(lambda loop: stopped_without_zookeeper(loop, silent=silent), seed)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
