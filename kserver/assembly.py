@@ -235,6 +235,21 @@ class Assembly:
         handing_over = controlled_shutdown.hand_over(ask, self.metadata, config)
         await controlled_shutdown.while_connected(handing_over, self._world.zookeeper)
 
+    def resign(self) -> None:
+        """Give up the coordinators and every replica role that depends on another broker.
+
+        An append that is not committed then fails with NOT_LEADER_OR_FOLLOWER.  A partition whose
+        only in-sync replica is here keeps its leader, so that an append which waits for the disk
+        is still acknowledged.
+        """
+        self.groups.close()
+        self.transactions.close()
+        for partition in list(self.replicas.partitions.values()):
+            if not partition.is_led_alone:
+                partition.resign()
+                self.replicas.fetchers.assign(partition)
+                self.purgatory.check(partition.topic_partition)
+
     async def told(self) -> None:
         """Wait until the controller has sent what is hosted here, and that can be served.
 

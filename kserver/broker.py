@@ -2,8 +2,8 @@
 
     start   log directory locked, addresses bound, coordination reached, settings read, logs
             recovered, registered, partitions hosted as the controller says, clients let in
-    stop    leaderships handed over, clients kept out, what was taken answered, parked requests
-            ended, logs flushed and marked clean, coordination left, the lock released
+    stop    leaders moved, no more requests read, the session closed, requests in flight answered
+            (`_shut_down`), logs flushed and marked clean, the lock released
 
 Nobody is let in before everything that he may ask for is there.
 """
@@ -210,10 +210,7 @@ class Broker:
                 await stop.wait()
                 log.info("shutting down")
                 self.observation.state = BrokerState.STOPPING
-                await assembly.hand_over()
-                assembly.groups.close()
-                assembly.transactions.close()
-                await listeners.finish()
+                await self._shut_down(assembly, listeners)
             finally:
                 self.observation.state = BrokerState.STOPPING
                 # A part that failed ends the tasks that serve requests: let no more in.
@@ -222,6 +219,32 @@ class Broker:
             # What is not answered by now has nobody to be answered to.
             for task in (*running, *unanswered):
                 task.cancel()
+
+    async def _shut_down(self, assembly: Assembly, listeners: Listeners) -> None:
+        """Leave the cluster, and answer the requests in flight.
+
+        step                             clients                      other brokers
+        1 the controller moves leaders   served                       followers are served
+        2 no more requests are read      connections stay open        fetches are not answered
+        3 coordinators stop              NOT_COORDINATOR              another broker loads them
+        4 roles are given up             acks=all: committed, or      this broker does not fetch
+                                         NOT_LEADER_OR_FOLLOWER
+        5 the session is closed          -                            the registration is gone
+          and, meanwhile, requests in    answered within 2 s, then    -
+          flight are answered            disconnected
+
+        The logs are flushed and marked clean after that, still under the directory lock: a broker
+        with this id on the same directories cannot start before it is released.  The embedded
+        store has no other clients, so it is closed last.
+        (Kafka: KafkaServer.shutdown, which closes the session after the logs.)
+        """
+        await assembly.hand_over()
+        listeners.stop_reading()
+        assembly.resign()
+        async with asyncio.TaskGroup() as leaving:
+            if not isinstance(self._world.zookeeper, EmbeddedZooKeeper):
+                leaving.create_task(self._world.zookeeper.close())
+            leaving.create_task(listeners.finish())
 
     def _configure(self, image: ClusterMetadata) -> None:
         """What `image` has for this broker is in force when this returns."""

@@ -228,17 +228,21 @@ class Listeners:
             server.close()
         self._servers.clear()
 
-    async def finish(self) -> None:
-        """Take nothing more, and answer what was taken, within FINISH_LIMIT_S.
-
-        An idempotent producer sends again what was not answered, and a broker that starts knows
-        only the last batch of each: one before that it could not tell from one out of order.
-        """
+    def stop_reading(self) -> None:
+        """Accept no more connections and read no more requests; close each connection once its
+        requests are answered."""
         self.stop_accepting()
         self._empty = asyncio.Event()
         for connection in list(self._connections):
             connection.finish()
-        if self._connections:
+
+    async def finish(self) -> None:
+        """Wait until `stop_reading` has closed every connection, for at most FINISH_LIMIT_S.
+
+        An idempotent producer sends again what was not answered, and a broker that starts knows
+        only the last batch of each: one before that it could not tell from one out of order.
+        """
+        if self._connections and self._empty is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(FINISH_LIMIT_S):
                     await self._empty.wait()

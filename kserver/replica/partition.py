@@ -172,6 +172,16 @@ class Partition:
             return None
         return self.leader.tick(self.log.log_end_offset, self._around.now_ms())
 
+    def resign(self) -> None:
+        """Neither lead nor follow, until the controller assigns a role again."""
+        self.leader, self.leader_id, self.led_since = None, NO_BROKER, NO_EPOCH
+
+    @property
+    def is_led_alone(self) -> bool:
+        """Whether this broker leads and no other replica is in sync: appends are committed without
+        another broker, and no other can become leader except by an unclean election."""
+        return self.leader is not None and self.leader.maximal_isr == {self._around.broker_id}
+
     def leave(self) -> None:
         """It is not this broker's any more."""
         self.is_hosted = False

@@ -169,6 +169,8 @@ class KazooZooKeeper:
         self._watch_login(self._client)
 
     async def close(self) -> None:
+        if self._closing:
+            return
         self._closing = True
         self._disconnected()
         await self._loop.run_in_executor(None, _stop, self._client)

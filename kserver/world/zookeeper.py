@@ -214,7 +214,7 @@ class ZooKeeper(Protocol):
         """Returns once there is a session; ConnectionLost when none came in time."""
 
     async def close(self) -> None:
-        """Ends the session, and with it this client's ephemerals."""
+        """Ends the session, and with it this client's ephemerals; a second call does nothing."""
 
     def on_session(self, listener: SessionListener) -> None:
         """Call `listener` on the loop with every SessionEvent from now on."""

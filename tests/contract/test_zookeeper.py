@@ -544,6 +544,7 @@ async def test_there_is_a_connection_between_start_and_close(store):
     assert await events.next() is SessionEvent.CONNECTED
     assert zookeeper.session_id != NO_SESSION
     await zookeeper.close()
+    await zookeeper.close()
     for asked in (zookeeper.get("/"), zookeeper.create("/a"), zookeeper.multi([Check("/")])):
         with pytest.raises(ConnectionLost):
             await asked
