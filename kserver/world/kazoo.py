@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,7 @@ from typing import Any
 from kserver.world.session import until_connected
 from kserver.world.zookeeper import (
     ANY_VERSION,
+    CLOSE_LIMIT_S,
     NO_SESSION,
     Access,
     BadVersion,
@@ -173,7 +175,19 @@ class KazooZooKeeper:
             return
         self._closing = True
         self._disconnected()
-        await self._loop.run_in_executor(None, _stop, self._client)
+        stopped = asyncio.Event()
+        self._stop(self._client, stopped.set)
+        try:
+            async with asyncio.timeout(CLOSE_LIMIT_S):
+                await stopped.wait()
+        except TimeoutError:
+            log.warning(
+                "ZooKeeper at %s: no response to the end of the session within %.0f s; the session"
+                " ends by its timeout of %d ms",
+                self._hosts,
+                CLOSE_LIMIT_S,
+                self._session_timeout_ms,
+            )
 
     def on_session(self, listener: SessionListener) -> None:
         self._listeners.append(listener)
@@ -299,7 +313,7 @@ class KazooZooKeeper:
             "ZooKeeper at %s: login refused, or the connection failed; will retry", self._hosts
         )
         self._was_refused = True
-        self._loop.run_in_executor(None, _stop, client)
+        self._stop(client, lambda: None)
         self._connect()
 
     def _session_changed(self, client: Any, event: SessionEvent, session: int) -> None:
@@ -321,6 +335,18 @@ class KazooZooKeeper:
         for answer, path in self._calls.items():
             if not answer.done():
                 answer.set_exception(ConnectionLost(path))
+
+    def _stop(self, client: Any, on_stopped: Callable[[], None]) -> None:
+        """Stop a client in a daemon thread: kazoo waits for a server that does not respond for 10 s
+        and more, and a thread of the loop's executor would keep the process alive until then."""
+
+        def stop() -> None:
+            try:
+                _stop(client)
+            finally:
+                self._post(on_stopped)
+
+        threading.Thread(target=stop, name="zookeeper-close", daemon=True).start()
 
     def _bridge(self, watch: Watch | None) -> _Bridge | None:
         return None if watch is None else _Bridge(self, watch)

@@ -26,6 +26,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 ANY_VERSION = -1
 NO_SESSION = 0
+CLOSE_LIMIT_S = 1.0
+"""Seconds that `ZooKeeper.close` waits for a server that does not respond."""
 
 
 class ZooKeeperError(Exception):
@@ -214,7 +216,11 @@ class ZooKeeper(Protocol):
         """Returns once there is a session; ConnectionLost when none came in time."""
 
     async def close(self) -> None:
-        """Ends the session, and with it this client's ephemerals; a second call does nothing."""
+        """Ends the session, and with it this client's ephemerals; a second call does nothing.
+
+        Raises nothing: where no server responds, returns after CLOSE_LIMIT_S, and the session
+        ends by its timeout.
+        """
 
     def on_session(self, listener: SessionListener) -> None:
         """Call `listener` on the loop with every SessionEvent from now on."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import time
 
 import pytest
 
 from kserver.world.kazoo import KazooZooKeeper
-from kserver.world.zookeeper import NO_SESSION, ConnectionLost, SessionEvent
+from kserver.world.zookeeper import CLOSE_LIMIT_S, NO_SESSION, ConnectionLost, SessionEvent
 from tests.support.zookeeper_server import OwnZooKeeperServer, ZooKeeperServer
 
 PATIENCE_S = 60
@@ -86,6 +88,22 @@ async def test_closing_without_a_server_is_quick(server):
     async with asyncio.timeout(5):
         await zookeeper.close()
     assert events.empty()
+
+
+def test_closing_with_a_server_that_does_not_respond_is_quick(server):
+    """Up to the end of the loop, which waits for its threads, and of kazoo's close()."""
+
+    async def main():
+        zookeeper = client(server)
+        await zookeeper.start()
+        server.process.send_signal(signal.SIGSTOP)
+        began_s = time.monotonic()
+        await zookeeper.close()
+        return began_s
+
+    server.start()
+    began_s = asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
+    assert time.monotonic() - began_s < CLOSE_LIMIT_S + 3
 
 
 def client(server, **options):

@@ -11,9 +11,11 @@ import pytest
 from kcli.client.admin import Admin, NewTopic
 from kcli.client.config import AdminConfig
 from kserver import znodes
+from kserver.controlled_shutdown import LOST_S
 from kserver.errors import ErrorCode
 from kserver.log.recovery import CLEAN_SHUTDOWN
 from kserver.network.listener import FINISH_LIMIT_S
+from kserver.world.zookeeper import CLOSE_LIMIT_S
 from tests.simulation.test_broker import batch, create, fetch, produce
 from tests.support.loop import SimLoop, simulate
 from tests.support.seeds import seeds
@@ -117,6 +119,18 @@ async def parked_produce(loop: SimLoop, *, moves_leaders: bool) -> str:
     return loop.trace.digest
 
 
+async def silent_zookeeper(loop: SimLoop) -> str:
+    """ZooKeeper stops responding, which no broker knows yet, just before all of them stop."""
+    cluster = await started(loop)
+    for id_ in cluster.brokers:
+        cluster.zookeeper(id_).silence()
+    began_s = loop.time()
+    await asyncio.gather(*(cluster.stop(id_) for id_ in cluster.brokers))
+    assert loop.time() - began_s < LOST_S + CLOSE_LIMIT_S + SOON_S
+    assert all(broker.disk.exists(MARKER) for broker in cluster.brokers.values())
+    return loop.trace.digest
+
+
 async def flushing_produce(loop: SimLoop) -> str:
     """A produce that waits only for the disk of a lone broker is acknowledged."""
     broker = SimulatedBroker(loop)
@@ -152,3 +166,8 @@ def test_a_produce_that_waits_for_a_follower_is_refused(seed: int, moves_leaders
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_produce_that_waits_for_the_disk_of_a_lone_broker_is_acknowledged(seed: int) -> None:
     simulate(flushing_produce, seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_stop_waits_only_briefly_for_a_zookeeper_that_has_just_become_silent(seed: int) -> None:
+    simulate(silent_zookeeper, seed)

@@ -14,6 +14,7 @@ zookeeper.pause(), .resume()         its process stands still: its session may t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import itertools
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from kserver.world.clock import Clock
 from kserver.world.znode_tree import Tree, Watches, ZnodeTransaction, end_of_session
 from kserver.world.zookeeper import (
     ANY_VERSION,
+    CLOSE_LIMIT_S,
     NO_SESSION,
     ConnectionLost,
     Create,
@@ -122,8 +124,9 @@ class SimZooKeeper:
         self._connect()
 
     async def close(self) -> None:
-        if self._is_connected:
-            await self._call("/", lambda: self._ensemble.end_session(self._session))
+        with contextlib.suppress(ConnectionLost, TimeoutError):
+            async with asyncio.timeout(CLOSE_LIMIT_S):
+                await self._call("/", lambda: self._ensemble.end_session(self._session))
         self.kill()
 
     def cut(self) -> None:
