@@ -123,7 +123,7 @@ MAX_LAG = _fetchers(
 )
 MIN_FETCH_RATE = _fetchers(
     "MinFetchRate",
-    "Fetches per second of the slowest fetcher, since it started",
+    "Fetches per second of the slowest fetcher, averaged over the last minute",
     labels=REPLICA,
 )
 DEAD_FETCHERS = _fetchers(

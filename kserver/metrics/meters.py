@@ -11,6 +11,7 @@ constant: a meter a topic, a meter an API.
     GroupMeters      what all groups have done          held by each shard of the coordinator
     RequestMeter     one API's requests and times       held by the dispatch of each connection
     Histogram        how values spread                  quantiles are of the last windows
+    OneMinuteRate    events a second                    a moving average
     IdleShare        how much of the time was free      of the last windows
 """
 
@@ -19,8 +20,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import exp
 from typing import Protocol
 
+TICK_S = 5.0
+_WEIGHT = 1 - exp(-TICK_S / 60)
+"""Share of the newest TICK_S in a moving average over one minute."""
 NOTED = 1000
 """Times that a meter keeps before it counts them."""
 FINEST = 0.01
@@ -227,6 +232,37 @@ class RequestMeter:
                 self._versions[version] += len(noted)
                 self._times_ms.add_all([took_s * 1000 for took_s in noted])
                 noted.clear()
+
+
+class OneMinuteRate:
+    """Events per second, as an exponential moving average over one minute, updated every TICK_S.
+    It is 0 until the first TICK_S have passed.
+
+    (Kafka: `oneMinuteRate` of a Meter.)
+    """
+
+    __slots__ = ("_events", "_rate", "_ticked_s")
+
+    def __init__(self, now_s: float) -> None:
+        self._ticked_s = now_s
+        self._events = 0
+        self._rate: float | None = None
+
+    def mark(self, now_s: float) -> None:
+        self.read(now_s)
+        self._events += 1
+
+    def read(self, now_s: float) -> float:
+        ticks = int((now_s - self._ticked_s) / TICK_S)
+        if ticks > 0:
+            newest = self._events / TICK_S
+            before = newest if self._rate is None else self._rate
+            rate = before + _WEIGHT * (newest - before)
+            # No event came in the ticks after the first of these.
+            self._rate = rate * (1 - _WEIGHT) ** (ticks - 1)
+            self._events = 0
+            self._ticked_s += ticks * TICK_S
+        return self._rate or 0.0
 
 
 class IdleShare:

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 from kserver.config.broker import BrokerConfig
 from kserver.errors import ErrorCode, KafkaError, ProtocolError, StorageError
 from kserver.metadata import MetadataCache
-from kserver.metrics.meters import ReplicationMeters
+from kserver.metrics.meters import OneMinuteRate, ReplicationMeters
 from kserver.model import NO_BROKER, BrokerId, LeaderEpoch, TopicPartition
 from kserver.peer import Peer, PeerOptions
 from kserver.replica import fetch_bytes
@@ -92,7 +92,7 @@ class ReplicaFetcher:
     def __init__(self, leader: BrokerId, name: str, following: Following) -> None:
         self.leader = leader
         self.name = name
-        self._began_s = following.loop.time()
+        self._rate = OneMinuteRate(following.loop.time())
         self.requests = 0
         self.bytes = 0
         """Of answers so far."""
@@ -132,8 +132,8 @@ class ReplicaFetcher:
 
     @property
     def rate(self) -> float:
-        """Fetches a second since it began."""
-        return self.requests / max(self._loop.time() - self._began_s, 1.0)
+        """Fetches per second, averaged over the last minute."""
+        return self._rate.read(self._loop.time())
 
     @property
     def address(self) -> tuple[str, str]:
@@ -249,6 +249,7 @@ class ReplicaFetcher:
             answer = fetch_bytes.read_answer(frame)
             self._lost_s = None
             self.requests += 1
+            self._rate.mark(self._loop.time())
             self.bytes += len(frame)
         except (OSError, KafkaError, ProtocolError) as error:
             session.failed()

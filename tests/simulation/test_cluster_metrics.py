@@ -81,6 +81,21 @@ class Measured:
         writer.close()
         return [s for family in text_string_to_metric_families(text) for s in family.samples]
 
+    async def values(
+        self, id_: int, metric: Metric, suffix: str = "", **labels: str
+    ) -> list[float]:
+        """The samples of a metric that have these labels."""
+        name = metric.exposed() + suffix
+        return [
+            s.value
+            for s in await self.scrape(id_)
+            if s.name == name and labels.items() <= s.labels.items()
+        ]
+
+    async def value(self, id_: int, metric: Metric, suffix: str = "", **labels: str) -> float:
+        (value,) = await self.values(id_, metric, suffix, **labels)
+        return value
+
     async def until(self, id_: int, **expected: int) -> None:
         """That broker tells these; of all else that it told 0."""
         wanted = ZERO | {name.replace("_", " "): value for name, value in expected.items()}
@@ -255,3 +270,29 @@ async def queued(loop: SimLoop) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_controller_tells_how_long_what_it_says_has_to_wait(seed: int) -> None:
     simulate(queued, seed)
+
+
+async def fetching(loop: SimLoop) -> None:
+    """A fetcher without records fetches twice a second (replica.fetch.wait.max.ms)."""
+    async with measured(loop) as m:
+        assert await m.value(m.controller, catalog.MIN_FETCH_RATE) < 3
+        await asyncio.sleep(600)
+        for id_ in m.cluster.brokers:
+            assert 1.8 < await m.value(id_, catalog.MIN_FETCH_RATE) < 2.2
+        loop.network.cut(f"b{m.away}", f"b{m.other}")
+        await asyncio.sleep(120)
+        # One of the two fetchers stands still.
+        assert await m.value(m.away, catalog.MIN_FETCH_RATE) < 0.5
+        assert 1.8 < await m.value(m.controller, catalog.MIN_FETCH_RATE) < 2.2
+        loop.network.heal(f"b{m.away}", f"b{m.other}")
+        await asyncio.sleep(300)
+        assert 1.8 < await m.value(m.away, catalog.MIN_FETCH_RATE) < 2.2
+        await m.cluster.kill(m.away)
+        await m.cluster.kill(m.other)
+        await asyncio.sleep(PATIENCE_S)
+        assert await m.value(m.controller, catalog.MIN_FETCH_RATE) == 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_slowest_fetcher_is_seen_to_stand_still(seed: int) -> None:
+    simulate(fetching, seed)

@@ -11,9 +11,11 @@ from kserver.metrics.meters import (
     BOUNDS,
     FINEST,
     NOTED,
+    TICK_S,
     AllTopics,
     Histogram,
     IdleShare,
+    OneMinuteRate,
     RequestMeter,
 )
 
@@ -102,3 +104,18 @@ def test_a_request_is_counted_by_version_however_many_there_are():
     assert meter.versions == [1, 0, NOTED + 7]
     assert meter.times_ms.count == NOTED + 8
     assert meter.times_ms.sum == 500 * (NOTED + 7) + 250
+
+
+def test_a_rate_is_of_the_last_minute():
+    """The values of a Meter of Kafka's metrics library (EWMA, M1_ALPHA)."""
+    rate = OneMinuteRate(100)
+    for _ in range(10):
+        rate.mark(101)
+    assert rate.read(104.9) == 0
+    assert rate.read(100 + TICK_S) == 2
+    assert math.isclose(rate.read(100 + TICK_S + 60), 2 * math.exp(-1))
+    again = OneMinuteRate(0)
+    for second in range(600):
+        again.mark(second)
+    assert math.isclose(again.read(600), 1, rel_tol=0.01)
+    assert math.isclose(again.read(660), math.exp(-1), rel_tol=0.01)
