@@ -390,12 +390,13 @@ class ConfigManager:
 
     async def _read_entity(self, entity_type: str, name: str) -> None:
         """It may have changed."""
-        image = self._metadata.current
         was_unread = (entity_type, name) in self._unread
         found = await self._find(entity_type, name)
         if found is None:
             return
         overrides = found[0]
+        # The current image: the controller may have sent updates during the await.
+        image = self._metadata.current
         if entity_type == znodes.TOPIC_CONFIGS:
             if name not in self.topics:
                 if was_unread and name in image.topics:

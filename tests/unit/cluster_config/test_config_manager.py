@@ -17,6 +17,8 @@ from tests.support.clock import SimClock
 from tests.support.loop import SimLoop, simulate
 from tests.support.zookeeper import SimEnsemble
 
+PATIENCE_S = 10
+
 
 @pytest.mark.parametrize("seed", range(10))
 def test_what_is_told_while_everything_is_read_again_stays(seed: int) -> None:
@@ -42,3 +44,44 @@ def test_what_is_told_while_everything_is_read_again_stays(seed: int) -> None:
         assert image.controller == told - 1
 
     simulate(main, seed)
+
+
+ENTITIES = [
+    (znodes.BROKER_CONFIGS, znodes.DEFAULT_ENTITY, {"log.retention.ms": "5"}),
+    (znodes.GROUP_CONFIGS, "g", {"consumer.session.timeout.ms": "50000"}),
+    (znodes.TOPIC_CONFIGS, "t", {"retention.ms": "5"}),
+]
+
+
+@pytest.mark.parametrize(("entity_type", "name", "overrides"), ENTITIES)
+def test_an_update_during_the_read_of_one_changed_entity_is_kept(
+    entity_type: str, name: str, overrides: dict[str, str]
+) -> None:
+    async def main(loop: SimLoop) -> None:
+        zookeeper = SimEnsemble(loop, SimClock(loop)).client()
+        await zookeeper.start()
+        await make_persistent(zookeeper)
+        path = znodes.config_path(entity_type, name)
+        topic = TopicInfo("t", UUID(int=1), ())
+        metadata = MetadataCache(ClusterMetadata("cluster").with_topics({"t": topic}))
+        images: list[ClusterMetadata] = []
+        configs = ConfigManager(
+            zookeeper, metadata, BrokerConfig, 1, lambda image, _topics: images.append(image)
+        )
+        await configs.load()
+        await configs.learn({"t": topic.id})
+        running = asyncio.create_task(configs.run())
+        await zookeeper.create(path, znodes.encode_config(overrides), make_parents=True)
+        note = znodes.encode_config_change(entity_type, name)
+        await zookeeper.create(znodes.CONFIG_CHANGE_PREFIX, note, sequence=True)
+        controller = 0
+        async with asyncio.timeout(PATIENCE_S):
+            while not images:
+                controller += 1
+                metadata.update(replace(metadata.current, controller=controller))
+                await asyncio.sleep(0.0001)
+        assert metadata.current.controller == controller
+        running.cancel()
+        await asyncio.wait([running])
+
+    simulate(main, 0)
