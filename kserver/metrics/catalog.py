@@ -82,7 +82,7 @@ ISR_SHRINKS = _replicas("IsrShrinksPerSec", "Followers that left the in-sync rep
 ISR_EXPANDS = _replicas("IsrExpandsPerSec", "Followers that joined the in-sync replicas", METER)
 FAILED_ISR_UPDATES = _replicas(
     "FailedIsrUpdatesPerSec",
-    "Changes of the in-sync replicas that the controller did not accept",
+    "Changes of the in-sync replicas that the controller refused",
     METER,
 )
 LEADERS = _replicas("LeaderCount", "Partitions that this broker leads")

@@ -4,7 +4,9 @@
     INELIGIBLE_REPLICA and its kin     nothing was written, and the proposal is off
     anything else, or no answer        proposed again, RETRY_S later, while that leader leads
 
-Proposals that come while a request is out go together in the next one.
+Proposals that come while a request is out go together in the next one.  `failed_isr_updates` counts
+the errors that the controller returns for a partition; as in Kafka, it does not count a request
+that fails as a whole.
 (Kafka: AlterPartitionManager; KIP-497, KIP-841, KIP-903.)
 """
 
@@ -110,7 +112,6 @@ class AlterPartitionManager:
 
     def _decided(self, one: _Proposed, answer: Any) -> bool:
         if answer is None:
-            self._meters.failed_isr_updates += 1
             return False
         code = answer.error_code
         if code is ErrorCode.none:

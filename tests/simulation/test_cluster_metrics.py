@@ -13,8 +13,10 @@ from prometheus_client.samples import Sample
 from kcli.client.admin import Admin, NewTopic
 from kcli.client.cluster import To
 from kcli.client.descriptions import ConfigChange, ConfigOp, ConfigResource, ResourceType
+from kserver.errors import ErrorCode
 from kserver.metrics import catalog
 from kserver.metrics.names import Metric
+from kserver.peer import Peer
 from kserver.wire import versions
 from tests.simulation.test_controller import the_controller
 from tests.simulation.test_controller_operations import QUICK
@@ -27,7 +29,7 @@ from tests.support.wire_client import milliseconds
 SEEDS = seeds(2, 1)
 PORT = 9404
 PATIENCE_S = 30
-ELECT_LEADERS = 43
+CREATE_TOPICS, ELECT_LEADERS = 19, 43
 RECORDS = 20
 MEASURED: dict[Metric, str] = {
     catalog.LEADERS: "leaders",
@@ -42,6 +44,7 @@ MEASURED: dict[Metric, str] = {
     catalog.CONTROLLER_STATE: "state",
     catalog.ISR_SHRINKS: "shrinks",
     catalog.ISR_EXPANDS: "expands",
+    catalog.FAILED_ISR_UPDATES: "failed isr updates",
     catalog.UNCLEAN_ELECTIONS: "unclean elections",
 }
 NAMES = {metric.exposed(): name for metric, name in MEASURED.items()}
@@ -296,3 +299,141 @@ async def fetching(loop: SimLoop) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_slowest_fetcher_is_seen_to_stand_still(seed: int) -> None:
     simulate(fetching, seed)
+
+
+async def refused(loop: SimLoop) -> None:
+    """A follower that caught up while its broker stops may not join the in-sync replicas."""
+    async with measured(loop) as m:
+        placed = {0: [m.away, m.other]}
+        await m.admin.create_topics([NewTopic("v", assignments=placed)])
+        await m.cluster.until_in_sync("v", 1)
+        loop.network.cut(f"b{m.away}", f"b{m.other}")
+        async with producer(loop, m.cluster, acks="1") as sender:
+            for topic, partitions in (("t", 3), ("v", 1)):
+                for partition in range(partitions):
+                    await (await sender.send(topic, b"x", partition=partition))
+        missing = {"under_replicated": 1, "shrinks": 1}
+        await m.until(m.other, leaders=1, partitions=4, at_min_isr=1, **missing)
+        await m.until(m.away, leaders=3, partitions=5, at_min_isr=3, under_replicated=2, shrinks=2)
+        # No other replica of topic v is in sync: the broker asks again, 5 s later, before it stops.
+        stopping = loop.create_task(m.cluster.stop(m.away))
+        deadline = loop.time() + PATIENCE_S
+        while await m.value(m.away, catalog.LEADERS) != 2:  # it keeps v and u
+            await asyncio.sleep(0.1)
+            assert loop.time() < deadline
+        loop.network.heal(f"b{m.away}", f"b{m.other}")
+        while not await m.value(m.other, catalog.FAILED_ISR_UPDATES):
+            await asyncio.sleep(0.1)
+            assert loop.time() < deadline
+        assert await m.value(m.other, catalog.ISR_EXPANDS) == 0
+        await stopping
+        assert loop.time() < deadline
+        refusals = await m.value(m.other, catalog.FAILED_ISR_UPDATES)
+        await asyncio.sleep(PATIENCE_S)
+        assert await m.value(m.other, catalog.FAILED_ISR_UPDATES) == refusals
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_change_of_the_in_sync_replicas_that_the_controller_refuses_is_counted(seed: int) -> None:
+    simulate(refused, seed)
+
+
+async def lagging(loop: SimLoop) -> None:
+    """The lag of each partition, until its fetcher has no leader any more."""
+    async with measured(loop, **{"replica.fetch.max.bytes": 200}) as m:
+        placed = {0: [m.other, m.away]}
+        await m.admin.create_topics([NewTopic(name, assignments=placed) for name in ("v", "w")])
+        labels = {"topic": "v", "partition": "0"}
+        for_w = {"topic": "w", "partition": "0"}
+
+        async def until_lags(values: list[int], **labels: str) -> None:
+            deadline = loop.time() + PATIENCE_S
+            while await m.values(m.away, catalog.FETCHER_LAG, **labels) != values:
+                await asyncio.sleep(0.1)
+                assert loop.time() < deadline
+
+        await until_lags([0], **labels)
+        await until_lags([0], **for_w)
+        await m.admin.delete_topics(["w"])
+        await until_lags([], **for_w)
+        # Its fetcher goes on with another.
+        assert await m.values(m.away, catalog.FETCHER_LAG, **labels) == [0]
+        assert await m.values(m.other, catalog.FETCHER_LAG, **labels) == []
+        await m.cluster.kill(m.away)
+        for_v, for_all = (ResourceType.TOPIC, "v"), (ResourceType.BROKER, "")
+        await m.alter(for_v, "follower.replication.throttled.replicas", "*")
+        await m.alter(for_all, "follower.replication.throttled.rate", "1")
+        async with producer(loop, m.cluster) as sender:
+            for _ in range(RECORDS):
+                await (await sender.send("v", bytes(100), partition=0))
+        await m.cluster.start(m.away)
+        deadline = loop.time() + PATIENCE_S
+
+        def lacks() -> int:
+            hosted = m.cluster.replicas("v", 0).get(m.away)
+            return 0 if hosted is None else RECORDS - hosted.log.log_end_offset
+
+        while not 0 < lacks() < RECORDS:
+            await asyncio.sleep(0.1)
+            assert loop.time() < deadline
+        assert await m.values(m.away, catalog.FETCHER_LAG, **labels) == [lacks()]
+        assert await m.value(m.away, catalog.MAX_LAG) == lacks()
+        (named,) = {
+            s.labels["clientId"]
+            for s in await m.scrape(m.away)
+            if s.name == catalog.FETCHER_LAG.exposed() and labels.items() <= s.labels.items()
+        }
+        assert named == f"broker-{m.away}-fetcher-0"
+        await m.cluster.kill(m.other)
+        await until_lags([], **labels)
+        assert await m.value(m.away, catalog.MAX_LAG) == 0
+        await m.cluster.start(m.other)
+        await m.alter(for_all, "follower.replication.throttled.rate", None)
+        await m.cluster.until_in_sync("v", 1)
+        assert await m.values(m.away, catalog.FETCHER_LAG, **labels) == [0]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_lag_of_a_partition_is_gone_with_its_leader(seed: int) -> None:
+    simulate(lagging, seed)
+
+
+async def held_up(loop: SimLoop) -> None:
+    """ZooKeeper does not respond to the controller for a while."""
+    async with measured(loop) as m:
+        peers = [await m.cluster.brokers[m.controller].connect() for _ in range(5)]
+        new = versions.request(CREATE_TOPICS, peers[0].version(CREATE_TOPICS))
+
+        async def create(number: int, peer: Peer) -> None:
+            topic = new.topics(name=f"v{number}", num_partitions=1, replication_factor=1)
+            (made,) = (await peer.call(new(topics=[topic], timeout=milliseconds(30_000)))).topics
+            assert made.error_code is ErrorCode.none
+
+        queue, times = catalog.EVENT_QUEUE, catalog.EVENT_QUEUE_TIMES
+        before = await m.value(m.controller, times, "_count")
+        longest_ms = await m.value(m.controller, times, quantile="0.999")
+        assert (await m.value(m.controller, queue), longest_ms < 1000) == (0, True)
+        m.cluster.zookeeper(m.controller).silence()
+        creating = asyncio.gather(*(create(*one) for one in enumerate(peers)))
+        held_s = 2
+        await asyncio.sleep(held_s)
+        # The first is being done, and the others wait.
+        assert await m.value(m.controller, queue) == len(peers) - 1
+        assert {await m.value(id_, queue) for id_ in (m.away, m.other)} == {0}
+        m.cluster.zookeeper(m.controller).heal()
+        await creating
+        deadline = loop.time() + PATIENCE_S
+        while await m.value(m.controller, queue):
+            await asyncio.sleep(0.1)
+            assert loop.time() < deadline
+        assert await m.value(m.controller, times, "_count") >= before + len(peers)
+        assert await m.value(m.controller, times, quantile="0.999") > 1000 * held_s
+        for id_ in (m.away, m.other):
+            assert await m.value(id_, times, quantile="0.999") < 1000
+        for peer in peers:
+            peer.close()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_events_that_wait_for_the_controller_are_counted_and_timed(seed: int) -> None:
+    simulate(held_up, seed)
