@@ -84,6 +84,18 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     stage.configure(config)
+    _end_nohup_for_children(config)
+
+
+def _end_nohup_for_children(config):
+    """Let a hangup end the processes that tests start, while pytest itself still ignores it.
+
+    A handler is replaced by the default in a new program; SIG_IGN is inherited.  The process that
+    only distributes tests keeps SIG_IGN, because its workers have to ignore a hangup too.
+    """
+    runs_tests = config.getoption("dist", "no") == "no"
+    if runs_tests and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 def pytest_collection_modifyitems(config, items):
