@@ -10,9 +10,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from kcli.options import Refused
+
+VERSION = 1
+"""The version of the files that Kafka's tools read."""
 
 _BLANKS = re.compile(r"[ \t\r\n]*")
 
@@ -38,6 +42,17 @@ def read(path: str, kind: str = "The input string is not a valid JSON") -> Any:
         raise Refused(
             f"{path}: {kind}: a number is too long, or the nesting is too deep"
         ) from error
+
+
+def check_version(document: Mapping[str, Any], path: str) -> None:
+    """Raise Refused unless the file's version, where it names one, is the one that is known."""
+    version = document.get("version", VERSION)
+    if type(version) is not int:
+        raise Refused(
+            f'{path}: "version" must be the integer {VERSION}, but is {json.dumps(version)[:80]}'
+        )
+    if version != VERSION:
+        raise Refused(f"Not supported version field value {version}")
 
 
 def _fault(text: str, error: json.JSONDecodeError) -> str:

@@ -24,7 +24,6 @@ from kserver.model import Offset, TopicPartition
 if TYPE_CHECKING:
     from kcli.client.admin import Admin
 
-VERSION = 1
 ALL = -1
 INT_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
 
@@ -89,7 +88,8 @@ def delete_records(given: SimpleNamespace) -> int:
     require(given, "offset-json-file")
     exclude(given, "dry-run", ("output",))
     with rows_if_asked(given, DELETED) as out:
-        offsets = _offsets(json_file.read(given.offset_json_file))
+        path = given.offset_json_file
+        offsets = _offsets(json_file.read(path), path)
         status = run(_delete(given, offsets, out), given.timeout, CLUSTER)
     return status if out is None else status or out.status
 
@@ -166,16 +166,14 @@ async def _steps(
     return steps, refusals
 
 
-def _offsets(document: Any) -> dict[TopicPartition, Offset]:
+def _offsets(document: Any, path: str) -> dict[TopicPartition, Offset]:
     """What the file asks for, in its order; Refused where it is not as it should be."""
     if not isinstance(document, dict) or "partitions" not in document:
         raise Refused("Missing partitions field")
-    version = document.get("version", VERSION)
-    if version != VERSION:
-        raise Refused(f"Not supported version field value {version}")
+    json_file.check_version(document, path)
     if not isinstance(document["partitions"], list):
-        raise Refused("The partitions field is not a list")
-    asked = [_entry(number, one) for number, one in enumerate(document["partitions"])]
+        raise Refused(f"{path}: The partitions field is not a list")
+    asked = [_entry(path, number, one) for number, one in enumerate(document["partitions"])]
     times = Counter(partition for partition, _ in asked)
     twice = [str(partition) for partition, count in times.items() if count > 1]
     if twice:
@@ -183,7 +181,7 @@ def _offsets(document: Any) -> dict[TopicPartition, Offset]:
     return dict(asked)
 
 
-def _entry(number: int, entry: Any) -> tuple[TopicPartition, Offset]:
+def _entry(path: str, number: int, entry: Any) -> tuple[TopicPartition, Offset]:
     match entry:
         case {"topic": str(topic), "partition": int(partition), "offset": int(offset)} if (
             not isinstance(partition, bool)
@@ -193,6 +191,6 @@ def _entry(number: int, entry: Any) -> tuple[TopicPartition, Offset]:
         ):
             return TopicPartition(topic, partition), offset
     raise Refused(
-        f"Entry {number} of the partitions field is invalid: {json.dumps(entry)}; it "
+        f"{path}: Entry {number} of the partitions field is invalid: {json.dumps(entry)}; it "
         'needs "topic", a string, and "partition" and "offset", integers'
     )

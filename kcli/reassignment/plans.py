@@ -15,12 +15,12 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from kcli.json_file import VERSION, check_version
 from kcli.options import Refused
 from kcli.partition_files import INT_MAX
 from kserver.controller.placement import place
 from kserver.model import BrokerId, TopicPartition
 
-VERSION = 1
 ANY = "any"
 """The log directory of a replica that may be in any."""
 
@@ -192,9 +192,7 @@ def repeated(items: Iterable[H]) -> list[H]:
 def _entries(document: Any, field: str, path: str) -> list[Any]:
     if not isinstance(document, dict):
         raise Refused(f"{path}: The JSON must be an object, but is {json.dumps(document)[:80]}")
-    version = document.get("version", VERSION)
-    if version != VERSION:
-        raise Refused(f"Not supported version field value {version}")
+    check_version(document, path)
     entries = document.get(field, [])
     if not isinstance(entries, list):
         raise Refused(f'{path}: "{field}" must be a list, but is {json.dumps(entries)[:80]}')

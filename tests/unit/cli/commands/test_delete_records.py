@@ -20,7 +20,7 @@ def file_of(*entries, **fields):
 
 def test_a_file_names_the_first_offset_to_keep_of_each_partition():
     text = file_of(entry(), entry(partition=0, offset=-1), version=1)
-    found = delete_records._offsets(json.loads(text))
+    found = delete_records._offsets(json.loads(text), "offsets.json")
     assert list(found.items()) == [(TopicPartition("foo", 1), 3), (TopicPartition("foo", 0), -1)]
 
 
@@ -30,22 +30,26 @@ def test_a_file_names_the_first_offset_to_keep_of_each_partition():
         ("[]", "Missing partitions field"),
         ("{}", "Missing partitions field"),
         (file_of(version=2), "Not supported version field value 2"),
-        ('{"partitions": 3}', "The partitions field is not a list"),
+        (file_of(version="1"), 'offsets.json: "version" must be the integer 1, but is "1"'),
+        ('{"partitions": 3}', "offsets.json: The partitions field is not a list"),
         (
             file_of(entry(), entry(offset=5)),
             "Offset json file contains duplicate topic partitions: foo-1",
         ),
-        (file_of(entry(), 7), "Entry 1 of the partitions field is invalid: 7"),
-        (file_of(entry(offset="1")), "Entry 0 of the partitions field"),
-        (file_of(entry(offset=True)), "Entry 0 of the partitions field"),
-        (file_of(entry(partition=-1)), "Entry 0 of the partitions field"),
-        (file_of(entry(offset=1 << 63)), "Entry 0 of the partitions field"),
-        (file_of({"topic": "foo", "partition": 1}), "Entry 0 of the partitions field"),
+        (file_of(entry(), 7), "offsets.json: Entry 1 of the partitions field is invalid: 7"),
+        (file_of(entry(offset="1")), "offsets.json: Entry 0 of the partitions field"),
+        (file_of(entry(offset=True)), "offsets.json: Entry 0 of the partitions field"),
+        (file_of(entry(partition=-1)), "offsets.json: Entry 0 of the partitions field"),
+        (file_of(entry(offset=1 << 63)), "offsets.json: Entry 0 of the partitions field"),
+        (
+            file_of({"topic": "foo", "partition": 1}),
+            "offsets.json: Entry 0 of the partitions field",
+        ),
     ],
 )
 def test_a_wrong_file_is_refused_with_what_is_wrong(text, why):
     with pytest.raises(Refused) as caught:
-        delete_records._offsets(json.loads(text))
+        delete_records._offsets(json.loads(text), "offsets.json")
     assert str(caught.value).startswith(why)
 
 

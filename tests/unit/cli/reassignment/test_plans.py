@@ -47,6 +47,8 @@ def test_a_plan_names_replicas_and_the_directories_of_some():
     [
         ([], "plan.json: The JSON must be an object, but is []"),
         (document(version=2), "Not supported version field value 2"),
+        (document(version="1"), 'plan.json: "version" must be the integer 1, but is "1"'),
+        (document(version=True), 'plan.json: "version" must be the integer 1, but is true'),
         ({"partitions": {}}, 'plan.json: "partitions" must be a list, but is {}'),
         (document(entry(), 7), 'plan.json: Entry 1 of "partitions" is invalid: 7'),
         (document({"topic": "foo", "partition": 0}), 'plan.json: Entry 0 of "partitions"'),
