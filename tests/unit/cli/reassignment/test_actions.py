@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kcli.client.configs import INCREMENTAL_ALTER_CONFIGS
 from kcli.client.log_dirs import ALTER_REPLICA_LOG_DIRS
 from kcli.client.reassignments import ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS
 from kcli.options import Refused
@@ -68,6 +69,55 @@ def execute(codes, *, refused=ErrorCode.none):
 
     run(scenario)
     return scenario.asked
+
+
+def both_move(request):
+    """Two partitions are active; the broker 1 is being added to them."""
+    reply = reply_to(request)
+    partitions = [
+        reply.topics.partitions(
+            partition_index=n, replicas=(1, 0), adding_replicas=(1,), removing_replicas=(0,)
+        )
+        for n in (0, 1)
+    ]
+    return reply(
+        error_code=ErrorCode.none, topics=[reply.topics(name="foo", partitions=partitions)]
+    )
+
+
+def cancelled(request):
+    """Partition 1 is cancelled; the reassignment of partition 0 ended a moment ago."""
+    reply = reply_to(request)
+    assert all(p.replicas is None for topic in request.topics for p in topic.partitions)
+    partitions = [
+        reply.responses.partitions(partition_index=n, error_code=code)
+        for n, code in ((1, ErrorCode.none), (0, ErrorCode.no_reassignment_in_progress))
+    ]
+    return reply(
+        error_code=ErrorCode.none, responses=[reply.responses(name="foo", partitions=partitions)]
+    )
+
+
+def test_a_cancel_that_is_refused_for_some_partitions_names_them_and_keeps_the_throttles(capsys):
+    """As Kafka's tool has it, which counts the refused ones."""
+    entries = [{"topic": "foo", "partition": n, "replicas": [1]} for n in (0, 1)]
+    plan = plan_of({"partitions": entries}, "plan.json")
+
+    async def scenario(admin, broker):
+        broker.on(LIST_PARTITION_REASSIGNMENTS, both_move)
+        broker.on(ALTER_PARTITION_REASSIGNMENTS, cancelled)
+        try:
+            await actions.cancel(admin, plan, 2.0, preserve_throttles=False, dry_run=False)
+        finally:
+            assert not broker.asked(INCREMENTAL_ALTER_CONFIGS)
+
+    with pytest.raises(actions.Plainly) as caught:
+        run(scenario)
+    assert actions.told(caught.value) == (
+        "Error cancelling partition reassignment for:\n"
+        "foo-0: No partition reassignment is in progress."
+    )
+    assert capsys.readouterr().out == ""
 
 
 AWAY, HERE = ErrorCode.replica_not_available, ErrorCode.none
