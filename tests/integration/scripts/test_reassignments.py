@@ -229,6 +229,10 @@ def test_what_cannot_be_is_refused_to_the_letter(cluster, tmp_path):
         ):
             refused(step, "--execute", *file())
         refused("verify what is not there", "--verify", *plan({"topic": "missing"}))
+        missing = plan({"topic": "missing"}, {"partition": 7})
+        mover.run("verify, and clear nothing", "--verify", *missing, "--preserve-throttles")
+        refused("cancel what is not there", "--cancel", *plan({"topic": "missing"}))
+        mover.run("cancel, and clear nothing", "--cancel", *missing, "--preserve-throttles")
         mover.run("cancel what is not on the move", "--cancel", *plan({"partition": 1}))
 
         def topics(*names):
