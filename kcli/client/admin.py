@@ -438,7 +438,7 @@ class Admin:
         self, components: Iterable[QuotaComponent] = (), *, strict: bool = False
     ) -> dict[QuotaEntity, dict[str, float]]:
         """The quotas of all that match every component, and with `strict` name nothing else."""
-        wanted = arguments.all_of(quotas.QuotaComponent, "components", components)
+        wanted = quotas.filter_of(components)
 
         async def attempt() -> dict[QuotaEntity, dict[str, float]]:
             return await quotas.describe(await self.cluster.peer(), wanted, strict=strict)

@@ -70,6 +70,8 @@ async def describe_at(cluster: Cluster, broker: BrokerId) -> list[LogDirDescript
 async def alter(
     cluster: Cluster, broker: BrokerId, paths: Mapping[TopicPartition, str], deadline: float
 ) -> dict[TopicPartition, KafkaError | None]:
+    if not isinstance(broker, int):
+        raise ClientError(f"broker is the id of a broker, an int, not {broker!r}")
     by_path: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for (topic, partition), path in arguments.by_partition("paths", paths).items():
         if not isinstance(path, str):

@@ -58,11 +58,29 @@ async def describe(
     }
 
 
+def filter_of(components: Iterable[QuotaComponent]) -> tuple[QuotaComponent, ...]:
+    """Return the components, once the fields of each are checked.  Raises ClientError."""
+    asked = arguments.all_of(QuotaComponent, "components", components)
+    for component in asked:
+        if not isinstance(component.type, str):
+            raise ClientError(f"the type of a component is a str, not {component.type!r}")
+        if component.match not in tuple(Match):
+            raise ClientError(f"the match of a component is a Match, not {component.match!r}")
+        if component.match == Match.EXACT and not isinstance(component.name, str):
+            raise ClientError(
+                f"the name of a component with Match.EXACT is a str, not {component.name!r}"
+            )
+    return asked
+
+
 def checked(
     changes: Mapping[QuotaEntity, Mapping[str, float | None]],
 ) -> Mapping[QuotaEntity, Mapping[str, float | None]]:
     """Return the changes, once they are known to be bounds by key, by entity.  ClientError."""
     for entity, bounds in arguments.by_kind(QuotaEntity, "changes", changes).items():
+        for name in entity:
+            if not isinstance(name, str | None):
+                raise ClientError(f"the names of a QuotaEntity are str or None, not {name!r}")
         for key, bound in arguments.by_kind(str, f"the change of {entity}", bounds).items():
             if bound is not None and not isinstance(bound, int | float):
                 raise ClientError(f"the bound {key} of {entity} is a number or None, not {bound!r}")

@@ -67,7 +67,10 @@ def users_of(
     credentials: Sequence[NewCredential], deletions: Sequence[tuple[str, ScramMechanism]]
 ) -> list[str]:
     """Return the users that are changed, once the arguments are checked.  ClientError."""
-    users = [one.user for one in arguments.all_of(NewCredential, "credentials", credentials)]
+    users = []
+    for credential in arguments.all_of(NewCredential, "credentials", credentials):
+        _expect_complete(credential)
+        users.append(credential.user)
     for deletion in arguments.items("deletions", deletions):
         match deletion:
             case (str(user), ScramMechanism()):
@@ -78,6 +81,24 @@ def users_of(
                     f" not {deletion!r}"
                 )
     return list(dict.fromkeys(users))
+
+
+def _expect_complete(credential: NewCredential) -> None:
+    """Raise ClientError unless each field is of its kind.  The password is not shown."""
+    user, mechanism, password, iterations = (
+        credential.user,
+        credential.mechanism,
+        credential.password,
+        credential.iterations,
+    )
+    if not isinstance(user, str):
+        raise ClientError(f"the user of a credential is a str, not {user!r}")
+    if not isinstance(mechanism, ScramMechanism):
+        raise ClientError(f"the mechanism of {user!r} is a ScramMechanism, not {mechanism!r}")
+    if not isinstance(password, str):
+        raise ClientError(f"the password of {user!r} is a str, not {type(password).__name__}")
+    if not isinstance(iterations, int) or iterations < 1:
+        raise ClientError(f"the iterations of {user!r} are 1 or more, not {iterations!r}")
 
 
 async def alter(

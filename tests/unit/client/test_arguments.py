@@ -10,6 +10,8 @@ from kcli.client import arguments
 from kcli.client.admin import Admin
 from kcli.client.config import ConsumerConfig
 from kcli.client.errors import ClientError
+from kcli.client.quotas import Match, QuotaComponent
+from kcli.client.scram import NewCredential, ScramMechanism
 from kserver.errors import ConfigError
 from kserver.model import QuotaEntity, TopicPartition
 from tests.support import producing
@@ -51,6 +53,7 @@ def test_partitions_and_offsets_of_the_wrong_kind_are_named():
     run(scenario, group_id="g")
 
 
+SHA_256 = ScramMechanism.SCRAM_SHA_256
 ANN = QuotaEntity(user="ann")
 ONE_NAME = r"names are a list of str: \['orders'\], not 'orders'"
 ADMIN_CALLS = [
@@ -91,11 +94,47 @@ ADMIN_CALLS = [
         lambda a: a.alter_client_quotas({ANN: {"producer_byte_rate": "9"}}),
         "the bound producer_byte_rate of .*ann.* is a number or None, not '9'",
     ),
+    (
+        lambda a: a.alter_client_quotas({QuotaEntity(user=5): {}}),
+        "the names of a QuotaEntity are str or None, not 5",
+    ),
+    (
+        lambda a: a.describe_client_quotas([QuotaComponent(5)]),
+        "the type of a component is a str, not 5",
+    ),
+    (
+        lambda a: a.describe_client_quotas([QuotaComponent("user", "exact", "ann")]),
+        "the match of a component is a Match, not 'exact'",
+    ),
+    (
+        lambda a: a.describe_client_quotas([QuotaComponent("user", Match.EXACT)]),
+        r"the name of a component with Match\.EXACT is a str, not None",
+    ),
     (lambda a: a.describe_user_scram_credentials("ann"), r"users are a list of str: \['ann'\]"),
     (lambda a: a.alter_user_scram_credentials(["ann"]), "credentials are of type NewCredential; "),
     (
         lambda a: a.alter_user_scram_credentials(deletions=["ann"]),
         "a deletion is a user and a mechanism, .*, not 'ann'",
+    ),
+    (
+        lambda a: a.alter_user_scram_credentials([NewCredential(5, SHA_256, "secret")]),
+        "the user of a credential is a str, not 5",
+    ),
+    (
+        lambda a: a.alter_user_scram_credentials([NewCredential("ann", "SHA", "secret")]),
+        "the mechanism of 'ann' is a ScramMechanism, not 'SHA'",
+    ),
+    (
+        lambda a: a.alter_user_scram_credentials([NewCredential("ann", SHA_256, b"secret")]),
+        "the password of 'ann' is a str, not bytes$",
+    ),
+    (
+        lambda a: a.alter_user_scram_credentials([NewCredential("ann", SHA_256, "secret", 0)]),
+        "the iterations of 'ann' are 1 or more, not 0",
+    ),
+    (
+        lambda a: a.alter_replica_log_dirs("1", {T0: "/d"}),
+        "broker is the id of a broker, an int, not '1'",
     ),
     (lambda a: a.describe_log_dirs(1), "brokers are a list or another iterable, not 1"),
     (lambda a: a.describe_log_dirs(["1"]), "brokers are of type int; this one is not: '1'"),
