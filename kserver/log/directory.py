@@ -288,12 +288,21 @@ class LogDirectory:
         have."""
         return self._file(f"{topic_partition}.{random.getrandbits(128):032x}-future")
 
-    def last_path(self, topic_partition: TopicPartition, why: str, random: Random) -> str:
-        """A name for a log whose place is wanted: `delete` for one that was deleted and waits for
-        its removal, `stray` for one that nobody ordered to be deleted.  A long topic's is cut as
-        Kafka cuts it."""
-        suffix = f"-{topic_partition.partition}.{random.getrandbits(128):032x}-{why}"
-        return self._file(topic_partition.topic[: _LONGEST_NAME - len(suffix)] + suffix)
+    def rename(
+        self, path: str, of: TopicPartition, suffix: str, random: Random, *, durably: bool = False
+    ) -> str:
+        """Rename the log in `path`, which makes room for another of its partition; its new path.
+
+        `suffix`: `delete` for a log that was deleted and waits for the removal of its files,
+        `stray` for one that nobody ordered to be deleted.  A long topic name is cut as Kafka cuts
+        it.  Raises OSError.
+        """
+        ending = f"-{of.partition}.{random.getrandbits(128):032x}-{suffix}"
+        renamed = self._file(of.topic[: _LONGEST_NAME - len(ending)] + ending)
+        self._disk.rename(path, renamed)
+        if durably:
+            self._disk.sync_directory(self.path)
+        return renamed
 
     def _file(self, name: str) -> str:
         return f"{self.path}/{name}"

@@ -131,6 +131,10 @@ class LogLoader:
             log.error("%s: log is damaged, the partition stays offline: %s", topic_partition, error)
             directory.damaged.add(topic_partition)
             return
+        if directory.failure:
+            # It went offline meanwhile, as the one that `_set_aside` renamed a log in.
+            opened.abandon()
+            return
         other = self._logs.get(topic_partition)
         if other is not None:
             if None in (other.topic_id, opened.topic_id) or other.topic_id == opened.topic_id:
@@ -138,6 +142,7 @@ class LogLoader:
             if self._created_ms(opened) <= self._created_ms(other):
                 await self._set_aside(opened, directory, other)
                 return
+            del self._logs[topic_partition]
             await self._set_aside(other, self._directory_of.pop(other.directory), opened)
         self._logs[topic_partition] = opened
         self._directory_of[path] = directory
@@ -146,14 +151,15 @@ class LogLoader:
         return self._disk.modified_ms(f"{one.directory}/{PARTITION_METADATA}")
 
     async def _set_aside(self, former: Log, directory: LogDirectory, present: Log) -> None:
+        """A disk that refuses it takes `directory` offline, whichever is being read."""
         former.abandon()
-        path = directory.last_path(former.topic_partition, "stray", self._home.random)
-
-        def rename() -> None:
-            self._disk.rename(former.directory, path)
-            self._disk.sync_directory(directory.path)
-
-        await self._disk.offload(rename)
+        of, random = former.topic_partition, self._home.random
+        rename = partial(directory.rename, former.directory, of, "stray", random, durably=True)
+        try:
+            path = await self._disk.offload(rename)
+        except OSError as error:
+            self._fail(directory, error)
+            return
         log.warning(
             "%s: the log in %s is of a former topic (topic id %s, the newer log %s has %s); it was"
             " renamed to %s",

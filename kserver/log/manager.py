@@ -239,11 +239,8 @@ class LogManager:
         for directory in self._directories:
             if topic_partition in directory.damaged:
                 directory.damaged.remove(topic_partition)
-                path = directory.last_path(topic_partition, "delete", self._world.random)
-                try:
-                    self._disk.rename(directory.log_path(topic_partition), path)
-                except OSError as error:
-                    raise self._fail(directory, error) from error
+                damaged = directory.log_path(topic_partition)
+                path = self._rename(directory, damaged, topic_partition, "delete", durably=False)
                 self._removals.add(self.config.log_segment_delete_delay_ms, path)
 
     def set_aside(self, topic_partition: TopicPartition) -> str:
@@ -257,19 +254,20 @@ class LogManager:
         self._removals.add(gone.config.file_delete_delay_ms, path)
 
     def _let_go(self, gone: Log, why: str, *, durably: bool) -> str:
-        """Its path from now on."""
+        """Its path from now on.  Raises StorageError."""
         gone.abandon()
         self.cleaner.forget(gone)
         self._flush_due.pop(gone, None)
         directory = self._directory_of.pop(gone.directory)
-        path = directory.last_path(gone.topic_partition, why, self._world.random)
+        return self._rename(directory, gone.directory, gone.topic_partition, why, durably=durably)
+
+    def _rename(
+        self, directory: LogDirectory, path: str, of: TopicPartition, why: str, *, durably: bool
+    ) -> str:
         try:
-            self._disk.rename(gone.directory, path)
-            if durably:
-                self._disk.sync_directory(directory.path)
+            return directory.rename(path, of, why, self._world.random, durably=durably)
         except OSError as error:
             raise self._fail(directory, error) from error
-        return path
 
     # Moves between directories
 

@@ -146,8 +146,11 @@ def test_a_checkpoint_that_failed_is_tried_again() -> None:
 
 
 def test_the_name_of_a_deleted_log_fits_into_the_file_system() -> None:
-    directory = LogDirectory(make_disk(), "/logs")
-    path = directory.last_path(TopicPartition("t" * 249, 1000), "delete", random.Random(1))
+    disk, of = make_disk(), TopicPartition("t" * 249, 1000)
+    directory = LogDirectory(disk, "/logs")
+    disk.make_directories(directory.log_path(of))
+    path = directory.rename(directory.log_path(of), of, "delete", random.Random(1))
+    assert disk.exists(path)
     name = path.rsplit("/", 1)[1]
     assert len(name) == 255
     assert name.startswith("ttt")

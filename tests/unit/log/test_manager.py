@@ -253,6 +253,33 @@ def test_of_two_topics_of_one_name_the_former_s_log_is_set_aside(
     run(scenario)
 
 
+@pytest.mark.parametrize("directories", [("/a", "/b"), ("/b", "/a")])
+def test_the_directory_that_does_not_let_a_former_log_be_set_aside_goes_offline(
+    directories: tuple[str, str],
+) -> None:
+    """Not the other one, whichever of the two is read last."""
+
+    async def scenario(host: Host) -> None:
+        former, present = directories
+        for directory, topic_id in ((former, TOPIC_ID), (present, UUID(int=6))):
+            host.config = BrokerConfig.load(None, [f"log.dirs={directory}"])
+            manager = await host.start()
+            manager.create(TopicPartition("t", 0), topic_id, host.topic)
+            manager.create(TopicPartition(f"only-in-{directory[1]}", 0), topic_id, host.topic)
+            await host.stop()
+            await asyncio.sleep(1)
+        host.config = BrokerConfig.load(None, ["log.dirs=/a,/b"])
+        host.disk.fail("rename", errno.EIO, path=f"{former}/t-0")
+        manager = await host.start()
+        assert [d.path for d in manager.directories if d.failure] == [former]
+        assert {log.directory for log in manager.logs.values()} == {
+            f"{present}/t-0",
+            f"{present}/only-in-{present[1]}-0",
+        }
+
+    run(scenario)
+
+
 def test_a_damaged_partition_that_is_in_another_directory_too_ends_the_start() -> None:
     async def scenario(host: Host) -> None:
         manager = await host.start()
