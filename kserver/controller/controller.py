@@ -360,6 +360,8 @@ class Controller:
         if isinstance(request, StopReplicaRequest) and isinstance(answer, StopReplicaResponse):
             if self._deletions.answered(id_, request, answer) and id_ != self._id:
                 self._put(ControllerState.TOPIC_DELETION, self._deletions.advance)
+            if self._reassignments.answered(id_, request) and id_ != self._id:
+                self._put(ControllerState.ALTER_PARTITION_REASSIGNMENT, self._reassignments.advance)
         elif isinstance(request, LeaderAndIsrRequest) and isinstance(answer, LeaderAndIsrResponse):
             self._offline.answered(broker, request, answer)
 
@@ -433,7 +435,7 @@ class Controller:
             log.info("controller of the cluster in epoch %d", self._context.epoch)
             await self._channels.tell_all(self._context.brokers)
             await self._act_on(self._deletions.advance)
-            await self._act_on(self._reassignments.advance)
+            await self._act_on(self._reassignments.resume)
             self._notices.read_all()
         except SessionExpired:
             pass  # the next session tries again
@@ -470,6 +472,7 @@ class Controller:
         self._context.deletions.clear()
         self._context.offline.clear()
         self._context.shutting_down.clear()
+        self._reassignments.reload()
         noted = await self._zookeeper.children(znodes.DELETE_TOPICS)
         await self._partitions.restore(noted if self._config().delete_topic_enable else ())
         await self._deletions.read_notes(noted)

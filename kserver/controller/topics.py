@@ -330,7 +330,9 @@ def writes_to_grow(
 ) -> list[Op]:
     """What adds the partitions that `topic` has beyond `old`, which is its znode's content."""
     added = topic.partitions[len(old.replicas) :]
-    grown = replace(old, replicas={p.partition: p.replicas for p in topic.partitions})
+    # The others stay as they are: those of a reassignment that ends name its removed replicas.
+    placed = {p.partition: p.replicas for p in added}
+    grown = replace(old, replicas={**old.replicas, **placed})
     return [
         SetData(znodes.topic_path(topic.name), znodes.encode_topic(grown), znode_version),
         *writes_of_states(topic, added, controller_epoch),

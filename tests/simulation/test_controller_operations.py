@@ -24,10 +24,12 @@ from kserver import znodes
 from kserver.cluster_config import znode_store
 from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import TopicInfo
+from kserver.model import TopicPartition
 from kserver.wire import versions
 from kserver.world.zookeeper import NO_SESSION, Delete, Op
 from tests.support.loop import SimLoop, simulate
 from tests.support.seeds import seeds
+from tests.support.simulated import DATA
 from tests.support.simulated_cluster import SETTINGS, SimulatedCluster
 from tests.support.wire_client import milliseconds
 from tests.support.zookeeper import SimZooKeeper
@@ -119,11 +121,14 @@ class Strikes:
 
 
 class Operation(ABC):
-    """On topic "t"; made anew for each run."""
+    """On topic "t"; made for each run."""
+
+    moves_replicas = False
 
     def __init__(self, cluster: SimulatedCluster, *, writes: bool) -> None:
         """`writes`: whether it shall take several."""
         self.cluster = cluster
+        self.struck: set[int] = set()
         self.partitions = 12 if writes else 3
 
     async def prepare(self, admin: Admin) -> None:
@@ -223,11 +228,44 @@ class PreferredElection(Operation):
         return True, all(moved)
 
 
+class Reassignment(Operation):
+    """Every partition moves from one of its two brokers to the third."""
+
+    moves_replicas = True
+
+    async def prepare(self, admin: Admin) -> None:
+        placed = {p: self._pair(p) for p in range(self.partitions)}
+        await unless_refused(
+            admin.create_topics([NewTopic("t", assignments=placed, config=CONFIG)])
+        )
+        await self.cluster.until_in_sync("t", self.partitions)
+
+    async def ask(self, admin: Admin) -> None:
+        wanted = {TopicPartition("t", p): self._pair(p + 1) for p in range(self.partitions)}
+        await unless_refused(admin.alter_reassignments(wanted))
+
+    def outcome(self, topic: TopicInfo | None, struck: set[int]) -> tuple[bool, bool]:
+        assert topic is not None
+        self.struck |= struck
+        for p in topic.partitions:
+            # A broker that is away when its replica is removed keeps the log, as in Kafka.
+            for id_ in set(BROKERS) - self.struck - set(p.replicas):
+                path = f"{DATA}/t-{p.partition}"
+                assert not self.cluster.brokers[id_].disk.exists(path), f"{path} of {id_}"
+        moved = [list(p.replicas) == self._pair(p.partition + 1) for p in topic.partitions]
+        return not any(moved), all(moved)
+
+    @staticmethod
+    def _pair(first: int) -> list[int]:
+        return [BROKERS[first % 3], BROKERS[(first + 1) % 3]]
+
+
 OPERATIONS = {
     "creation": Creation,
     "growth": Growth,
     "a change of settings": ConfigsAltered,
     "a preferred election": PreferredElection,
+    "a reassignment": Reassignment,
 }
 
 
@@ -277,6 +315,9 @@ def unrest(cluster: SimulatedCluster) -> str:
         return f"the controller knows {known}, the znode is something else"
     if first is None or known is None:
         return ""
+    placed = znodes.decode_topic("t", nodes[znodes.topic_path("t")].data)
+    if placed.adding or placed.removing:
+        return f"a reassignment is in progress: {placed}"
     for p, decided in zip(first.partitions, known.partitions, strict=False):
         node = nodes.get(znodes.state_path("t", p.partition))
         if node is None:
@@ -287,6 +328,8 @@ def unrest(cluster: SimulatedCluster) -> str:
             return f"t-{p.partition} is told to be {p}, decided to be {decided}, and is {state}"
         if not cluster._in_sync("t", p.partition):
             return f"t-{p.partition} is not in sync: {state}"
+        if p.adding or p.removing:
+            return f"t-{p.partition} is being reassigned: {p}"
     if len(first.partitions) != len(known.partitions):
         return f"brokers tell of {len(first.partitions)} partitions, not {len(known.partitions)}"
     return ""
@@ -317,6 +360,7 @@ async def struck_meanwhile(loop: SimLoop, kind: type[Operation], *, writes: bool
         assert is_whole or (is_nothing and not is_done), (is_done, before, after)
         if before is not None and after is not None:
             assert after.id == before.id
+        if before is not None and after is not None and not operation.moves_replicas:
             kept = [p.replicas for p in after.partitions[: len(before.partitions)]]
             assert kept == [p.replicas for p in before.partitions]
         # Whoever asks again gets there.
