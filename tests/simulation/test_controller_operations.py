@@ -27,6 +27,7 @@ from kserver.metadata import TopicInfo
 from kserver.model import TopicPartition
 from kserver.wire import versions
 from kserver.world.zookeeper import NO_SESSION, Delete, Op
+from tests.simulation.test_controller import the_controller
 from tests.support.loop import SimLoop, simulate
 from tests.support.seeds import seeds
 from tests.support.simulated import DATA
@@ -388,6 +389,52 @@ def test_so_does_what_takes_several_writes(
     """The limit is lowered: 500 partitions with their logs take too long for many seeds."""
     monkeypatch.setattr(znode_store, "OPS_PER_WRITE", 3 + seed % 5)
     simulate(lambda loop: struck_meanwhile(loop, OPERATIONS[operation], writes=True), seed)
+
+
+async def stop_replica_lost(loop: SimLoop, *, comes_back: bool) -> None:
+    """The controller fails, or waits for long, before a removed replica is known to be stopped."""
+    cluster = SimulatedCluster(loop, len(BROKERS), QUICK)
+    await cluster.start()
+    controller = await the_controller(cluster, loop)
+    leader, removed = (id_ for id_ in BROKERS if id_ != controller)
+    path = f"{DATA}/t-0"
+    async with Admin(cluster.bootstrap, random=Random(loop.random.random())) as admin:
+        new = NewTopic("t", assignments={0: [leader, removed]}, config=CONFIG)
+        await unless_refused(admin.create_topics([new]))
+        await until_calm(cluster)
+        loop.network.cut_one_way(f"b{controller}", f"b{removed}")
+        moved = TopicPartition("t", 0)
+        await unless_refused(admin.alter_reassignments({moved: [leader, controller]}))
+        async with asyncio.timeout(PATIENCE_S):
+            while await admin.list_reassignments([moved]):
+                await asyncio.sleep(0.01)
+        # To clients the reassignment has ended; the znode names the replica that is removed.
+        node = cluster.ensemble.tree.nodes[znodes.topic_path("t")]
+        assert znodes.decode_topic("t", node.data).removing == {0: (removed,)}
+        assert cluster.brokers[removed].disk.exists(path)
+        if comes_back:
+            await asyncio.sleep(loop.random.uniform(0, 2 * SESSION_S))
+        else:
+            await cluster.kill(controller)
+        loop.network.heal(f"b{controller}", f"b{removed}")
+        if not comes_back:
+            await asyncio.sleep(2 * SESSION_S)
+            await cluster.start(controller)
+        topic = await until_calm(cluster)
+        assert topic is not None
+        assert topic.partitions[0].replicas == (leader, controller)
+        assert not cluster.brokers[removed].disk.exists(path)
+    for id_ in BROKERS:
+        await cluster.stop(id_)
+    assert not [bug for broker in cluster.brokers.values() for bug in broker.bugs]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("comes_back", [True, False], ids=["reachable again", "failed"])
+def test_the_log_of_a_removed_replica_is_deleted_whoever_is_the_controller(
+    comes_back: bool, seed: int
+) -> None:
+    simulate(lambda loop: stop_replica_lost(loop, comes_back=comes_back), seed)
 
 
 def test_a_controller_that_was_replaced_does_not_complete_what_the_next_one_does(
