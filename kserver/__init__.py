@@ -32,6 +32,7 @@ Where is ...?
     the leader's proposals of the ISR          replica/alter_partition.py
     who waits for what                         replica/purgatory.py; until an append
                                                is committed: replica/committed.py
+    partitions that cannot be hosted           replica/offline.py
     coordinators: loaded, led, moved           coordinator/runtime.py
     who is in a group, who reads what          group/, whose head lists its parts
     disks that fail or are full                log/manager.py, log/directory.py

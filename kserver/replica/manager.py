@@ -1,8 +1,7 @@
-"""The partitions that this broker hosts.
+"""The partitions that this broker hosts, in the roles that the controller assigns.
 
-The controller says which they are, and in what role; logs are made and deleted as it orders.  `run`
-is the group commit of partitions with `flush.before.ack`: while one round of fsyncs runs, appends
-go on, and all that were appended meanwhile share the next round.
+`run` is the group commit of partitions with `flush.before.ack`: while one round of fsyncs runs,
+appends go on, and all that were appended meanwhile share the next round.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from kserver.config.broker import BrokerConfig
 from kserver.config.topic import TopicConfig
 from kserver.errors import ErrorCode, KafkaError, NoRoom, StorageError
 from kserver.log.manager import LogManager
-from kserver.log.missing import MissingLog
 from kserver.metadata import ClusterMetadata, MetadataCache, PartitionInfo
 from kserver.metrics.meters import AllTopics, ReplicationMeters
 from kserver.model import NO_BROKER, NO_EPOCH, BrokerId, Offset, TopicPartition
@@ -26,6 +24,7 @@ from kserver.replica.alter_partition import AlterPartitionManager
 from kserver.replica.fetch_session import FetchPartition
 from kserver.replica.fetcher import Following, ReplicaFetcherManager
 from kserver.replica.isr import SessionClock
+from kserver.replica.offline import OfflinePartitions
 from kserver.replica.partition import Partition, Surroundings
 from kserver.replica.purgatory import Purgatory
 from kserver.replica.selector import ReplicaView, nearest
@@ -100,12 +99,7 @@ class ReplicaManager:
         self._overrides: dict[str, Mapping[str, str]] = {}
         """Those that the logs of each hosted topic have, as the image has them."""
         logs.on_offline = self._went_offline
-        self._offline: dict[TopicPartition, UUID] = {}
-        """The topic ids of partitions whose logs may be in a directory that failed."""
-        self._missing: dict[TopicPartition, UUID] = {}
-        """Topic ids of those that may not begin empty here (log/missing)."""
-        self._waiting: dict[TopicPartition, UUID] = {}
-        """Topic ids of those for which no disk had room."""
+        self._offline = OfflinePartitions()
         self._wants_room = asyncio.Event()
         self._unflushed: dict[Partition, None] = {}
         self._has_unflushed = asyncio.Event()
@@ -122,7 +116,7 @@ class ReplicaManager:
         known = self._metadata.current.topics.get(topic)
         if known is not None and 0 <= partition < len(known.partitions):
             key = TopicPartition(topic, partition)
-            if key in self._offline or key in self._waiting or key in self._missing:
+            if self._offline.has(key, known.id):
                 raise KafkaError(ErrorCode.kafka_storage_error, f"{topic}-{partition} is offline")
             raise KafkaError(ErrorCode.not_leader_or_follower)
         raise KafkaError(ErrorCode.unknown_topic_or_partition)
@@ -155,8 +149,7 @@ class ReplicaManager:
         return self.fetchers.being_cut(keys).keys()
 
     async def cuts_ended(self, keys: Collection[TopicPartition]) -> None:
-        """Returns once no log of these is being cut: a role or a deletion waits for that, which
-        takes milliseconds, and longer on a slow disk."""
+        """Wait until no log of these is being truncated; a new role or a deletion waits for it."""
         await self.fetchers.cuts_ended(keys)
 
     def drop_unnamed(self, topics: Sequence[LeaderAndIsrTopicState]) -> None:
@@ -213,7 +206,7 @@ class ReplicaManager:
             return ErrorCode.unknown_topic_or_partition
         hosted = self.partitions.get(key)
         if hosted is None:
-            if self._offline.get(key) == topic.topic_id:
+            if self._offline.failed.get(key) == topic.topic_id:
                 return ErrorCode.kafka_storage_error
             overrides = configs.get(topic.topic_name)
             if overrides is None:  # its znode cannot be read: nobody knows what may be deleted
@@ -362,10 +355,10 @@ class ReplicaManager:
     def stop_replicas(
         self, topics: Sequence[StopReplicaTopicState]
     ) -> list[StopReplicaPartitionError]:
-        """Host these no longer; with `delete_partition` their logs go.
+        """Stop hosting these partitions, and with `delete_partition` delete their logs.
 
-        FENCED_LEADER_EPOCH for what is older than this broker knows, KAFKA_STORAGE_ERROR for a log
-        whose disk has failed (Kafka: ReplicaManager.stopReplicas).
+        One error for each: FENCED_LEADER_EPOCH for an older leader epoch, KAFKA_STORAGE_ERROR for
+        a log that cannot be deleted until its disk works (Kafka: ReplicaManager.stopReplicas).
         """
         return [
             StopReplicaPartitionError(
@@ -382,20 +375,26 @@ class ReplicaManager:
     def _stop(self, topic: str, state: StopReplicaPartitionState) -> ErrorCode:
         key = TopicPartition(topic, state.partition_index)
         hosted = self.partitions.get(key)
-        if hosted is None:
-            if state.delete_partition:
-                was_offline = self._offline.pop(key, None) is not None
-                self._waiting.pop(key, None)
-                self._missing.pop(key, None)
+        if hosted is not None and 0 <= state.leader_epoch < hosted.epoch:
+            return ErrorCode.fenced_leader_epoch
+        stored = self._logs.get(key) if hosted is None else hosted.log
+        is_offline = key in self._offline.failed or (
+            stored is not None and stored.failure is not None
+        )
+        try:
+            if hosted is not None:
+                self._drop(hosted, delete=state.delete_partition)
+            elif state.delete_partition:
+                self._offline.deleted(key)
                 # It may have been deleted while this broker was away.
                 self._logs.delete(key)
-                if was_offline:
-                    return ErrorCode.kafka_storage_error
+        except StorageError:
+            is_offline = True
+        if not (is_offline and state.delete_partition):
             return ErrorCode.none
-        if state.leader_epoch >= 0 and state.leader_epoch < hosted.epoch:
-            return ErrorCode.fenced_leader_epoch
-        self._drop(hosted, delete=state.delete_partition)
-        return ErrorCode.none
+        if stored is not None and stored.topic_id is not None:
+            self._offline.failed[key] = stored.topic_id
+        return ErrorCode.kafka_storage_error
 
     def reconfigure(self, image: ClusterMetadata, changed: Collection[str]) -> None:
         """The logs of these topics go by the overrides that `image` has, the fetchers by the
@@ -431,24 +430,12 @@ class ReplicaManager:
                 key, topic_id, config, is_new=is_new, may_begin_empty=may_begin_empty
             )
         except StorageError as error:
-            self._leave_offline(key, topic_id, error)
+            self._offline.add(key, topic_id, error)
+            if isinstance(error, NoRoom):
+                self._wants_room.set()
             return None
         self._overrides[key.topic] = overrides
         return hosted
-
-    def _leave_offline(self, key: TopicPartition, topic_id: UUID, error: StorageError) -> None:
-        if isinstance(error, NoRoom):
-            if self._waiting.get(key) != topic_id:
-                log.error("%s: offline until there is free space: %s", key, error)
-                self._waiting[key] = topic_id
-            self._wants_room.set()
-        elif isinstance(error, MissingLog):
-            if self._missing.get(key) != topic_id:
-                log.error("%s: log is missing, the partition stays offline: %s", key, error)
-                self._missing[key] = topic_id
-        else:
-            log.error("%s: offline: %s", key, error)
-            self._offline[key] = topic_id
 
     def _host(
         self,
@@ -476,9 +463,7 @@ class ReplicaManager:
             found = self._logs.create(
                 key, topic_id, config, is_new=is_new, may_begin_empty=may_begin_empty
             )
-            self._waiting.pop(key, None)
-            if self._missing.pop(key, None) is not None:
-                log.warning("%s: starting with an empty log, replicating from the leader", key)
+            self._offline.created(key)
         elif found.topic_id is None:
             # A crash had torn partition.metadata.
             try:
@@ -502,15 +487,15 @@ class ReplicaManager:
         hosted.leave()
         self.fetchers.assign(hosted)
         self._unflushed.pop(hosted, None)
-        if delete:
-            self._logs.delete(key)
         # Whoever waits on it finds it gone and is answered with an error.
         self._purgatory.check(key)
+        if delete:
+            self._logs.delete(key)
 
     @property
     def has_missing(self) -> bool:
         """Whether a partition is refused because its log is missing."""
-        return bool(self._missing)
+        return bool(self._offline.missing)
 
     async def settle(self) -> None:
         """After a start: what recovery found and memory alone may hold goes to disk, so that no
@@ -536,7 +521,7 @@ class ReplicaManager:
             for partition in self.partitions.values():
                 if partition.committable < partition.log.log_end_offset:
                     group.create_task(self._flush(partition))
-        self._logs.missing.keep(self._missing)
+        self._logs.missing.keep(self._offline.missing)
 
     def flush_soon(self, partition: Partition) -> None:
         """Somebody waits until what `partition` holds now is on disk."""
@@ -560,10 +545,10 @@ class ReplicaManager:
 
     def _host_waiting(self) -> None:
         topics = self._metadata.current.topics
-        for key, topic_id in list(self._waiting.items()):
+        for key, topic_id in list(self._offline.waiting.items()):
             topic = topics.get(key.topic)
             if topic is None or topic.id != topic_id:
-                del self._waiting[key]
+                del self._offline.waiting[key]
                 continue
             hosted = self._try_to_host(key, topic_id, topic.config, is_new=True)
             if hosted is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from dataclasses import replace
 from uuid import UUID
@@ -118,6 +119,33 @@ def test_a_replica_is_stopped_in_its_epoch_and_deleted_by_order_only() -> None:
         for partition in (0, 1, 1):
             assert stop(replicas, "a", partition, DELETED_EPOCH, delete=True) is ErrorCode.none
         assert (replicas.partitions, logs) == ({}, {})
+
+    run(scenario, seed=1)
+
+
+def test_a_log_whose_disk_has_failed_is_not_taken_for_deleted() -> None:
+    async def scenario(host: Host) -> None:
+        replicas = await started(host)
+        become(replicas, "a", *(state(n, epoch=3) for n in range(3)))
+        waiting = replicas.get("a", 0)
+        for partition in (0, 1):
+            log = replicas.get("a", partition).log
+            log.append_as_leader(batch(), 3, host.clock.now_ms())
+        fault = host.disk.fail("rename", errno.EIO)
+        # The first finds out; the directory is offline when the others, and it again, are stopped.
+        for partition in (0, 1, 2, 0, 1):
+            error = stop(replicas, "a", partition, DELETED_EPOCH, delete=True)
+            assert error is ErrorCode.kafka_storage_error
+        assert not waiting.is_hosted
+        assert (replicas.partitions, host.manager.logs) == ({}, {})
+        # Once the disk works, a broker that has started deletes them.
+        await host.stop()
+        fault.clear()
+        replicas = await started(host)
+        assert host.manager.logs.keys() == {("a", 0), ("a", 1), ("a", 2)}
+        for partition in (0, 1, 2, 0):
+            assert stop(replicas, "a", partition, DELETED_EPOCH, delete=True) is ErrorCode.none
+        assert (replicas.partitions, host.manager.logs) == ({}, {})
 
     run(scenario, seed=1)
 
