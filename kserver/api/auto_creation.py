@@ -1,11 +1,12 @@
-"""Topics that are made because a client asked for them.
+"""Automatic creation of topics that a client names.
 
-The controller makes them, which may be another broker, or none for a moment:
+The controller creates them, which may be another broker, or none for a moment:
 
-    the topic is there already, made for another client or by another broker    it is what is wanted
-    there is no controller, or it cannot be reached                             tried again
-    that is so for PATIENCE_S, or it does not answer                            not there yet
-    anything else                                                               that
+    the topic exists, created for another client or by another broker    the topic
+    it exists, and the controller ignores it: a znode cannot be read     LEADER_NOT_AVAILABLE
+    there is no controller, or it cannot be reached                      retry
+    that is so for PATIENCE_S, or it does not respond                    UNKNOWN_TOPIC_OR_PARTITION
+    anything else                                                        that error
 
 (Kafka: AutoTopicCreationManager.)
 """
@@ -33,8 +34,11 @@ def _nothing(_partitions: int) -> None:
 async def create(
     new: CreatableTopic, parts: Parts, charge: Callable[[int], None] = _nothing
 ) -> TopicInfo:
-    """The topic, as this broker knows it then; `charge` as for Controller.create_topics.
-    KafkaError, UNKNOWN_TOPIC_OR_PARTITION where it is not there yet; StorageError."""
+    """Create a topic; return it as this broker knows it then.
+
+    `charge` as for Controller.create_topics.  Raises KafkaError, with a code that clients retry
+    where the topic is not known yet, and StorageError.
+    """
     deadline_s = parts.loop.time() + PATIENCE_S
     while True:
         try:
@@ -48,6 +52,8 @@ async def create(
         known = parts.metadata.current.topics.get(new.name)
         if known is not None:
             return known
+        if failure.code is ErrorCode.topic_already_exists:
+            raise KafkaError(ErrorCode.leader_not_available, str(failure)) from failure
         if failure.code not in AWAY:
             raise failure
         if parts.loop.time() >= deadline_s:

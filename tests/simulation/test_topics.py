@@ -7,17 +7,21 @@ import datetime
 
 import pytest
 
+from kserver import znodes
 from kserver.errors import ErrorCode, StorageError
+from kserver.metadata import ClusterMetadata
 from kserver.peer import Peer
 from kserver.wire.versions import request
 from kserver.world.embedded import COORDINATION
+from kserver.world.zookeeper import ANY_VERSION, NO_SESSION, Delete, SetData
 from tests.simulation.test_broker import batch, create, fetch, produce, values_of
 from tests.support.loop import SimLoop, simulate
 from tests.support.seeds import seeds
 from tests.support.simulated import DATA, SimulatedBroker
+from tests.support.simulated_cluster import SimulatedCluster
 
 SEEDS = seeds(8)
-DELETE_TOPICS, DELETE_RECORDS = 20, 21
+METADATA, DELETE_TOPICS, DELETE_RECORDS = 3, 20, 21
 
 
 async def delete(peer: Peer, topic: str) -> ErrorCode:
@@ -160,3 +164,47 @@ async def lost_coordination(loop: SimLoop) -> None:
 
 def test_logs_of_another_cluster_are_refused_not_taken():
     simulate(lost_coordination, 1)
+
+
+async def named_while_unreadable(loop: SimLoop) -> None:
+    """A client that names a topic whose state cannot be read for now is asked to try again."""
+    cluster = SimulatedCluster(loop, 2)
+    await cluster.start()
+    path = znodes.state_path("t", 0)
+    nodes = cluster.ensemble.tree.nodes
+
+    async def asked(id_: int) -> ErrorCode:
+        peer = await cluster.brokers[id_].connect()
+        new = request(METADATA, 12)
+        answer = await peer.call(new(topics=[new.topics(name="t")], allow_auto_topic_creation=True))
+        peer.close()
+        return answer.topics[0].error_code
+
+    assert await asked(1) is ErrorCode.none
+    state = nodes[path].data
+    cluster.ensemble.apply([SetData(path, b"{", ANY_VERSION)], NO_SESSION)
+    cluster.ensemble.apply([Delete(znodes.CONTROLLER)], NO_SESSION)
+    async with asyncio.timeout(60):
+        while any("t" in image.topics for image in images(cluster)):
+            await asyncio.sleep(0.1)
+    retriable = {ErrorCode.leader_not_available, ErrorCode.unknown_topic_or_partition}
+    for id_ in cluster.brokers:
+        assert await asked(id_) in retriable
+    cluster.ensemble.apply([SetData(path, state, ANY_VERSION)], NO_SESSION)
+    async with asyncio.timeout(60):
+        while not all("t" in image.topics for image in images(cluster)):
+            await asyncio.sleep(0.1)
+    for id_ in cluster.brokers:
+        assert await asked(id_) is ErrorCode.none
+        await cluster.stop(id_)
+    assert not [bug for broker in cluster.brokers.values() for bug in broker.bugs]
+
+
+def images(cluster: SimulatedCluster) -> list[ClusterMetadata]:
+    running = [broker for one in cluster.brokers.values() if (broker := one.broker) is not None]
+    return [broker._parts.metadata.current for broker in running]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_topic_that_cannot_be_read_is_not_taken_for_one_to_be_created(seed):
+    simulate(named_while_unreadable, seed)
