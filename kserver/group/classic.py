@@ -209,17 +209,22 @@ class ClassicGroups:
         ticket: Ticket,
         step: Step,
     ) -> None:
-        """A static member was started again: it goes on where it was, without a rebalance where
-        nothing comes of what it brings."""
+        """Put a static member that was restarted in the place of the former one.
+
+        There is no rebalance, except where the group's protocol changes, and where the former one
+        had still to revoke partitions and join again: the new one does not own them, so it would
+        not, and no member would be assigned them.  (Kafka's coordinator leaves them so.)
+        """
         leader_before = group.leader
         old = group.members[group.static[instance_id]]
         step.answer(group.take_join_ticket(old), Joined(old.id, ErrorCode.fenced_instance_id))
         _answer_sync(old, KafkaError(ErrorCode.fenced_instance_id), step)
         self._deadlines.drop((SESSION, group.id, old.id))
+        owes_join = group.owes_join(old)
         member = group.replace(instance_id, new_id)
         group.update(member, request.protocols, request.rebalance_ms, request.session_ms)
         self._await_session(group, new_id, member.session_ms, step)
-        if group.state is not STABLE or group.select_protocol() != group.protocol:
+        if group.state is not STABLE or owes_join or group.select_protocol() != group.protocol:
             self._await_others(group, member, ticket, step)
             return
         step.events.append(group.kept())

@@ -31,7 +31,7 @@ from kserver.coordinator.shard import Ticket
 from kserver.errors import ErrorCode, KafkaError, ProtocolError
 from kserver.group.events import ClassicGroupMetadata, GroupDeleted, MemberMetadata
 from kserver.group.member import ClassicGroupMember, Protocols
-from kserver.group.records import CONSUMERS, MEMBER_PROTOCOL
+from kserver.group.records import ASSIGNMENT, CONSUMERS, SUBSCRIPTION, decoded
 from kserver.group.requests import NO_MEMBER, JoinedMember
 from kserver.model import NO_TIMESTAMP
 
@@ -383,6 +383,21 @@ class ClassicGroup:
         except ProtocolError:
             return None  # some clients write what they like
 
+    def owes_join(self, member: ClassicGroupMember) -> bool:
+        """Whether the member has to join again: it owned partitions that this generation does not
+        assign to it, and another member gets them once it has revoked them (KIP-429)."""
+        if not self.has_consumers or self.protocol is None:
+            return False
+        try:
+            subscribed = decoded(SUBSCRIPTION, member.metadata(self.protocol))
+            owned = _partitions(subscribed.get("ownedPartitions") or ())
+            if not owned or not member.assignment:
+                return bool(owned)
+            assigned = decoded(ASSIGNMENT, member.assignment)
+            return not owned <= _partitions(assigned["assignedPartitions"])
+        except ProtocolError:
+            return False  # some clients write what they like
+
     # What is kept
 
     def kept(
@@ -485,6 +500,10 @@ def _topics(metadata: bytes) -> list[str]:
     does."""
     if len(metadata) < 2:
         raise ProtocolError("a subscription is truncated")
-    fields = MEMBER_PROTOCOL["ConsumerProtocolSubscription"].decode(0, memoryview(metadata)[2:])
+    fields = SUBSCRIPTION.decode(0, memoryview(metadata)[2:])
     topics: list[str] = fields["topics"]
     return topics
+
+
+def _partitions(topics: Iterable[Mapping[str, Any]]) -> set[tuple[str, int]]:
+    return {(one["topic"], number) for one in topics for number in one["partitions"]}

@@ -49,7 +49,7 @@ from kserver.group.consumer_requests import ConsumerHeartbeat
 from kserver.group.events import ClassicGroupMetadata, MemberMetadata
 from kserver.group.group import ClassicGroup
 from kserver.group.member import ClassicGroupMember
-from kserver.group.records import CONSUMERS, MEMBER_PROTOCOL
+from kserver.group.records import ASSIGNMENT, CONSUMERS, SUBSCRIPTION, decoded, version_of
 from kserver.group.requests import (
     NO_MEMBER,
     Heartbeat,
@@ -60,14 +60,11 @@ from kserver.group.requests import (
     Synced,
     SyncGroup,
 )
-from kserver.wire.schema import Schema, Values
+from kserver.wire.schema import Values
 
 DOWN = "down"
 """What a deadline is for: a group that was a consumer group begins to rebalance as a classic one,
 once it is one."""
-
-_SUBSCRIPTION = MEMBER_PROTOCOL["ConsumerProtocolSubscription"]
-_ASSIGNMENT = MEMBER_PROTOCOL["ConsumerProtocolAssignment"]
 
 
 class Migration:
@@ -146,10 +143,10 @@ class Migration:
     ) -> ConsumerGroupMember:
         """It is where its group's last assignment has put it.  Raises ProtocolError."""
         name = classic.protocol or member.protocols[0][0]
-        subscription = _decoded(_SUBSCRIPTION, member.metadata(name))
+        subscription = decoded(SUBSCRIPTION, member.metadata(name))
         assigned: Partitions = frozenset()
         if member.assignment:
-            assignment = _decoded(_ASSIGNMENT, member.assignment)
+            assignment = decoded(ASSIGNMENT, member.assignment)
             if assignment["userData"]:
                 text = (
                     "an unsupported custom assignor is in use. Please refer to the documentation "
@@ -219,7 +216,7 @@ class Migration:
         if request.protocol_type != CONSUMERS or not group.supports_protocols(names):
             raise KafkaError(ErrorCode.inconsistent_group_protocol)
         try:
-            said = _decoded(_SUBSCRIPTION, request.protocols[0][1])
+            said = decoded(SUBSCRIPTION, request.protocols[0][1])
         except ProtocolError as error:
             raise KafkaError(ErrorCode.inconsistent_group_protocol, str(error)) from error
         if is_unknown and request.instance_id is None and request.must_know_id:
@@ -357,7 +354,7 @@ class Migration:
 
     def _assignment(self, assigned: Any, metadata: bytes) -> bytes:
         """In the version in which the member has subscribed."""
-        version = min(_version(metadata), _ASSIGNMENT.last)
+        version = min(version_of(metadata), ASSIGNMENT.last)
         names = {
             topic_id: name
             for topic_id in {one.topic_id for one in assigned}
@@ -368,7 +365,7 @@ class Migration:
             for topic_id, numbers in by_topic(assigned).items()
             if topic_id in names
         ]
-        return version.to_bytes(2) + _ASSIGNMENT.encode(version, {"assignedPartitions": topics})
+        return version.to_bytes(2) + ASSIGNMENT.encode(version, {"assignedPartitions": topics})
 
     # Down
 
@@ -468,17 +465,6 @@ def _check_generation(member: ConsumerGroupMember, generation: int) -> None:
             f"The request generation id {generation} is not equal to the member epoch "
             f"{member.at.epoch} of member {member.id}.",
         )
-
-
-def _version(data: bytes) -> int:
-    return int.from_bytes(data[:2])
-
-
-def _decoded(schema: Schema, data: bytes) -> Values:
-    """Versions that are not known yet begin as the last that is.  Raises ProtocolError."""
-    if len(data) < 2:
-        raise ProtocolError(f"{schema.name} is truncated")
-    return schema.decode(min(_version(data), schema.last), memoryview(data)[2:])
 
 
 def _cannot_upgrade(classic: ClassicGroup, why: str) -> KafkaError:

@@ -14,7 +14,8 @@ Pure: values and bytes only.
 
 from __future__ import annotations
 
-from kserver.wire.schema import keyed, schemas
+from kserver.errors import ProtocolError
+from kserver.wire.schema import Schema, Values, keyed, schemas
 
 OFFSET_COMMIT = 1
 GROUP_METADATA = 2
@@ -158,3 +159,20 @@ ConsumerProtocolAssignment 0-3
 """
 )
 """What a consumer says of itself when it joins, and what its group's leader answers."""
+SUBSCRIPTION = MEMBER_PROTOCOL["ConsumerProtocolSubscription"]
+ASSIGNMENT = MEMBER_PROTOCOL["ConsumerProtocolAssignment"]
+
+
+def version_of(data: bytes) -> int:
+    """Version of a subscription or assignment, which its first two bytes hold."""
+    return int.from_bytes(data[:2])
+
+
+def decoded(schema: Schema, data: bytes) -> Values:
+    """Decode a subscription or assignment; unknown versions begin as the last known one does.
+
+    Raises ProtocolError.
+    """
+    if len(data) < 2:
+        raise ProtocolError(f"{schema.name} is truncated")
+    return schema.decode(min(version_of(data), schema.last), memoryview(data)[2:])

@@ -1,5 +1,10 @@
 """Static members of classic groups."""
 
+from collections.abc import Iterable
+
+import pytest
+
+from kcli.client.group_protocol import Subscription, write_assignment, write_subscription
 from kserver.errors import ErrorCode
 from kserver.group.group import (
     EMPTY,
@@ -7,6 +12,7 @@ from kserver.group.group import (
     STABLE,
 )
 from kserver.group.requests import Joined
+from kserver.model import TopicPartition
 from tests.support.classic_groups import (
     DELAY_MS,
     Groups,
@@ -35,6 +41,51 @@ def test_a_static_member_that_starts_again_goes_on_where_it_was_without_a_rebala
     assert groups.ask(leave((other.member_id, "j"))) == [ErrorCode.fenced_instance_id]
     fenced = groups.ask(join(other.member_id, instance_id="j"))
     assert fenced == Joined(other.member_id, ErrorCode.fenced_instance_id)
+
+
+def of_consumer(owned: Iterable[int]) -> tuple[str, bytes]:
+    subscribed = Subscription(("t",), tuple(TopicPartition("t", n) for n in owned), 1)
+    return "cooperative-sticky", write_subscription(subscribed)
+
+
+@pytest.mark.parametrize(
+    ("owned", "assigned", "owes"),
+    [
+        ([0, 1, 2], [2], True),
+        ([0, 1], [], True),
+        ([0], [0, 1], False),
+        ([], [0], False),
+        ([0, 1], [0, 1], False),
+    ],
+)
+def test_a_static_member_that_starts_again_before_it_has_revoked_begins_the_rebalance_it_owed(
+    owned: list[int], assigned: list[int], owes: bool
+) -> None:
+    groups = Groups()
+    requests = [
+        join(instance_id="i", protocols=(of_consumer(owned),)),
+        join(instance_id="j", protocols=(of_consumer([]),)),
+    ]
+    tickets = [groups.send(request) for request in requests]
+    groups.advance(2 * DELAY_MS)
+    one, other = (groups.answers[ticket] for ticket in tickets)
+    given = write_assignment([TopicPartition("t", n) for n in assigned])
+    for member in (one, other):
+        is_leader = member.member_id == member.leader
+        groups.send(sync(member, {one.member_id: given} if is_leader else None))
+    groups.reload()
+    ticket = groups.send(join(instance_id="i", protocols=(of_consumer([]),)))
+    assert (groups.group.state is PREPARING_REBALANCE) == owes
+    assert (ticket in groups.answers) != owes
+    if owes:
+        # The new one owes nothing.
+        waits = groups.send(join(other.member_id, instance_id="j", protocols=(of_consumer([]),)))
+        assert groups.answers[ticket].generation == groups.answers[waits].generation == 2
+        leader, follower = groups.answers[ticket], groups.answers[waits]
+        groups.send(sync(leader, {leader.member_id: given}))
+        groups.send(sync(follower))
+        again = groups.send(join(instance_id="i", protocols=(of_consumer([]),)))
+        assert groups.answers[again].generation == 2
 
 
 def test_a_static_leader_that_starts_again_is_told_that_there_is_nothing_to_assign():
