@@ -1,4 +1,4 @@
-"""The small text files of a log directory: encode and decode each, read and replace on disk.
+"""Encode, decode, read and replace the small text files of a log directory.
 
     recovery-point-offset-checkpoint    offsets: `version`, `count`, then `topic partition offset`
     log-start-offset-checkpoint
@@ -10,9 +10,9 @@
                                         directory.id
 
 Names and formats are Kafka's (OffsetCheckpointFile, LeaderEpochCheckpointFile,
-PartitionMetadataFile, MetaProperties), so either broker reads what the other wrote.  A file that
-cannot be read raises StorageError with its name, the line and the remedy; a failing disk raises
-OSError.  Which offsets go into which file, and when, is the log manager's.
+PartitionMetadataFile, MetaProperties), so Kafka and this broker read each other's files.  A file
+that cannot be read raises StorageError with its name, the line and the remedy; a failing disk
+raises OSError.  The log manager decides which offsets are written to which file, and when.
 """
 
 from __future__ import annotations
@@ -58,13 +58,14 @@ _REMEDIES = {
 
 
 class MetaProperties(NamedTuple):
-    """Whose a log directory is; None where an old version left it out."""
+    """Owner of a log directory, as meta.properties names it; None where an old version has no
+    entry."""
 
     broker_id: BrokerId | None
     cluster_id: str | None
     version: int = 0
     directory_id: str | None = None
-    """This directory's among all of the cluster (KIP-858)."""
+    """Id of this directory, unique in the cluster (KIP-858)."""
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, Offset]) -> bytes:
@@ -108,7 +109,10 @@ def encode_topic_id(topic_id: UUID) -> bytes:
 
 
 def decode_topic_id(data: bytes, path: str) -> UUID:
-    """Any version from 0 on is read, as Kafka does to allow downgrades."""
+    """Return the topic id of a partition.metadata file of any version from 0.
+
+    Kafka accepts any version too, to allow downgrades.
+    """
     lines = _lines(data, path)
     fields = []
     for number, name in enumerate(("version", "topic_id"), start=1):
@@ -129,7 +133,7 @@ def decode_topic_id(data: bytes, path: str) -> UUID:
 
 
 def encode_meta_properties(properties: MetaProperties) -> bytes:
-    """The properties file that Kafka writes, less its comment with the date."""
+    """Return the properties file that Kafka writes, without its comment that holds the date."""
     values = {"version": str(properties.version)}
     if properties.broker_id is not None:
         values[_ID_KEYS[properties.version]] = str(properties.broker_id)
@@ -141,7 +145,7 @@ def encode_meta_properties(properties: MetaProperties) -> bytes:
 
 
 def decode_meta_properties(data: bytes, path: str) -> MetaProperties:
-    """Keys of later versions are ignored."""
+    """Return the fields of meta.properties, ignoring keys of later versions."""
     try:
         entries = {entry.key: entry for entry in parse("\n".join(_lines(data, path)))}
     except ConfigError as error:
@@ -165,7 +169,7 @@ def decode_meta_properties(data: bytes, path: str) -> MetaProperties:
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, Offset]:
-    """Nothing when there is no such file yet."""
+    """Return the offsets in the file, or an empty dict if it does not exist yet."""
     return decode_offsets(_read(disk, path), path)
 
 
@@ -174,12 +178,12 @@ def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, Offset
 
 
 def read_epochs(disk: Disk, path: str) -> list[EpochStart]:
-    """Nothing when there is no such file yet."""
+    """Return the epochs in the file, or an empty list if it does not exist yet."""
     return decode_epochs(_read(disk, path), path)
 
 
 def read_topic_id(disk: Disk, path: str) -> UUID | None:
-    """None when there is no such file yet."""
+    """Return the topic id in the file, or None if it does not exist yet."""
     return decode_topic_id(disk.read_file(path), path) if disk.exists(path) else None
 
 
@@ -188,7 +192,7 @@ def write_topic_id(disk: Disk, path: str, topic_id: UUID) -> None:
 
 
 def read_meta_properties(disk: Disk, path: str) -> MetaProperties | None:
-    """None when there is no such file yet: a new log directory."""
+    """Return the content of the file; None if it does not exist yet, as in a new log directory."""
     return decode_meta_properties(disk.read_file(path), path) if disk.exists(path) else None
 
 
@@ -206,7 +210,7 @@ def _encode(entries: Iterable[str]) -> bytes:
 
 
 def _entries(data: bytes, path: str) -> Iterator[tuple[int, str]]:
-    """Line numbers and lines after the head; an empty file has none, as in Kafka."""
+    """Yield line numbers and lines after the header; an empty file has none, as in Kafka."""
     lines = _lines(data, path)
     if not lines:
         return
@@ -229,14 +233,14 @@ def _lines(data: bytes, path: str) -> list[str]:
 
 
 def _integer(text: str, number: int, line: str, path: str) -> int:
-    """Nothing that these files count is negative, or more than 63 bits."""
+    """Return the integer; raises StorageError if it is negative or has more than 63 bits."""
     if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_INTEGER):
         raise _malformed(path, number, line)
     return int(text)
 
 
 def random_id(random: Random) -> str:
-    """For a log directory."""
+    """Return a random id for a log directory."""
     return _base64(UUID(int=random.getrandbits(128), version=4))
 
 

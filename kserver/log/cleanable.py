@@ -1,17 +1,19 @@
-"""What of a compacted log is dirty, and whether it is worth a cleaning.
+"""The dirty part of a compacted log, and whether cleaning it is due.
 
 Pure: a row of segments in, a range of offsets out.
 
     0            first dirty            first uncleanable            log end
-    |  cleaned   |  dirty               |  left alone                |
+    |  cleaned   |  dirty               |  uncleanable               |
 
-    left alone from   why
+The uncleanable part starts at the first of:
+
     the active segment
-    what is not decided, not on every replica, or not on disk yet (`limit`)
+    `limit`: the first offset of an undecided transaction, or not replicated, or not on disk
     the first dirty segment with a record younger than min.compaction.lag.ms
 
-A log is due when the dirty share of what would be cleaned is above min.cleanable.dirty.ratio, or
-when a record has been dirty for longer than max.compaction.lag.ms.  Kafka: LogCleanerManager.
+A log is due when the dirty share of the part that would be cleaned is above
+min.cleanable.dirty.ratio, or when a record has been dirty for longer than max.compaction.lag.ms.
+Kafka: LogCleanerManager.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Row(Protocol):
-    """What is looked at of a segment, or of a stand-in."""
+    """The properties of a segment that decide whether it is cleaned."""
 
     @property
     def base_offset(self) -> Offset: ...
@@ -39,15 +41,15 @@ class Row(Protocol):
 
 
 class Dirty(NamedTuple):
-    """How dirty a log is; sizes in bytes."""
+    """Dirty range of a log; sizes in bytes."""
 
     first_offset: Offset
     end_offset: Offset
-    """What is at or after it is left alone."""
+    """First uncleanable offset (exclusive end of the dirty part)."""
     clean_bytes: int
     dirty_bytes: int
     is_overdue: bool
-    """max.compaction.lag.ms has passed."""
+    """Whether max.compaction.lag.ms has passed for a dirty record."""
 
     @property
     def ratio(self) -> float:
@@ -69,10 +71,10 @@ def dirty(
     limit: Offset,
     now_ms: int,
 ) -> Dirty:
-    """`segments` is the whole row, the last one active; `cleaned_to` the end of the last cleaning.
+    """Return the dirty range of a log.
 
-    A `cleaned_to` that the log does not have, since it was truncated or deleted meanwhile, counts
-    as none.
+    `segments` are all of the log, the last one active; `cleaned_to` is the end of the last
+    cleaning.  A `cleaned_to` outside the log, after a truncation or deletion, is ignored.
     """
     active = segments[-1].base_offset
     first = cleaned_to if log_start_offset <= cleaned_to <= active else log_start_offset

@@ -1,19 +1,20 @@
-"""Keeps compacted logs clean: picks the dirtiest, lets it be compacted, puts the result in place.
+"""Cleaner of compacted logs: pick the dirtiest log, compact it, swap the new segments in.
 
-    picked      the log with the largest dirty share of those that are due (log/cleanable)
-    compacted   log/compaction in a process of its own, at the pace that is allowed
-    in place    group by group: the new segment's files are renamed from .cleaned to .swap, and
-                durably so; then, at once, the old ones to .deleted and the new to their own names
-    saved       cleaner-offset-checkpoint says up to where the log is clean
+    step       what happens
+    pick       choose the log with the largest dirty share of those that are due (log/cleanable)
+    compact    run log/compaction in a process of its own, at the configured rate
+    swap       group by group: rename the new segment's files durably from .cleaned to .swap; then,
+               in one step, the old files to .deleted and the new ones to their final names
+    save       write to cleaner-offset-checkpoint up to where the log is clean
 
-    crash while      leaves                the next start
-    compacted        .cleaned files        removes them
-    in place         .swap files           puts them in place of the segments that they hold
-    before saved     a clean log           cleans it once more
+    crash during     leaves                the next start
+    compact          .cleaned files        removes them
+    swap             .swap files           replaces the segments whose records they hold
+    before save      a clean log           cleans it once more
 
-A log of which a batch makes no sense is uncleanable until the broker starts again; a full disk puts
-its cleaning off.  While a log is cleaned none of its segments is deleted; before it is truncated,
-`stop` is awaited.  Kafka: LogCleaner, LogCleanerManager.
+A log with an invalid batch is uncleanable until the broker restarts; a full disk postpones its
+cleaning.  While a log is cleaned, none of its segments is deleted; before it is truncated, `stop`
+is awaited.  Kafka: LogCleaner, LogCleanerManager.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _NO_ROOM = {*NO_ROOM, errno.ENOMEM}
 
 
 class Cleaner:
-    """`save` writes a checkpoint of the directory that the log is in."""
+    """Cleans the dirtiest logs; `save` writes a checkpoint of the directory that holds the log."""
 
     def __init__(
         self,
@@ -74,13 +75,13 @@ class Cleaner:
         return one in self._running
 
     async def stop(self, one: Log) -> None:
-        """No cleaning of the log runs any more; what it had put in place stays."""
+        """Cancel the cleaning of the log and wait until it has ended; swapped segments stay."""
         self.forget(one)
         if (task := self._running.get(one)) is not None:
             await asyncio.wait([task])
 
     def forget(self, one: Log) -> None:
-        """It was deleted: what a cleaning made of it is of no use."""
+        """Cancel the cleaning of a deleted log, without waiting for it."""
         self.uncleanable.pop(one, None)
         if (task := self._running.get(one)) is not None:
             task.cancel()
@@ -102,7 +103,8 @@ class Cleaner:
                         await self._wake.wait()
 
     def dirtiness(self, one: Log, decided: Offset) -> Dirty:
-        """All transactions below `decided` are, by what a crash leaves there."""
+        """Return the dirty range of the log; every transaction below `decided` is decided, even
+        after a crash."""
         return cleanable.dirty(
             one.segments,
             one.config,
@@ -127,7 +129,7 @@ class Cleaner:
         return max(due, key=itemgetter(0), default=(0, None))[1]
 
     async def _date(self, one: Log) -> None:
-        """Sealed segments were loaded without their first timestamp."""
+        """Read the first timestamp of sealed segments, which are loaded without it."""
         cleaned_to = one.cleaned_to or 0
         undated = [
             segment
@@ -156,23 +158,24 @@ class Cleaner:
         except NoRoom as error:
             log.warning("%s: cleaning postponed: %s", one.topic_partition, error)
         except StorageError as error:
-            # Its directory went offline, or it was deleted, and that was told already.
+            # The directory went offline, or the log was deleted: both were logged already.
             log.info("%s: cleaning skipped: %s", one.topic_partition, error)
         except OSError as error:
-            # One without a number tells of the process, which may have had too little memory.
+            # An OSError without errno comes from the process, which may have run out of memory.
             if error.errno is not None and error.errno not in _NO_ROOM:
                 one.failed(error)
             log.warning("%s: cleaning postponed: %s", one.topic_partition, error)
         else:
-            # After a failure, the next one waits as long as after having found nothing to do.
+            # Not after a failure: then the next cleaning waits for the backoff.
             self._wake.set()
         finally:
             del self._running[one]
 
     async def _clean(self, one: Log) -> None:
         started = asyncio.get_running_loop().time()
-        # A marker that a crash takes back would leave its transaction open, whose records must not
-        # have cost older ones their place.
+        # If a crash lost the marker of a transaction, the transaction would be open again.  Its
+        # records must not have displaced older ones, so only what is decided before the flush
+        # counts.
         decided = one.last_stable_offset
         await one.flush()
         dirty = self.dirtiness(one, decided)
@@ -205,13 +208,14 @@ class Cleaner:
         pace = Pace(config.log_cleaner_io_max_bytes_per_second / threads)
         try:
             done = await self._disk.compute(compact, self._disk, pace, job)
-            # Above it recovery takes a gap for what a crash has torn.
+            # Cleaning makes gaps.  Recovery takes a gap above the recovery point for damage by a
+            # crash.
             await self._save(one, checkpoint.RECOVERY_POINTS)
             for group in done.groups:
                 if group.has_changed:
                     await self._put_in_place(one, [sources[base] for base in group.sources])
-            # A crash must not bring back a segment of which nothing stayed: what is said to be
-            # clean is not looked through for old records again.
+            # A crash must not bring back an emptied segment: below the cleaned offset no cleaning
+            # looks for old records again.
             await self._disk.offload(lambda: self._disk.sync_directory(one.directory))
         except (OSError, StorageError):
             if one.failure is None:
@@ -222,7 +226,8 @@ class Cleaner:
         await self._save(one, checkpoint.CLEANED)
 
     async def _put_in_place(self, one: Log, sources: list[LogSegment]) -> None:
-        """Whoever cancels this waits: half of it would be finished by the next start only."""
+        """Swap the new segment in; a cancelled caller waits, or the next start would have to finish
+        it."""
 
         async def swap() -> None:
             base = sources[0].base_offset
@@ -233,7 +238,7 @@ class Cleaner:
         try:
             await asyncio.shield(swapping)
         except asyncio.CancelledError:
-            # Of a log that was deleted meanwhile nothing is to be said.
+            # The log may have been deleted meanwhile; then errors are expected.
             with contextlib.suppress(OSError, StorageError):
                 await swapping
             raise

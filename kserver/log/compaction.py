@@ -1,18 +1,18 @@
-"""One cleaning of one compacted log: its sealed segments in, segments with the same offsets out.
+"""One cleaning of one compacted log: sealed segments in, segments with the same offsets out.
 
-    1  walk over the dirty part, and note the newest offset of each key, until the map is full
-    2  put neighbouring segments into groups that fit into one, from the log's start to there
-    3  write each group's records that stay (log/record_filter) into one `.cleaned` segment
+    1  read the dirty part, and note the newest offset of each key, until the map is full
+    2  group neighbouring segments that fit into one, from the log's start to there
+    3  write the retained records of each group (log/record_filter) to one `.cleaned` segment
 
-It reads sealed segments, writes new files, syncs those, and touches nothing else: whoever asked for
-it (log/cleaner) puts the new segments in place, or drops them.  It runs in a process of its own,
-since it takes minutes of CPU that the broker's event loop would have to share.
+It reads sealed segments, writes and syncs new files, and changes nothing else: the caller
+(log/cleaner) swaps the new segments in, or drops them.  It runs in a process of its own, since it
+takes minutes of CPU time that would block the broker's event loop.
 
-    memory   the map of keys (log.cleaner.dedupe.buffer.size), a read buffer, one batch unfolded
-    disk     as much as a group, and that as often as there are groups, until they are put in place
+    memory   the map of keys (log.cleaner.dedupe.buffer.size), a read buffer, one batch decompressed
+    disk     the size of the retained records of all groups, until they are swapped in
 
-Every batch's CRC and offset are checked before it counts: a damaged one must neither hide good
-records nor get a new CRC.  Kafka: LogCleaner.Cleaner.
+Every batch's CRC and offset are checked first: a damaged one must neither hide good records nor get
+a new CRC.  Kafka: LogCleaner.Cleaner.
 """
 
 from __future__ import annotations
@@ -55,48 +55,48 @@ _WRITE_BYTES = 1 << 20
 
 
 class CannotClean(StorageError):
-    """A batch that makes no sense: the log is left as it is."""
+    """A batch is invalid; the log stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     directory: str
     bases: tuple[Offset, ...]
-    """Base offsets of the segments that may be cleaned, the log's first to the last before the
-    end."""
+    """Base offsets of the segments that may be cleaned: from the log's first to the last before
+    `end_offset`."""
     first_dirty: Offset
     end_offset: Offset
-    """The base offset of the first segment that is left alone."""
+    """Base offset of the first segment that is not cleaned."""
     config: TopicConfig
     now_ms: int
     aborted: Sequence[AbortedTransaction]
     """Aborted transactions of the whole log."""
     last_of: Mapping[ProducerId, tuple[Offset | None, int]]
-    """The offset of each producer's last data batch, and its epoch."""
+    """Offset of the last data batch of each producer, or None if it has none, and its epoch."""
     map_bytes: int
     buffer_bytes: int
 
 
 class SegmentGroup(NamedTuple):
-    """Neighbouring segments, and the one that is to stand in their place."""
+    """Neighbouring segments, and the one segment that is to replace them."""
 
     sources: tuple[Offset, ...]
-    """Base offsets; the first is the new segment's as well."""
+    """Base offsets; the first one is also the base offset of the new segment."""
     has_changed: bool
-    """False: all of it stays, and there is no `.cleaned` segment."""
+    """Whether records were removed or segments merged; if not, there is no `.cleaned` segment."""
 
 
 class Compacted(NamedTuple):
     groups: tuple[SegmentGroup, ...]
     cleaned_to: Offset
-    """All below it is clean."""
+    """Offset below which the log is clean."""
     read_bytes: int
     written_bytes: int
     keys: int
 
 
 def compact(disk: Disk, pace: Pace, job: Job) -> Compacted:
-    """Raises CannotClean, OSError."""
+    """Compact the log's cleanable segments into `.cleaned` files.  Raises CannotClean, OSError."""
     run = _Run(disk, pace, job)
     run.note_keys()
     groups = []
@@ -108,7 +108,7 @@ def compact(disk: Disk, pace: Pace, job: Job) -> Compacted:
 
 
 def remove_cleaned(disk: Disk, directory: str, bases: Iterable[Offset]) -> None:
-    """The files of new segments that are not wanted."""
+    """Remove the `.cleaned` files of the segments at these base offsets."""
     for base in bases:
         for suffix in SEGMENT_SUFFIXES:
             path = segment_path(directory, base, suffix) + CLEANED
@@ -130,7 +130,7 @@ class _Run:
         return CleanedTransactionMetadata(self._job.aborted, self._job.last_of)
 
     def note_keys(self) -> None:
-        """The newest offset of each key that is dirty, as far as the map reaches."""
+        """Note the newest offset of each dirty key, as far as the map has room."""
         job, keys = self._job, self.keys
         ends = (*job.bases[1:], job.end_offset)
         transactions = self._all_transactions()
@@ -156,7 +156,7 @@ class _Run:
                 raise self._cannot(header, error) from error
 
     def groups(self) -> Iterator[tuple[Offset, ...]]:
-        """Kafka: LogCleaner.groupSegmentsBySize."""
+        """Yield the base offsets of segments to merge (Kafka: LogCleaner.groupSegmentsBySize)."""
         job = self._job
         config = job.config
         group: list[Offset] = []
@@ -190,6 +190,7 @@ class _Run:
         for base in sources:
             for header, batch in self._batches(base):
                 verdict = self._transactions.judge(header, _marker(header, batch))
+                # The batch with the last offset stays, so that the log keeps its offsets.
                 if header.last_offset + 1 == job.end_offset:
                     verdict = verdict._replace(stays=True)
                 try:
@@ -220,7 +221,7 @@ class _Run:
         return SegmentGroup(sources, has_changed=True)
 
     def _batches(self, base: Offset) -> Iterator[tuple[Header, RecordBatch]]:
-        """Every batch of a segment, its CRC checked."""
+        """Yield every batch of a segment, with its CRC and offset checked."""
         path = segment_path(self._job.directory, base, LOG)
         file = self._disk.open(path)
         size, position = file.size(), 0
@@ -259,7 +260,7 @@ class _Run:
 
 
 class _Writer:
-    """Appends batches to a new segment, many at a time."""
+    """Appends batches to a new segment in large writes."""
 
     def __init__(self, segment: LogSegment) -> None:
         self._segment = segment
@@ -280,7 +281,7 @@ class _Writer:
 
 
 def _marker(header: Header, batch: RecordBatch) -> ControlType | None:
-    """What a control batch says; None for data, and for a marker that was emptied."""
+    """Return the type of a control batch; None for data, and for an emptied marker."""
     if not header.attributes & CONTROL or not header.record_count:
         return None
     return read_control_record(batch.records()[0]).type

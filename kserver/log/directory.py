@@ -1,20 +1,20 @@
-"""One log directory: whose it is, which logs lie in it, and its checkpoints.
+"""One log directory: its owner, the logs in it, and its checkpoints.
 
     .lock                               held while a broker uses the directory
-    meta.properties                     whose it is
-    .kafka_cleanshutdown                the last stop was clean: there from `mark_clean` to `begin`
+    meta.properties                     the owner: broker and cluster
+    .kafka_cleanshutdown                the last stop was clean; exists from `mark_clean` to `begin`
     incarnation.msgpack                 the last starts; see log/incarnation
     recovery-point-offset-checkpoint    of each log; see log/checkpoint
     log-start-offset-checkpoint
     replication-offset-checkpoint
     cleaner-offset-checkpoint
     topic-0                             the log of partition 0
-    topic-0.<32 hex digits>-future      one that is to take its place in another directory
-    topic-0.<32 hex digits>-delete      a deleted one, until its files are removed
-    topic-0.<32 hex digits>-stray       one of a topic that the cluster does not have: it is kept
+    topic-0.<32 hex digits>-future      a log that is to replace one in another directory
+    topic-0.<32 hex digits>-delete      a deleted log, until its files are removed
+    topic-0.<32 hex digits>-stray       a log of a topic that the cluster does not have: it is kept
 
-What waits for the disk here is to be called in a thread, but for `stored_offsets` and what `open`
-gave.  Kafka: LogManager, CleanShutdownFileHandler.
+Synchronous methods that access the disk should run in a thread; `look_for_room` and `write_offsets`
+start one themselves.  Kafka: LogManager, CleanShutdownFileHandler.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ _STRAY = re.compile(r".+-[0-9]+\.[0-9a-f]{32}-stray")
 _LONGEST_NAME = 255
 _ROOM_BYTES = 1 << 20
 _ROOM_AFTER_S = 5.0
-"""A disk has room again when so much is free, and nothing was refused for so long."""
+"""A full disk has room again with `_ROOM_BYTES` free and no write refused for `_ROOM_AFTER_S`."""
 
 WRONG_CLUSTER = (
     "The broker is trying to join the wrong cluster. Configured zookeeper.connect may be wrong."
 )
-"""As Kafka says it (InconsistentClusterIdException)."""
+"""Kafka's text (InconsistentClusterIdException)."""
 
 
 class LogDirectory:
@@ -68,32 +68,36 @@ class LogDirectory:
         self.path = path
         self.failure: StorageError | None = None
         self.damaged: set[TopicPartition] = set()
-        """Whose logs were refused at the start; what the checkpoints say of them stays."""
+        """Partitions whose logs were refused at the start; their checkpoint entries are kept."""
         self.missing: dict[TopicPartition, Offset] = {}
-        """Whose logs were here and are in no directory, with the highest offset that a checkpoint
-        has.  The entries stay there until the partition has a log again."""
+        """Partitions that had a log here and have none in any directory, with the highest offset in
+        any checkpoint.  Their checkpoint entries are kept until they have a log again."""
         self.id = ""
-        """Once `identify` has returned; it stays empty where a full disk refused to note it."""
+        """directory.id once `identify` has returned; empty if a full disk refused to store it."""
         self._full_at_s: float | None = None
-        """By the loop's time, when it last had no room for something; None while it has."""
+        """Loop time of the last write that was refused for lack of space; None while there is
+        space."""
         self._disk = disk
         self._lock: Lock | None = None
         self._clean = False
         self.last = incarnation.NONE
-        """What the starts before this one noted, once `begin_incarnation` has read it."""
+        """Previous starts, once `begin` has read them."""
         self._stored: dict[str, dict[TopicPartition, Offset]] = {}
         self._written: dict[str, Mapping[TopicPartition, Offset]] = {}
         self._writing: dict[str, asyncio.Future[None]] = {}
 
     def refused(self, error: Exception) -> None:
-        """Something was not written for lack of room; told once until there is room again."""
+        """Note a write that was refused for lack of space; logs only the first one until there is
+        space."""
         if self._full_at_s is None:
             log.error("log directory %s is full; writes are refused: %s", self.path, error)
         self._full_at_s = asyncio.get_running_loop().time()
 
     def check_there(self) -> None:
-        """OSError where it was removed: what is written to its open files would be lost, and it
-        must not be made anew."""
+        """Raise FileNotFoundError if the directory was removed.
+
+        Writes to its open files would be lost, and it must not be created again.
+        """
         path = self._file(checkpoint.META_PROPERTIES)
         if not self._disk.exists(path):
             raise FileNotFoundError(
@@ -101,11 +105,11 @@ class LogDirectory:
             )
 
     def has_room(self) -> bool:
-        """Raises OSError."""
+        """Whether at least `_ROOM_BYTES` are free.  Raises OSError."""
         return self._disk.free_bytes(self.path) >= _ROOM_BYTES
 
     async def look_for_room(self) -> None:
-        """Raises OSError."""
+        """Clear the full state once there has been room for a while.  Raises OSError."""
         now_s = asyncio.get_running_loop().time()
         if self._full_at_s is None or now_s - self._full_at_s < _ROOM_AFTER_S:
             return
@@ -114,9 +118,10 @@ class LogDirectory:
             self._full_at_s = None
 
     def lock(self) -> MetaProperties | None:
-        """Make it when it is missing, and keep every other broker out; what meta.properties says.
+        """Create the directory if it is missing, lock it, and return the content of
+        meta.properties.
 
-        StorageError when another broker is there, OSError when the disk fails.
+        Raises StorageError if another broker holds the lock, OSError if the disk fails.
         """
         if not self._disk.exists(self.path):
             self._disk.make_directories(self.path)
@@ -138,8 +143,11 @@ class LogDirectory:
     def identify(
         self, broker_id: BrokerId, cluster_id: str, random: Random, *, is_embedded: bool = False
     ) -> None:
-        """It is this broker's from now on; StorageError when it is another's.  It gets an id
-        unless it has one.  `is_embedded`: the cluster's id is that of this broker's own store."""
+        """Claim the directory for this broker, and give it a directory id if it has none.
+
+        `is_embedded`: the cluster id is that of this broker's own metadata store.  Raises
+        StorageError if another broker or cluster owns the directory.
+        """
         path = self._file(checkpoint.META_PROPERTIES)
         stored = checkpoint.read_meta_properties(self._disk, path)
         if stored is not None and stored.cluster_id not in (None, cluster_id):
@@ -174,11 +182,12 @@ class LogDirectory:
         self.id = directory_id
 
     def begin(self) -> list[str]:
-        """Read the checkpoints and forget that the last stop was clean; the names of the logs."""
+        """Read the checkpoints, remove the marker of a clean stop, and return the names of the
+        logs."""
         marker = self._file(CLEAN_SHUTDOWN)
         self._clean = self._disk.exists(marker)
         if self._clean:
-            # A crash while the logs are opened is a crash.
+            # A crash while the logs are being opened must count as a crash.
             self._disk.remove(marker)
             self._disk.sync_directory(self.path)
         for name in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANED):
@@ -198,27 +207,28 @@ class LogDirectory:
         return names
 
     def begin_incarnation(self, boot_id: str, incarnation_id: str) -> None:
-        """After `begin`: note this start.  Raises OSError."""
+        """Record this start.  Call it after `begin`, which reads the previous ones.  Raises
+        OSError."""
         path = self._file(incarnation.FILE)
         now = self.last.next(boot_id, incarnation_id)
         self._disk.replace_file(path, incarnation.encode(now))
 
     def may_lack_records(self, boot_id: str) -> bool:
-        """Whether records that were acknowledged may not be here, as far as is known."""
+        """Whether acknowledged records may be lost: no clean stop, and another boot since."""
         return not self._clean and self.last.boot_id != boot_id
 
     def found(self) -> list[TopicPartition]:
-        """The partitions whose logs are here."""
+        """Return the partitions that have a log here."""
         names = [name for name in self._disk.list(self.path) if _PARTITION.fullmatch(name)]
         return [parse_log_name(n) for n in names if self._disk.is_directory(self._file(n))]
 
     def deleted(self) -> list[str]:
-        """What is left of deleted logs."""
+        """Return the paths of deleted logs whose files are not removed yet."""
         names = self._disk.list(self.path)
         return [self._file(name) for name in names if _DELETED.fullmatch(name)]
 
     def futures(self) -> list[tuple[TopicPartition, str]]:
-        """What is left of moves into this directory, and where it is."""
+        """Return the partition and path of each log of a move into this directory."""
         names = [(name, _FUTURE.fullmatch(name)) for name in self._disk.list(self.path)]
         return [
             (parse_log_name(match[1]), self._file(name))
@@ -228,7 +238,7 @@ class LogDirectory:
 
     @property
     def named(self) -> set[TopicPartition]:
-        """The partitions that its checkpoints had at the start."""
+        """Partitions that the checkpoints listed at the start."""
         return {tp for offsets in self._stored.values() for tp in offsets}
 
     def stored_offsets(self, topic_partition: TopicPartition, boot_id: str) -> Stored:
@@ -245,14 +255,15 @@ class LogDirectory:
         )
 
     def knows(self, topic_partition: TopicPartition) -> bool:
-        """Does the checkpoint of recovery points name it?"""
+        """Whether the checkpoint of recovery points lists the partition."""
         return topic_partition in self._written.get(RECOVERY_POINTS, self._stored[RECOVERY_POINTS])
 
     async def write_offsets(
         self, name: str, now: Callable[[], Mapping[TopicPartition, Offset]]
     ) -> None:
-        """Replace a checkpoint with what `now()` says once none is being written, unless it says
-        that already.  Raises OSError.
+        """Replace a checkpoint with the offsets that `now()` returns, unless they are equal.
+
+        Waits first until no write of that checkpoint is running.  Raises OSError.
         """
         while name in self._writing:
             await asyncio.shield(self._writing[name])
@@ -263,7 +274,7 @@ class LogDirectory:
             return
         self._writing[name] = asyncio.get_running_loop().create_future()
         writing = asyncio.ensure_future(self._write(name, offsets))
-        # Whoever is cancelled meanwhile does not learn how it ended.
+        # Retrieve the error even if the caller was cancelled, so that asyncio does not log it.
         writing.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         await asyncio.shield(writing)
 
@@ -277,25 +288,26 @@ class LogDirectory:
             self._writing.pop(name).set_result(None)
 
     def mark_clean(self) -> None:
-        """All logs are closed and the checkpoints written."""
+        """Record a clean stop: all logs are closed and the checkpoints written."""
         self._disk.replace_file(self._file(CLEAN_SHUTDOWN), _CLEAN_SHUTDOWN_CONTENT)
 
     def log_path(self, topic_partition: TopicPartition) -> str:
         return self._file(str(topic_partition))
 
     def future_path(self, topic_partition: TopicPartition, random: Random) -> str:
-        """A name that a log has while it is moved here; of a long topic's, not one that a file can
-        have."""
+        """Return a path for a log that is being moved here; too long for the disk if the topic name
+        is."""
         return self._file(f"{topic_partition}.{random.getrandbits(128):032x}-future")
 
     def rename(
         self, path: str, of: TopicPartition, suffix: str, random: Random, *, durably: bool = False
     ) -> str:
-        """Rename the log in `path`, which makes room for another of its partition; its new path.
+        """Rename the log in `path` to make room for another of its partition, and return its new
+        path.
 
-        `suffix`: `delete` for a log that was deleted and waits for the removal of its files,
-        `stray` for one that nobody ordered to be deleted.  A long topic name is cut as Kafka cuts
-        it.  Raises OSError.
+        `suffix` is `delete` for a log that was deleted and waits for the removal of its files,
+        `stray` for a log that no request deleted.  A long topic name is truncated as Kafka does.
+        Raises OSError.
         """
         ending = f"-{of.partition}.{random.getrandbits(128):032x}-{suffix}"
         renamed = self._file(of.topic[: _LONGEST_NAME - len(ending)] + ending)

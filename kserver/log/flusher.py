@@ -1,9 +1,9 @@
-"""Bringing one log to disk, in a thread, one round at a time.
+"""Flush one log to disk, in a thread, one round at a time.
 
-What a round must sync is collected on the loop: the segments from the recovery point on, the
-small files and names that are new since the round before, the leader epochs when they changed.
-Whoever wants a flush while a round runs takes part in the next one.  A caller who is cancelled
-leaves his round running.
+A round's work is collected on the event loop: the segments from the recovery point on, the small
+files and names that are new since the previous round, and the leader epochs if they changed.  A
+flush that is requested while a round runs joins the next round.  Cancelling a caller does not
+cancel the round.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ class Flusher:
         self._running: asyncio.Future[None] | None = None
         self._files = list(unsynced)
         self.names_changed = True
-        """Files were made, renamed or removed since the last round."""
+        """Whether files were created, renamed or removed since the last round."""
         self.epochs_changed = False
 
     @property
     def is_behind(self) -> bool:
-        """A round has something to do, whatever there is to sync of the records."""
+        """Whether a round has work to do, apart from the records."""
         return self.names_changed or self.epochs_changed
 
     def add(self, file: File) -> None:
-        """A new small file that the next round must sync, with its name."""
+        """Add a new small file, which the next round must sync with its name."""
         self._files.append(file)
         self.names_changed = True
 
     def write(self, name: str, data: bytes) -> None:
-        """A small file, now; the next round syncs it, and a crash before may tear it.
+        """Write a small file now.  The next round syncs it; a crash before that may leave it torn.
 
         Raises OSError.
         """
@@ -59,7 +59,7 @@ class Flusher:
         self.add(file)
 
     def write_if_room(self, name: str, data: bytes) -> None:
-        """A file that can be done without, torn or missing."""
+        """Write a file that is optional: it may be torn or missing.  A full disk is ignored."""
         try:
             self.write(name, data)
         except OSError as error:
@@ -67,7 +67,7 @@ class Flusher:
                 raise
 
     def sync_names(self) -> None:
-        """Sync what was added, and the names.  Waits for the disk, here and now."""
+        """Sync the added files and their names.  Blocks until the disk is done."""
         for file in self._files:
             file.sync()
         self._files = []
@@ -76,7 +76,7 @@ class Flusher:
         self.names_changed = False
 
     async def idle(self) -> None:
-        """Until no round runs."""
+        """Wait until no round runs."""
         while self._running is not None:
             await asyncio.shield(self._running)
 
@@ -86,14 +86,14 @@ class Flusher:
         epochs: LeaderEpochCache,
         synced: Callable[[], None],
     ) -> None:
-        """One round, when none runs, then `synced()`.
+        """Run one round, then call `synced()`.  No other round may be running.
 
-        Raises what `offload` does, OSError, and NoRoom, after which another round may be tried.
+        Raises the errors of `offload`, OSError, and NoRoom, after which the round may be retried.
         """
         assert self._running is None
         offload = self._offload()
         assert offload is not None, "the log that flushes is in use"
-        # Opened here and now: later its name may be another's, of a topic made anew.
+        # Opened now: later the name may belong to the log of a topic that was created again.
         changed = self.names_changed or self.epochs_changed
         directory = self._open_directory(self.directory) if changed else None
         for segment in segments:
@@ -117,7 +117,7 @@ class Flusher:
 
         self._running = asyncio.get_running_loop().create_future()
         finish = asyncio.ensure_future(self._finish(offload, sync, synced, self._running))
-        # Whoever flushes may be cancelled, as at a stop; then nobody asks why it failed.
+        # The caller may be cancelled, as at a stop; then no one else retrieves the error.
         finish.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.shield(finish)
 
@@ -144,7 +144,7 @@ class Flusher:
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            # The file is as it was.
+            # The old file is unchanged.
             path = f"{self.directory}/{checkpoint.LEADER_EPOCHS}"
             raise no_room(path, error) from error
 
@@ -158,5 +158,5 @@ class Flusher:
         except OSError as error:
             if error.errno not in NO_DESCRIPTOR:
                 raise
-            # The names are as unsure as before.
+            # The names are not synced.
             raise no_room(path, error) from error

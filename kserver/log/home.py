@@ -1,6 +1,6 @@
-"""What logs are given: the disk, and a holder who does for them what takes time.
+"""Services that logs depend on: the disk, and a holder for background work.
 
-A log owns no timer and starts no task; it asks.  `LogManager` is the holder.
+A log owns no timer and starts no task; it calls its holder, which is the `LogManager`.
 """
 
 from __future__ import annotations
@@ -18,30 +18,31 @@ if TYPE_CHECKING:
 
 
 class Housekeeping(Protocol):
-    """What a log asks of its holder."""
+    """Background work that a log requests from its holder."""
 
     def flush_soon(self, log: Log) -> None:
-        """More is unflushed than the log's configuration allows, or a segment was rolled."""
+        """Flush the log: more is unflushed than its config allows, or a segment was rolled."""
 
     def remove_later(self, log: Log, paths: Sequence[str]) -> None:
-        """Readers may still have these files; remove them after `file.delete.delay.ms`."""
+        """Remove these files after `file.delete.delay.ms`; readers may still have them open."""
 
     def disk_failed(self, log: Log, error: StorageError) -> None:
-        """The log refuses everything from now on."""
+        """Handle a disk failure; the log refuses everything from now on."""
 
     def no_room(self, log: Log, error: NoRoom) -> None:
-        """An append was refused; the next may find room."""
+        """Handle an append that a full disk refused; the next one may succeed."""
 
     async def stop_cleaning(self, log: Log) -> None:
-        """Before it is truncated: nothing that compaction makes of it is put in place any more."""
+        """Stop compaction of the log before it is truncated; no compacted segment is swapped in
+        after."""
 
     async def recovery_point_lowered(self, log: Log) -> None:
-        """Make it durable before returning: the log is about to be cut below the one on disk."""
+        """Make the recovery point durable before the log is truncated below the one on disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogHome:
-    """What all logs of a broker share."""
+    """Dependencies that all logs of a broker share."""
 
     disk: Disk
     random: Random

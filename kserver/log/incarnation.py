@@ -1,14 +1,15 @@
-"""Which start of a broker a log directory has seen last, and on which boot of its machine.
+"""The last starts of a broker in a log directory, and the boot of the machine at the last one.
 
-    last stop    boot of the machine    what was acknowledged and is not there
-    clean        any                    nothing: all of it was brought to disk
-    a crash      the same               nothing: the kernel has it
-    a crash      another, or unknown    maybe what was not on disk yet
+    last stop    boot of the machine    acknowledged records that may be lost
+    clean        any                    none: all were flushed to disk
+    a crash      the same               none: the kernel has them
+    a crash      another, or unknown    those that were not flushed
 
-A broker that may lack records tells so as it registers, and the controller takes it out of every
-ISR that has another live member before it may lead (KIP-966's rule).  The incarnation, a random id
-of one start, lets the next start prove that a registration in ZooKeeper is that of a process which
-is gone: whoever holds the lock on the directory in which its incarnation is noted has outlived it.
+A broker that may lack records reports that when it registers, and the controller removes it from
+every ISR that has another live member before it may lead (KIP-966's rule).  The incarnation is a
+random id of one start.  It lets the next start prove that a registration in ZooKeeper belongs to a
+process that has ended: the process that holds the lock on the directory in which that incarnation
+is noted has outlived it.
 
 Pure: bytes in, bytes out.
 """
@@ -21,22 +22,22 @@ import msgpack
 
 FILE = "incarnation.msgpack"
 REMEMBERED = 4
-"""Starts that may have failed between noting their incarnation and registering."""
+"""Number of starts to remember: some may fail between noting their incarnation and registering."""
 
 
 @dataclass(frozen=True, slots=True)
 class Incarnation:
     boot_id: str
-    """That of the machine's kernel: another one after each boot."""
+    """Boot id of the machine's kernel, which changes at each boot."""
     ids: tuple[str, ...]
-    """Those of the last starts, the newest first."""
+    """Incarnation ids of the last starts, newest first."""
 
     def next(self, boot_id: str, incarnation_id: str) -> Incarnation:
         return Incarnation(boot_id, (incarnation_id, *self.ids)[:REMEMBERED])
 
 
 NONE = Incarnation("", ())
-"""In a directory that no start has noted anything in, or that another broker than k used."""
+"""For a directory without a noted start, or one that another implementation than k used."""
 
 
 def encode(incarnation: Incarnation) -> bytes:
@@ -45,7 +46,7 @@ def encode(incarnation: Incarnation) -> bytes:
 
 
 def decode(data: bytes) -> Incarnation:
-    """NONE for what makes no sense: then nothing is proven by it."""
+    """Return the stored incarnation, or NONE, which proves nothing, if the data is invalid."""
     try:
         fields = msgpack.unpackb(data)
         boot_id, ids = fields["boot"], fields["ids"]

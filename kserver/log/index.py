@@ -1,19 +1,19 @@
 """The sparse indexes of one segment: offset to position, and timestamp to offset.
 
-    .index       relative offset i32 | position i32       8 bytes an entry
-    .timeindex   timestamp i64 | relative offset i32      12 bytes an entry
+    .index       relative offset i32 | position i32       8 bytes per entry
+    .timeindex   timestamp i64 | relative offset i32      12 bytes per entry
 
-An offset entry names the last offset of a batch and the position where that batch begins; a time
-entry the largest timestamp so far and the last offset of the batch that has it.  There is one of
-each per `index.interval.bytes` of log, and one more time entry when the segment is sealed.  Kafka:
-AbstractIndex, OffsetIndex, TimeIndex.
+An offset entry holds the last offset of a batch and the position where that batch begins.  A time
+entry holds the largest timestamp so far and the last offset of the batch that has it.  There is one
+of each per `index.interval.bytes` of log, and one more time entry when the segment is sealed.
+Kafka: AbstractIndex, OffsetIndex, TimeIndex.
 
     state     file                                mapping
     growing   `segment.index.bytes`, zeros last   all of it
-    sealed    just the entries                    made at the first look-up
+    sealed    just the entries                    created at the first look-up
 
-Entries are big-endian and never negative, so they sort as bytes do, and a search compares slices
-of the mapping without decoding them.
+Entries are big-endian and never negative, so they sort as bytes do, and a search compares slices of
+the mapping without decoding them.
 
 A mapping is dropped, never closed: a thread may be searching in it.
 """
@@ -36,7 +36,7 @@ _TIME_ENTRY = struct.Struct(">qi")
 _PAGE_BYTES = 4096
 _NO_BYTES = bytes(_PAGE_BYTES)
 _WARM_BYTES = 8192
-"""Searches look in the last two pages first: those are in memory, the middle may not be."""
+"""Bytes at the end that searches try first: those pages are in memory, the middle may not be."""
 
 
 class OffsetPosition(NamedTuple):
@@ -50,7 +50,7 @@ class TimestampOffset(NamedTuple):
 
 
 class EntryFile:
-    """Sorted entries of one size in a mapped file; the first `key_size` bytes of each sort it."""
+    """Sorted entries of one size in a mapped file, with a key of `key_size` bytes first in each."""
 
     __slots__ = (
         "_disk",
@@ -70,15 +70,16 @@ class EntryFile:
         self.key_size = key_size
         self.count = 0
         self.capacity = 0
-        """How many entries have room; 0 while the file is sealed."""
+        """Number of entries that fit; 0 while the file is sealed."""
         self.is_growing = False
         self.last = b""
-        """The last entry, known without the mapping."""
+        """The last entry, available without the mapping."""
         self._disk = disk
         self._mapping: Mapping | None = None
 
     def load(self) -> None:
-        """Take the file as it is for sealed; FileNotFoundError, or StorageError for its size."""
+        """Load the file as sealed.  Raises FileNotFoundError, or StorageError if its size is
+        invalid."""
         file = self.open()
         size = file.size()
         self.count, rest = divmod(size, self.entry_size)
@@ -89,12 +90,12 @@ class EntryFile:
             raise StorageError(f"{self.path}: incomplete, its last entry is empty")
 
     def ends(self, layout: struct.Struct) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The first entry and the last, of a file that was just loaded."""
+        """Return the first and the last entry of a file that was just loaded."""
         return layout.unpack(self.open().read_at(0, self.entry_size)), layout.unpack(self.last)
 
     def give_up(self) -> None:
-        """Hold no entries: those that are there lead astray.  A sealed file is removed, so that the
-        next start writes it anew."""
+        """Drop all entries, which are corrupt.  A sealed file is removed, so that the next start
+        rebuilds it."""
         if self.is_growing:
             self.truncate(0)
             return
@@ -103,7 +104,7 @@ class EntryFile:
             self._disk.remove(self.path)
 
     def grow(self, capacity_bytes: int) -> None:
-        """Make room for appends; the entries stay."""
+        """Make room for appends, keeping the entries."""
         self.is_growing = True
         self.capacity = max(capacity_bytes // self.entry_size, self.count)
         size = self.capacity * self.entry_size
@@ -111,7 +112,7 @@ class EntryFile:
         self._mapping = file.map(size) if size else None
 
     def seal(self) -> None:
-        """Trim the file to the entries; no more appends."""
+        """Trim the file to the entries; it takes no more appends."""
         self.open().truncate(self.count * self.entry_size)
         self._mapping = None
         self.is_growing = False
@@ -137,7 +138,7 @@ class EntryFile:
         return self.mapping()[at : at + self.entry_size]
 
     def floor(self, key: bytes) -> int:
-        """The number of the last entry whose key is at most `key`; -1 where there is none."""
+        """Return the number of the last entry whose key is at most `key`, or -1 without one."""
         low, high = -1, self.count
         if high == 0:
             return -1
@@ -159,7 +160,7 @@ class EntryFile:
         return low
 
     def truncate(self, count: int) -> None:
-        """Keep the first `count` entries; zeros follow them again."""
+        """Keep the first `count` entries, and fill the rest with zeros."""
         if count < self.count:
             assert self._mapping is not None
             at, end = count * self.entry_size, self.count * self.entry_size
@@ -168,7 +169,7 @@ class EntryFile:
             self.last = self.entry(count - 1) if count else b""
 
     def keep(self) -> None:
-        """Let the entries stay readable when the file gets another name or none."""
+        """Map the file, so that the entries stay readable after it is renamed or removed."""
         if self.count:
             self.mapping()
 
@@ -178,7 +179,7 @@ class EntryFile:
             try:
                 mapping = self.open().map(self.count * self.entry_size)
             except FileNotFoundError:
-                # This is a thread, and the loop was faster with `keep` and the new name.
+                # This runs in a thread; the loop has called `keep` and renamed the file meanwhile.
                 mapping = self._mapping
                 if mapping is None:
                     raise
@@ -186,7 +187,7 @@ class EntryFile:
         return mapping
 
     def open(self) -> File:
-        """The file, for a moment: one for every index would be many descriptors."""
+        """Open the file for one operation: keeping every index open would take many descriptors."""
         return self._disk.open(self.path)
 
     def check(self) -> None:
@@ -198,7 +199,7 @@ class EntryFile:
 
 
 class OffsetIndex:
-    """Where to begin looking for an offset in the segment."""
+    """Maps an offset to a position in the segment at which to start reading."""
 
     __slots__ = ("base_offset", "file")
 
@@ -217,14 +218,14 @@ class OffsetIndex:
         return OffsetPosition(self.base_offset + relative, position)
 
     def last(self) -> OffsetPosition:
-        """(base offset, 0) where there is none."""
+        """Return the last entry, or (base offset, 0) if there is none."""
         if not self.file.count:
             return OffsetPosition(self.base_offset, 0)
         relative, position = _OFFSET_ENTRY.unpack(self.file.last)
         return OffsetPosition(self.base_offset + relative, position)
 
     def position_before(self, offset: Offset) -> int:
-        """The begin of a batch at or before the one that holds `offset`."""
+        """Return the position of a batch at or before the one that holds `offset`."""
         relative = offset - self.base_offset
         if relative < 0:
             return 0
@@ -232,8 +233,11 @@ class OffsetIndex:
         return int.from_bytes(self.file.entry(number)[4:]) if number >= 0 else 0
 
     def check_ends(self, size: int) -> None:
-        """StorageError where the first or the last entry cannot be one of a segment of `size`
-        bytes: the others are held to what they lead to.  Kafka: OffsetIndex.sanityCheck."""
+        """Raise StorageError if the first or the last entry is impossible in a segment of `size`
+        bytes.
+
+        The entries between are checked when they are used.  Kafka: OffsetIndex.sanityCheck.
+        """
         if self.file.count:
             first, last = self.file.ends(_OFFSET_ENTRY)
             if not (0 <= first[0] <= last[0] and 0 <= first[1] <= last[1] < size):
@@ -243,7 +247,7 @@ class OffsetIndex:
                 )
 
     def entry_from(self, position: int) -> OffsetPosition | None:
-        """The first entry at `position` or behind it: its offset is above all before `position`.
+        """Return the first entry at or after `position`: its offset is above all before `position`.
 
         Kafka: OffsetIndex.fetchUpperBoundOffset.
         """
@@ -257,13 +261,13 @@ class OffsetIndex:
         return self.entry(high) if high < self.file.count else None
 
     def truncate(self, offset: Offset) -> None:
-        """Remove the entries of this offset and above."""
+        """Remove the entries at or above `offset`."""
         relative = max(offset - self.base_offset, 0)
         self.file.truncate(self.file.floor((relative - 1).to_bytes(4)) + 1 if relative else 0)
 
 
 class TimeIndex:
-    """Which offset was the first to have seen a timestamp."""
+    """Maps a timestamp to the first offset that reached it."""
 
     __slots__ = ("base_offset", "file")
 
@@ -272,11 +276,11 @@ class TimeIndex:
         self.file = EntryFile(disk, path, _TIME_ENTRY.size, 8)
 
     def is_full(self) -> bool:
-        """The last place is kept for the entry that is made when the segment is sealed."""
+        """Whether only the entry that sealing the segment adds still fits."""
         return self.file.count >= self.file.capacity - 1
 
     def append(self, timestamp: int, offset: Offset) -> None:
-        """Add an entry unless the last one has this timestamp already, or there is no room."""
+        """Add an entry, unless the last one has this timestamp already or the index is full."""
         file = self.file
         if file.count < file.capacity and timestamp > self.last().timestamp:
             file.append(_TIME_ENTRY.pack(timestamp, offset - self.base_offset))
@@ -286,34 +290,36 @@ class TimeIndex:
         return TimestampOffset(timestamp, self.base_offset + relative)
 
     def last(self) -> TimestampOffset:
-        """(-1, base offset) where there is none."""
+        """Return the last entry, or (-1, base offset) if there is none."""
         if not self.file.count:
             return TimestampOffset(NO_TIMESTAMP, self.base_offset)
         timestamp, relative = _TIME_ENTRY.unpack(self.file.last)
         return TimestampOffset(timestamp, self.base_offset + relative)
 
     def check_ends(self) -> None:
-        """StorageError where the first or the last entry cannot be one.  Kafka:
-        TimeIndex.sanityCheck."""
+        """Raise StorageError if the first or the last entry is impossible.
+
+        Kafka: TimeIndex.sanityCheck.
+        """
         if self.file.count:
             first, last = self.file.ends(_TIME_ENTRY)
             if not (0 <= first[0] <= last[0] and first[1] >= 0 and last[1] >= 0):
                 raise StorageError(f"{self.file.path} has invalid entries from {first} to {last}")
 
     def lookup(self, timestamp: int) -> TimestampOffset:
-        """The last entry whose timestamp is at most `timestamp`."""
+        """Return the last entry whose timestamp is at most `timestamp`."""
         number = self.file.floor(timestamp.to_bytes(8)) if timestamp >= 0 else -1
         if number < 0:
             return TimestampOffset(NO_TIMESTAMP, self.base_offset)
         return self.entry(number)
 
     def last_before(self, offset: Offset) -> TimestampOffset:
-        """The last entry below `offset`."""
+        """Return the last entry below `offset`."""
         count = self._count_before(offset)
         return self.entry(count - 1) if count else TimestampOffset(NO_TIMESTAMP, self.base_offset)
 
     def truncate(self, offset: Offset) -> None:
-        """Remove the entries of this offset and above."""
+        """Remove the entries at or above `offset`."""
         self.file.truncate(self._count_before(offset))
 
     def _count_before(self, offset: Offset) -> int:

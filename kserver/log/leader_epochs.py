@@ -1,9 +1,9 @@
-"""Where each leader epoch starts in one partition's log.
+"""Start offset of each leader epoch in one partition's log.
 
-Pure: values only; `leader-epoch-checkpoint` is read and replaced by the log (log/checkpoint).
+Pure: values only; the log reads and replaces `leader-epoch-checkpoint` (log/checkpoint).
 
-A follower that comes back asks the leader where an epoch ended, and truncates to there (KIP-101,
-KIP-279); a consumer asks the same to see whether its offset was lost (KIP-320).  Kafka:
+A follower that comes back asks the leader for the end offset of an epoch, and truncates to it
+(KIP-101, KIP-279); a consumer does the same to see whether its offset was lost (KIP-320).  Kafka:
 LeaderEpochFileCache.
 
 Invariant: epochs and start offsets both rise strictly from entry to entry.
@@ -27,7 +27,7 @@ class EpochStart(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """The last epoch not above the one asked for, and where it ends (exclusive)."""
+    """The largest epoch not above the requested one, and its end offset (exclusive)."""
 
     epoch: LeaderEpoch
     end_offset: Offset
@@ -42,7 +42,8 @@ class LeaderEpochCache:
     def __init__(self, entries: Iterable[EpochStart] = ()) -> None:
         self._entries: list[EpochStart] = []
         self.latest_epoch: LeaderEpoch = NO_EPOCH
-        """NO_EPOCH while nothing is written; append compares it, and assigns only on a change."""
+        """Latest epoch, or NO_EPOCH in an empty log; appends compare it and assign only on a
+        change."""
         for epoch, start_offset in entries:
             self.assign(epoch, start_offset)
 
@@ -55,10 +56,10 @@ class LeaderEpochCache:
         return self._entries[-1] if self._entries else None
 
     def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> bool:
-        """Note that `epoch` begins at `start_offset`; True when that changed anything.
+        """Record that `epoch` begins at `start_offset`; True if that changed anything.
 
-        Entries that contradict the new one (a later epoch, or a start at or after this one) fall:
-        the log was truncated below them, or nothing was ever written in them.
+        Entries that contradict the new one (a later epoch, or a start at or after this one) are
+        removed: the log was truncated below them, or nothing was ever written in them.
         """
         assert min(epoch, start_offset) >= 0, (epoch, start_offset)
         entries = self._entries
@@ -71,10 +72,10 @@ class LeaderEpochCache:
         return True
 
     def end_offset_for(self, epoch: LeaderEpoch, log_end_offset: Offset) -> EpochEnd:
-        """Where `epoch` ends in this log; UNDEFINED (-1, -1) when this log cannot tell.
+        """Return where `epoch` ends in this log; UNDEFINED (-1, -1) if this log cannot know.
 
-        The latest epoch ends at the log's end.  An epoch older than all that are known ends where
-        the first known one starts: its records were deleted.  An epoch newer than all is unknown.
+        The latest epoch ends at the log's end.  An epoch older than all known ones ends where the
+        first known one starts, since its records were deleted.  An epoch newer than all is unknown.
         """
         if epoch == NO_EPOCH:
             return UNDEFINED
@@ -89,12 +90,13 @@ class LeaderEpochCache:
         return EpochEnd(self._entries[next_index - 1].epoch, end_offset)
 
     def epoch_of(self, offset: Offset) -> LeaderEpoch:
-        """The epoch that `offset` was written in; NO_EPOCH when it is older than all known."""
+        """Return the epoch in which `offset` was written; NO_EPOCH if it is older than all known
+        ones."""
         index = bisect_right(self._entries, offset, key=_start_of)
         return self._entries[index - 1].epoch if index else NO_EPOCH
 
     def truncate_from_end(self, end_offset: Offset) -> bool:
-        """Forget the epochs that start at or after `end_offset`; True when there were any."""
+        """Remove the epochs that start at or after `end_offset`; True if there were any."""
         entries = self._entries
         before = len(entries)
         while entries and entries[-1].start_offset >= end_offset:
@@ -103,9 +105,9 @@ class LeaderEpochCache:
         return len(entries) != before
 
     def truncate_from_start(self, start_offset: Offset) -> bool:
-        """Forget the epochs that end at or before `start_offset`, the log's new start.
+        """Remove the epochs that end at or before `start_offset`, the log's new start.
 
-        The epoch that `start_offset` lies in now starts there.  True when anything changed.
+        The epoch that contains `start_offset` then starts there.  True if anything changed.
         """
         index = bisect_right(self._entries, start_offset, key=_start_of)
         if index == 0 or (index == 1 and self._entries[0].start_offset == start_offset):

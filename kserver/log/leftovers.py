@@ -1,13 +1,13 @@
-"""What a crash, or a delay, leaves in a log's directory, and the names of what belongs there.
+"""Files that a crash or a delayed removal leaves in a log's directory, and the names of valid ones.
 
-    *.swap       compaction that had ended      put in place of the segments whose records it holds
-    *.cleaned    compaction that had not        removed
-    *.deleted    waited for its removal         removed; by its caller where no segment is left
-    *.tmp        a file's next version          removed
+    *.swap       compaction had completed       replaces the segments whose records it holds
+    *.cleaned    compaction had not completed   removed
+    *.deleted    waiting for removal            removed; by the caller if no segment is left
+    *.tmp        the next version of a file     removed
     B.index, B.timeindex, B.txnindex without B.log    removed
 
-The segments that one compaction makes are renamed from .cleaned to .swap last to first, so a
-.cleaned file that is left says that the .swap files behind it are incomplete: they go together.
+The segments of one compaction are renamed from .cleaned to .swap last to first.  A remaining
+.cleaned file therefore means that the .swap files after it are incomplete; they are removed too.
 
 All of it waits for the disk.  Kafka: LogLoader, LogFileUtils.
 """
@@ -54,13 +54,14 @@ def remove_snapshots_above(disk: Disk, directory: str, offset: Offset) -> None:
 
 
 def base_offset(name: str, suffix: str) -> Offset | None:
-    """4711 of `00000000000000004711.log`; None for any other name."""
+    """Return the offset in a file name: 4711 of `00000000000000004711.log`; None for any other
+    name."""
     digits = name.removesuffix(suffix)
     return int(digits) if digits != name and len(digits) == 20 and digits.isdigit() else None
 
 
 def tidy(disk: Disk, directory: str) -> list[Offset]:
-    """Remove and rename what a crash left; the base offsets of the segments, rising."""
+    """Remove and rename what a crash left; return the base offsets of the segments, ascending."""
     names = disk.list(directory)
     cleaned = [_offset_of(name) for name in names if name.endswith(CLEANED)]
     incomplete_from = min(cleaned, default=_NO_LIMIT)
@@ -90,12 +91,12 @@ def tidy(disk: Disk, directory: str) -> list[Offset]:
 
 
 def retired_files(disk: Disk, directory: str) -> list[str]:
-    """What waits for its removal."""
+    """Return the files that wait for removal."""
     return [f"{directory}/{name}" for name in disk.list(directory) if name.endswith(DELETED)]
 
 
 def remove_segment(disk: Disk, directory: str, base: Offset) -> None:
-    """A segment's files, with the producers' snapshot at its base."""
+    """Remove a segment's files, and the producer snapshot at its base offset."""
     for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT):
         path = segment_path(directory, base, suffix)
         if disk.exists(path):
@@ -103,7 +104,7 @@ def remove_segment(disk: Disk, directory: str, base: Offset) -> None:
 
 
 def stage_swap(disk: Disk, directory: str, base: Offset) -> None:
-    """A segment that compaction made is complete: from now on a crash puts it in place."""
+    """Mark a compacted segment as complete: after a crash, the next start swaps it in."""
     for suffix in SEGMENT_SUFFIXES:
         path = segment_path(directory, base, suffix)
         if disk.exists(path + CLEANED):
@@ -112,7 +113,7 @@ def stage_swap(disk: Disk, directory: str, base: Offset) -> None:
 
 
 def _finish_swap(disk: Disk, directory: str, swaps: Sequence[str]) -> None:
-    """Put compacted segments in place of those whose records they hold."""
+    """Replace the segments whose records the compacted ones hold."""
     first, end = _NO_LIMIT, 0
     for name in swaps:
         base = base_offset(name, LOG + SWAP)
@@ -129,7 +130,7 @@ def _finish_swap(disk: Disk, directory: str, swaps: Sequence[str]) -> None:
 
 
 def _end_offset(disk: Disk, path: str) -> Offset:
-    """The offset after the last batch of a segment file that has no index yet."""
+    """Return the offset after the last batch of a segment file that has no index yet."""
     file = disk.open(path)
     position, size, end = 0, file.size(), 0
     while size - position >= HEADER_SIZE:

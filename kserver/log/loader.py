@@ -1,11 +1,15 @@
-"""The logs that a start finds in the log directories: recovered, or loaded after a clean stop.
+"""Load the logs in the log directories at a start: recover them, or open them after a clean stop.
 
-A log that is damaged in a way that no crash explains is refused, and told with what to do about it;
-its directory goes on.  A partition that is in two places ends the start: which of them is the right
-one, nobody here can tell; so does a limit on open files that is below what the logs take.  Only of
-two topics of the same name the former's log is set aside: the name was deleted and created again
-while the log's directory was offline.  A log whose recovery finds no room is tried again when the
-others are open, and what was left over has been removed.
+    problem                                      consequence
+    a log is damaged in a way that no crash      the log is refused, with the remedy; its directory
+    explains                                     stays online
+    a partition is in two directories            the start fails: the right one is not known
+    the limit on open files is too low           the start fails
+    two topics of the same name                  the older topic's log is set aside: the topic was
+                                                 deleted and created again while the log's directory
+                                                 was offline
+    recovery of a log finds the disk full        it is retried after the other logs are open and
+                                                 the deleted logs have been removed
 
 Kafka: LogManager.loadLogs.
 """
@@ -41,7 +45,7 @@ log = logging.getLogger(__name__)
 
 
 class LogLoader:
-    """One start; `run` fills `logs`, and `directory_of` by a log's path."""
+    """The loading of one start: `run` fills `logs`, and `directory_of` by a log's path."""
 
     def __init__(
         self,
@@ -55,7 +59,7 @@ class LogLoader:
         logs: dict[TopicPartition, Log],
         directory_of: dict[str, LogDirectory],
     ) -> None:
-        """`threads` at a time in each directory; `fail` takes one offline."""
+        """Load `threads` logs at a time in each directory; `fail` takes a directory offline."""
         self._clock = world.clock
         self._disk = world.disk
         self._boot_id = world.boot_id
@@ -67,10 +71,10 @@ class LogLoader:
         self._logs = logs
         self._directory_of = directory_of
         self.left_over: list[str] = []
-        """Paths of what may be removed: deleted logs, and moves that were given up."""
+        """Paths to remove: deleted logs, and logs of abandoned moves."""
 
     async def run(self) -> None:
-        """Raises DamagedLog for a partition that is in two places."""
+        """Load every log.  Raises DamagedLog if a partition is in two directories."""
         await together([self._open_directory(d) for d in self._directories if not d.failure])
         for directory in self._directories:
             for topic_partition in sorted(directory.damaged & self._logs.keys()):
@@ -132,7 +136,7 @@ class LogLoader:
             directory.damaged.add(topic_partition)
             return
         if directory.failure:
-            # It went offline meanwhile, as the one that `_set_aside` renamed a log in.
+            # It went offline meanwhile: `_set_aside` could not rename a log in it.
             opened.abandon()
             return
         other = self._logs.get(topic_partition)
@@ -151,7 +155,8 @@ class LogLoader:
         return self._disk.modified_ms(f"{one.directory}/{PARTITION_METADATA}")
 
     async def _set_aside(self, former: Log, directory: LogDirectory, present: Log) -> None:
-        """A disk that refuses it takes `directory` offline, whichever is being read."""
+        """Rename the former topic's log; if that fails, `directory` goes offline, not the one being
+        read."""
         former.abandon()
         of, random = former.topic_partition, self._home.random
         rename = partial(directory.rename, former.directory, of, "stray", random, durably=True)
@@ -172,7 +177,10 @@ class LogLoader:
         )
 
     async def _settle_moves(self) -> None:
-        """What a crash left of moves: where the old log was given up, the new one has all."""
+        """Complete or abandon the moves that a crash interrupted.
+
+        If the old log is gone, the new one is complete and takes its place.
+        """
         found: dict[TopicPartition, list[tuple[LogDirectory, str]]] = defaultdict(list)
         for directory in self._directories:
             if not directory.failure:

@@ -1,24 +1,24 @@
-"""One partition's log: a row of segments that grows at one end and is deleted from the other.
+"""One partition's log: a row of segments that grows at its end and is deleted from its start.
 
     log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset
-    recovery_point <= log_end_offset: all below it is on disk
+    recovery_point <= log_end_offset: everything below it is on disk
 
-Append is synchronous and one write: validate (log/validator), judge the producer
-(log/producer_state), roll if it must, write, keep the books.  Read gives a file range: it looks at
-batch headers where it must know where to begin, never at records, and never waits for the disk;
-what cannot be told from memory is COLD, and `read_cold` waits in a thread.
+Append is synchronous and makes one write: validate (log/validator), check the producer
+(log/producer_state), roll if needed, write, update the state.  Read returns a file range.  It looks
+at batch headers, never at records, and never waits for the disk: if it would have to, it returns
+COLD, and `read_cold` waits in a thread.
 
-`fsync`, look-ups by time and the cutting of files run off the loop.  What runs there only reads,
-and its result is taken over on the loop unless the log was truncated meanwhile.
+`fsync`, look-ups by time and truncating files run in threads.  That work only reads the log's
+state; its result is applied on the event loop, unless the log was truncated meanwhile.
 
-When the disk fails, the caller and every later append get StorageError with the directory's name:
-what a failed fsync left is not known.  On a full one NoRoom is raised, and a part written is cut.
+After a disk failure the caller and every later append get StorageError with the directory's name:
+the state after a failed fsync is unknown.  A full disk raises NoRoom and undoes a partial write.
 
 Measured (CPython 3.11, one record of 100 bytes): an append takes 3.6 us with its CRC, of which
-log/validator 2.1, and the write itself 1.2 us.  The row `micro` of `python -m tests.bench` has it.
+log/validator 2.1, and the write itself 1.2 us.  Measured by row `micro` of tests.bench.
 
-What to delete is decided in log/retention, what counts after a crash in log/recovery; when to
-flush, delete and write checkpoints is the holder's (log/manager).  Kafka: UnifiedLog, LocalLog.
+Log/retention decides what to delete, log/recovery what is valid after a crash, and the holder
+(log/manager) when to flush, delete and write checkpoints.  Kafka: UnifiedLog, LocalLog.
 """
 
 from __future__ import annotations
@@ -71,20 +71,20 @@ class Log:
         self.producers: ProducerStateManager = recovered.producers
         self.epochs: LeaderEpochCache = recovered.epochs
         self.failure: StorageError | None = None
-        """How the disk failed; nothing can be appended or flushed any more."""
+        """Disk failure, after which nothing can be appended or flushed; None before."""
         self.cleaned_to: Offset | None = None
-        """All below it was compacted once; None where nothing was."""
+        """Offset below which the log was compacted; None if it never was."""
         self.flushed_ms = now_ms
-        """When its holder last flushed it; what `flush.ms` counts from."""
+        """Time of the last flush by the holder, from which `flush.ms` counts."""
         self._disk = home.disk
         self._housekeeping = home.housekeeping
         self._segments = Segments(home.disk, directory, config, home.random, recovered.segments)
         self._flusher = Flusher(home.disk, directory, WeakMethod(self._offload), recovered.unsynced)
         self._flusher.epochs_changed = recovered.epochs_changed
         self._refusal: Exception | None = None
-        """What appends raise: the failure, or that the log is closed or being truncated."""
+        """Error that appends raise: the failure, or that the log is closed or being truncated."""
         self.truncations = 0
-        """How often it was cut, or begun to be: what was read before may be no more."""
+        """Number of truncations begun; a result read before one may no longer be valid."""
         self.reconfigure(config)
 
     @classmethod
@@ -97,9 +97,9 @@ class Log:
         now_ms: int,
         stored: recovery.Stored = recovery.NOTHING_STORED,
     ) -> Log:
-        """Recover what is in `directory`, or begin there.  Waits for the disk.
+        """Recover the log in `directory`, or create one.  Waits for the disk.
 
-        StorageError where the disk fails, or what had been on it is damaged.
+        Raises StorageError if the disk fails, or if data that had been on it is damaged.
         """
         try:
             home.disk.make_directories(directory)
@@ -127,12 +127,12 @@ class Log:
         self._segments.configure(config)
 
     def write_topic_id(self, topic_id: UUID) -> None:
-        """Into partition.metadata, synced with the next flush.  Raises OSError."""
+        """Write partition.metadata, which the next flush syncs.  Raises OSError."""
         self.topic_id = topic_id
         self._flusher.write(checkpoint.PARTITION_METADATA, checkpoint.encode_topic_id(topic_id))
 
     def relocate(self, directory: str) -> None:
-        """Its directory has this name now; nobody else was using it."""
+        """Use the new name of the log's directory; no one else was using it."""
         self.directory = directory
         self._segments.relocate(directory)
         self._flusher.directory = directory
@@ -147,25 +147,25 @@ class Log:
 
     @property
     def last_stable_offset(self) -> Offset:
-        """Every transaction below it is decided: where read_committed consumers stop."""
+        """Offset below which all transactions are decided; read_committed consumers stop here."""
         first = self.producers.first_unstable_offset
         if first is None or first >= self.high_watermark:
             return self.high_watermark
         return max(first, self.log_start_offset)
 
     def update_high_watermark(self, offset: Offset) -> None:
-        """Kept within the log's start and end."""
+        """Set the high watermark, limited to the log's start and end."""
         self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
         self.producers.replicated_to(self.high_watermark)
 
     def commit_all(self) -> None:
-        """What `update_high_watermark` to the end does, in a third of its time."""
+        """Move the high watermark to the end: `update_high_watermark` in a third of its time."""
         self.high_watermark = self.log_end_offset
         if self.producers.first_unstable_offset is not None:
             self.producers.replicated_to(self.high_watermark)
 
     def increment_log_start_offset(self, offset: Offset) -> bool:
-        """Records below `offset` are deleted; OFFSET_OUT_OF_RANGE above the high watermark."""
+        """Delete records below `offset`; raises OFFSET_OUT_OF_RANGE above the high watermark."""
         if offset > self.high_watermark:
             raise KafkaError(
                 ErrorCode.offset_out_of_range,
@@ -195,9 +195,9 @@ class Log:
         *,
         origin: Origin = Origin.client,
     ) -> Appended:
-        """Append the one batch in `records`, which is stamped in place with offset and epoch.
+        """Append the one batch in `records`, stamping offset and leader epoch in place.
 
-        Raises KafkaError when it is refused, StorageError when the disk fails.
+        Raises KafkaError if the batch is refused, StorageError if the disk fails.
         """
         if self._refusal is not None:
             raise self._refusal
@@ -229,9 +229,9 @@ class Log:
         )
 
     def append_as_follower(self, records: memoryview, now_ms: int) -> Appended | None:
-        """Append what the leader sent, with its offsets and epochs; a cut batch at the end is left.
+        """Append the leader's batches with their offsets and epochs, except a last incomplete one.
 
-        None when there is no whole batch.  Raises KafkaError, StorageError.
+        Returns None if there is no whole batch.  Raises KafkaError, StorageError.
         """
         if self._refusal is not None:
             raise self._refusal
@@ -291,17 +291,17 @@ class Log:
             self._flusher.names_changed = True
 
     def assign_epoch(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
-        """A leader epoch begins; the checkpoint follows with a flush that is asked for here."""
+        """Start a leader epoch, and request a flush that writes the checkpoint."""
         if self.epochs.assign(epoch, start_offset):
             self._save_epochs_soon()
 
     def _save_epochs_soon(self) -> None:
-        # Until it is on disk the batches' own epochs tell: they lie above the recovery point.
+        # A crash before that is harmless: recovery finds the epoch in the batches themselves.
         self._flusher.epochs_changed = True
         self._housekeeping.flush_soon(self)
 
     def roll(self, now_ms: int, offset: Offset = 0) -> None:
-        """Begin a segment at the log's end, or at an `offset` behind it, which is the end then."""
+        """Start a segment at the log's end, or at a higher `offset`, which becomes the end."""
         if self._refusal is not None:
             raise self._refusal
         try:
@@ -316,26 +316,26 @@ class Log:
         if base == active.base_offset:
             return active
         active.seal()
-        # Recovery trusts what ends at the recovery point, as what is sealed here then does.
+        # Recovery trusts a segment that ends at the recovery point, as the sealed one then does.
         is_trusted = self.recovery_point == self.log_end_offset
         if is_trusted:
             active.sync()
         try:
             segment = self._segments.roll(base, now_ms)
         except NoRoom:
-            # Else a crash could bring back the new segment's files beside what is appended here.
+            # Else a crash could leave the new segment's files next to what is appended here.
             self._flusher.sync_names()
             raise
         self._write_snapshot(base)
         if is_trusted:
             self._flusher.sync_names()
         else:
-            # The sealed segment goes to disk, so that recovery need not check it.
+            # Flush the sealed segment, so that recovery need not check it.
             self._housekeeping.flush_soon(self)
         return segment
 
     def _write_snapshot(self, offset: Offset) -> None:
-        # A torn one has a wrong CRC; recovery passes it over and looks at more of the log.
+        # A torn snapshot has a wrong CRC; recovery skips it and replays more of the log.
         self._flusher.write_if_room(f"{offset:020d}{SNAPSHOT}", self.producers.snapshot())
 
     # Read
@@ -343,10 +343,10 @@ class Log:
     def read(
         self, offset: Offset, max_bytes: int, *, up_to: Offset, at_least_one: bool = True
     ) -> Slice | Cold:
-        """From the batch that holds `offset`, all that is below `up_to` in its segment.
+        """Return the data from the batch that holds `offset` to `up_to`, within one segment.
 
-        At most `max_bytes`, which may cut the last batch; a first batch that is larger is given
-        whole with `at_least_one`, and not at all without.  OFFSET_OUT_OF_RANGE outside the log.
+        At most `max_bytes`, which may cut the last batch.  A larger first batch is returned whole
+        with `at_least_one`, else not at all.  Raises OFFSET_OUT_OF_RANGE outside the log.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise KafkaError(
@@ -356,7 +356,7 @@ class Log:
             )
         if offset >= up_to:
             if offset == self.log_end_offset:
-                # Whoever waits here will read on from here.
+                # A fetch that waits at the log's end will continue from here.
                 self._segments.remember(offset, self._segments.active, self._segments.active.size)
             return Slice(None, 0, up_to)
         try:
@@ -367,7 +367,7 @@ class Log:
     async def read_cold(
         self, offset: Offset, max_bytes: int, *, up_to: Offset, at_least_one: bool = True
     ) -> None:
-        """Wait for what `read` with these arguments needs; read again afterwards."""
+        """Wait until the disk has read what `read` with these arguments needs; then read again."""
         wanted = [o for o in (offset, up_to) if o < self.log_end_offset]
         truncations = self.truncations
         segments = self._segments.snapshot()
@@ -377,27 +377,27 @@ class Log:
                 self._segments.remember(*place)
 
     def aborted(self, first: Offset, upper_bound: Offset) -> list[AbortedTransaction]:
-        """The aborted transactions with records in [first, upper_bound)."""
+        """Return the aborted transactions with records in [first, upper_bound)."""
         return self._segments.aborted(first, upper_bound)
 
     def end_offset_for_epoch(self, epoch: LeaderEpoch) -> EpochEnd:
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     async def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
-        """The first record whose timestamp is at least `timestamp`."""
+        """Return the first record whose timestamp is at least `timestamp`."""
         segments, start = self._segments.snapshot(), self.log_start_offset
         return await self._offload(lambda: segments.first_at(timestamp, start))
 
     async def offset_of_max_timestamp(self) -> TimestampedOffset | None:
-        """The first record with the largest timestamp of all; None when no record has one."""
+        """Return the first record with the largest timestamp; None if no record has one."""
         segments, start = self._segments.snapshot(), self.log_start_offset
         return await self._offload(lambda: segments.latest(start))
 
     # Flush
 
     async def flush(self) -> Offset:
-        """What was appended before the call is on disk; the recovery point.  Whoever calls while a
-        flush runs shares the next one."""
+        """Flush everything appended before the call, and return the recovery point.  A call while a
+        flush runs joins the next one."""
         end = self.log_end_offset
         while self.failure is None and (self.recovery_point < end or self._flusher.is_behind):
             await self._flusher.idle()
@@ -415,7 +415,7 @@ class Log:
 
         def synced() -> None:
             if truncations == self.truncations:
-                # Sealed meanwhile, its indexes are on disk only after the next round.
+                # If it was sealed meanwhile, only the next round flushes its indexes.
                 is_sealed = active is not self._segments.active
                 reached = min(end, active.base_offset) if is_sealed else end
                 self.recovery_point = max(self.recovery_point, reached)
@@ -439,15 +439,15 @@ class Log:
         return self.failure or failure
 
     def fail(self, failure: StorageError) -> None:
-        """The disk is gone: refuse everything from now on."""
+        """Refuse everything from now on, after the disk failed."""
         self._refusal = self.failure = failure
 
     def abandon(self) -> None:
-        """The log was deleted: refuse everything from now on."""
+        """Refuse everything from now on, after the log was deleted."""
         self.fail(StorageError(f"{self.directory}: the log was deleted"))
 
     async def close(self) -> None:
-        """Flush all, with a snapshot of the producers; the log takes no appends afterwards."""
+        """Flush everything, and write a snapshot of the producers; later appends are refused."""
         if self._refusal is not None:
             raise StorageError(str(self._refusal))
         self._refusal = StorageError(f"{self.directory}: the log is closed")
@@ -462,7 +462,7 @@ class Log:
     # Deletion and truncation
 
     def delete_old_segments(self, now_ms: int) -> int:
-        """Delete what retention allows; how many segments went.  Raises StorageError."""
+        """Delete the segments that retention allows; return their number.  Raises StorageError."""
         if self._refusal is not None:
             raise self._refusal
         try:
@@ -479,7 +479,7 @@ class Log:
                     try:
                         self._roll(self.log_end_offset, now_ms)
                     except NoRoom:
-                        count -= 1  # what goes makes room
+                        count -= 1  # deleting makes room
                 self.increment_log_start_offset(self._segments[count].base_offset)
                 self._drop(list(self._segments)[:count])
         except OSError as error:
@@ -487,13 +487,13 @@ class Log:
         return count
 
     def _drop(self, segments: Sequence[LogSegment]) -> None:
-        """Take segments out of the log: their files are renamed, and removed after the delay."""
+        """Remove segments from the log: rename their files, and delete those after the delay."""
         renamed = self._segments.drop(segments)
         self._flusher.names_changed = True
         self._housekeeping.remove_later(self, renamed)
 
     def replace_segments(self, sources: Sequence[LogSegment]) -> None:
-        """Put the segment that compaction made of these, and staged, in their place."""
+        """Replace these segments by the one that compaction made of them, and staged."""
         if self.failure is not None:
             raise self.failure
         try:
@@ -506,8 +506,8 @@ class Log:
     async def truncate_to(self, offset: Offset) -> None:
         """Remove the records of `offset` and above, and the batch that `offset` lies in.
 
-        The log then ends after the last batch that is left.  The caller is a follower: appends are
-        refused meanwhile, and until the log is opened again when the call is cancelled.
+        The log then ends after the last remaining batch.  The caller is a follower.  Appends are
+        refused meanwhile, and, if the call is cancelled, until the log is opened again.
         """
         if self._refusal is not None:
             raise self._refusal
@@ -545,7 +545,7 @@ class Log:
         self._refusal = None
 
     async def truncate_fully_and_start_at(self, offset: Offset) -> None:
-        """Remove all records; the log begins and ends at `offset`."""
+        """Remove all records; the log then starts and ends at `offset`."""
         if self._refusal is not None:
             raise self._refusal
         await self._begin_truncation()
@@ -562,7 +562,7 @@ class Log:
         self._refusal = None
 
     def _shorten(self, segment: LogSegment, position: int) -> None:
-        # Durable at once: else a crash could bring back what lay behind the cut.
+        # Durable at once: else a crash could bring back the records after the cut.
         segment.file.truncate(position)
         segment.sync()
         self._disk.sync_directory(self.directory)
@@ -574,7 +574,7 @@ class Log:
         await self._housekeeping.stop_cleaning(self)
 
     async def _lower_recovery_point(self, offset: Offset) -> None:
-        """Before the cut: else a crash right after it would look like damage."""
+        """Lower it before the cut: else a crash right after the cut would look like damage."""
         if offset < self.recovery_point:
             self.recovery_point = offset
             await self._housekeeping.recovery_point_lowered(self)
@@ -591,7 +591,7 @@ class Log:
         self.update_high_watermark(self.high_watermark)
 
     def check(self) -> None:
-        """The invariants; for tests, it reads every header."""
+        """Check the invariants, reading every header; for tests."""
         self._segments.check(self.log_end_offset)
         assert self._segments[0].base_offset <= self.log_start_offset <= self.last_stable_offset
         assert self.last_stable_offset <= self.high_watermark <= self.log_end_offset

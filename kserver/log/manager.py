@@ -1,13 +1,15 @@
-"""All logs of a broker: opens and makes them, keeps them flushed, trimmed and checkpointed.
+"""All logs of a broker: opens and creates them, flushes them, applies retention, checkpoints.
 
-    lock       the log directories are this process', and what they say of their broker is read
-    identify   they are this broker's
-    open       every log is recovered, or loaded after a clean stop; several at once per directory
-    run        flush what is due, delete what is old, write the checkpoints, remove files in time
-    close      every log is flushed and closed; a directory where all went well is marked clean
+    lock       lock the log directories, and read which broker they belong to
+    identify   claim them for this broker
+    open       recover every log, or load it after a clean stop; several at once per directory
+    run        flush, apply retention, write the checkpoints and remove files when each is due
+    close      flush and close every log; mark each directory without errors as clean
 
-A directory whose disk fails goes offline with its logs: they refuse everything, the others serve
-on.  When the last one fails, `run` ends with StorageError and the broker stops.  Kafka: LogManager.
+A directory whose disk fails goes offline with its logs, which refuse everything; the others stay
+online.  When the last one fails, `run` raises StorageError and the broker stops.
+
+Kafka: LogManager.
 """
 
 from __future__ import annotations
@@ -59,17 +61,17 @@ class LogManager:
     def __init__(self, world: World, config: BrokerConfig) -> None:
         self.logs: dict[TopicPartition, Log] = {}
         self.futures: dict[TopicPartition, Log] = {}
-        """Those that are to take a log's place, in another directory (replica/move)."""
+        """Logs that are to replace one in another directory (replica/move)."""
         self.stored_broker_id: BrokerId | None = None
-        """What meta.properties says; None in new directories."""
+        """Broker id in meta.properties; None in new directories."""
         self.stored_cluster_id: str | None = None
         self.incarnation_id = f"{world.random.getrandbits(128):032x}"
-        """This start's, once `open` has noted it."""
+        """Id of this start, noted in the directories by `open`."""
         self.earlier_incarnations: frozenset[str] = frozenset()
-        """Starts that have ended, for this one has their directories."""
+        """Starts that have ended, since this one holds the lock on their directories."""
         self.may_lack_records = False
-        """The machine went down with what was not on disk, or a directory is new (log/incarnation);
-        known once `open` has returned, until the controller knows it too."""
+        """Whether a machine crash may have lost unflushed records, or a directory is new
+        (log/incarnation).  Set by `open`, cleared once the controller knows it."""
         self._world = world
         self._disk = world.disk
         self.config = config
@@ -77,22 +79,22 @@ class LogManager:
         self._directories = [LogDirectory(self._disk, path) for path in config.log_directories]
         self.missing = MissingLogs(self._directories)
         self._directory_of: dict[str, LogDirectory] = {}
-        """By a log's path."""
+        """Directory of each log, by the log's path."""
         self._flush_due: dict[Log, None] = {}
         self._wake_flusher = asyncio.Event()
         self._removals = Removals(world.disk)
         self._all_failed: asyncio.Future[None] | None = None
         self.on_offline: Callable[[Sequence[TopicPartition]], None] = lambda _: None
-        """Told of the logs of a directory that failed, once they refuse everything."""
+        """Called with the logs of a directory that failed, once they refuse everything."""
         self.on_directory_failed: Callable[[], None] = lambda: None
-        """Told of each directory that failed."""
+        """Called for each directory that fails."""
         self.flush_times_ms = Histogram()
         self.cleaner = Cleaner(world, self.logs, lambda: self.config, self._write_of)
 
     # Start
 
     async def lock(self) -> None:
-        """Raises StorageError when another broker has a directory, or none can be used."""
+        """Raise StorageError if another broker uses a directory, or if none can be used."""
         for directory in self._directories:
             try:
                 stored = await self._disk.offload(directory.lock)
@@ -165,10 +167,11 @@ class LogManager:
         is_new: bool = True,
         may_begin_empty: bool = True,
     ) -> Log:
-        """A new log in the directory with the fewest that takes it.  Raises StorageError.
+        """Create a log in the directory that has the fewest of those that accept it.
 
-        While a directory is offline only a partition that `is_new` gets a log: that of another may
-        be there.  Raises MissingLog for one that had a log here unless it `may_begin_empty`.
+        While a directory is offline, only a partition that `is_new` gets a log, since the log of
+        another may be there.  Raises MissingLog if there was a log here, unless `may_begin_empty`;
+        StorageError.
         """
         self.missing.check(topic_partition, is_new=is_new, may_begin_empty=may_begin_empty)
         cordoned = self.config.cordoned_log_dirs
@@ -212,7 +215,7 @@ class LogManager:
             try:
                 self._disk.remove_tree(path)
             except OSError as left:
-                # To list a directory takes a descriptor; the next try goes on with what is there.
+                # Listing a directory takes a descriptor; the next try copes with files left over.
                 if left.errno not in NO_DESCRIPTOR:
                     raise self._fail(directory, left) from left
             raise full from error
@@ -229,8 +232,8 @@ class LogManager:
         self._give_up(gone)
 
     async def forget_deleted(self) -> None:
-        """What is on disk of logs that are gone is not taken for that of the next ones of their
-        names, after a crash.  (Kafka: LogManager.asyncDelete)"""
+        """Remove deleted logs from the checkpoints, so that after a crash their offsets do not
+        count for later logs of the same name.  (Kafka: LogManager.asyncDelete)"""
         for name in _CHECKPOINTS:
             await self._write(name)
 
@@ -244,7 +247,7 @@ class LogManager:
                 self._removals.add(self.config.log_segment_delete_delay_ms, path)
 
     def set_aside(self, topic_partition: TopicPartition) -> str:
-        """Forget the log and keep its files, in a directory of another name: which one."""
+        """Forget the log but keep its files, in a renamed directory; return its new path."""
         gone = self.logs.pop(topic_partition)
         self.drop_future(topic_partition)
         return self._let_go(gone, "stray", durably=True)
@@ -254,7 +257,7 @@ class LogManager:
         self._removals.add(gone.config.file_delete_delay_ms, path)
 
     def _let_go(self, gone: Log, why: str, *, durably: bool) -> str:
-        """Its path from now on.  Raises StorageError."""
+        """Rename the log's directory, and return its new path.  Raises StorageError."""
         gone.abandon()
         self.cleaner.forget(gone)
         self._flush_due.pop(gone, None)
@@ -275,7 +278,7 @@ class LogManager:
         return self._directory_of[one.directory]
 
     def create_future(self, current: Log, directory: LogDirectory) -> Log:
-        """An empty log, to be filled and to take the place of `current`.  Raises StorageError."""
+        """Create an empty log that is to replace `current` once filled.  Raises StorageError."""
         topic_partition = current.topic_partition
         self.drop_future(topic_partition)
         path = directory.future_path(topic_partition, self._world.random)
@@ -287,19 +290,19 @@ class LogManager:
         return made
 
     def drop_future(self, topic_partition: TopicPartition) -> None:
-        """The move is given up, if there is one; durably, so that no start finishes it."""
+        """Abandon the move, if there is one; durably, so that the next start does not finish it."""
         if (gone := self.futures.pop(topic_partition, None)) is not None:
             self._give_up(gone, durably=True)
 
     async def write_checkpoints(self, one: Log) -> None:
-        """What a start must know of this log is on disk.  Raises StorageError."""
+        """Write everything that the next start must know of this log.  Raises StorageError."""
         for name in _CHECKPOINTS:
             await self._write_of(one, name)
 
     def take_future(self, current: Log) -> Log:
-        """Let the future log, which has all that `current` has, take its place.
+        """Let the future log, which has all of `current`, take its place.
 
-        Waits for the disk, here and now: a crash must find the old one or the new.
+        Blocks on the disk: a crash must find either the old log or the new one.
         """
         topic_partition = current.topic_partition
         future = self.futures[topic_partition]
@@ -320,7 +323,7 @@ class LogManager:
         return future
 
     def configure(self, config: BrokerConfig) -> None:
-        """The broker's settings are others: so are those of topics that fall back to them."""
+        """Apply a changed broker config, also to the topics that use its defaults."""
         self.config = config
         expiration_ms = config.producer_id_expiration_ms
         self._home = replace(self._home, producer_expiration_ms=expiration_ms)
@@ -350,7 +353,7 @@ class LogManager:
         await self._write_of(lowered, checkpoint.RECOVERY_POINTS)
 
     async def _write_of(self, one: Log, name: str) -> None:
-        """Raises StorageError."""
+        """Write a checkpoint of the log's directory.  Raises StorageError."""
         if one.failure is not None:
             raise one.failure
         directory = self._directory_of[one.directory]
@@ -372,7 +375,7 @@ class LogManager:
     # While it runs
 
     async def run(self) -> None:
-        """Ends only with StorageError: no directory is left."""
+        """Run until the last directory fails, which raises StorageError."""
         config = self.config
         self._all_failed = asyncio.get_running_loop().create_future()
         self._online()
@@ -417,11 +420,11 @@ class LogManager:
             self._wake_flusher.clear()
             due, self._flush_due = list(self._flush_due), {}
             await each(due, self._flush, self.config.num_recovery_threads_per_data_dir)
-            # One that was deleted meanwhile is in no directory.
+            # A log that was deleted meanwhile is in no directory.
             kept = [(self._directory_of.get(one.directory), one.topic_partition) for one in due]
-            del due  # while this waits, it would keep the files of a deleted log open
+            del due  # keeping it while waiting would keep the files of a deleted log open
             if not all(directory is None or directory.knows(tp) for directory, tp in kept):
-                # A crash must not take a new log for one whose checkpoint was lost.
+                # After a crash, a new log must not look like one whose checkpoint was lost.
                 await self._write(checkpoint.RECOVERY_POINTS)
 
     async def _flush(self, one: Log) -> None:
@@ -435,14 +438,14 @@ class LogManager:
             pass  # its directory went offline through `disk_failed`, or it was deleted
 
     async def flush(self, one: Log) -> None:
-        """Flush a log, and time it; raises StorageError."""
+        """Flush a log, and record the time it took.  Raises StorageError."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         await one.flush()
         self.flush_times_ms.add((loop.time() - began_s) * 1000)
 
     def _flush_period_ms(self) -> int:
-        """How often to look for unflushed records that are older than `flush.ms`."""
+        """Return how often to look for unflushed records that are older than `flush.ms`."""
         shortest = min((one.config.flush_ms for one in self.logs.values()), default=1000)
         return min(shortest, self.config.log_flush_scheduler_interval_ms, 1000)
 
@@ -455,8 +458,8 @@ class LogManager:
                 self.flush_soon(one)
 
     async def _make_room(self) -> None:
-        """On a disk that is full at the start, what is due goes at once: not after the first
-        `log.retention.check.interval.ms`, nor after `file.delete.delay.ms`."""
+        """Delete at once what is due on a disk that is full at the start, without waiting for
+        `log.retention.check.interval.ms` or `file.delete.delay.ms`."""
         for directory in self._directories:
             try:
                 if directory.failure is not None or directory.has_room():
@@ -471,19 +474,19 @@ class LogManager:
 
     async def _delete_old(self) -> None:
         for one in list(self.logs.values()):
-            # The turn of one that is being cleaned comes again.
+            # A log that is being cleaned is skipped until the next check.
             if not self.cleaner.is_cleaning(one):
                 self._delete_old_of(one)
             one.producers.expire(self._world.clock.now_ms())
             await asyncio.sleep(0)
 
     def _delete_old_of(self, one: Log) -> None:
-        # A log that is being truncated refuses; its turn comes again.
+        # A log that is being truncated refuses; the next check tries again.
         with contextlib.suppress(KafkaError, StorageError):
             one.delete_old_segments(self._world.clock.now_ms())
 
     async def write_log_starts(self) -> None:
-        """Where logs start now is on disk afterwards."""
+        """Write the log start offsets to disk."""
         await self._write(checkpoint.LOG_STARTS)
 
     async def _write(self, name: str) -> None:
@@ -495,15 +498,15 @@ class LogManager:
                     self._not_written(directory, error)
 
     async def _write_offsets(self, directory: LogDirectory, name: str) -> None:
-        """Raises OSError."""
-        # That a log may have gaps must be on disk before a recovery point above them is: below it
-        # a gap that nothing explains is taken for files that were lost.
+        """Write a checkpoint of the directory.  Raises OSError."""
+        # The cleaned offset, which explains gaps, must be durable before a recovery point above it:
+        # recovery takes an unexplained gap below the recovery point for lost files.
         before = [checkpoint.CLEANED] if name == checkpoint.RECOVERY_POINTS else []
         for one in (*before, name):
             await directory.write_offsets(one, partial(self._offsets, one, directory))
 
     def _not_written(self, directory: LogDirectory, error: OSError) -> None:
-        """A checkpoint is as it was; on a full disk that will do until there is room."""
+        """Handle a checkpoint write that failed; on a full disk the old one stays valid."""
         if error.errno in NO_ROOM:
             directory.refused(error)
         else:
@@ -513,7 +516,7 @@ class LogManager:
         offset_of = _CHECKPOINTS[name]
         offsets = {one.topic_partition: offset_of(one) for one in self.logs_in(directory)}
         if name == checkpoint.LOG_STARTS:
-            # Whatever is deleted while a log is moved stays deleted where it goes to.
+            # Records that are deleted during a move must stay deleted in the new directory.
             for one in self.logs_in(directory):
                 current = self.logs.get(one.topic_partition, one)
                 offsets[one.topic_partition] = current.log_start_offset
@@ -522,8 +525,8 @@ class LogManager:
     # Stop
 
     async def close(self) -> None:
-        """After this the directories may be used by others, once `unlock` was called.  Raises
-        StorageError, when all were tried, where one was not closed cleanly."""
+        """Flush and close all logs; after `unlock`, others may use the directories.  Raises
+        StorageError, after all were tried, if one was not closed cleanly."""
         open_ = [directory for directory in self._directories if not directory.failure]
         failures: list[str] = []
         await together([self._close_directory(directory, failures) for directory in open_])
@@ -543,7 +546,7 @@ class LogManager:
     # Directories
 
     def _online(self) -> list[LogDirectory]:
-        """Raises StorageError when there is none."""
+        """Return the directories that work; raises StorageError if none does."""
         online = [directory for directory in self._directories if directory.failure is None]
         if not online:
             raise self._no_directory_left()
@@ -555,11 +558,11 @@ class LogManager:
 
     @property
     def directories(self) -> Sequence[LogDirectory]:
-        """In the order of log.dirs; those that failed say how."""
+        """All directories, in the order of log.dirs; the failed ones have `failure` set."""
         return self._directories
 
     def logs_in(self, directory: LogDirectory) -> list[Log]:
-        """Those that are on their way to it, too."""
+        """Return the logs in the directory, and those on their way to it."""
         directory_of = self._directory_of
         return [
             one
@@ -579,7 +582,7 @@ class LogManager:
     def _fail(self, directory: LogDirectory, error: Exception) -> StorageError:
         """Take a directory offline, with all its logs."""
         if directory.failure is None:
-            # With the remedy, but no NoRoom, which is tried again.
+            # With the remedy; not as NoRoom, which callers would retry.
             failure = StorageError(str(storage_error(directory.path, error)))
             log.error("log directory %s went offline: %s", directory.path, error)
             directory.failure = failure

@@ -1,7 +1,7 @@
-"""A partition whose log is in none of the log directories: whether it may begin empty.
+"""Decide whether a partition whose log is in none of the log directories may start empty.
 
-A disk that is not mounted looks like an empty one.  A partition that begins empty gives out its
-offsets again, and as a leader makes its followers remove their records.  So:
+A disk that is not mounted looks like an empty one.  A partition that starts empty assigns its
+offsets a second time, and as a leader it makes its followers truncate their records.  So:
 
     the log                          the controller's LeaderAndIsr says
                                      is new    another leads, and    leads here, is in sync
@@ -11,22 +11,22 @@ offsets again, and as a leader makes its followers remove their records.  So:
     may be in a lost directory       created   created               refused
 
     created    empty, and a follower fetches everything from its leader
-    refused    KAFKA_STORAGE_ERROR to the controller and to clients.  The controller lets another
-               replica in sync lead and removes this one from the ISR; then it may be created.
+    refused    KAFKA_STORAGE_ERROR to the controller and to clients.  The controller elects another
+               in-sync replica and removes this one from the ISR; then it may be created.
 
 What a checkpoint proves depends on the last stop:
 
     last stop                       the log was here if the checkpoints
     clean                           have an offset above 0: else it was empty
-    a crash, on the same boot       name it: the kernel has written everything
+    a crash, on the same boot       list it: the kernel has written everything
     a crash, and another boot       have a recovery point above 0: a flush makes the directory's
                                     name durable before it raises the recovery point
 
 A lost directory is one that this broker had at an earlier start, by its directory.id, and does not
 have now (registration.note_directories).  It is forgotten once a start finds every partition that
-is placed here.
+is assigned to this broker.
 
-Not here: a log that is found but lacks records, which log/recovery refuses.
+Not here: a log that exists but lacks records, which log/recovery refuses.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ _CHECKPOINTS = (
 
 
 class MissingLog(StorageError):
-    """The log was here and is missing: the partition must not begin empty."""
+    """The log was here and is missing: the partition must not start empty."""
 
 
 def proven_end(stored: Stored) -> Offset | None:
-    """The highest offset that the checkpoints have of a log that was here; None if none was."""
+    """Return the highest checkpointed offset of a log that was here; None if there was none."""
     offsets = (stored.recovery_point, stored.high_watermark, stored.log_start_offset)
     end = max(offset or 0 for offset in offsets)
     if stored.clean:
@@ -69,15 +69,15 @@ def proven_end(stored: Stored) -> Offset | None:
 
 
 class MissingLogs:
-    """Of one broker, over all its log directories."""
+    """Missing logs of one broker, in all its log directories."""
 
     def __init__(self, directories: Sequence[LogDirectory]) -> None:
         self._directories = directories
         self.lost_directories: Mapping[str, str] = {}
-        """By id, the last path of each."""
+        """Last path of each lost directory, by directory id."""
 
     def find(self, logs: Collection[TopicPartition], boot_id: str) -> None:
-        """After all `logs` were opened: note in each directory those that are missing."""
+        """Note in each directory its missing logs.  Call it after all `logs` were opened."""
         found = {*logs}.union(*(directory.damaged for directory in self._directories))
         for directory in self._directories:
             for topic_partition in directory.named - found:
@@ -88,7 +88,7 @@ class MissingLogs:
     def check(
         self, topic_partition: TopicPartition, *, is_new: bool, may_begin_empty: bool
     ) -> None:
-        """Raises MissingLog, or StorageError while the log may be in a directory that failed."""
+        """Raise MissingLog, or StorageError for a log that is damaged or in a failed directory."""
         for directory in self._directories:
             if topic_partition in directory.damaged:
                 raise StorageError(f"{directory.log_path(topic_partition)} is damaged")
@@ -107,12 +107,13 @@ class MissingLogs:
             raise _lost(topic_partition, self.lost_directories.values())
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """It has a log again, or was deleted."""
+        """Forget a partition that has a log again, or was deleted."""
         for directory in self._directories:
             directory.missing.pop(topic_partition, None)
 
     def keep(self, refused: Collection[TopicPartition]) -> None:
-        """Forget all others: the cluster does not place them here."""
+        """Forget all partitions except `refused`: the cluster does not assign the others to this
+        broker."""
         for directory in self._directories:
             for topic_partition in directory.missing.keys() - set(refused):
                 del directory.missing[topic_partition]
@@ -148,10 +149,11 @@ def _remedy(topic_partition: TopicPartition) -> str:
 def accept_loss(
     disk: Disk, directories: Sequence[LogDirectory], topic_partition: TopicPartition
 ) -> tuple[str, Offset | None]:
-    """Let the partition begin with what is left of its log, which no checkpoint names afterwards.
+    """Let the partition start with what is left of its log, and remove it from every checkpoint.
 
-    The path of its log, and the offset that it begins at where nothing is left: the one after all
-    that the checkpoints know, so that no offset is given out twice.  Raises StorageError, OSError.
+    Returns the path of its log.  If nothing is left, also the offset at which it starts, which is
+    above all checkpointed offsets so that no offset is assigned twice; else None.  Raises
+    StorageError, OSError.
     """
     with contextlib.ExitStack() as locks:
         for directory in directories:
@@ -181,7 +183,7 @@ def accept_loss(
                 checkpoint.write_offsets(disk, f"{directory.path}/{name}", left)
         marker = f"{home.path}/{CLEAN_SHUTDOWN}"
         if not is_empty and disk.exists(marker):
-            # After a clean stop recovery would refuse what is torn.
+            # After a clean stop, recovery would refuse a torn log.
             disk.remove(marker)
             disk.sync_directory(home.path)
     return path, end if is_empty else None

@@ -1,11 +1,11 @@
-"""What one partition knows of the producers that write to it: sequences, epochs, transactions.
+"""State of the producers that write to one partition: sequences, epochs, transactions.
 
 Pure: no I/O; the log reads and writes the snapshots.
 
-For each producer id the last five batches are kept, so that a retried batch is recognized and
+The last five batches of each producer id are kept, so that a retried batch is recognized and
 answered as it was the first time, and a gap is refused.
 
-    a client's batch, its producer known with epoch e and next sequence n     answer
+    a client's batch, its producer known with epoch e and next sequence n     response
     epoch < e                                    INVALID_PRODUCER_EPOCH
     epoch = e, the exact range of a kept batch   that batch: a duplicate, not appended again
     epoch = e, sequence = n                      appended
@@ -17,24 +17,24 @@ answered as it was the first time, and a gap is refused.
     producer unknown, offset 0, sequence 0       appended
     producer unknown, offset 0, any other        OUT_OF_ORDER_SEQUENCE_NUMBER (KAFKA-15591)
 
-Before the first batch of a log nothing can have been deleted, so a sequence above 0 has overtaken
-another batch, refused while the partition was being created, which would then never be accepted.
-After a deletion the log's end is above 0, and a producer that is forgotten continues.  One of
-transaction version 2 starts at 0 in any log, which replica/partition checks.
+In an empty log that starts at 0 nothing can have been deleted.  A sequence above 0 has then
+overtaken another batch, which was refused while the partition was being created and would never be
+accepted.  After a deletion the log's end is above 0, and a producer that was forgotten continues.
+A producer of transaction version 2 starts at 0 in any log, which replica/partition checks.
 
 Sequences run from 0 to 2^31 - 1 and wrap to 0.  A marker that starts a new epoch leaves n = 0.
 Coordinators (group offsets in transactions, markers) have no sequences: only their epoch is
-judged.  What a leader already accepted is replayed unjudged: a follower and recovery only append.
-DUPLICATE_SEQUENCE_NUMBER is never answered: since Kafka 1.1 an old batch that is no longer kept
-is out of order.
+checked.  Batches that a leader already accepted are replayed without checks: a follower and
+recovery only append.  DUPLICATE_SEQUENCE_NUMBER is never returned: since Kafka 1.1, an old batch
+that is no longer kept is out of order.
 
     transaction of a producer     transition
     none -> ongoing               the first transactional batch: its offset becomes unstable
-    ongoing -> decided            the marker: CompletedTransaction, for the index when aborted
+    ongoing -> decided            the marker: CompletedTransaction, for the index if aborted
     decided -> none               the high watermark passes the marker
 
-`first_unstable_offset` is the first record of the oldest transaction ongoing or decided; the last
-stable offset, which read_committed consumers read up to, is never above it.
+`first_unstable_offset` is the first record of the oldest transaction that is ongoing or decided.
+The last stable offset, up to which read_committed consumers read, is never above it.
 
 Kafka: ProducerStateManager, ProducerAppendInfo, ProducerStateEntry.
 """
@@ -74,14 +74,14 @@ class CompletedTransaction(NamedTuple):
     producer_id: ProducerId
     first_offset: Offset
     last_offset: Offset
-    """The marker's."""
+    """Offset of the marker."""
     is_aborted: bool
     last_stable_offset: Offset
-    """First record of the oldest transaction still ongoing, else the offset after the marker."""
+    """First record of the oldest ongoing transaction, else the offset after the marker."""
 
 
 class ProducerStateEntry:
-    """One producer id; `DescribeProducers` answers with these fields."""
+    """State of one producer id; a DescribeProducers response contains these fields."""
 
     __slots__ = (
         "batches",
@@ -95,11 +95,11 @@ class ProducerStateEntry:
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.batches: list[RecentBatch] = []
-        """Oldest first, at most KEPT_BATCHES, all of `epoch`."""
+        """Last batches, oldest first, at most KEPT_BATCHES, all of `epoch`."""
         self.next_sequence = 0
         self.last_timestamp = NO_TIMESTAMP
         self.coordinator_epoch = -1
-        """The epoch of the coordinator that wrote the last marker; -1 before any."""
+        """Epoch of the coordinator that wrote the last marker; -1 before any."""
         self.transaction_start: Offset = NO_OFFSET
         """First record of the ongoing transaction; -1 outside one."""
 
@@ -127,19 +127,22 @@ class ProducerStateManager:
         self.expiration_ms = expiration_ms
         """producer.id.expiration.ms"""
         self.first_unstable_offset: Offset | None = None
-        """None while no transaction is open; may lie below a log start that moved up since."""
+        """None while no transaction is open; may be below the log start if that has moved up since.
+        """
         self._producers: dict[ProducerId, ProducerStateEntry] = {}
         self._ongoing: dict[Offset, ProducerId] = {}
-        """By first offset, which rises: a transaction starts at the log's end."""
+        """Producer by first offset, ascending: a transaction starts at the log's end."""
         self._decided: dict[Offset, Offset] = {}
-        """First offset to marker, of transactions whose marker may not be replicated yet."""
+        """First offset to marker offset, for transactions whose marker may not be replicated yet.
+        """
 
     @property
     def producers(self) -> Mapping[ProducerId, ProducerStateEntry]:
         return self._producers
 
     def check(self, batch: ValidBatch, origin: Origin) -> RecentBatch | None:
-        """May the leader append this data batch?  The kept batch that it repeats, or None.
+        """Check whether the leader may append this data batch; return the kept batch it repeats, or
+        None.
 
         Raises INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.  Changes
         nothing: `append` follows the write.  Only for batches that have a producer id.
@@ -188,7 +191,7 @@ class ProducerStateManager:
         return None
 
     def append(self, batch: ValidBatch) -> None:
-        """Note a data batch that was written.  Only for batches that have a producer id."""
+        """Record a data batch that was written.  Only for batches that have a producer id."""
         producer = self._producers.get(batch.producer_id)
         if producer is None:
             producer = self._producers[batch.producer_id] = ProducerStateEntry(batch.producer_epoch)
@@ -209,7 +212,7 @@ class ProducerStateManager:
             self._find_first_unstable()
 
     def check_marker(self, batch: ValidBatch, coordinator_epoch: int) -> None:
-        """May the leader append this end of a transaction?
+        """Check whether the leader may append this transaction marker.
 
         Raises INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
@@ -228,7 +231,7 @@ class ProducerStateManager:
     def append_marker(
         self, batch: ValidBatch, *, commit: bool, coordinator_epoch: int
     ) -> CompletedTransaction | None:
-        """Note a marker that was written; None when it ended nothing, as an empty transaction."""
+        """Record a marker that was written; None if it ended nothing: an empty transaction."""
         producer = self._producers.get(batch.producer_id)
         if producer is None:
             producer = self._producers[batch.producer_id] = ProducerStateEntry(batch.producer_epoch)
@@ -252,7 +255,8 @@ class ProducerStateManager:
         )
 
     def replicated_to(self, offset: Offset) -> None:
-        """All below `offset`, the high watermark or a new log start, is settled."""
+        """Remove decided transactions whose marker is below `offset`, the high watermark or log
+        start."""
         if not self._decided:
             return
         done = [first for first, marker in self._decided.items() if marker < offset]
@@ -275,7 +279,7 @@ class ProducerStateManager:
         self.first_unstable_offset = None
 
     def snapshot(self) -> bytes:
-        """Kafka's `<offset>.snapshot`, version 1: each producer with its last batch only."""
+        """Return Kafka's `<offset>.snapshot`, version 1: each producer with its last batch only."""
         entries = bytearray(_COUNT.pack(len(self._producers)))
         for producer_id, producer in self._producers.items():
             last = producer.batches[-1] if producer.batches else None
@@ -292,10 +296,10 @@ class ProducerStateManager:
         return _HEAD.pack(_SNAPSHOT_VERSION, crc32c(entries)) + entries
 
     def restore(self, snapshot: bytes, path: str, now_ms: int) -> None:
-        """Start from a snapshot, without the producers that have expired since.
+        """Load a snapshot, without the producers that have expired since.
 
-        StorageError when it is corrupt: the state is then empty, and an older snapshot or the
-        log itself is replayed.
+        Raises StorageError if it is corrupt; the state is then empty, and the caller must replay an
+        older snapshot or the log itself.
         """
         self.clear()
         self._producers = {
@@ -400,7 +404,7 @@ def _first_sequence(last_sequence: int, offset_delta: int) -> int:
 
 
 def _last_sequence(batch: ValidBatch) -> int:
-    """By offsets, not by count: compaction removes records and leaves the offsets."""
+    """Return the last sequence, by offsets: compaction removes records but keeps offsets."""
     if batch.base_sequence == NO_SEQUENCE:
         return NO_SEQUENCE
     return (batch.base_sequence + batch.last_offset - batch.base_offset) & _LAST_SEQUENCE

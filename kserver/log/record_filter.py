@@ -1,4 +1,4 @@
-"""Which records of a compacted log stay, and the batch that is left of a batch.
+"""Retention of the records of a compacted log, and the batch that remains of a batch.
 
 Pure: bytes in, bytes out.
 
@@ -6,23 +6,23 @@ Pure: bytes in, bytes out.
     after the last offset that the map of keys has seen    yes
     of an aborted transaction                              no
     without a key                                          no
-    its key came again later                               no
+    its key was written again later                        no
     a tombstone whose batch's delete horizon has passed    no
     any other                                              yes
 
-    a batch of which no record stays                       becomes
-    the last of a producer that may write on               an empty batch: its sequence is needed
-    the last of what is cleaned                            an empty batch: consumers get past it
+    a batch without remaining records                      becomes
+    the last of a producer that may write again            an empty batch: its sequence is needed
+    the last of the cleaned part                           an empty batch: consumers can skip it
     any other                                              nothing
 
 A marker stays as long as its transaction has records, and then until its own delete horizon.  The
-horizon, `now + delete.retention.ms`, is written into a batch when a cleaning first meets it with a
-tombstone, or as the marker of an emptied transaction (KIP-534): who reads from the start within
-that time sees each deletion.
+horizon, `now + delete.retention.ms`, is written into a batch when a cleaning first finds it with a
+tombstone, or as the marker of an emptied transaction (KIP-534): a consumer that reads from the
+start within that time sees each deletion.
 
-A batch of which all stays keeps its bytes.  In one that changes, offsets, sequences and timestamps
-stay as they were, and so do the bytes of each record but for its timestamp delta, which counts from
-the horizon once there is one.
+A batch whose records all stay keeps its bytes.  In a batch that changes, offsets, sequences and
+timestamps stay the same, and so do the bytes of each record except its timestamp delta, which
+counts from the horizon once there is one.
 
 Kafka: LogCleaner, MemoryRecords.filterTo, CleanedTransactionMetadata.
 """
@@ -57,23 +57,24 @@ from kserver.wire.compression import Compression, compress
 from kserver.wire.records import NULL, long_length
 
 ENTRY_BYTES = 144
-"""A key of the map takes so much memory at most: its digest, its offset, its place in a dict."""
+"""Maximum memory of a key in the map, in bytes: its digest, its offset, its place in a dict."""
 DIGEST_BYTES = 15
-"""A bytes object of 48 bytes can hold so many; two keys of 10^9 are alike once in 10^18."""
+"""Longest digest that fits into a bytes object of 48 bytes; of 10^9 keys, two collide with a
+probability of 10^-18."""
 
 
 class KeyMap:
-    """The newest offset of each key in what is dirty, as many keys as `capacity_bytes` hold.
+    """The newest offset of each dirty key, for as many keys as `capacity_bytes` hold.
 
-    A short key stands for itself, a longer one's digest for it: nobody can make two that are alike
-    (Kafka takes MD5, with which somebody can).
+    A short key is stored itself, a longer one as its digest: collisions cannot be constructed
+    (Kafka uses MD5, for which they can).
     """
 
     __slots__ = ("_capacity", "_offsets", "next_offset")
 
     def __init__(self, capacity_bytes: int) -> None:
         self.next_offset: Offset = 0
-        """All below it was looked at."""
+        """End of the offsets that were scanned (exclusive)."""
         self._capacity = max(1, capacity_bytes // ENTRY_BYTES)
         self._offsets: dict[bytes, Offset] = {}
 
@@ -81,18 +82,18 @@ class KeyMap:
         return len(self._offsets)
 
     def has_room(self, count: int) -> bool:
-        """For so many keys more; one batch always fits, else cleaning would never end."""
+        """Whether `count` more keys fit; one batch always does, else cleaning would never end."""
         return not self._offsets or len(self._offsets) + count <= self._capacity
 
     def note(self, header: Header, unfolded: bytes) -> None:
-        """The records of a batch that counts."""
+        """Record the offsets of a batch's keys."""
         offsets, base = self._offsets, header.base_offset
         for record in scan(unfolded, header.record_count):
             if (key := record[5]) is not None:
                 offsets[_compact(key)] = base + record[4]
 
     def newest(self, key: bytes) -> Offset:
-        """-1 where the key was not met."""
+        """Return the newest offset of the key, or -1 if it was not seen."""
         return self._offsets.get(_compact(key), -1)
 
 
@@ -101,15 +102,15 @@ def _compact(key: bytes) -> bytes:
 
 
 Scanned = tuple[int, int, int, int, int, bytes | None, bool]
-"""A record: where it begins, where it ends, where its offset delta begins, its timestamp delta, its
-offset delta, its key, whether it has a value."""
+"""A record: its start, its end, the start of its offset delta, its timestamp delta, its offset
+delta, its key, whether it has a value."""
 
 
 def scan(data: bytes, count: int) -> list[Scanned]:
-    """The records of a batch by their places; ProtocolError where they are not `count` records.
+    """Locate the records of a batch; raises ProtocolError if there are not exactly `count`.
 
-    Not RecordReader's, which gives values: what stays goes from one file to the next as bytes.
-    Values, headers and the order of offsets are as they were appended; nobody looks at them here.
+    RecordReader is not used because it returns values: retained records are copied as bytes.
+    Values, headers and the order of offsets are as they were appended; they are not checked here.
     """
     decode = varint.decode_unsigned
     records: list[Scanned] = []
@@ -127,7 +128,7 @@ def scan(data: bytes, count: int) -> list[Scanned]:
                 half, at = long_length(data, at)
                 length = 2 * half
             end = at + (length >> 1)
-            # A byte of attributes, of which there are none, comes first.
+            # The attributes byte comes first; no attributes are defined.
             at += 1
             if (time := data[at]) < 0x80:
                 at += 1
@@ -156,7 +157,7 @@ def scan(data: bytes, count: int) -> list[Scanned]:
                 key = data[at:stop]
                 at = stop
             has_value = data[at] != NULL
-            # What is odd is negative.
+            # In zigzag encoding, odd numbers are negative.
             if at >= end or end > len(data) or (length | delta | size) & 1:
                 raise ProtocolError("a record whose length does not match its fields")
             records.append((start, end, rest, time >> 1 ^ -(time & 1), delta >> 1, key, has_value))
@@ -169,23 +170,23 @@ def scan(data: bytes, count: int) -> list[Scanned]:
 
 
 class BatchRetention(NamedTuple):
-    """What is to become of a batch as a whole, before its records are looked at."""
+    """Decision about a batch as a whole, before its records are scanned."""
 
     discards: bool = False
-    """None of its records stays: of an aborted transaction, or the marker of an emptied one."""
+    """Remove all its records: of an aborted transaction, or the marker of an emptied one."""
     stays: bool = False
-    """If only as an empty batch."""
+    """Keep the batch, even if empty."""
     is_spent_marker: bool = False
-    """Its transaction has no records any more: the delete horizon begins, or decides."""
+    """Its transaction has no records left: the delete horizon starts, or decides."""
     aborted: AbortedTransaction | None = None
-    """What its segment's index of aborted transactions still has to say."""
+    """Entry for the aborted-transaction index of the new segment."""
 
 
 class CleanedTransactionMetadata:
-    """What one cleaning knows of the transactions that it walks over, in offset order.
+    """Transactions that one cleaning passes, in offset order.
 
-    `aborted` are those of the whole log, `last_of` the last data batch's offset of each producer
-    that may write on, None where that wrote none, and its epoch.
+    `aborted` are those of the whole log.  `last_of` has, for each producer that may write again,
+    the offset of its last data batch, or None if it has none, and its epoch.
     """
 
     def __init__(
@@ -195,13 +196,13 @@ class CleanedTransactionMetadata:
     ) -> None:
         self._to_come = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
         self._aborted: dict[ProducerId, tuple[AbortedTransaction, bool]] = {}
-        """Begun and not ended, and whether a batch of it was met."""
+        """Begun and not ended transactions, and whether a batch of each was seen."""
         self._committed: set[ProducerId] = set()
-        """Producers of whom a batch was met."""
+        """Producers of which a batch in a committed transaction was seen."""
         self._last_of = last_of
 
     def judge(self, header: Header, marker: ControlType | None) -> BatchRetention:
-        """The next batch; `marker` is what a control batch says, None for one without records."""
+        """Decide about the next batch; `marker` is its control type, None without records."""
         if header.producer_id < 0:
             return BatchRetention()
         while self._to_come and self._to_come[-1].first_offset <= header.last_offset:
@@ -224,7 +225,7 @@ class CleanedTransactionMetadata:
         is_last = header.last_offset == offset
         if header.attributes & TRANSACTIONAL:
             begun = self._aborted.get(header.producer_id)
-            # The marker may lie before where the walk began.
+            # The marker may precede the start of this pass.
             if begun is not None and header.base_offset <= begun[0].last_offset:
                 self._aborted[header.producer_id] = (begun[0], True)
                 return BatchRetention(True, is_last)
@@ -240,7 +241,7 @@ def filtered(
     now_ms: int,
     delete_retention_ms: int,
 ) -> memoryview | bytes:
-    """What is left of the batch, empty for nothing.  Raises ProtocolError, KafkaError."""
+    """Return the remaining batch, empty for none.  Raises ProtocolError, KafkaError."""
     horizon = batch.delete_horizon_ms
     is_past = horizon is not None and now_ms >= horizon
     new_horizon = now_ms + delete_retention_ms if horizon is None else None
@@ -271,7 +272,7 @@ def filtered(
 def _kept(
     records: Sequence[Scanned], base_offset: Offset, keys: KeyMap, is_past: bool
 ) -> tuple[list[Scanned], bool]:
-    """The records that stay, and whether tombstones are among them."""
+    """Return the records that stay, and whether tombstones are among them."""
     kept = []
     has_tombstones = False
     end = keys.next_offset

@@ -1,45 +1,45 @@
-"""Opening one partition's directory: which bytes count.
+"""Recovery of one partition's directory: finds the valid bytes.
 
-    file                           what it is                    what becomes of it
+    file                           what it is                    what happens to it
     B.log                          a segment                     opened, see below
-    B.index, .timeindex, .txnindex its indexes                   loaded; removed where B.log is not
+    B.index, .timeindex, .txnindex its indexes                   loaded; removed without B.log
     O.snapshot                     producers before offset O     kept if O is a segment's base, or
                                                                  the last one at the log's end
     any other                      see log/leftovers
-    leader-epoch-checkpoint        torn or missing               taken from the batches' headers,
+    leader-epoch-checkpoint        torn or missing               rebuilt from the batches' headers,
                                                                  written by the first flush
 
-A crash tears what was not synced, and all below the recovery point was.  So:
+A crash tears data that was not synced; everything below the recovery point was.  So:
 
     state      when                                             goes to
     trusted    its end is at or below the recovery point,       loaded    indexes and tail fit
                or the shutdown was clean                        suspect   they do not, or an index
-                                                                          is not there
+                                                                          is missing
                                                                 missing   it ends before the next
                                                                           one begins
     suspect    otherwise: every batch is checked, the indexes   verified  every batch is valid
-               and aborted transactions are written anew        cut       one at or above the
-                                                                          recovery point is not
-                                                                corrupt   one below it is not
+               and aborted transactions are rebuilt             cut       one at or above the
+                                                                          recovery point is invalid
+                                                                corrupt   one below it is invalid
     cut        its file ends at the first invalid batch;        (the last segment)
                later segments are removed
     corrupt    DamagedLog names file, position and remedy       (the partition is refused)
-    missing    the same with offsets: it is no gap that         (the partition is refused)
-               compaction may leave; and so is a log that
-               ends below its recovery point, that has no
-               segment though it has one above 0, or that
-               begins above the start that a clean stop noted
+    missing    the same with offsets: compaction cannot have    (the partition is refused)
+               left this gap; so is a log that ends below
+               its recovery point, that has no segment though
+               its recovery point is above 0, or that begins
+               above the start that a clean stop checkpointed
 
-A batch is valid when it is whole, of format version 2, with a right CRC, when its offsets follow
-on those before it and fit the segment, and its leader epoch is not below theirs: an overwritten
-file may show old batches again.
+A batch is valid if it is whole, of format version 2, with a right CRC, if its offsets follow those
+before it and fit the segment, and if its leader epoch is not below theirs: an overwritten file may
+contain old batches again.
 
 The producers' state is the newest snapshot that is not above the first suspect segment, and then
-every batch after it.  What comes of it satisfies `Log.check`.  Kafka: LogLoader,
-LogSegment.recover, UnifiedLog.rebuildProducerState.
+every batch after it.  The result satisfies `Log.check`.  Kafka: LogLoader, LogSegment.recover,
+UnifiedLog.rebuildProducerState.
 
-All of it waits for the disk: it runs in a thread, on files that no one else has open.  A run that
-is interrupted, or ends with StorageError, leaves what the next one starts from as well.
+All of it waits for the disk: it runs in a thread, on files that no one else has open.  After a run
+that is interrupted, or ends with StorageError, the next one can start as well.
 """
 
 from __future__ import annotations
@@ -87,12 +87,13 @@ _NO_LIMIT: Offset = (1 << 63) - 1
 
 
 class DamagedLog(StorageError):
-    """What had reached the disk is not there any more: not a crash, and not for us to repair."""
+    """Data that had reached the disk is missing: a crash does not explain it, nothing can repair
+    it."""
 
 
 @dataclass(slots=True)
 class Recovered:
-    """What a log starts from; the last segment is active."""
+    """State that a log starts from; the last segment is active."""
 
     topic_id: UUID | None
     segments: list[LogSegment]
@@ -102,41 +103,44 @@ class Recovered:
     producers: ProducerStateManager
     epochs: LeaderEpochCache
     epochs_changed: bool
-    """Their file says something else: the first flush must write it.  A crash before finds again
-    what this run found, and two syncs for each of thousands of logs would hold up the start."""
+    """Whether the first flush must write the epochs, since their file differs.
+
+    A crash before it is harmless, as the next run finds the same; syncing here would take two syncs
+    for each of thousands of logs, and delay the start.
+    """
     unsynced: list[File]
     """Small files that the first flush must sync."""
     cleaned_to: Offset | None
-    """What was stored; or the log's start, where a gap was taken for compaction's since nothing was
-    known of the log, or nothing is lost: the next start must take it so again."""
+    """The stored offset; or the log's start, if a gap was attributed to compaction because nothing
+    was known of the log, or nothing can be lost.  The next start must do the same."""
 
 
 class Stored(NamedTuple):
-    """What the log directory's checkpoints say of a log, and how the broker was shut down."""
+    """Checkpointed offsets of a log, and how the broker was shut down."""
 
     clean: bool = False
     recovery_point: Offset | None = None
-    """None: no checkpoint names the log."""
+    """None if no checkpoint lists the log."""
     log_start_offset: Offset | None = None
-    """None: it is the first segment's base.  Kafka names no other logs."""
+    """None if it is the first segment's base.  Kafka checkpoints only other log starts."""
     high_watermark: Offset = 0
     cleaned_to: Offset | None = None
-    """None: it was never compacted."""
+    """None if it was never compacted."""
     is_same_boot: bool = False
-    """The machine has stayed up: all that was written is there, synced or not."""
+    """Whether the machine has stayed up: then everything written is there, synced or not."""
 
 
 NOTHING_STORED = Stored()
 
 
 def accept_loss_command(name: str) -> str:
-    """What lets the next start go on with what is left of the log of this name (log/missing)."""
+    """Return the command that lets the next start use what is left of this log (log/missing)."""
     topic, _, partition = name.rpartition("-")
     return f"k storage accept-loss --topic {topic} --partition {partition}"
 
 
 class Recovery:
-    """One run over one directory; `run` gives the result."""
+    """One run over one directory; `run` returns the result."""
 
     def __init__(
         self,
@@ -154,7 +158,7 @@ class Recovery:
         self._clean = stored.clean
         self._recovery_point = stored.recovery_point or 0
         self._synced_below = _NO_LIMIT if stored.clean else self._recovery_point
-        """What lies below this offset cannot have been torn by a crash."""
+        """A crash cannot have torn data below this offset."""
         self._may_have_gaps = (
             stored.recovery_point is None
             or stored.cleaned_to is not None
@@ -172,11 +176,12 @@ class Recovery:
         self._segments: list[LogSegment] = []
         self._unsynced: list[File] = []
         self._suspect: set[Offset] = set()
-        """Base offsets."""
+        """Base offsets of the suspect segments."""
         self._verified_epoch: LeaderEpoch = NO_EPOCH
-        """The leader epoch of the last batch that was verified."""
+        """Leader epoch of the last batch that was verified."""
 
     def run(self) -> Recovered:
+        # Files that a crash left go first, so that every remaining file belongs to a segment.
         bases = tidy(self._disk, self._directory)
         retired = [] if bases else retired_files(self._disk, self._directory)
         self._check_start(bases, is_retired=bool(retired))
@@ -209,7 +214,7 @@ class Recovery:
                 )
             )
             if retired:
-                # Until the new segment is durable they show that nothing is missing.
+                # Until the new segment is durable, they prove that nothing is missing.
                 self._disk.sync_directory(self._directory)
                 for path in retired:
                     self._disk.remove(path)
@@ -235,10 +240,10 @@ class Recovery:
         )
 
     def _check_start(self, bases: Sequence[Offset], *, is_retired: bool) -> None:
-        """Raises DamagedLog if the first segments are missing."""
+        """Raise DamagedLog if the first segments are missing."""
         if not bases:
             end = self._recovery_point
-            # A crash may come between the renaming of all segments and the first flush of the next.
+            # A crash may come between renaming all segments and the first flush of the new one.
             if end > self._log_start_offset and (self._clean or not is_retired):
                 raise self._begins_late(self._log_start_offset, end, "no segment is left")
             return
@@ -266,7 +271,7 @@ class Recovery:
         )
 
     def _not_deleted(self, bases: list[Offset]) -> list[Offset]:
-        """Remove segments below the log's start: a crash can bring back what was deleted."""
+        """Remove segments below the log's start: a crash can bring back deleted ones."""
         while len(bases) > 1 and bases[1] <= self._log_start_offset:
             remove_segment(self._disk, self._directory, bases.pop(0))
         return bases
@@ -297,17 +302,17 @@ class Recovery:
                 self._check_tail(segment, is_last=is_last)
 
     def _check_tail(self, segment: LogSegment, *, is_last: bool) -> None:
-        """Does the file end with whole batches, and where the next segment begins?"""
+        """Check that the file ends with whole batches, and where the next segment begins."""
         next_offset = segment.base_offset
         try:
             for _, header in segment.headers(segment.offsets.last().position):
                 next_offset = header.last_offset + 1
             if next_offset > segment.end_offset:
                 raise segment.broken(segment.size)
-            # Retention goes by it.
+            # Retention relies on it.
             segment.check_largest_timestamp()
         except StorageError as error:
-            # What is wrong, the file or the index that led there, shows when it is verified.
+            # Verification will show whether the file is wrong, or the index that led there.
             log.warning("%s: verifying every batch: %s", segment.file.path, error)
             self._suspect.add(segment.base_offset)
             return
@@ -326,7 +331,7 @@ class Recovery:
         except StorageError as error:
             if self._clean:
                 raise DamagedLog(str(error)) from error
-            # A crash tore it before its first sync, and no record was synced before that.
+            # A crash tore it before its first sync, so no record was synced either.
             self._disk.remove(path)
             return None
         if topic_id is not None:
@@ -334,7 +339,7 @@ class Recovery:
         return topic_id
 
     def _read_epochs(self) -> list[EpochStart] | None:
-        """None when the file is torn or missing."""
+        """Return the checkpointed epochs; None if the file is torn or missing."""
         path = self._epochs_path()
         if not self._disk.exists(path):
             return None if self._segments else []
@@ -348,7 +353,7 @@ class Recovery:
             return None
 
     def _replay(self, needs_epochs: bool) -> Offset:
-        """Run over what snapshot and epochs lack and over all that is suspect; the log's end."""
+        """Rebuild producers and epochs, verify suspect segments, and return the log's end."""
         if not self._segments:
             return self._log_start_offset
         first = end = self._segments[0].base_offset
@@ -378,7 +383,7 @@ class Recovery:
         return end
 
     def _log_rebuilds(self) -> None:
-        """Log once which indexes are rebuilt: an empty segment has none to rebuild."""
+        """Log once which indexes are rebuilt: an empty segment has none."""
         suspects = [s for s in self._segments if s.base_offset in self._suspect and s.size]
         if suspects:
             log.info(
@@ -389,12 +394,12 @@ class Recovery:
             )
 
     def _follows(self, segment: LogSegment, end: Offset) -> bool:
-        """Does a suspect segment continue the log that ends at `end`?
+        """Return whether a suspect segment continues the log, which ends at `end`.
 
-        The file before it may have lost its last batches, and whole ones just so.  Below the
-        recovery point a gap may also be compaction's: where nothing is known of the log it is taken
-        for that.  So it is above where the machine has stayed up, for then nothing is lost: a
-        follower has the gaps of its leader, and rolls segments after them.
+        The file before it may have lost its last batches, even whole ones.  Below the recovery
+        point a gap may also be compaction's, and is taken for that if nothing is known of the log.
+        Above it too, if the machine has stayed up, since then nothing is lost: a follower has the
+        gaps of its leader, and rolls segments after them.
         """
         if segment.base_offset == end:
             return True
@@ -416,7 +421,7 @@ class Recovery:
         return False
 
     def _verify(self, segment: LogSegment, next_offset: Offset, stateful_from: Offset) -> bool:
-        """Check every batch and write the indexes anew; False where the segment was cut."""
+        """Check every batch and rebuild the indexes; False if the segment was cut."""
         segment.rebuild(self._config)
         if segment.base_offset >= stateful_from:
             self._write_snapshot(segment.base_offset)
@@ -425,7 +430,7 @@ class Recovery:
         no_gaps_below = 0 if self._may_have_gaps or self._clean else self._recovery_point
         for position, header in valid_batches(segment, first, self._verified_epoch):
             if expected < min(header.base_offset, no_gaps_below):
-                # The CRC does not cover a batch's offset, and a wrong one would hide what follows.
+                # The CRC does not cover a batch's offset, and a wrong one would hide later batches.
                 break
             expected = header.last_offset + 1
             if header.leader_epoch != self._verified_epoch:
@@ -448,7 +453,7 @@ class Recovery:
             if is_whole
             else self._synced_below
         ):
-            # The next start must not take them for whole.
+            # The next start must not trust them.
             segment.remove_indexes()
             raise self._damage(segment, end, segment.end_offset)
         if not is_whole:
@@ -461,7 +466,7 @@ class Recovery:
             )
             segment.size = end
         if is_last or not is_whole:
-            # It stays active: to seal it takes room, which a full disk does not have.
+            # It stays active: sealing takes space, which a full disk does not have.
             segment.trim()
         else:
             segment.seal()
@@ -478,7 +483,7 @@ class Recovery:
         )
 
     def _missing(self, path: str, offset: Offset, next_offset: Offset) -> DamagedLog:
-        """A segment is gone, or what was at the end of the one at `path`."""
+        """Return the error for a missing segment, or the missing end of the one at `path`."""
         return self._refused(
             f"{path}: the records of offsets {offset} to {next_offset - 1} are missing after it",
             "the files",
@@ -509,7 +514,7 @@ class Recovery:
         return f"{self._directory}/{checkpoint.LEADER_EPOCHS}"
 
     def _write_snapshot(self, offset: Offset) -> None:
-        """Unless it is there already, or the log starts here."""
+        """Write a snapshot, unless it exists or the log starts here."""
         path = segment_path(self._directory, offset, SNAPSHOT)
         if self._disk.exists(path):
             self._unsynced.append(self._disk.open(path))
@@ -546,9 +551,9 @@ class Recovery:
 def valid_batches(
     segment: LogSegment, next_offset: Offset, epoch: LeaderEpoch
 ) -> Iterator[tuple[int, Header]]:
-    """Position and header of each batch up to the first that is not valid.
+    """Yield position and header of each batch up to the first invalid one.
 
-    It must start at `next_offset` or later, in leader epoch `epoch` or later.
+    Each must start at `next_offset` or later, in leader epoch `epoch` or later.
     """
     file, size = segment.file, segment.size
     position = 0

@@ -1,7 +1,7 @@
-"""Files and directories that are removed some time after they were given up.
+"""Delayed removal of deleted files and directories.
 
-They bear another name by then, so that the next start removes what a crash left.  Kafka: the
-delayed deletion of LogManager and UnifiedLog.
+They are renamed before, so that after a crash the next start removes them.  Kafka: the delayed
+deletion of LogManager and UnifiedLog.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Removals:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._due: list[tuple[float, str]] = []
-        """When, by the loop's time, to remove which."""
+        """Loop time at which to remove each path."""
         self._added = asyncio.Event()
 
     def add(self, delay_ms: int, path: str) -> None:
@@ -31,14 +31,14 @@ class Removals:
         self._added.set()
 
     def moved(self, old: str, new: str) -> None:
-        """A directory, with what is to be removed in it."""
+        """Update the paths in a directory that was renamed."""
         self._due = [
             (deadline, new + path.removeprefix(old) if path.startswith(f"{old}/") else path)
             for deadline, path in self._due
         ]
 
     async def remove_all(self, directory: str) -> None:
-        """What is in there, though it is not due yet."""
+        """Remove the paths in this directory now, before they are due."""
         within = [path for _, path in self._due if path.startswith(f"{directory}/")]
         self._due = [entry for entry in self._due if entry[1] not in within]
         await self._disk.offload(partial(self._remove, within))
@@ -58,7 +58,7 @@ class Removals:
                     await self._added.wait()
 
     def _remove(self, paths: Sequence[str]) -> None:
-        """In a thread.  What cannot be removed now is removed by the next start."""
+        """Remove the paths, in a thread.  After an error, the next start removes them."""
         for path in paths:
             try:
                 if self._disk.is_directory(path):

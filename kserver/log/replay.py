@@ -1,4 +1,4 @@
-"""The batches of a log run over once more: what its producers were, from a snapshot on."""
+"""Replay of a log's batches, to rebuild the state of its producers from a snapshot on."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ def replay(
     stateful_from: Offset,
     end: int | None = None,
 ) -> Iterator[Header]:
-    """The batches that end at offset `first` or later, up to position `end`; those from
-    `stateful_from` on are noted in `producers`.
-    """
+    """Yield the batches that end at offset `first` or later, up to position `end`; record those
+    from `stateful_from` on in `producers`."""
     for position, header in segment.headers(segment.find(first).position, end):
         if header.last_offset >= stateful_from:
             note_producer(producers, segment, position, header)
@@ -40,7 +39,7 @@ def replay(
 def note_producer(
     producers: ProducerStateManager, segment: LogSegment, position: int, header: Header
 ) -> CompletedTransaction | None:
-    """Tell `producers` of a batch that is in the log; the transaction that it ended, if any."""
+    """Record a batch of the log in `producers`; return the transaction that it ended, if any."""
     if header.producer_id < 0:
         return None
     batch = ValidBatch(
@@ -65,9 +64,9 @@ def note_producer(
 def note_marker(
     producers: ProducerStateManager, batch: ValidBatch, data: bytes | memoryview
 ) -> CompletedTransaction | None:
-    """The same for a control batch, whose bytes are `data`."""
+    """Do the same for a control batch with the bytes `data`."""
     if not batch.record_count:
-        # All of its transaction was compacted away, and it stands for its producer's epoch.
+        # Its transaction was compacted away; the empty batch only keeps its producer's epoch.
         return None
     marker = read_control_record(RecordBatch(data).records()[0])
     if marker.type is ControlType.unknown:
@@ -88,9 +87,9 @@ def aborted_transaction(done: CompletedTransaction) -> AbortedTransaction:
 def restore_producers(
     disk: Disk, directory: str, producers: ProducerStateManager, limit: Offset, now_ms: int
 ) -> Offset | None:
-    """Load the newest snapshot that is whole and not above `limit`; its offset, None without one.
+    """Load the newest valid snapshot that is not above `limit`; return its offset, or None.
 
-    A torn one is removed: a crash leaves such.
+    A torn one, which a crash can leave, is removed.
     """
     producers.clear()
     for offset in reversed(snapshot_offsets(disk, directory)):
@@ -114,7 +113,7 @@ def replay_producers(
     cut: Cut,
     now_ms: int,
 ) -> ProducerStateManager:
-    """What the producers were at the cut in the last of `segments`."""
+    """Return the state of the producers at the cut in the last of `segments`."""
     producers = ProducerStateManager(expiration_ms)
     start = restore_producers(disk, directory, producers, cut.end_offset, now_ms) or 0
     for segment in segments:

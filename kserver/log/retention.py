@@ -1,14 +1,14 @@
-"""Which segments go, and why.
+"""Retention: how many of the oldest segments to delete.
 
-Pure: the oldest segments go, as long as a rule names each of them in turn.
+Pure: the oldest segments are deleted, up to the first one that no rule applies to.
 
-    rule       a segment goes when                                             cleanup.policy
+    rule       a segment is deleted if                                         cleanup.policy
     start      the next segment's base is not above the log start offset       any
     size       the log would still hold `retention.bytes` without it           delete
     time       its largest timestamp is over `retention.ms` ago                delete
 
-Never goes a segment with records at or above the high watermark, nor an empty active one.  When
-the active one goes too, the log rolls first.  Kafka: UnifiedLog.deleteOldSegments.
+A segment with records at or above the high watermark, or an empty active one, is never deleted.  If
+the active one is deleted too, the log rolls first.  Kafka: UnifiedLog.deleteOldSegments.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Aged(Protocol):
-    """What the rules look at: of a segment, or of a stand-in."""
+    """The properties of a segment that the rules use."""
 
     @property
     def base_offset(self) -> Offset: ...
@@ -41,7 +41,7 @@ def expired(
     high_watermark: Offset,
     now_ms: int,
 ) -> int:
-    """How many of the first segments go."""
+    """Return how many of the first segments to delete."""
     deletes = "delete" in config.cleanup_policy
     sizes = deletes and config.retention_bytes >= 0
     times = deletes and config.retention_ms >= 0

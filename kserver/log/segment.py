@@ -6,14 +6,14 @@
     00000000000000004711.txnindex       log/transaction_index, once there is an entry
     00000000000000004711.snapshot       producers before offset 4711; the log writes it
 
-    state     made by              appends   leaves by
+    state     entered by           appends   left by
     active    create, activate     yes       seal (a roll, or a clean close)
     sealed    seal, load           no        activate (truncation back into it), removal
 
-The base offset is a lower bound: the first batch may start later, and `end_offset`, the next
-segment's base or the log's end, is an upper one.  Kafka: LogSegment.
+The base offset is a lower bound: the first batch may start later.  `end_offset`, the next segment's
+base or the log's end, is an upper bound.  Kafka: LogSegment.
 
-Nothing here decides when to roll, flush or delete; a segment answers whether it has room.
+The log decides when to roll, flush or delete; a segment only knows whether it has room.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TRANSACTION_INDEX = ".txnindex"
 SNAPSHOT = ".snapshot"
 SEGMENT_SUFFIXES = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX)
 FILES_A_LOG = 3
-"""That stay open of a new log: the records and two indexes."""
+"""Files that a new log keeps open: the records and two indexes."""
 
 DELETED = ".deleted"
 CLEANED = ".cleaned"
@@ -51,10 +51,10 @@ SWAP = ".swap"
 
 MAX_RELATIVE_OFFSET = 0x7FFF_FFFF
 _BLOCK_BYTES = 8192
-"""Read at once when looking for an offset: an index interval and a header more."""
+"""Read size when looking for an offset: one index interval and a header more."""
 _SCAN_BYTES = 1 << 18
 _FAR_BYTES = 1 << 20
-"""An offset is looked for so far at once, without a thread."""
+"""Bytes that are searched for an offset on the event loop; a thread searches further."""
 _NAVIGATION = struct.Struct(">qi11xi")
 """Base offset, batch length, last offset delta."""
 
@@ -62,7 +62,7 @@ ReadAt: TypeAlias = Callable[[int, int], bytes | None]
 
 
 class Header(NamedTuple):
-    """A batch header as it lies in the file; `wire/batch.HEADER` in names."""
+    """A batch header as it is in the file; `wire/batch.HEADER` with names."""
 
     base_offset: Offset
     batch_length: int
@@ -88,7 +88,7 @@ class Header(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A batch: where it begins in the file, its size, its last offset."""
+    """A batch: its position in the file, its size, its last offset."""
 
     position: int
     size: int
@@ -96,12 +96,12 @@ class Found(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """How a segment is truncated: the file to `position`, the offsets to `end_offset`."""
+    """Where a segment is truncated: the file at `position`, the offsets at `end_offset`."""
 
     position: int
     end_offset: Offset
     latest: TimestampOffset
-    """The largest timestamp that is left."""
+    """Largest remaining timestamp, and its offset."""
     first_timestamp: int
 
 
@@ -145,9 +145,9 @@ class LogSegment:
         create: bool = False,
         state: str = "",
     ) -> None:
-        """Open the `.log` file; the indexes come with `load`, `rebuild` or `activate`.
+        """Open the `.log` file; the indexes follow with `load`, `rebuild` or `activate`.
 
-        `state` CLEANED is what compaction writes: it stands behind the names of all files.
+        `state` is a suffix of all file names; compaction writes segments with CLEANED.
         """
         self.state = state
         self.disk = disk
@@ -162,12 +162,12 @@ class LogSegment:
         self.max_timestamp = NO_TIMESTAMP
         self.offset_of_max_timestamp = base_offset
         self.first_timestamp = NO_TIMESTAMP
-        """The first batch's maximum timestamp: what `segment.ms` counts from."""
+        """Maximum timestamp of the first batch, from which `segment.ms` counts."""
         self.created_ms = now_ms
-        """What `segment.ms` counts from where the first batch has no timestamp."""
+        """Start of `segment.ms` if the first batch has no timestamp."""
         self.jitter_ms = jitter_ms
         self.unindexed_bytes = 0
-        """From the batch of the last index entry, or the file's start, to the end."""
+        """Bytes from the batch of the last index entry, or the file's start, to the end."""
         self.is_index_full = False
         self.configure(config)
 
@@ -182,7 +182,7 @@ class LogSegment:
         jitter_ms: int = 0,
         state: str = "",
     ) -> LogSegment:
-        """A new active segment, in place of whatever bears its name."""
+        """Create an active segment, removing any files of the same name."""
         for suffix in SEGMENT_SUFFIXES:
             path = segment_path(directory, base_offset, suffix) + state
             if disk.exists(path):
@@ -222,7 +222,8 @@ class LogSegment:
         self.index_interval_bytes = config.index_interval_bytes
 
     def load(self) -> None:
-        """Take the indexes as they are; FileNotFoundError or StorageError where they cannot be."""
+        """Load the indexes as they are.  Raises FileNotFoundError, or StorageError if one is
+        invalid."""
         self.offsets.file.load()
         self.times.file.load()
         self.aborted.check()
@@ -238,9 +239,9 @@ class LogSegment:
         self.is_index_full = self.offsets.is_full() or self.times.is_full()
 
     def seal(self) -> None:
-        """No more appends: the largest timestamp enters the index, the files are trimmed.
+        """Take no more appends: add the largest timestamp to the index, and trim the files.
 
-        NoRoom where it has no room for that: then it is active as before.
+        Raises NoRoom if the disk is full; the segment then stays active.
         """
         if self.max_timestamp >= 0:
             try:
@@ -254,12 +255,13 @@ class LogSegment:
         self.trim()
 
     def trim(self) -> None:
-        """The file ends where the last batch does."""
+        """Cut the file after the last batch."""
         if self.file.size() != self.size:
             self.file.truncate(self.size)
 
     def has_room(self, size: int, last_offset: Offset, max_timestamp: int, now_ms: int) -> bool:
-        """May batches of `size` bytes in all, up to these, still be appended here?"""
+        """Return whether batches of `size` bytes in total, up to these values, can be appended
+        here."""
         if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             return False
         held = self.size
@@ -270,9 +272,9 @@ class LogSegment:
         return held + size <= self.max_bytes and age_ms <= self.max_ms and not self.is_index_full
 
     def append(self, records: memoryview, batches: Sequence[ValidBatch | Header]) -> None:
-        """Write `records` at the end; `batches` are the headers of all that it holds.
+        """Write `records` at the end; `batches` are the headers of all batches in it.
 
-        Where there is no room for them the part that was written is cut off, and NoRoom raised.
+        On a full disk, removes the part that was written and raises NoRoom.
         """
         position = self.size
         try:
@@ -290,7 +292,7 @@ class LogSegment:
             position += batch.size
 
     def note(self, position: int, size: int, last_offset: Offset, max_timestamp: int) -> None:
-        """Keep the books for the batch that lies at `position`, the last of the segment."""
+        """Update timestamps, indexes and end for the batch at `position`, the segment's last."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.offset_of_max_timestamp = last_offset
@@ -314,7 +316,7 @@ class LogSegment:
         self.is_index_full = self.offsets.is_full() or self.times.is_full()
 
     def rebuild(self, config: TopicConfig) -> None:
-        """Empty the indexes and what they are made from; `note` then fills them again."""
+        """Clear the indexes and the state they are built from; `note` then fills them again."""
         self.activate(config)
         self.offsets.file.truncate(0)
         self.times.file.truncate(0)
@@ -326,7 +328,7 @@ class LogSegment:
         self.end_offset = self.base_offset
 
     def find(self, offset: Offset) -> Found:
-        """The first batch that ends at `offset` or later, at the segment's end with size 0.
+        """Return the first batch that ends at `offset` or later, or the segment's end with size 0.
 
         May wait for the disk.
         """
@@ -335,7 +337,7 @@ class LogSegment:
         return found
 
     def find_cached(self, offset: Offset) -> Found | None:
-        """The same, but None where it would have to wait or to look through much."""
+        """Do the same, but return None if that would wait or search through too many bytes."""
         position = self.offsets.position_before(offset)
         if position:
             head = self.file.read_cached(position, HEADER_SIZE)
@@ -344,7 +346,7 @@ class LogSegment:
         return self._find(position, offset, self.file.read_cached, position + _FAR_BYTES)
 
     def _position_before(self, offset: Offset) -> int:
-        """Where the index leads to for `offset`, or the file's begin where that makes no sense."""
+        """Return the position in the index for `offset`, or 0 if the index is corrupt there."""
         position = self.offsets.position_before(offset)
         if position and not self._is_batch_before(offset, self.file.read_at(position, HEADER_SIZE)):
             log.warning(
@@ -375,8 +377,11 @@ class LogSegment:
         return Found(end, 0, self.end_offset - 1)
 
     def _is_batch_before(self, offset: Offset, head: bytes) -> bool:
-        """Whether `head`, which the index led to, is a batch's that does not begin after `offset`:
-        then it holds that, or one behind it does."""
+        """Return whether `head`, to which the index led, is a batch that does not start after
+        `offset`.
+
+        Then that batch or a later one holds the offset.
+        """
         if len(head) < HEADER_SIZE or head[MAGIC_AT] != MAGIC:
             return False
         base_offset, length, delta = _NAVIGATION.unpack_from(head)
@@ -384,8 +389,8 @@ class LogSegment:
         return bool(is_header and self.base_offset <= base_offset <= offset)
 
     def check_largest_timestamp(self) -> None:
-        """Raises StorageError if the time index ends with an entry that no batch has, or is empty
-        although the first batch has a timestamp.  Waits for the disk."""
+        """Raise StorageError if the last entry of the time index matches no batch, or if it is
+        empty although the first batch has a timestamp.  Waits for the disk."""
         if not self.times.file.count:
             _, first = next(self.headers(), (0, None))
             if first is not None and first.max_timestamp >= 0:
@@ -394,8 +399,8 @@ class LogSegment:
             raise StorageError(f"{self.times.file.path} ends with {self.times.last()}")
 
     def position_of_time(self, timestamp: int, start: Offset) -> int:
-        """The position of a batch at `start` or later: no record from there to it has `timestamp`
-        or a later one.  May wait for the disk."""
+        """Return the position of a batch at `start` or later, before which no record from `start`
+        on has `timestamp` or a later one.  May wait for the disk."""
         entry = self.times.lookup(timestamp)
         if entry.offset > start:
             position = self._position_of(entry)
@@ -407,7 +412,7 @@ class LogSegment:
         return self.find(start).position
 
     def _position_of(self, entry: TimestampOffset) -> int | None:
-        """The position of the batch that a time index's entry is of; None where there is none."""
+        """Return the position of the batch that a time index entry describes, or None."""
         if entry.timestamp == NO_TIMESTAMP:
             return 0
         found = self.find(entry.offset)
@@ -416,7 +421,7 @@ class LogSegment:
         return found.position if is_it else None
 
     def batch_at(self, position: int) -> Found | None:
-        """The batch that begins at `position`; None when memory does not hold its header."""
+        """Return the batch that begins at `position`; None if its header is not in memory."""
         head = self.file.read_cached(position, _NAVIGATION.size)
         if head is None:
             return None
@@ -424,7 +429,8 @@ class LogSegment:
         return Found(position, length + LOG_OVERHEAD, base_offset + delta)
 
     def upper_bound(self, position: int, up_to: Offset) -> Offset:
-        """Above every offset before `position`, and at most `up_to`; exact where it is cheap."""
+        """Return a bound above every offset before `position`, at most `up_to`; exact if that is
+        cheap."""
         if self.aborted.is_empty or (entry := self.offsets.entry_from(position)) is None:
             return up_to
         if not position <= entry.position <= self.size - HEADER_SIZE:
@@ -435,7 +441,8 @@ class LogSegment:
         return min(entry.offset, up_to)
 
     def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, Header]]:
-        """Position and header of each batch, from disk; StorageError where there is none."""
+        """Yield position and header of each batch, from disk; raises StorageError if one is
+        invalid."""
         end = self.size if end is None else end
         while position < end:
             block = self.file.read_at(position, min(_SCAN_BYTES, end - position))
@@ -456,7 +463,7 @@ class LogSegment:
         return StorageError(f"{self.file.path}: incomplete batch at position {position}")
 
     def cut_at(self, offset: Offset) -> Cut:
-        """Where to cut so that no record of `offset` or above is left.  Waits for the disk."""
+        """Return where to cut to remove every record of `offset` and above.  Waits for the disk."""
         found = self.find(offset)
         end = self.base_offset
         for _, header in self.headers(self._position_before(offset - 1), found.position):
@@ -471,9 +478,9 @@ class LogSegment:
         return Cut(found.position, end, latest, first_timestamp)
 
     def truncate(self, cut: Cut, config: TopicConfig) -> None:
-        """Make it active, ending at the cut.
+        """Activate the segment, ending at the cut.
 
-        The file stays as long as it was: to cut it takes its time, and is the caller's.
+        The file keeps its length: the caller truncates it, since that takes time.
         """
         self.activate(config)
         self.offsets.truncate(cut.end_offset)
@@ -487,7 +494,7 @@ class LogSegment:
         self.first_timestamp = cut.first_timestamp
 
     def largest_timestamp(self) -> int:
-        """The largest of its records; where they have none, when the file was last written."""
+        """Return the largest timestamp of its records, or else the file's modification time."""
         if self.max_timestamp >= 0:
             return self.max_timestamp
         return self.disk.modified_ms(self.file.path)
@@ -497,19 +504,19 @@ class LogSegment:
         return not self.offsets.file.is_growing
 
     def unsynced(self) -> list[File]:
-        """What must be synced before this segment may be trusted after a crash.
+        """Return the files to sync before this segment may be trusted after a crash.
 
-        An active segment's indexes need not be: recovery makes them anew.
+        The indexes of an active segment need no sync: recovery rebuilds them.
         """
         return [self.file, *self.index_files()] if self.is_sealed else [self.file]
 
     def index_files(self) -> list[File]:
-        """Those that are there: one that led astray is not."""
+        """Return the index files that exist: a corrupt one was removed."""
         files = (self.offsets.file, self.times.file)
         return [file.open() for file in files if self.disk.exists(file.path)]
 
     def sync(self) -> None:
-        """Records, indexes and their sizes are on disk afterwards.  Waits for it."""
+        """Sync records, indexes and their sizes.  Waits for the disk."""
         for file in (self.file, *self.index_files()):
             file.sync()
         self.aborted.sync()
@@ -519,17 +526,17 @@ class LogSegment:
             self.disk.remove(self.path(suffix))
 
     def keep(self) -> None:
-        """Let it stay readable when its files get other names, or none."""
+        """Keep it readable after its files are renamed or removed."""
         self.offsets.file.keep()
         self.times.file.keep()
 
     def files(self) -> list[str]:
-        """The paths that exist, the producers' snapshot included."""
+        """Return the paths that exist, including the producers' snapshot."""
         paths = [self.path(suffix) for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT)]
         return [path for path in paths if self.disk.exists(path)]
 
     def check(self) -> None:
-        """The invariants; for tests, it reads every header."""
+        """Check the invariants, reading every header; for tests."""
         self.offsets.file.check()
         self.times.file.check()
         last = self.base_offset - 1

@@ -1,9 +1,9 @@
-"""The row of a log's segments: which one holds an offset, and where in it to read.
+"""The segments of a log: finds the one that holds an offset, and the position in it.
 
-Sequential readers come back with the offset after the last batch they got, and the high watermark
-is where a follower stopped: the row remembers where such offsets begin, so that most reads need
-neither an index nor the file.  A remembered place is a segment and a position, and stays true until
-the log is truncated or loses segments.
+A sequential reader continues with the offset after its last batch, and the high watermark is where
+a follower stopped.  The positions of such offsets are remembered, so that most reads need neither
+an index nor the file.  A remembered place is a segment and a position, valid until the log is
+truncated or loses segments.
 
     read                         looks at
     tail, offset remembered      nothing                                           2 us
@@ -42,31 +42,31 @@ if TYPE_CHECKING:
     from kserver.config.topic import TopicConfig
 
 _KEPT_PLACES = 64
-"""How many offsets are remembered: a few for each reader."""
+"""Number of offsets to remember: a few for each reader."""
 _HEADER_BYTES = 61
 _FILES_TO_ROLL = 16
-"""A new segment leaves descriptors to flushes, checkpoints and deletions, which free some."""
+"""Descriptors that must be free for a new segment: flushes, checkpoints and deletions need them,
+and deletions free some."""
 _UNFOLDED_BYTES = 16 << 20
-"""The most that one batch takes, when its records are looked through; several threads may be at
-it."""
+"""Maximum bytes of one decompressed batch when searching its records; several threads may do so."""
 
 Place: TypeAlias = tuple[LogSegment, int]
 
 
 class Cold:
-    """The answer of a read that would have to wait for the disk."""
+    """Result of a read that would have to wait for the disk."""
 
 
 COLD: Final = Cold()
 
 
 class Slice(NamedTuple):
-    """What a fetch answers: `size` bytes of whole batches, but for the last one."""
+    """Data of a fetch response: `size` bytes of whole batches, except that the last may be cut."""
 
     data: FileRange | None
     size: int
     upper_bound: Offset
-    """Above every offset in it."""
+    """Bound above every offset in the data."""
 
 
 class TimestampedOffset(NamedTuple):
@@ -86,7 +86,7 @@ class Segments:
         random: Random,
         row: Sequence[LogSegment],
     ) -> None:
-        """`row` has one segment at least; the last is active."""
+        """Take `row`, which has at least one segment; the last is active."""
         self._disk = disk
         self._directory = directory
         self._config = config
@@ -106,7 +106,7 @@ class Segments:
         return self._row[number]
 
     def snapshot(self) -> Segments:
-        """The row as it is now, for a thread."""
+        """Return a copy of the current row, for use in a thread."""
         return Segments(self._disk, self._directory, self._config, self._random, self._row)
 
     def configure(self, config: TopicConfig) -> None:
@@ -114,11 +114,11 @@ class Segments:
         self.active.configure(config)
 
     def starting_at(self, offset: Offset) -> list[LogSegment]:
-        """The segment that holds `offset` and all after it."""
+        """Return the segment that holds `offset` and all after it."""
         return self._row[max(bisect_right(self._bases, offset) - 1, 0) :]
 
     def up_to(self, offset: Offset) -> list[LogSegment]:
-        """All segments up to the one that holds `offset`."""
+        """Return all segments up to the one that holds `offset`."""
         return self._row[: bisect_right(self._bases, offset)]
 
     def relocate(self, directory: str) -> None:
@@ -127,10 +127,10 @@ class Segments:
             segment.relocate(directory)
 
     def roll(self, base: Offset, now_ms: int) -> LogSegment:
-        """Begin a segment at `base`, behind the sealed one.
+        """Start a segment at `base`, after the sealed one.
 
-        NoRoom where there is no room for it: then the sealed one is active again, and the names
-        in the directory may have changed.
+        Raises NoRoom on a full disk; the sealed segment is then active again, and the names in the
+        directory may have changed.
         """
         sealed = self.active
         try:
@@ -152,7 +152,7 @@ class Segments:
                 self._disk.remove(path)
 
     def start_at(self, base: Offset, now_ms: int) -> None:
-        """Begin anew where all segments were dropped."""
+        """Start the first segment after all were dropped."""
         assert not self._row
         self._begin(base, now_ms)
 
@@ -167,14 +167,14 @@ class Segments:
         return segment
 
     def drop(self, segments: Collection[LogSegment]) -> list[str]:
-        """Take these out; their files, renamed: readers may still have them."""
+        """Remove segments; return their renamed files, which readers may still use."""
         renamed = [path for segment in segments for path in self._retire(segment)]
         gone = set(segments)
         self._set([segment for segment in self._row if segment not in gone])
         return renamed
 
     def replace(self, sources: Sequence[LogSegment], now_ms: int) -> list[str]:
-        """Put what compaction made of these neighbours in their place; their files, renamed."""
+        """Replace neighbours by the segment compacted from them; return their renamed files."""
         first, last = sources[0], sources[-1]
         renamed = [path for segment in sources for path in self._retire(segment, first)]
         for suffix in SEGMENT_SUFFIXES:
@@ -190,7 +190,8 @@ class Segments:
         return renamed
 
     def _retire(self, segment: LogSegment, first: LogSegment | None = None) -> list[str]:
-        """The snapshot of the first of those that are replaced stays: the new one needs it too."""
+        """Rename a segment's files, except the snapshot of `first`, which the replacement needs
+        too."""
         segment.keep()
         paths = segment.files()
         if segment is first:
@@ -209,7 +210,7 @@ class Segments:
     def read(
         self, offset: Offset, max_bytes: int, up_to: Offset, at_least_one: bool
     ) -> Slice | Cold:
-        """`Log.read` for an offset below `up_to`, which is at most the log's end."""
+        """Read as `Log.read` does, for an offset below `up_to`, which is at most the log's end."""
         place = self._places.get(offset)
         if place is None or place[1] == place[0].size:
             place = self._locate(offset)
@@ -241,7 +242,7 @@ class Segments:
         return Slice(FileRange(segment.file, position, size) if size else None, size, up_to)
 
     def warm(self, offsets: Sequence[Offset]) -> list[tuple[Offset, LogSegment, int]]:
-        """Read what `read` needs to know of these offsets, and wait for it: for `remember`."""
+        """Read from disk what `read` needs for these offsets; return the places for `remember`."""
         places = []
         for offset in offsets:
             segment, found = self.find(offset)
@@ -250,7 +251,7 @@ class Segments:
         return places
 
     def find(self, offset: Offset) -> tuple[LogSegment, Found]:
-        """The first batch that ends at `offset` or later.  May wait for the disk."""
+        """Return the first batch that ends at `offset` or later.  May wait for the disk."""
         for segment in self.starting_at(offset):
             found = segment.find(offset)
             if found.size:
@@ -258,7 +259,7 @@ class Segments:
         return segment, found
 
     def _locate(self, offset: Offset) -> Place | None:
-        """What `find` gives, but None where that would have to wait."""
+        """Return the result of `find`, or None if it would have to wait."""
         for segment in self.starting_at(offset):
             found = segment.find_cached(offset)
             if found is None:
@@ -270,10 +271,10 @@ class Segments:
         return segment, position
 
     def remember(self, offset: Offset, segment: LogSegment, position: int) -> None:
-        """The first batch that ends at `offset` or later begins there, or will."""
+        """Remember where the first batch that ends at `offset` or later begins, or will begin."""
         places = self._places
         if len(places) >= _KEPT_PLACES:
-            # A plain dict that is eaten from the front grows a tail of holes to walk over: 60 us.
+            # A plain dict emptied from the front accumulates holes that iteration must skip: 60 us.
             places.popitem(last=False)
         places[offset] = (segment, position)
 
@@ -281,7 +282,7 @@ class Segments:
         self._places.clear()
 
     def aborted(self, first: Offset, upper_bound: Offset) -> list[AbortedTransaction]:
-        """The aborted transactions with records in [first, upper_bound)."""
+        """Return the aborted transactions with records in [first, upper_bound)."""
         found: list[AbortedTransaction] = []
         for segment in self.starting_at(first):
             some, is_all = segment.aborted.collect(first, upper_bound)
@@ -291,7 +292,7 @@ class Segments:
         return found
 
     def first_at(self, timestamp: int, start: Offset) -> TimestampedOffset | None:
-        """The first record from `start` on whose timestamp is at least `timestamp`.
+        """Return the first record from `start` on whose timestamp is at least `timestamp`.
 
         May wait for the disk.
         """
@@ -310,8 +311,9 @@ class Segments:
         return None
 
     def latest(self, start: Offset) -> TimestampedOffset | None:
-        """The first record from `start` on with the largest timestamp of all, which may be -1; None
-        when there is none or all are of before 1970.  May wait for the disk.
+        """Return the first record from `start` on with the largest timestamp, which may be -1.
+
+        None if there is no record, or all are from before 1970.  May wait for the disk.
         """
         latest = NO_TIMESTAMP
         for segment in self.starting_at(start):
@@ -328,7 +330,7 @@ class Segments:
         return self.first_at(latest, start)
 
     def check(self, log_end_offset: Offset) -> None:
-        """The invariants; for tests, it reads every header."""
+        """Check the invariants, reading every header; for tests."""
         assert self._row[-1] is self.active
         assert self._bases == sorted({segment.base_offset for segment in self._row})
         for number, segment in enumerate(self._row):
@@ -344,16 +346,16 @@ class Segments:
 
 
 def roll_jitter_ms(config: TopicConfig, random: Random) -> int:
-    """How much earlier than `segment.ms` a new segment is rolled."""
+    """Return how much earlier than `segment.ms` a new segment is rolled, in ms."""
     limit = min(config.segment_jitter_ms, config.segment_ms)
     return random.randrange(limit) if limit > 0 else 0
 
 
 def _records(batch: RecordBatch, start: Offset) -> Iterator[Record]:
-    """Those from `start` on of a batch that a client may have filled with anything.
+    """Yield the records from `start` on of a batch whose content was not validated.
 
-    Where it unfolds to too much to be looked through, one stands for all of them, with the largest
-    timestamp: what is asked for does not come before it.  KafkaError where it cannot be read.
+    If the batch decompresses to more than the limit, one record with the largest timestamp stands
+    for all of them: the result cannot come before it.  Raises KafkaError if it cannot be read.
     """
     try:
         for part in batch.records_by_parts(batch.unfolded(_UNFOLDED_BYTES)):

@@ -1,4 +1,4 @@
-"""Work side by side, of which the first error is the error of all."""
+"""Run coroutines concurrently, and raise the first error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def together(parts: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Run all; of their errors the first is raised."""
+    """Run all concurrently, and raise the first of their errors."""
     try:
         async with asyncio.TaskGroup() as tasks:
             for part in parts:
@@ -20,7 +20,7 @@ async def together(parts: Sequence[Coroutine[Any, Any, None]]) -> None:
 
 
 async def each(items: Iterable[T], work: Callable[[T], Awaitable[None]], most: int) -> None:
-    """`work` on every item, on so many at a time."""
+    """Run `work` on every item, on `most` at a time."""
     left = iter(items)
 
     async def worker() -> None:

@@ -1,8 +1,8 @@
-"""The transactions that were aborted in one segment: its `.txnindex` file.
+"""Index of the aborted transactions of one segment: its `.txnindex` file.
 
-Read_committed consumers drop the records of these transactions.  Entries stand in the order of
-their abort markers, so last offsets rise; commits are not written.  The file appears with the
-first entry.  Kafka: TransactionIndex, AbortedTxn.
+Read_committed consumers drop the records of these transactions.  Entries are in the order of their
+abort markers, so last offsets rise; commits are not written.  The file is created with the first
+entry.  Kafka: TransactionIndex, AbortedTxn.
 
     version i16 = 0 | producer id i64 | first offset i64 | last offset i64 | last stable offset i64
 """
@@ -24,13 +24,13 @@ _VERSION = 0
 
 
 class AbortedTransaction(NamedTuple):
-    """One aborted transaction: its first record to its abort marker, both inclusive."""
+    """One aborted transaction, from its first record to its abort marker, both inclusive."""
 
     producer_id: ProducerId
     first_offset: Offset
     last_offset: Offset
     last_stable_offset: Offset
-    """What the last stable offset became through this abort (the high watermark left aside)."""
+    """Last stable offset after this abort, ignoring the high watermark."""
 
 
 class TransactionIndex:
@@ -51,9 +51,9 @@ class TransactionIndex:
         self._disk = disk
         self._file: File | None = disk.open(path) if disk.exists(path) else None
         self._is_new = False
-        """Its name is not on disk yet."""
+        """Whether its name is not on disk yet."""
         self._unwritten: list[AbortedTransaction] = []
-        """For which the disk had no room."""
+        """Entries for which the disk had no room."""
         # A torn last entry is overwritten by the next append.
         whole = self._file.size() // _ENTRY.size if self._file else 0
         self._size = whole * _ENTRY.size
@@ -67,7 +67,7 @@ class TransactionIndex:
         return self._size == 0 and not self._unwritten
 
     def append(self, entry: AbortedTransaction) -> None:
-        """Its marker is in the log already, so on a full disk it waits in memory for `write`."""
+        """Add an entry; since its marker is in the log, on a full disk it waits for `write`."""
         assert self._last_offset is None or entry.last_offset > self._last_offset, entry
         self._unwritten.append(entry)
         self._last_offset = entry.last_offset
@@ -75,7 +75,7 @@ class TransactionIndex:
             self.write()
 
     def write(self) -> None:
-        """What is not in the file yet; NoRoom while there is no room for it."""
+        """Write the entries that are not in the file yet; raises NoRoom while the disk is full."""
         if not self._unwritten:
             return
         try:
@@ -92,7 +92,7 @@ class TransactionIndex:
         self._unwritten = []
 
     def entries(self) -> list[AbortedTransaction]:
-        """All of them; StorageError when an entry has a version that is not ours."""
+        """Return all entries; raises StorageError if one has an unknown version."""
         if self._file is None or self._size == 0:
             return list(self._unwritten)
         entries: list[AbortedTransaction] = []
@@ -106,22 +106,23 @@ class TransactionIndex:
         return entries + self._unwritten
 
     def collect(self, first: Offset, upper_bound: Offset) -> tuple[list[AbortedTransaction], bool]:
-        """The aborted transactions with records in [first, upper_bound), and whether that is all.
+        """Return the aborted transactions with records in [first, upper_bound), and whether these
+        are all.
 
-        Not all: a later segment's index may hold more, since a transaction's entry stands in the
-        segment that its marker is in.
+        If they are not, a later segment's index may hold more, since a transaction's entry is in
+        the segment of its marker.
         """
         found = []
         for entry in self.entries():
             if entry.last_offset >= first and entry.first_offset < upper_bound:
                 found.append(entry)
-            # At that abort everything below the bound was decided: later entries start above it.
+            # At that abort, everything below the bound was decided: later entries start above it.
             if entry.last_stable_offset >= upper_bound:
                 return found, True
         return found, False
 
     def truncate_to(self, offset: Offset) -> None:
-        """Remove the transactions whose marker stands at or after `offset`.  Raises NoRoom."""
+        """Remove the transactions whose marker is at or after `offset`.  Raises NoRoom."""
         self.write()
         entries = self.entries()
         kept = [entry for entry in entries if entry.last_offset < offset]
@@ -133,7 +134,7 @@ class TransactionIndex:
         self._cut(0, None)
 
     def check(self) -> None:
-        """StorageError unless the file can be this segment's; recovery then writes it anew."""
+        """Raise StorageError if the file is not valid for this segment, so recovery rebuilds it."""
         previous = self.base_offset - 1
         if self._file is not None and self._file.size() != self._size:
             raise StorageError(f"{self.path}: size {self._file.size()} is not a multiple of 34")
@@ -143,7 +144,7 @@ class TransactionIndex:
             previous = entry.last_offset
 
     def sync(self) -> None:
-        """What was written; waits for the disk."""
+        """Sync the written entries.  Waits for the disk."""
         if self._file is None:
             return
         self._file.sync()

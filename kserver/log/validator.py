@@ -1,4 +1,4 @@
-"""Which record batches may enter a log, and what the leader stamps on them.
+"""Validation of record batches before they are appended, and the fields that the leader stamps.
 
 Pure: bytes in, the same bytes out with offset and leader epoch patched in place.
 
@@ -14,28 +14,33 @@ Pure: bytes in, the same bytes out with offset and leader epoch patched in place
     epoch and (from a client) sequence >= 0 with a producer id  INVALID_RECORD
     transactional only with a producer id                       INVALID_RECORD
     timestamps within the bounds; of the type LogAppendTime     INVALID_TIMESTAMP
-        only to a CreateTime topic, which then makes it that
+        only to a CreateTime topic, which then sets CreateTime
     every record has a key (compacted, from a client)           INVALID_RECORD
     records can be decompressed (when walked)                   INVALID_RECORD
     records decode, offset deltas 0, 1, 2 ... (when walked)     INVALID_RECORD
-    they unfold to <= 16 x max.message.bytes (when walked)      MESSAGE_TOO_LARGE
+    decompressed to <= 16 x max.message.bytes (when walked)     MESSAGE_TOO_LARGE
 
-A client's records are walked with `validate.records=full`, the default: by wire/_walk.c, and where
-that finds one out of order once more in Python, which names it.  With `header` they are walked when
-the header cannot tell (compacted topic, a timestamp out of bounds or below -1, base timestamp above
-the maximum) and when they must be rebuilt (compression.type names another codec).  A maximum
-timestamp that a walk finds wrong is corrected, as in Kafka.  Times before 1970 are taken; where a
-batch has no later ones its maximum becomes -1, so no look-up by time finds it.
+A client's records are walked with `validate.records=full`, the default: by wire/_walk.c, and, if
+that finds an invalid one, once more in Python, which names it.  With `header` they are walked only
+if the header does not suffice (compacted topic, a timestamp out of bounds or below -1, base
+timestamp above the maximum) or if they must be rebuilt (compression.type names another codec).  A
+maximum timestamp that a walk finds wrong is corrected, as in Kafka.  Timestamps before 1970 are
+accepted; if a batch has no later ones, its maximum becomes -1, so no look-up by time finds it.
 
-Sequences are judged by log/producer_state, segment.bytes by log/log.  Kafka: ProduceRequest
-(validateRecords), UnifiedLog (analyzeAndValidateRecords), LogValidator.  Stricter than Kafka,
-which takes these: bytes after the batch, a producer id without an epoch, uncompressed records whose
-offset deltas are not 0, 1, 2 ... (a consumer of Java's gets each offset once, so it skips records
-that have it again), what wire/compression is stricter about, and what unfolds to very much: Kafka
-streams it; here it is in memory, one batch at a time, since what is wrong is named by its record
-and compression.type compresses it anew.
-Kinder: an unknown codec, and data that cannot be decompressed, are UNKNOWN_SERVER_ERROR in Kafka;
-records of before 1970 may be compressed anew, which there are UNKNOWN_SERVER_ERROR too.
+Log/producer_state checks sequences, log/log checks segment.bytes.  Kafka: ProduceRequest
+(validateRecords), UnifiedLog (analyzeAndValidateRecords), LogValidator.
+
+Stricter than Kafka, which accepts these:
+
+- bytes after the batch, and a producer id without an epoch
+- uncompressed records whose offset deltas are not 0, 1, 2 ... (a Java consumer returns each offset
+  once, so it skips records that repeat one)
+- what wire/compression is stricter about
+- batches that decompress to very much: Kafka streams them; here one batch at a time is in memory,
+  since an invalid record is named and compression.type compresses the batch again
+
+More lenient: an unknown codec, and data that cannot be decompressed, are UNKNOWN_SERVER_ERROR in
+Kafka; records from before 1970 may be compressed again, which is UNKNOWN_SERVER_ERROR there too.
 """
 
 from __future__ import annotations
@@ -71,7 +76,7 @@ if TYPE_CHECKING:
 
 
 class Origin(Enum):
-    """The one that appends: what a client sends is trusted least, what a leader replicated is."""
+    """Source of a batch: a client's is trusted least, one replicated from a leader most."""
 
     client = "client"
     coordinator = "coordinator"
@@ -79,13 +84,13 @@ class Origin(Enum):
 
 
 class ValidBatch(NamedTuple):
-    """One batch as it stands in the buffer that is written: what log, index and producers need.
+    """One batch in the buffer that is written, with the fields that log, index and producers need.
 
     The offset that the time index pairs with `max_timestamp` is `last_offset` (KAFKA-17061).
     """
 
     position: int
-    """The place of its first byte in the buffer."""
+    """Position of its first byte in the buffer."""
     size: int
     """Bytes of the whole batch, header included."""
     base_offset: Offset
@@ -103,29 +108,29 @@ class Appended(NamedTuple):
     first_offset: Offset
     last_offset: Offset
     log_append_time: int
-    """-1 where the producer's timestamps stand."""
+    """Timestamp in ms; -1 if the producer's timestamps are kept."""
     log_start_offset: Offset
     duplicate: bool = False
-    """The offsets are those of the first time."""
+    """Whether the batch was appended before; the offsets are those of the first time."""
 
 
 class Validated(NamedTuple):
-    """What to write: `buffer` is the one given, stamped, or a rebuilt one."""
+    """Data to write: `buffer` is the validated one, stamped, or a rebuilt one."""
 
     buffer: memoryview
     batches: Sequence[ValidBatch]
     log_append_time_ms: int
-    """NO_TIMESTAMP where the producer's timestamps stand."""
+    """NO_TIMESTAMP if the producer's timestamps are kept."""
 
 
 class RecordError(NamedTuple):
     batch_index: int
-    """The place of the record in its batch."""
+    """Index of the record in its batch."""
     message: str
 
 
 class InvalidRecords(KafkaError):
-    """A batch refused for some of its records, which Produce answers name (KIP-467)."""
+    """A batch refused because of some records, which the Produce response names (KIP-467)."""
 
     def __init__(
         self, code: ErrorCode, message: str, record_errors: tuple[RecordError, ...]
@@ -138,16 +143,16 @@ _new_tuple = tuple.__new__
 
 _LAST_CODEC = max(Compression)
 _KEPT_BITS = COMPRESSION_MASK | TRANSACTIONAL | CONTROL | DELETE_HORIZON
-"""What remains of a batch's attributes where they are written again, as in Kafka."""
+"""Attributes of a batch that remain when they are rewritten, as in Kafka."""
 _TARGETS = {"uncompressed": 0} | {codec.name: codec.value for codec in Compression if codec}
-"""compression.type to the codec's id; "producer" keeps whatever came."""
+"""compression.type to the codec's id; "producer" keeps the codec of the batch."""
 
 _UNFOLDED_TIMES, _UNFOLDED_BYTES = 16, 1 << 20
-"""What a batch may unfold to: so many times max.message.bytes, or so much where that is less."""
+"""Limit of a decompressed batch: this many times max.message.bytes, at least these bytes."""
 _EARLIEST, _LATEST = -1 << 63, (1 << 63) - 1
 _WALKED_AT_ONCE = 4096
 _MAX_RECORD_ERRORS = 100
-"""How many refused records an answer names."""
+"""Maximum number of refused records that a response names."""
 
 _OFFSET_LENGTH_EPOCH = struct.Struct(">qii")
 _MAGIC_AT = 16
@@ -158,7 +163,7 @@ _ATTRIBUTES_AT = 21
 _MAX_TIMESTAMP = struct.Struct(">q")
 _MAX_TIMESTAMP_AT = 35
 _SHORTEST_MESSAGE = 14
-"""The least length of a message in any format, those before batches included."""
+"""Minimum length of a message in any format, including those before batches."""
 
 
 def validate(
@@ -171,10 +176,11 @@ def validate(
     leader_epoch: LeaderEpoch,
     compacted: bool,
 ) -> Validated:
-    """Check the one batch that a leader appends, and stamp it; KafkaError as in the table above.
+    """Validate the one batch that a leader appends, and stamp it.
 
-    `records` is writable.  Nothing is patched in a batch that is refused.
+    `records` is writable.  Raises KafkaError as in the table above; a refused batch is not changed.
     """
+    # Header checks come first: they are cheap, and decide whether the records must be walked.
     size = len(records)
     if size < HEADER_SIZE:
         raise _not_one_batch(records)
@@ -280,7 +286,7 @@ def validate(
         attributes = attributes & _KEPT_BITS | LOG_APPEND_TIME
         max_timestamp = now_ms
         _stamp_time(records, attributes, max_timestamp)
-    # Made without the Python-level constructors, which cost as much as all checks of the header.
+    # Avoid the Python-level constructors, which cost as much as all checks of the header.
     batch = _new_tuple(
         ValidBatch,
         (
@@ -301,11 +307,11 @@ def validate(
 
 
 def validate_replicated(records: memoryview, next_offset: Offset) -> Validated:
-    """Check what a follower fetched; the leader's offsets and epochs stay.
+    """Validate a fetched batch sequence; the leader's offsets and epochs stay.
 
-    A batch that is cut off at the end, as fetches end, is left out of `buffer`.  Refused with
-    CORRUPT_MESSAGE where the bytes are wrong, with INVALID_RECORD where offsets go back or the
-    first lies below `next_offset`, the log's end.
+    An incomplete batch at the end, as fetches may have, is left out of `buffer`.  Raises
+    CORRUPT_MESSAGE if the bytes are wrong, INVALID_RECORD if offsets go back or the first is below
+    `next_offset`, the log's end.
     """
     batches = []
     position = 0
@@ -364,8 +370,10 @@ def validate_replicated(records: memoryview, next_offset: Offset) -> Validated:
 
 
 def _unfolded(records: memoryview, config: TopicConfig) -> bytes:
-    """The records' bytes, decompressed; MESSAGE_TOO_LARGE beyond what the broker will hold, which
-    makes Java's producer send the batch again in two."""
+    """Return the decompressed records.
+
+    Raises MESSAGE_TOO_LARGE above the broker's limit, on which Java's producer splits the batch.
+    """
     limit = max(_UNFOLDED_BYTES, _UNFOLDED_TIMES * config.max_message_bytes)
     batch = RecordBatch(records)
     try:
@@ -377,17 +385,17 @@ def _unfolded(records: memoryview, config: TopicConfig) -> bytes:
             f" with max.message.bytes={config.max_message_bytes}",
         ) from error
     except KafkaError as error:
-        # Java's producers send a batch again and again that is answered CORRUPT_MESSAGE.
+        # Java's producers retry a batch endlessly on CORRUPT_MESSAGE.
         text = f"The records of the batch cannot be decompressed: {error.message}"
         raise _invalid(text) from error
 
 
 def _walk(batch: RecordBatch, unfolded: bytes, earliest: int, latest: int, keyed: bool) -> int:
-    """Judge every record; the largest of their own timestamps.
+    """Validate every record, and return the largest of their own timestamps.
 
-    InvalidRecords names the records that are refused.  Decoding sees to it that there are as many
-    as the header says and no byte more.  Since offset deltas rise, and end at the count less one,
-    they are 0, 1, 2 ...
+    Raises InvalidRecords naming the records that are refused.  Decoding checks that the count
+    matches the header and that no byte is left.  Since offset deltas rise, and end at the count
+    less one, they are 0, 1, 2 ...
     """
     largest = NO_TIMESTAMP
     errors: list[RecordError] = []
@@ -430,8 +438,8 @@ def _walk(batch: RecordBatch, unfolded: bytes, earliest: int, latest: int, keyed
 
 
 def _rebuilt(records: memoryview, unfolded: bytes | memoryview, config: TopicConfig) -> memoryview:
-    """The batch once more, its records compressed as the topic wants them; the header says so only
-    once it is stamped."""
+    """Return the batch with its records compressed as the topic is configured.  Its header still
+    has the old codec; `_stamp_time` sets it."""
     codec = Compression(_TARGETS[config.compression_type])
     body = compress(codec, unfolded, _level(codec, config))
     return memoryview(bytearray(records[:HEADER_SIZE]) + body)
@@ -456,7 +464,7 @@ def _stamp_time(records: memoryview, attributes: int, max_timestamp: int) -> Non
 
 
 def _not_one_batch(records: memoryview) -> KafkaError:
-    """Why these bytes are not exactly one batch of magic 2."""
+    """Return the error for bytes that are not exactly one batch of magic 2."""
     arrived = len(records)
     if arrived <= _MAGIC_AT:
         return _invalid("Produce requests must have at least one record batch per partition")
