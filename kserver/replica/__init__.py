@@ -1,1 +1,1 @@
-"""What a broker hosts: partitions, their roles, who waits on them."""
+"""Hosted partitions of a broker: their roles, replication, and the requests that wait on them."""

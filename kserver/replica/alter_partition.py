@@ -1,12 +1,15 @@
-"""A leader's proposals of who is in sync, brought to the controller.
+"""Sends a leader's ISR proposals to the controller with AlterPartition requests.
 
-    accepted                           the leader goes by what the controller wrote
-    INELIGIBLE_REPLICA and its kin     nothing was written, and the proposal is off
-    anything else, or no answer        proposed again, RETRY_S later, while that leader leads
+    response                           consequence
+    accepted                           the leader uses the ISR that the controller wrote
+    INELIGIBLE_REPLICA,                nothing was written, and the proposal is dropped
+    OPERATION_NOT_ATTEMPTED
+    any other error, or no response    retried RETRY_S later, while the same leader epoch lasts
 
-Proposals that come while a request is out go together in the next one.  `failed_isr_updates` counts
-the errors that the controller returns for a partition; as in Kafka, it does not count a request
-that fails as a whole.
+Proposals that arrive while a request is in flight go into the next one together.
+`failed_isr_updates` counts the errors that the controller returns for a partition; as in Kafka, it
+does not count a request that fails as a whole.
+
 (Kafka: AlterPartitionManager; KIP-497, KIP-841, KIP-903.)
 """
 
@@ -45,7 +48,7 @@ class _Proposed(NamedTuple):
 
 
 class AlterPartitionManager:
-    """`on_decided` is told of each partition of which something was decided."""
+    """Sends ISR proposals; calls `on_decided` for each partition with a decided proposal."""
 
     def __init__(
         self,

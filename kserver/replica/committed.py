@@ -1,18 +1,18 @@
-"""What a leader appended, until it is known to be committed: one wait for Produce, the coordinators
-and the markers.
+"""Waiting until appended records are committed, for Produce, the coordinators and the markers.
 
-    the partition is hosted no more           UNKNOWN_TOPIC_OR_PARTITION
-    this broker leads it no more              NOT_LEADER_OR_FOLLOWER: another leader may cut it off
+    the partition is no longer hosted         UNKNOWN_TOPIC_OR_PARTITION
+    this broker no longer leads it            NOT_LEADER_OR_FOLLOWER: another leader may truncate it
     the high watermark has reached its end    NONE
     acks=1, and it is on this broker's disk   NONE
     its disk failed                           KAFKA_STORAGE_ERROR
     acks=all, every in-sync replica has it,   NOT_ENOUGH_REPLICAS_AFTER_APPEND; it stays in the log
-    and they are fewer than they must be
+    and they are fewer than min.insync.replicas
     the deadline passed                       REQUEST_TIMED_OUT; it stays in the log
 
-The first line that holds is the outcome, and stands whatever comes after.  A broker that leads on
-in the next leader epoch, since a follower died, has what it appended in the one before, and waits
-on: to say otherwise would have a client without idempotence send it twice.
+The first line that applies is the outcome, and is final.  A broker that still leads in the next
+leader epoch, since a follower died, has what it appended in the previous one, and keeps waiting:
+with an error, a client without idempotence would send the records twice.
+
 (Kafka: DelayedProduce.)
 """
 
@@ -28,16 +28,16 @@ from kserver.replica.purgatory import Purgatory, Wait
 
 
 class Uncommitted(NamedTuple):
-    """An append of records below `end`, by the leader since that epoch."""
+    """An append of records below `end`, by the leader since epoch `led_since`."""
 
     partition: Partition
     led_since: LeaderEpoch
     end: Offset
     acks: int | None = None
-    """That a producer requested; None for a coordinator's records, which wait for `min_isr`."""
+    """acks of the Produce request; None for a coordinator's records, which wait for `min_isr`."""
 
     def outcome(self) -> ErrorCode | None:
-        """None while it is open."""
+        """Return the outcome, or None while it is open."""
         partition, led_since, end, acks = self
         if not partition.is_hosted:
             return ErrorCode.unknown_topic_or_partition
@@ -60,8 +60,11 @@ def when_committed(
     deadline_s: float,
     told: Callable[[Sequence[ErrorCode]], None],
 ) -> Wait | None:
-    """Call `told` with the outcomes, in order, once all are known or the loop's time is
-    `deadline_s`; None where that was at once."""
+    """Pass the outcomes to the callback, in order, once all are known or the loop's time is
+    `deadline_s`.
+
+    Returns the wait, or None if all were known at once.
+    """
     outcomes: list[ErrorCode | None] = [None] * len(appends)
 
     def known_by_now(otherwise: ErrorCode | None) -> list[ErrorCode]:

@@ -1,16 +1,16 @@
-"""Reading many partitions for one fetch: limits, isolation, and when there is enough.
+"""Reading many partitions for one fetch: limits, isolation and throttling.
 
-    limit                    rule
-    a partition's max_bytes  holds, but for the first batch of the whole answer (KIP-74)
-    the answer's max_bytes   the same; partitions beyond it are answered empty
-    isolation                up to the high watermark, or to the last stable offset
-    a throttled follower     is sent nothing while too much was (throttle.py), unless it is in sync
+    limit                         rule
+    a partition's max_bytes       holds, except for the first batch of the whole response (KIP-74)
+    the response's max_bytes      the same; partitions beyond it are returned empty
+    isolation                     up to the high watermark, or to the last stable offset
+    a throttled follower          gets nothing above the rate (throttle.py), unless it is in sync
 
-A consumer that says in which rack it is may be sent to a replica there instead (selector.py), which
-serves it as the leader does, from what it knows to be committed.
+A consumer that sends its rack may be redirected to a replica there (selector.py), which serves it
+as the leader does, up to the high watermark that it knows.
 
-Reads give file ranges, not bytes.  Where finding the range would wait for the disk, `read` stops
-and names the log; `warmed` has a thread bring those pages into memory and reads again.
+Reads return file ranges, not bytes.  If finding the range would wait for the disk, `read` stops and
+names the log; `warmed` reads those pages into memory in a thread, and tries again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kserver.world.disk import FileRange
 
 
 class Read(NamedTuple):
-    """One partition's part of a fetch answer; `size` bytes of `data`, if any."""
+    """One partition's part of a fetch response; `size` bytes of `data`, if any."""
 
     wanted: FetchPartition
     error: ErrorCode = ErrorCode.none
@@ -42,27 +42,28 @@ class Read(NamedTuple):
     data: FileRange | None = None
     size: int = 0
     aborted: Sequence[AbortedTransaction] | None = ()
-    """None where it was not asked for: the client reads uncommitted records too."""
+    """None if not requested: the client reads uncommitted records too."""
     diverging: Diverging | None = None
-    """The client's log leaves this one there (KIP-595)."""
+    """Where the client's log diverges from this one (KIP-595)."""
     meters: TopicMeters | None = None
-    """Its topic's meters, where the partition is hosted here."""
+    """Meters of its topic; None if the partition is not hosted here."""
     is_at_end: bool = False
-    """There is no more to read."""
+    """Whether there is no more to read."""
     preferred: BrokerId = NO_BROKER
-    """The replica that the client is to read from instead (KIP-392)."""
+    """Replica that the client should read from instead (KIP-392)."""
 
 
 class FetchLimits(NamedTuple):
     max_bytes: int
     read_committed: bool
     follower: BrokerId = NO_BROKER
-    """The replica that asks, which also reads what is not committed yet."""
+    """Broker id of the fetching follower, which also reads uncommitted records."""
     leader_only: bool = False
-    """A client that does not know of other replicas (KIP-392) reads from leaders."""
+    """Whether to read from leaders only: the client does not support reading from followers
+    (KIP-392)."""
     rack: str = ""
     listener: str = ""
-    """Through which a consumer came: where it is sent has to have it."""
+    """Listener that the consumer is connected to; a preferred replica must have it."""
 
     @property
     def is_follower(self) -> bool:
@@ -70,7 +71,7 @@ class FetchLimits(NamedTuple):
 
 
 class NotInMemory(NamedTuple):
-    """This read must wait for the disk."""
+    """Result of a read that would have to wait for the disk, with its arguments."""
 
     log: Log
     offset: Offset
@@ -81,7 +82,7 @@ class NotInMemory(NamedTuple):
 def read(
     replicas: ReplicaManager, wanted: Sequence[FetchPartition], limits: FetchLimits
 ) -> list[Read] | NotInMemory:
-    """Read all that is wanted, in order, never waiting for the disk."""
+    """Read all wanted partitions, in order, without waiting for the disk."""
     partitions = replicas.partitions
     is_follower = limits.is_follower
     leader_only = is_follower or limits.leader_only
@@ -96,7 +97,7 @@ def read(
                 partition = _missing(replicas, one)
             if one.topic_id is not None and one.topic_id != partition.topic_id:
                 raise KafkaError(ErrorCode.inconsistent_topic_id)
-            # Any negative epoch is none, as in Kafka (FetchRequest.optionalEpoch).
+            # Any negative epoch means none, as in Kafka (FetchRequest.optionalEpoch).
             epoch = max(one.current_leader_epoch, NO_EPOCH)
             if leader_only:
                 partition.check_leader(epoch)
@@ -117,6 +118,8 @@ def read(
             else:
                 up_to = log.last_stable_offset if limits.read_committed else log.high_watermark
             found: Slice | Cold | None = None
+            # Throttled replicas get an empty response, and so do partitions after the response is
+            # full.
             held_back = is_follower and replicas.holds_back(partition, limits.follower)
             if diverging is None and not held_back and (left > 0 or at_least_one):
                 max_bytes = one.max_bytes if one.max_bytes < left else left
@@ -159,9 +162,9 @@ async def warmed(
     limits: FetchLimits,
     cold: NotInMemory,
 ) -> list[Read]:
-    """What `read` gives, after waiting for the disk as often as that takes."""
+    """Return the result of `read`, after waiting for the disk as often as needed."""
     while True:
-        # Where the disk fails, reading again tells.
+        # If the disk fails, the next read returns the error.
         with contextlib.suppress(StorageError):
             await cold.log.read_cold(
                 cold.offset, cold.max_bytes, up_to=cold.up_to, at_least_one=True

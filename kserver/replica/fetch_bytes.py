@@ -1,9 +1,9 @@
-"""A follower's fetch, by hand: the request that it writes, the answer that it reads.
+"""A follower's Fetch, by hand: encodes the request, decodes the response.
 
 Pure: bytes and values only.
 
-Records stay where they arrived: they go from the answer's frame into the log.  The property tests
-hold both directions to kio in every version, as they do the leader's side (api/fetch_bytes).
+Records are not copied: they go from the response's frame into the log.  Property tests compare both
+directions with kio in every version, as they do for the leader's side (api/fetch_bytes).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kserver.replica.truncation import Diverging
 from kserver.wire import varint
 
 FIRST_VERSION, LAST_VERSION = 13, 17
-"""From the first with topic ids (KIP-516) to the newest that says something to a follower."""
+"""From the first version with topic ids (KIP-516) to the last that matters to a follower."""
 FIRST_WITH_REPLICA_STATE = 15
 
 _REPLICA = struct.Struct(">i")
@@ -41,7 +41,7 @@ _DIVERGING_TAG = 0
 
 
 class FetchLimits(NamedTuple):
-    """What one fetch may wait for and bring; times in milliseconds."""
+    """Limits of one fetch; times in milliseconds."""
 
     max_wait_ms: int
     min_bytes: int
@@ -50,7 +50,7 @@ class FetchLimits(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """What the leader says of one partition; `records` is a view of the answer."""
+    """One partition of the response; `records` is a view of the frame."""
 
     key: PartitionKey
     error_code: int
@@ -74,7 +74,7 @@ def write_request(
     limits: FetchLimits,
     request: SessionRequest,
 ) -> bytes:
-    """The body, for `Peer.send`."""
+    """Return the request body, for `Peer.send`."""
     pieces = []
     if version < FIRST_WITH_REPLICA_STATE:
         pieces.append(_REPLICA.pack(replica))
@@ -117,7 +117,7 @@ def _topics(partitions: Iterable[tuple[PartitionKey, bytes]]) -> list[bytes]:
 
 
 def read_answer(frame: memoryview) -> Answer:
-    """Raises ProtocolError.  All versions that are asked for have the same shape."""
+    """Decode the response; all supported versions have the same shape.  Raises ProtocolError."""
     try:
         return _read_answer(frame)
     except (struct.error, IndexError) as error:

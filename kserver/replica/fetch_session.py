@@ -1,25 +1,26 @@
-"""Incremental fetch (KIP-227): a client names its partitions once, then only what changed.
+"""Incremental fetch sessions (KIP-227): a client names its partitions once, then only changes.
 
-Pure: no I/O, no clock; the time comes in as `now_ms`.
+Pure: no I/O, no clock; the time is passed in as `now_ms`.
 
-    request (id, epoch)        meaning
+    request (id, epoch)            meaning
     (0, -1)   final, sessionless   a full fetch; no session is kept
-    (any, 0)  initial              a full fetch that asks for a session; an old one of that id ends
-    (n, e>0)  incremental          what it names is added or changed, what it forgets is removed
+    (any, 0)  initial              a full fetch that requests a session; an old one of that id ends
+    (n, e>0)  incremental          named partitions are added or changed, forgotten ones removed
 
 A session's epoch is the one that the next request must carry.  It wraps from 2^31-1 to 1.
 
-Errors: FETCH_SESSION_ID_NOT_FOUND (evicted, or never was), INVALID_FETCH_SESSION_EPOCH (a request
-lost or repeated); the client begins anew with a full fetch.
+Errors: FETCH_SESSION_ID_NOT_FOUND (evicted, or never existed), INVALID_FETCH_SESSION_EPOCH (a
+request was lost or repeated); the client starts again with a full fetch.
 
 A follower's session may have a thousand partitions of which one is written to.  So its fetch looks
-only at those that are *active*: it named them, something about them has changed since they were
-looked at (`noticed`), or they were not idle then: there was an error, or more to read.  All are
-looked at once in LOOK_ALL_MS, for what nobody tells of, such as where retention has come to.
+only at those that are *active*: the request named them, something about them has changed since the
+last look (`noticed`), or they were not idle then: there was an error, or more to read.  Every
+LOOK_ALL_MS it looks at all, for changes that are not reported, such as a log start moved by
+retention.
 
 Eviction (Kafka: server/FetchSession.scala): a full cache makes room for a new session by dropping
-the least recently used one if it is stale for two minutes, or if it is smaller than the newcomer
-and has lived that long; else the newcomer stays sessionless.
+the least recently used one if it is stale for two minutes, or the smallest one that is smaller than
+the new session and has lived that long; else the new client stays sessionless.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ MAX_EPOCH = 2**31 - 1
 
 
 SessionKey: TypeAlias = tuple[UUID | str | None, int]
-"""A topic's id, or its name where a client does not know ids, and a partition's number."""
+"""Topic id, or topic name for a client that does not use ids, and partition number."""
 
 
 class FetchPartition(NamedTuple):
-    """One partition of a fetch.  `topic` is None when the client named an id we do not know."""
+    """One partition of a fetch.  `topic` is None if the client sent an unknown topic id."""
 
     topic: str | None
     topic_id: UUID | None
@@ -65,7 +66,7 @@ class FetchPartition(NamedTuple):
 
 @dataclass(slots=True)
 class Known:
-    """What the client was last told of a partition; a change is reason to mention it again."""
+    """State of a partition last sent to the client; a change is a reason to send it again."""
 
     wanted: FetchPartition
     high_watermark: Offset = -1
@@ -82,13 +83,13 @@ class FetchSession:
     active: dict[SessionKey, None] = field(default_factory=dict)
     clock: SessionClock = field(default_factory=SessionClock)
     unnamed: set[SessionKey] = field(default_factory=set)
-    """Partitions whose topic id had no name yet when they were named."""
+    """Partitions whose topic id had no name yet when the client named them."""
     _looked_ms: int = 0
 
     def update(
         self, named: Iterable[FetchPartition], forgotten: Iterable[SessionKey]
     ) -> list[FetchPartition]:
-        """Those that are forgotten now."""
+        """Add, change and remove partitions; return the removed ones."""
         gone = []
         for key in forgotten:
             known = self.partitions.pop(key, None)
@@ -104,18 +105,21 @@ class FetchSession:
                     self.unnamed.add(wanted.key)
             else:
                 if wanted.topic is None:
-                    # The topic is deleted: of another with its name these are no partitions.
+                    # The topic was deleted: these are not partitions of another topic with its
+                    # name.
                     wanted = wanted._replace(topic=known.wanted.topic)
                 if wanted.current_leader_epoch != known.wanted.current_leader_epoch:
-                    # A follower drops what comes for an epoch that has ended: it is told again.
+                    # A follower drops data of an epoch that has ended, so send the offsets again.
                     known.high_watermark = known.log_start_offset = -1
                 known.wanted = wanted
             self.active[wanted.key] = None
         return gone
 
     def name(self, names: Mapping[UUID, str]) -> list[FetchPartition]:
-        """Those whose topic has a name by now: this broker hears of new topics a little later than
-        some clients do."""
+        """Resolve topic ids that have a name by now; return those partitions.
+
+        This broker learns of new topics a little later than some clients.
+        """
         named = []
         for key in sorted(self.unnamed, key=str):
             known = self.partitions[key]
@@ -128,7 +132,7 @@ class FetchSession:
         return named
 
     def wanted(self) -> list[FetchPartition]:
-        """All that it is about."""
+        """Return all partitions of the session."""
         return [known.wanted for known in self.partitions.values()]
 
     def active_wanted(self) -> list[FetchPartition]:
@@ -140,14 +144,15 @@ class FetchSession:
             self.active.update(dict.fromkeys(self.partitions))
 
     def is_known(self, key: SessionKey, high_watermark: Offset, log_start_offset: Offset) -> bool:
-        """Whether the client was told these."""
+        """Whether these offsets were already sent to the client."""
         known = self.partitions.get(key)
         return known is not None and (
             known.high_watermark == high_watermark and known.log_start_offset == log_start_offset
         )
 
     def rotate(self, answered: Sequence[SessionKey]) -> None:
-        """Those that got bytes go to the end of the line, so that a small limit starves nobody."""
+        """Move partitions that got data to the end, so that a small limit does not starve the
+        others."""
         for key in answered:
             known = self.partitions.pop(key, None)
             if known is not None:
@@ -158,7 +163,7 @@ class FetchSession:
 
 
 class Fetching(NamedTuple):
-    """What a fetch is about: all its partitions, and the session it belongs to, if any."""
+    """Partitions of a fetch, and the session it belongs to, if any."""
 
     wanted: list[FetchPartition]
     session: FetchSession | None
@@ -175,7 +180,7 @@ class FetchSessions:
         self._slots = slots
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         self._followers: dict[tuple[str | None, int], dict[int, SessionKey]] = {}
-        """The sessions of followers that each partition is in, by their ids."""
+        """Key of each partition in the followers' sessions, by session id."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -192,11 +197,12 @@ class FetchSessions:
         names: Mapping[UUID, str],
         is_follower: bool = False,
     ) -> Fetching:
-        """Resolve a request.  `new_id` is a random positive id for a session that may be made,
-        `names` are those of all topics by their ids.
-        A follower's incremental one is about the active partitions.
+        """Resolve a request to its partitions and session.
 
-        Raises KafkaError with a session error; it is the whole response's error.
+        `new_id` is a random positive id for a session that may be created; `names` are the names of
+        all topics by id.  A follower's incremental request yields only the active partitions.
+
+        Raises KafkaError with a session error, which is the error of the whole response.
         """
         if epoch == INITIAL_EPOCH:
             if session_id != NO_SESSION:
@@ -228,13 +234,14 @@ class FetchSessions:
         return Fetching(wanted, session, True, gone)
 
     def end(self, session_id: int) -> None:
-        """The client asked for a last full fetch outside of its session."""
+        """End a session: the client sent a full fetch outside of it, or it has no partitions
+        left."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._unwatch(session, session.wanted())
 
     def noticed(self, topic_partition: Hashable) -> list[FetchSession]:
-        """Something about a partition has changed: the followers' sessions that it is in."""
+        """Mark a changed partition as active; return the followers' sessions that include it."""
         ids = self._followers.get(topic_partition)  # type: ignore[call-overload]
         if not ids:
             return []

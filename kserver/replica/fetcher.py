@@ -1,20 +1,23 @@
-"""Followers: what this broker's replicas lack is fetched from those who lead them.
+"""Fetchers: replicate the partitions that this broker follows from their leaders.
 
-    fetch      from the end of each log, with the epoch that it ends in; only what has changed
-               since the last fetch is named (follower_session.py)
-    records    appended as they are, from the answer; the high watermark follows the leader's
-    diverging  the log is cut where the two part (truncation.py), and fetched again
-    behind     the leader's log begins after the end of ours: ours begins anew where its does
-    throttled  not fetched while too much was taken (throttle.py), unless it has what is committed
-    refused    tried again after a pause, which grows up to `replica.fetch.backoff.ms`, or in the
+    fetch      from the end of each log, with the epoch of its end; only the partitions that
+               changed since the last fetch are named (follower_session.py)
+    records    appended unchanged from the response; the high watermark follows the leader's
+    diverging  the log is truncated where it diverges (truncation.py), and fetched again
+    behind     the leader's log starts after the end of the local one, which is truncated fully
+               and restarts at the leader's start
+    throttled  not fetched while the rate is exceeded (throttle.py), unless the replica is caught up
+    refused    retried after a backoff, which grows up to `replica.fetch.backoff.ms`, or in the
                next leader epoch
 
 A fetcher follows one leader; a leader's partitions are spread over `num.replica.fetchers` of them.
-What comes for a partition whose leader epoch has ended meanwhile is dropped.  A cut that has begun
-is brought to its end, whoever leads by then: until it is, the log takes nothing, and its end is not
-known.  `cuts_ended` waits for that before a role is given.
+Responses for a partition whose leader epoch has ended meanwhile are dropped.  A truncation that has
+begun is completed, even if the leader changes: until then the log refuses appends and its end is
+not known.  `cuts_ended` waits for that before a role is assigned.
 
-The next fetch leaves when all of the last was appended: its offsets are not known before.
+The next fetch is sent once the whole previous response was appended, since its offsets are not
+known before.
+
 (Kafka: AbstractFetcherThread, ReplicaFetcherManager.)
 """
 
@@ -49,16 +52,18 @@ log = logging.getLogger(__name__)
 FETCH, LIST_OFFSETS = 1, 2
 WARN_AGAIN_S = 60.0
 LOST_S = 1.0
-"""A failover takes less.  Later the leader may as well live, and be cut off from here alone."""
+"""How long a broken connection suggests that the leader is down; a failover takes less time.  After
+that, the leader may as well be up, and unreachable only from here."""
 EARLIEST, LATEST = -2, -1
 ADDRESS_TIMEOUT_S = 1.0
 _LOOK_ALL_S = 1.0
-"""How often a log is looked at that nothing was fetched for: retention may have moved its start."""
+"""Interval for including partitions without new records: retention may have moved their log
+start."""
 THROTTLED_PAUSE_S = 0.1
-"""Until a fetcher of throttled replicas alone looks again."""
+"""Pause of a fetcher that has only throttled replicas."""
 FIRST_BACKOFF_S = 0.02
-"""After a refusal: a leader may be told of its role milliseconds after its followers.  Each further
-one waits twice as long."""
+"""First backoff after an error.  A leader may learn its role milliseconds after its followers.  The
+backoff doubles with each further error."""
 PASSING = frozenset(
     {
         ErrorCode.fenced_leader_epoch,
@@ -68,11 +73,11 @@ PASSING = frozenset(
         ErrorCode.unknown_topic_or_partition,
     }
 )
-"""What a leader says that was told of its role, or of the end of it, sooner or later than we."""
+"""Errors of a leader that learned of the start or end of its role at another time than we did."""
 
 
 class Following(NamedTuple):
-    """What the fetchers of one broker share."""
+    """Dependencies that the fetchers of one broker share."""
 
     broker_id: BrokerId
     broker_epoch: Callable[[], int]
@@ -83,11 +88,11 @@ class Following(NamedTuple):
     quota: ReplicationQuota
     meters: ReplicationMeters
     advanced: Callable[[TopicPartition], None]
-    """Told of each partition whose high watermark rose: consumers may wait on it."""
+    """Called for each partition whose high watermark rose: consumers may wait on it."""
 
 
 class ReplicaFetcher:
-    """Follows the broker `leader`, whose addresses the metadata has."""
+    """Follows the broker `leader`; the metadata has its address."""
 
     def __init__(self, leader: BrokerId, name: str, following: Following) -> None:
         self.leader = leader
@@ -95,39 +100,40 @@ class ReplicaFetcher:
         self._rate = OneMinuteRate(following.loop.time())
         self.requests = 0
         self.bytes = 0
-        """Of answers so far."""
+        """Bytes of all responses so far."""
         self.lags: dict[Partition, int] = {}
-        """Committed records that each lacks, as far as the leader has told."""
+        """Number of committed records that each partition lacks, according to the leader's last
+        response."""
         self._around = following
         self._loop = following.loop
         self._config = following.config
         self._partitions: dict[PartitionKey, Partition] = {}
         self._changed: dict[Partition, None] = {}
-        """Those whose position may be another than was asked for last."""
+        """Partitions whose position may differ from the last request."""
         self._refused: dict[Partition, int] = {}
-        """How often in a row each was."""
+        """Number of consecutive errors of each partition."""
         self._failures = 0
-        """How many fetches in a row failed as a whole."""
+        """Number of consecutive fetches that failed as a whole."""
         self._warned = ""
         """The error that was logged last, until a fetch succeeds."""
         self._warn_again_s = 0.0
         self._resumed_s: dict[Partition, float] = {}
-        """When those that were refused may be fetched again, by the loop's time."""
+        """Loop time at which each refused partition may be fetched again."""
         self._held_back: dict[Partition, None] = {}
-        """Those that are not fetched while too much was taken."""
+        """Partitions that are not fetched while the replication rate is exceeded."""
         self._session = FollowerSession()
         self._looked_s = 0.0
         self._wakes = asyncio.Event()
         self._peer: Peer | None = None
         self._has_ended = False
         self._lost_s: float | None = None
-        """When the leader's connection broke, by the loop's time; None once it answers again."""
+        """Loop time at which the leader's connection broke; None once it responds again."""
         self.cutting: dict[TopicPartition, asyncio.Future[None]] = {}
-        """The logs that are being cut, and when that is done."""
+        """Logs that are being truncated, with a future that is done afterwards."""
 
     @property
     def refused(self) -> int:
-        """How many wait for their next try."""
+        """Number of partitions that wait for their next try."""
         return len(self._resumed_s)
 
     @property
@@ -137,7 +143,7 @@ class ReplicaFetcher:
 
     @property
     def address(self) -> tuple[str, str]:
-        """Host and port that it is connected to; empty while it is not."""
+        """Host and port of the connection; empty while there is none."""
         return ("", "") if self._peer is None else (self._peer.host, str(self._peer.port))
 
     @property
@@ -145,7 +151,7 @@ class ReplicaFetcher:
         return not self._partitions
 
     def add(self, partition: Partition) -> None:
-        """Fetch it, or fetch it in its new leader epoch."""
+        """Start fetching the partition, or fetch it in its new leader epoch."""
         self._partitions[_key(partition)] = partition
         self._changed[partition] = None
         self._refused.pop(partition, None)
@@ -165,13 +171,13 @@ class ReplicaFetcher:
 
     @property
     def has_lost_leader(self) -> bool:
-        """Whether the connection broke less than LOST_S ago, and was not made anew."""
+        """Whether the connection broke less than LOST_S ago, and was not restored."""
         if self._lost_s is not None:
             return self._loop.time() - self._lost_s < LOST_S
         return self._peer is not None and not self._peer.is_open
 
     def end(self) -> None:
-        """Return from `run` as soon as no log is being cut."""
+        """Make `run` return as soon as no log is being truncated."""
         self._has_ended = True
         self._wakes.set()
         if self._peer is not None:
@@ -189,7 +195,8 @@ class ReplicaFetcher:
                 self._peer.close()
 
     async def _fetch_or_report(self) -> None:
-        """A bug in one fetcher must not end the broker, which leads other partitions."""
+        """Fetch once.  A bug in one fetcher must not end the broker, which leads other
+        partitions."""
         try:
             await self._fetch()
         except Exception as bug:
@@ -204,15 +211,17 @@ class ReplicaFetcher:
         self._loop.call_exception_handler({"message": message, "exception": bug})
 
     def _warn(self, error: str) -> None:
-        """Log a failed fetch.  The same error is logged again only after `WARN_AGAIN_S`, since a
-        leader that is down fails once or more a second."""
+        """Log a failed fetch, the same error only every `WARN_AGAIN_S`.
+
+        A leader that is down fails once or more a second.
+        """
         now_s = self._loop.time()
         if error != self._warned or now_s >= self._warn_again_s:
             log.warning("%s: fetch from broker %d failed: %s", self.name, self.leader, error)
             self._warned, self._warn_again_s = error, now_s + WARN_AGAIN_S
 
     async def _pause(self, pause_s: float) -> None:
-        """At most as long, or until a partition comes."""
+        """Wait for `pause_s`, or until a partition is added."""
         self._wakes.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(None if pause_s == math.inf else pause_s):
@@ -239,7 +248,7 @@ class ReplicaFetcher:
             version = peer.version(FETCH, fetch_bytes.LAST_VERSION)
             if version < fetch_bytes.FIRST_VERSION:
                 raise ProtocolError("it does not support topic ids in Fetch; upgrade it")
-            # Connecting took time.
+            # Connecting takes time, in which the logs may have moved.
             self._position()
             around = self._around
             body = fetch_bytes.write_request(
@@ -276,7 +285,7 @@ class ReplicaFetcher:
             await self._take(fetched, peer)
 
     def _position(self) -> None:
-        """The session is told where each log is that may have moved."""
+        """Update the session with the position of each log that may have moved."""
         now_s = self._loop.time()
         if self._resumed_s:
             for partition, at_s in list(self._resumed_s.items()):
@@ -318,7 +327,7 @@ class ReplicaFetcher:
 
     async def _connected(self) -> Peer:
         if self._peer is None or not self._peer.is_open:
-            # LeaderAndIsr names a leader, and only then UpdateMetadata tells where it is.
+            # LeaderAndIsr names a leader before UpdateMetadata sends its address.
             image = await self._around.metadata.wait_for(
                 lambda image: self.leader in image.brokers, ADDRESS_TIMEOUT_S
             )
@@ -340,13 +349,14 @@ class ReplicaFetcher:
         return self._peer
 
     def _is_current(self, partition: Partition, epoch: LeaderEpoch) -> bool:
-        """Whether it is still followed in the epoch that it was fetched in."""
+        """Whether the partition is still followed in the epoch in which it was fetched."""
         return self._partitions.get(_key(partition)) is partition and partition.epoch == epoch
 
     async def _take(self, fetched: Fetched, peer: Peer) -> None:
         key, code, high_watermark, log_start_offset, records, diverging = fetched
         partition, asked = self._partitions.get(key), self._session.wanted.get(key)
         if partition is None or asked is None or partition.epoch != asked.leader_epoch:
+            # The role, the epoch or the log's end may have changed while the fetch was in flight.
             return
         own = partition.log
         if own.log_end_offset != asked.offset:
@@ -426,9 +436,9 @@ class ReplicaFetcher:
         try:
             await asyncio.shield(cutting)
         except asyncio.CancelledError:
-            # A stop waits for it, too: a log that is half cut cannot be closed cleanly.
+            # A stop waits for it too: a partly truncated log cannot be closed cleanly.
             await asyncio.wait((cutting,))
-            cutting.exception()  # its disk failed, which the log says of itself
+            cutting.exception()  # the log itself reports a failed disk
             raise
         finally:
             del self.cutting[key]
@@ -437,7 +447,7 @@ class ReplicaFetcher:
                 self._changed[partition] = None
 
     async def _begin_anew(self, partition: Partition, epoch: LeaderEpoch, peer: Peer) -> None:
-        """The leader's log does not reach to where ours ends, or begins after it."""
+        """Truncate the log: it ends outside the leader's log, after its end or before its start."""
         own = partition.log
         latest = await self._offset(partition, epoch, LATEST, peer)
         if not self._is_current(partition, epoch):
@@ -483,24 +493,26 @@ class _Place(NamedTuple):
 
 
 class ReplicaFetcherManager:
-    """The fetchers of one broker; each begins with its first partition and ends with its last."""
+    """Fetchers of one broker; each starts with its first partition and ends with its last."""
 
     def __init__(self, following: Following) -> None:
         self._around = following
         self._fetchers: dict[_Place, ReplicaFetcher] = {}
         self._places: dict[Partition, _Place] = {}
         self._ending: list[ReplicaFetcher] = []
-        """Those without partitions that were cutting a log when they lost the last."""
+        """Fetchers without partitions that were still truncating a log when they lost the last
+        one."""
         self._running = RunningParts[ReplicaFetcher]()
         self._number = following.config().num_replica_fetchers
-        """Of each leader."""
+        """Number of fetchers per leader."""
 
     @property
     def running(self) -> Collection[ReplicaFetcher]:
         return self._fetchers.values()
 
     def assign(self, partition: Partition) -> None:
-        """Its role, leader or epoch may have changed, or it is hosted no more."""
+        """Reassign the partition to a fetcher after its role, leader or epoch changed or it was
+        dropped."""
         before, place = self._places.pop(partition, None), self._place(partition)
         if before is not None and before != place:
             self._leave(partition, before)
@@ -525,7 +537,7 @@ class ReplicaFetcherManager:
         return _Place(leader, (zlib.crc32(topic.encode()) + index) % self._number)
 
     def resize(self) -> None:
-        """As many to a leader as the settings of now say."""
+        """Apply a changed `num.replica.fetchers`."""
         number = self._around.config().num_replica_fetchers
         if number != self._number:
             self._number = number
@@ -534,20 +546,21 @@ class ReplicaFetcherManager:
 
     @property
     def lost_leaders(self) -> frozenset[BrokerId]:
-        """Those that most likely are gone, so that somebody else is about to lead."""
+        """Leaders that most likely are down, so that other brokers will soon lead."""
         fetchers = self._fetchers.items()
         return frozenset(place.leader for place, one in fetchers if one.has_lost_leader)
 
     def being_cut(
         self, keys: Collection[TopicPartition]
     ) -> dict[TopicPartition, asyncio.Future[None]]:
-        """Those of these whose log is being cut, and when that is done."""
+        """Return those of these logs that are being truncated, with a future that is done
+        afterwards."""
         self._ending = [one for one in self._ending if one.cutting]
         fetchers = (*self._fetchers.values(), *self._ending)
         return {key: done for f in fetchers for key, done in f.cutting.items() if key in keys}
 
     async def cuts_ended(self, keys: Collection[TopicPartition]) -> None:
-        """Returns once none of these logs is being cut."""
+        """Wait until none of these logs is being truncated."""
         while cuts := self.being_cut(keys):
             await asyncio.wait(cuts.values())
 

@@ -2,18 +2,18 @@
 
 Pure: values in, values out.
 
-    request            says
-    full (epoch 0)     every partition; the leader answers with the id of a session, or with 0
-                       where it keeps none: then the next is full as well
-    incremental        those whose position is another than it knows, those that are not wanted
+    request            content
+    full (epoch 0)     every partition; the leader returns a session id, or 0 if it keeps no
+                       session: then the next request is full as well
+    incremental        partitions whose position changed, and those that are no longer wanted
 
     then               the next request is
     answered           incremental
-    failed             full, and ends the session that may be there
-    lost               full: the leader says that it does not know the session, or lost count
+    failed             full, and ends the session that may exist
+    lost               full: the leader does not know the session, or expected another epoch
 
-A session costs a follower of a thousand idle partitions one empty request and answer instead of
-their names and positions.  (Kafka: FetchSessionHandler.)
+With a session, a follower of a thousand idle partitions sends one empty request, and gets an empty
+response, instead of all their names and positions.  (Kafka: FetchSessionHandler.)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import NamedTuple, TypeAlias
 from kserver.model import LeaderEpoch, Offset
 
 PartitionKey: TypeAlias = tuple[bytes, int]
-"""The 16 bytes of the topic's id, and the partition's number."""
+"""The 16 bytes of the topic id, and the partition number."""
 
 NO_SESSION = 0
 FULL_EPOCH = 0
@@ -32,7 +32,7 @@ _LAST_EPOCH = 0x7FFFFFFF
 
 
 class Position(NamedTuple):
-    """Where a log ends, which is what it asks for next, and in what epochs."""
+    """Fetch position of a log, which is its end, with its epochs and its start."""
 
     leader_epoch: LeaderEpoch
     offset: Offset
@@ -52,24 +52,24 @@ class FollowerSession:
         self._id = NO_SESSION
         self._epoch = FULL_EPOCH
         self.wanted: dict[PartitionKey, Position] = {}
-        """All that is fetched, as it was last asked for or will be."""
+        """All partitions to fetch, with the position last requested or to be requested next."""
         self._changed: dict[PartitionKey, Position] = {}
         self._forgotten: dict[PartitionKey, None] = {}
 
     def want(self, key: PartitionKey, position: Position) -> None:
-        """Fetch it from there."""
+        """Fetch the partition from this position."""
         if self.wanted.get(key) != position:
             self.wanted[key] = self._changed[key] = position
             self._forgotten.pop(key, None)
 
     def forget(self, key: PartitionKey) -> None:
-        """Fetch it no more."""
+        """Stop fetching the partition."""
         if self.wanted.pop(key, None) is not None:
             self._changed.pop(key, None)
             self._forgotten[key] = None
 
     def request(self) -> SessionRequest:
-        """What the next request says; then `answered`, `failed` or `lost` is called."""
+        """Return the next request.  The caller then calls `answered`, `failed` or `lost`."""
         changed, forgotten = self._changed, self._forgotten
         self._changed, self._forgotten = {}, {}
         if self._epoch == FULL_EPOCH:
@@ -84,14 +84,14 @@ class FollowerSession:
             self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
 
     def failed(self) -> None:
-        """Nobody knows whether the leader took the request."""
+        """Start again with a full fetch: it is unknown whether the leader processed the request."""
         self._epoch = FULL_EPOCH
 
     def lost(self) -> None:
         self._id, self._epoch = NO_SESSION, FULL_EPOCH
 
     def check(self) -> None:
-        """The invariants."""
+        """Check the invariants."""
         assert not self._forgotten.keys() & self.wanted.keys()
         for key, position in self._changed.items():
             assert self.wanted[key] == position

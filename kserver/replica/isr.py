@@ -1,28 +1,28 @@
-"""What a leader knows of its followers: how far each has come, who is in sync, what is committed.
+"""A leader's state of its followers: their progress, the in-sync replicas, the committed offset.
 
     state       input                                  next        effect
     committed   fetched: a follower has caught up      pending     the ISR with it is proposed
-    committed   fetched: a follower began again, and   pending     the ISR without it is proposed
-                lacks what is committed
+    committed   fetched: a follower restarted, and     pending     the ISR without it is proposed
+                lacks committed records
     committed   tick: followers lag                    pending     the ISR without them is proposed
     pending     accepted                               committed
-    pending     refused: surely nothing was written    committed
-    pending     any other error                        pending     proposed again by the sender
-    any         told: the controller wrote since       committed
+    pending     refused: certainly not written         committed
+    pending     any other error                        pending     the sender retries
+    any         a newer ISR from the controller        committed
 
-A follower joins once it has all that is committed, and all that this leader found when it began;
-it leaves when it was caught up longer than `replica.lag.time.max.ms` ago, or is more records behind
-than `replica.lag.max.messages`, where that is set.  One proposal is out at a time.  Until its
-outcome is known either may be true, so whoever is in the old ISR or in the new one counts: nothing
-is called committed that one of the two could lose.  A follower that is about to join is waited for,
-else a stream of appends would keep it out for ever.
+A follower joins once it has all committed records, and all records that this leader had when its
+epoch began.  It leaves if it was last caught up longer than `replica.lag.time.max.ms` ago, or is
+more records behind than `replica.lag.max.messages`, if that is set.  One proposal is in flight at a
+time.  Until its outcome is known either ISR may be in force, so members of both count: no record is
+committed that either of them could lose.  A follower that is about to join is waited for, else a
+stream of appends would keep it out for ever.
 
-A broker that restarts is another follower than it was: what it fetched in an earlier life, which
-its broker epoch tells apart, counts no more (KIP-903).  A proposal has the epochs in which its
-members were seen, so that the controller refuses one that is out of date.
+A broker that restarts is a different follower: the offsets that it fetched before, under another
+broker epoch, no longer count (KIP-903).  A proposal has the broker epochs in which its members were
+seen, so that the controller refuses an outdated one.
 
-Pure: no I/O, no clock, no await; offsets and times come in.  (Kafka: cluster/Partition, Replica;
-KIP-497, KIP-841, KIP-903.)
+Pure: no I/O, no clock, no await; offsets and times are passed in.  (Kafka: cluster/Partition,
+Replica; KIP-497, KIP-841, KIP-903.)
 """
 
 from __future__ import annotations
@@ -34,23 +34,25 @@ from kserver.model import BrokerId, Offset
 
 UNKNOWN_OFFSET: Offset = -1
 UNKNOWN_EPOCH = -1
-"""The broker epoch of a follower that has not fetched, or does not tell."""
+"""Broker epoch of a follower that has not fetched, or does not send one."""
 LONG_AGO_MS = -(1 << 62)
-"""When a follower was caught up that has not been since."""
+"""Caught-up time of a follower that has not been caught up yet."""
 
 
 class IsrProposal(NamedTuple):
-    """For the controller to write, unless another one was written since `partition_epoch`."""
+    """An ISR for the controller to write, unless it wrote another one since `partition_epoch`."""
 
     isr: frozenset[BrokerId]
     partition_epoch: int
     broker_epochs: Mapping[BrokerId, int]
-    """In which each follower of the ISR was seen; those that were not are not in it."""
+    """Broker epoch in which each follower of the ISR was seen; without those that were not seen."""
 
 
 class SessionClock:
-    """When a follower last fetched in one of its sessions (KIP-227): a fetch in a session is one of
-    all its partitions, and need not name those that have not moved."""
+    """Time of a follower's last fetch in one of its sessions (KIP-227).
+
+    A fetch in a session covers all its partitions, and need not name those that have not moved.
+    """
 
     __slots__ = ("ms",)
 
@@ -59,7 +61,7 @@ class SessionClock:
 
 
 class FollowerState:
-    """One follower, as its fetches tell; times in milliseconds."""
+    """State of one follower, from its fetches; times in milliseconds."""
 
     __slots__ = (
         "_caught_up_ms",
@@ -75,9 +77,9 @@ class FollowerState:
     def __init__(self, caught_up_ms: int, broker_epoch: int = UNKNOWN_EPOCH) -> None:
         self.broker_epoch = broker_epoch
         self.end: Offset = UNKNOWN_OFFSET
-        """Where its log ends: the offset that it fetched last."""
+        """Log end offset of the follower: the offset of its last fetch."""
         self.log_start_offset: Offset = UNKNOWN_OFFSET
-        """Where it begins."""
+        """Log start offset of the follower."""
         self._caught_up_ms = caught_up_ms
         self.fetched_ms = LONG_AGO_MS
         self.leader_end_at_fetch: Offset = UNKNOWN_OFFSET
@@ -86,14 +88,14 @@ class FollowerState:
 
     @property
     def caught_up_ms(self) -> int:
-        # Of a partition that has not moved only the session tells; what is appended to it is seen
-        # by the session's next fetch.
+        # A fetch in the session does not name a partition that has not moved, so its clock counts.
+        # The session's next fetch sees later appends.
         if self._is_at_end and self._session is not None:
             return max(self._caught_up_ms, self._session.ms)
         return self._caught_up_ms
 
     def left_session(self) -> None:
-        """The session's fetches are not of this partition any more."""
+        """Stop using the session's clock: its fetches no longer cover this partition."""
         if self._is_at_end and self._session is not None:
             self.fetched_ms = max(self.fetched_ms, self._session.ms)
         self._caught_up_ms = self.caught_up_ms
@@ -104,8 +106,8 @@ class FollowerState:
     ) -> None:
         self.left_session()
         self._session, self._is_at_end = session, offset >= leader_end
-        # A follower that reaches where the leader stood at its fetch before was caught up then: in
-        # a steady stream of appends it never reaches the present end.
+        # A follower that reaches the leader's end of its previous fetch was caught up at that time:
+        # in a steady stream of appends it never reaches the current end.
         if offset >= leader_end:
             self._caught_up_ms = max(self._caught_up_ms, now_ms)
         elif offset >= self.leader_end_at_fetch:
@@ -114,7 +116,7 @@ class FollowerState:
 
 
 class Leader:
-    """The followers of a partition in one leader epoch, which began at offset `epoch_start`."""
+    """Followers of a partition in one leader epoch, which began at offset `epoch_start`."""
 
     __slots__ = (
         "broker_id",
@@ -143,17 +145,17 @@ class Leader:
     ) -> None:
         self.broker_id = broker_id
         self.isr = frozenset(isr).intersection((broker_id, *replicas))
-        """As the controller last accepted or decided it, without whoever is a replica no more: at
-        the end of a reassignment Apache's controller names those still."""
+        """ISR that the controller last accepted or decided, without brokers that are no longer
+        replicas: at the end of a reassignment, Apache's controller still includes those."""
         self.proposed: IsrProposal | None = None
         self.partition_epoch = partition_epoch
         self.epoch_start = epoch_start
         self.lag_max_ms = lag_max_ms
         self.lag_max_messages = lag_max_messages
-        """None: any number."""
+        """None means no limit."""
         self.is_live = is_live
-        """Whether a broker is registered: nobody else may join."""
-        # A follower in sync has its time from now on; one that is not has to show itself.
+        """Whether a broker is registered; only such brokers may join."""
+        # A follower in the ISR counts as caught up from now on; any other must catch up first.
         self.followers = {
             replica: FollowerState(now_ms if replica in self.isr else LONG_AGO_MS)
             for replica in replicas
@@ -163,12 +165,15 @@ class Leader:
 
     @property
     def maximal_isr(self) -> frozenset[BrokerId]:
-        """Whoever may be in sync, as far as is known."""
+        """The ISR and the proposed ISR together: every replica that may be in sync."""
         return self.isr if self.proposed is None else self.isr | self.proposed.isr
 
     def committable(self, end: Offset, now_ms: int) -> Offset:
-        """What every replica has that may be in sync, where the leader's own log has `end`; the
-        high watermark follows unless it is higher already."""
+        """Return the offset below which every replica that may be in sync has all records.
+
+        `end` is the end of the leader's own log, or of its flushed part.  The high watermark is
+        raised to the result, unless it is already higher.
+        """
         maximal = self.maximal_isr
         for broker, follower in self.followers.items():
             if follower.end < end and (
@@ -188,17 +193,20 @@ class Leader:
         broker_epoch: int = UNKNOWN_EPOCH,
         session: SessionClock | None = None,
     ) -> IsrProposal | None:
-        """The follower has everything below `offset`; what to propose, if it may join now, or must
-        leave."""
+        """Record that the follower has everything below `offset`.
+
+        Returns an ISR to propose, if the follower may join now, or must leave.
+        """
         follower = self.followers[broker]
         if broker_epoch != follower.broker_epoch:
             if UNKNOWN_EPOCH < broker_epoch < follower.broker_epoch:
-                return None  # of an earlier life
+                return None  # of an earlier start of that broker
             caught_up_ms = LONG_AGO_MS if offset < high_watermark else follower.caught_up_ms
             follower = self.followers[broker] = FollowerState(caught_up_ms, broker_epoch)
         follower.fetched(offset, end, now_ms, session)
         if broker in self.isr:
-            # In its present life it never was caught up, yet whoever is in sync has all of this.
+            # It was never caught up since its restart, but each in-sync replica must have all of
+            # this.
             if offset < high_watermark and follower.caught_up_ms == LONG_AGO_MS:
                 return self._propose(self.isr - {broker})
             return None
@@ -207,7 +215,8 @@ class Leader:
         return self._propose(self.isr | {broker})
 
     def tick(self, end: Offset, now_ms: int) -> IsrProposal | None:
-        """What to propose, if followers lag; due every half `replica.lag.time.max.ms`."""
+        """Return an ISR without the followers that lag, if any; call every half
+        `replica.lag.time.max.ms`."""
         lagging = {
             broker
             for broker, follower in self.followers.items()
@@ -224,23 +233,28 @@ class Leader:
     def accepted(
         self, proposal: IsrProposal, isr: Collection[BrokerId], partition_epoch: int
     ) -> None:
-        """The controller's answer.  To the proposal that is out it may be in the present epoch, for
-        nothing had to be written; to one before it, it is what `told` makes of it."""
+        """Process the controller's response to `proposal`.
+
+        For the proposal in flight it may have the current partition epoch, if nothing had to be
+        written.  For an earlier proposal it counts only if it is newer.
+        """
         if partition_epoch > self.partition_epoch or (
             self.proposed is proposal and partition_epoch == self.partition_epoch
         ):
             self._decided(isr, partition_epoch)
 
     def refused(self, proposal: IsrProposal) -> None:
-        """The controller says that it wrote nothing and that the partition epoch is right
-        (INELIGIBLE_REPLICA, OPERATION_NOT_ATTEMPTED).  After any other error the proposal stays
-        out: it may have been written."""
+        """Drop the proposal: the controller wrote nothing, and the partition epoch is right
+        (INELIGIBLE_REPLICA, OPERATION_NOT_ATTEMPTED).  After any other error the proposal stays in
+        flight, since it may have been written."""
         if self.proposed is proposal:
             self.proposed = None
 
     def told(self, isr: Collection[BrokerId], partition_epoch: int) -> None:
-        """What the controller has written.  What is known already is no news: a proposal may have
-        been written after it."""
+        """Apply an ISR that the controller has written, if it is newer than the known one.
+
+        An older one is ignored: a proposal may have been written after it.
+        """
         if partition_epoch > self.partition_epoch:
             self._decided(isr, partition_epoch)
 
@@ -262,7 +276,7 @@ class Leader:
         return self.proposed
 
     def check(self) -> None:
-        """The invariants."""
+        """Check the invariants."""
         assert self.broker_id not in self.followers
         assert self.broker_id in self.isr
         assert self.isr <= {self.broker_id, *self.followers}

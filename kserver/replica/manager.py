@@ -43,9 +43,9 @@ from kserver.world.clock import Clock
 log = logging.getLogger(__name__)
 
 LEAST_WATCH_S = 0.1
-"""Between two looks for followers that lag."""
+"""Minimum time between two checks for lagging followers."""
 _RETRY_S = 1.0
-"""After a full disk refused something."""
+"""Pause after a full disk refused something."""
 
 
 class ReplicaManager:
@@ -95,9 +95,9 @@ class ReplicaManager:
         self._metadata = metadata
         self._purgatory = purgatory
         self.topics = AllTopics()
-        """What is counted of each hosted topic."""
+        """Meters of each hosted topic."""
         self._overrides: dict[str, Mapping[str, str]] = {}
-        """Those that the logs of each hosted topic have, as the image has them."""
+        """Config overrides of each hosted topic's logs, as the metadata image has them."""
         logs.on_offline = self._went_offline
         self._offline = OfflinePartitions()
         self._wants_room = asyncio.Event()
@@ -105,11 +105,11 @@ class ReplicaManager:
         self._has_unflushed = asyncio.Event()
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self.partitions: dict[tuple[str | None, int], Partition] = {}
-        """By TopicPartition, which a plain tuple equals; (None, n), a topic that has no name here,
-        is never found."""
+        """Hosted partitions by TopicPartition, which a plain tuple equals; (None, n), for a topic
+        without a name here, is never found."""
 
     def get(self, topic: str, partition: int) -> Partition:
-        """The hosted partition; raises KafkaError that tells a missing one from a foreign one."""
+        """Return the hosted partition; raises KafkaError by where it exists, if anywhere."""
         hosted = self.partitions.get((topic, partition))
         if hosted is not None:
             return hosted
@@ -123,29 +123,29 @@ class ReplicaManager:
 
     @property
     def lost_leaders(self) -> frozenset[BrokerId]:
-        """Brokers that were followed until a moment ago, and seem to be gone."""
+        """Leaders of followed partitions that seem to be down since a moment ago."""
         return self.fetchers.lost_leaders
 
     def is_offline(self, key: TopicPartition) -> bool:
-        """A partition of this broker that it cannot serve: its disk failed, or has no room."""
+        """Whether this broker cannot serve its replica: the disk failed or has no room."""
         hosted = self.partitions.get(key)
         return hosted is None or hosted.log.failure is not None
 
     def _went_offline(self, keys: Sequence[TopicPartition]) -> None:
-        """They are not followed any more, and whoever waits on them is answered with an error."""
+        """Stop following these partitions, and fail the requests that wait on them."""
         loop = asyncio.get_running_loop()
         for key in keys:
             loop.call_soon(self._leave_failed, key)
 
     def _leave_failed(self, key: TopicPartition) -> None:
         hosted = self.partitions.get(key)
-        # A log that was to take its place may have failed instead.
+        # The future log of a move may have failed instead.
         if hosted is not None and hosted.log.failure is not None:
             self.fetchers.assign(hosted)
         self._purgatory.check(key)
 
     def being_cut(self, keys: Collection[TopicPartition]) -> Collection[TopicPartition]:
-        """Those of these whose log is being cut."""
+        """Return those of these partitions whose log is being truncated."""
         return self.fetchers.being_cut(keys).keys()
 
     async def cuts_ended(self, keys: Collection[TopicPartition]) -> None:
@@ -153,7 +153,7 @@ class ReplicaManager:
         await self.fetchers.cuts_ended(keys)
 
     def drop_unnamed(self, topics: Sequence[LeaderAndIsrTopicState]) -> None:
-        """These are all that is placed here: the rest is no longer hosted, but its logs stay."""
+        """Stop hosting all partitions except these, which are assigned here; keep the logs."""
         named = {
             (t.topic_name, p.partition_index): t.topic_id
             for t in topics
@@ -161,7 +161,7 @@ class ReplicaManager:
         }
         for hosted in list(self.partitions.values()):
             if named.get(hosted.topic_partition) != hosted.topic_id:
-                # StopReplica alone deletes: what a controller forgets to name is not lost.
+                # Only StopReplica deletes: a partition that a controller omits is not lost.
                 log.warning(
                     "%s: the controller's full LeaderAndIsr assigns no replica to this broker; its"
                     " log is kept but not served",
@@ -174,12 +174,12 @@ class ReplicaManager:
         topics: Sequence[LeaderAndIsrTopicState],
         configs: Mapping[str, Mapping[str, str]],
     ) -> list[LeaderAndIsrTopicError]:
-        """Host what the controller places here, in the role that it gives; `configs` are the
-        overrides of these topics.
+        """Host the partitions that the controller assigns, in their roles; `configs` are their
+        overrides.
 
-        One error for each partition (Kafka: ReplicaManager.becomeLeaderOrFollower):
+        Returns one error per partition (Kafka: ReplicaManager.becomeLeaderOrFollower):
         STALE_CONTROLLER_EPOCH for an older leader epoch, INCONSISTENT_TOPIC_ID,
-        KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION where this broker is no replica.
+        KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION if this broker is not a replica.
         """
         return [
             LeaderAndIsrTopicError(
@@ -209,7 +209,7 @@ class ReplicaManager:
             if self._offline.failed.get(key) == topic.topic_id:
                 return ErrorCode.kafka_storage_error
             overrides = configs.get(topic.topic_name)
-            if overrides is None:  # its znode cannot be read: nobody knows what may be deleted
+            if overrides is None:  # its znode is unreadable: retention is unknown
                 return ErrorCode.kafka_storage_error
             others_lead = state.leader >= 0 and self._broker_id not in (state.leader, *state.isr)
             hosted = self._try_to_host(
@@ -244,7 +244,7 @@ class ReplicaManager:
     def _lead(self, hosted: Partition, info: PartitionInfo) -> None:
         hosted.lead(info)
         self.fetchers.assign(hosted)
-        # Whoever waits on what it no longer leads is answered with an error.
+        # Requests that wait on a partition that is no longer led get an error.
         self._purgatory.check(hosted.topic_partition)
 
     def fetched_by(
@@ -254,14 +254,14 @@ class ReplicaManager:
         wanted: Iterable[FetchPartition],
         session: SessionClock | None = None,
     ) -> None:
-        """A follower asks for these: it has what lies before them.  `session` is the clock of its
-        session, if it has one: those count too that are not among them for they have not moved."""
+        """Record that a follower has everything before the offsets that it fetches.  `session` is
+        the clock of its session, if any: partitions that it does not name count too."""
         for one in wanted:
             partition = self.partitions.get((one.topic, one.partition))
             if partition is None or one.topic_id not in (None, partition.topic_id):
                 continue
             before = partition.log.high_watermark, partition.begins_at(replica)
-            # What is refused here the read refuses as well, and answers.
+            # The read that follows refuses the same, and returns the error.
             with suppress(KafkaError):
                 proposal = partition.fetched_by(
                     replica,
@@ -280,7 +280,7 @@ class ReplicaManager:
             session.ms = self._around.now_ms()
 
     def forgotten_by(self, replica: BrokerId, forgotten: Iterable[FetchPartition]) -> None:
-        """A follower's session is not about these any more."""
+        """Stop counting a follower's session for these partitions, which left the session."""
         for one in forgotten:
             partition = self.partitions.get((one.topic, one.partition))
             leader = None if partition is None else partition.leader
@@ -288,7 +288,7 @@ class ReplicaManager:
                 leader.followers[replica].left_session()
 
     def holds_back(self, partition: Partition, replica: BrokerId) -> bool:
-        """Whether a follower that is not in sync has to wait for what it asks for."""
+        """Whether a follower that is not in sync is throttled now."""
         leader = partition.leader
         return (
             self._is_throttled(partition)
@@ -304,7 +304,7 @@ class ReplicaManager:
         )
 
     def sent(self, key: tuple[str | None, int], size: int) -> None:
-        """A follower is sent as many bytes of a partition."""
+        """Count `size` bytes of a partition that are sent to a follower."""
         self.meters.bytes_out += size
         partition = self.partitions.get(key)
         if partition is not None and self._is_throttled(partition):
@@ -315,7 +315,7 @@ class ReplicaManager:
         return self._config().replica_selector_class is not None
 
     def preferred(self, partition: Partition, offset: Offset, rack: str, listener: str) -> BrokerId:
-        """Where a consumer in `rack` is to read from; NO_BROKER: here, at the leader."""
+        """Return the replica that a consumer in `rack` should read from; NO_BROKER: here."""
         leader, brokers = partition.leader, self._metadata.current.brokers
         if leader is None:
             return NO_BROKER
@@ -336,7 +336,7 @@ class ReplicaManager:
         self._purgatory.check(partition.topic_partition)
 
     async def _watch_followers(self) -> None:
-        """Followers that lag leave the ISR (Kafka: ReplicaManager.maybeShrinkIsr)."""
+        """Propose an ISR without followers that lag (Kafka: ReplicaManager.maybeShrinkIsr)."""
         while True:
             await asyncio.sleep(max(self._config().replica_lag_time_max_ms / 2000, LEAST_WATCH_S))
             self._check_followers()
@@ -346,7 +346,7 @@ class ReplicaManager:
             proposal = partition.lagging()
             if proposal is not None:
                 self._alterations.propose(partition, proposal)
-            # One that was waited for is waited for no longer.
+            # A follower that was about to join may lag now, and no longer counts.
             before = partition.log.high_watermark
             partition.reconsider()
             if partition.log.high_watermark != before:
@@ -369,7 +369,7 @@ class ReplicaManager:
         ]
 
     async def forget_deleted(self) -> None:
-        """Other logs of the names of those that were deleted can be made once this returns."""
+        """Remove deleted logs from the checkpoints; then logs of the same names can be created."""
         await self._logs.forget_deleted()
 
     def _stop(self, topic: str, state: StopReplicaPartitionState) -> ErrorCode:
@@ -397,8 +397,8 @@ class ReplicaManager:
         return ErrorCode.kafka_storage_error
 
     def reconfigure(self, image: ClusterMetadata, changed: Collection[str]) -> None:
-        """The logs of these topics go by the overrides that `image` has, the fetchers by the
-        settings of now."""
+        """Apply the overrides in `image` to the logs of these topics, and the broker config to
+        fetchers and quotas."""
         self.fetchers.resize()
         self._leader_quota.bound = self._config().leader_replication_throttled_rate
         self._follower_quota.bound = self._config().follower_replication_throttled_rate
@@ -448,8 +448,8 @@ class ReplicaManager:
     ) -> Partition:
         found = self._logs.get(key)
         if found is not None and found.topic_id not in (None, topic_id):
-            # Of a topic that was deleted while this broker was away, or that a metadata store
-            # older than the logs does not know: only what is deleted by order is removed.
+            # The topic was deleted while this broker was down, or the metadata store is older than
+            # the logs.  Only StopReplica deletes a log, so keep it under another name.
             log.warning(
                 "%s: its log has topic id %s, the cluster's topic id is %s; the log was renamed"
                 " to %s",
@@ -465,7 +465,7 @@ class ReplicaManager:
             )
             self._offline.created(key)
         elif found.topic_id is None:
-            # A crash had torn partition.metadata.
+            # A crash has torn partition.metadata.
             try:
                 found.write_topic_id(topic_id)
             except OSError as error:
@@ -498,11 +498,11 @@ class ReplicaManager:
         return bool(self._offline.missing)
 
     async def settle(self) -> None:
-        """After a start: what recovery found and memory alone may hold goes to disk, so that no
-        record is hidden again that `flush.before.ack` had shown.
+        """After a start, flush recovered records that may be in memory only, so that records which
+        `flush.before.ack` had made visible are visible again.
 
-        Logs that the cluster does not place here are named and kept: a metadata store that was
-        lost must not take the records with it.
+        Logs that the cluster does not assign here are logged and kept: losing the metadata store
+        must not lose the records.
         """
         strays = sorted(self._logs.logs.keys() - self.partitions.keys())
         for stray in strays:
@@ -524,7 +524,7 @@ class ReplicaManager:
         self._logs.missing.keep(self._offline.missing)
 
     def flush_soon(self, partition: Partition) -> None:
-        """Somebody waits until what `partition` holds now is on disk."""
+        """Flush the partition's current records soon: a request waits for that."""
         self._unflushed[partition] = None
         self._has_unflushed.set()
 

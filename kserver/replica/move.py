@@ -1,23 +1,24 @@
-"""Replicas on their way from one log directory to another, while they are written to and read.
+"""Moves replicas between log directories while they are written to and read.
 
-    asked       the future log is made: `topic-0.<32 hex digits>-future` in the other directory
-    copying     batch after batch is appended to it as a follower would, at the pace that is allowed
-    caught up   it is flushed, what a start must know of it is written, the rest is copied; then, on
-                the loop and in one go, it is brought to disk as far as the old one is, the old
-                log's directory is given up, the future one gets its name, and the partition goes on
-    given up    asked for another directory, or for the one where it is; the topic deleted; a disk
-                failed: the future log is dropped
+    begin        create the future log: `topic-0.<32 hex digits>-future` in the other directory
+    copy         append batch after batch to it as a follower would, at the configured rate
+    swap         once caught up, flush it, write the checkpoints, and copy the rest; then, in one
+                 step on the event loop, sync it as far as the old log is, delete the old log's
+                 directory, rename the future one, and continue with it
+    cancel       another directory or the current one was requested, the topic was deleted, or a
+                 disk failed: drop the future log
 
-    crash while           leaves                       the next start
-    copying, caught up    the old log, a future one    drops the future one
-    swapping              the future one, which has    gives it its name
-                          all
+    crash during          leaves                       the next start
+    copy                  the old log, a future one    drops the future one
+    swap                  the future one, which has    renames it
+                          all records
 
-Where the old log begins anew, as after a deletion of all that was copied, so does the copy.  The
-replica may lead or follow, and its role may change: where a follower's log is cut, the copy is cut
-where the two part, as a follower is (truncation.py), and neither copied nor swapped meanwhile.
-Several replicas are copied at once (num.replica.alter.log.dirs.threads).  Kafka:
-ReplicaAlterLogDirsThread, Partition.maybeReplaceCurrentWithFutureReplica.
+If the old log restarts at a later offset, as after a deletion of all that was copied, so does the
+copy.  The replica may lead or follow, and its role may change.  If a follower's log is truncated,
+the copy is truncated where the two diverge, as a follower is (truncation.py), and neither copied
+nor swapped meanwhile.  Several replicas are copied at once (num.replica.alter.log.dirs.threads).
+
+Kafka: ReplicaAlterLogDirsThread, Partition.maybeReplaceCurrentWithFutureReplica.
 """
 
 from __future__ import annotations
@@ -42,18 +43,18 @@ log = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 1 << 20
 _LAST_BYTES = 8 << 20
-"""What may be left to copy when the logs are swapped: the event loop waits for it, some 20 ms."""
+"""Maximum bytes left to copy during the swap, which blocks the event loop for some 20 ms."""
 _RETRY_S = 1.0
 _CUT_S = 0.01
-"""Until it is looked whether a cut is done."""
+"""Pause before checking again whether a truncation is done."""
 _NEW_RATE_S = 1.0
-"""Until another rate is in force, as in Kafka."""
+"""Time until a changed rate takes effect, as in Kafka."""
 _LEAST_WAIT_S = 0.001
 _LONGEST_NAME = 255
 
 
 class Moves:
-    """`begin` what is asked for; `run` does it."""
+    """Moves of a broker's replicas: `begin` starts one, `run` copies and swaps."""
 
     def __init__(
         self,
@@ -67,16 +68,17 @@ class Moves:
         self._replicas = replicas
         self._config = config
         self._asked: dict[TopicPartition, Log] = {}
-        """The future logs that wait for their turn."""
+        """Future logs that wait to be copied."""
         self._agreed: dict[TopicPartition, int] = {}
-        """How often the log had been cut when its copy was last known to agree with it."""
+        """Truncation count of the log when its copy was last known to agree with it."""
         self._has_asked = asyncio.Event()
         self._owed_bytes = 0.0
-        """What was copied ahead of the rate, when it was last looked at."""
+        """Bytes copied ahead of the rate, at `_looked_s`."""
         self._looked_s = 0.0
 
     def begin(self, topic: str, number: int, path: str) -> None:
-        """Raises KafkaError, as Kafka's ReplicaManager.alterReplicaLogDirs."""
+        """Start or cancel a move; raises KafkaError as Kafka's
+        ReplicaManager.alterReplicaLogDirs."""
         named = posixpath.normpath(path)
         directory = next((d for d in self._logs.directories if d.path == named), None)
         if directory is None:
@@ -104,7 +106,7 @@ class Moves:
                         ErrorCode.kafka_storage_error, "A log directory of this broker is offline"
                     )
                 future = self._logs.create_future(current, directory)
-                # What is cleaned later was maybe copied before.
+                # Records that a later cleaning removes may have been copied before it.
                 future.cleaned_to = current.cleaned_to
                 self._agreed[key] = current.truncations
                 self._asked[key] = future
@@ -154,12 +156,12 @@ class Moves:
             self._agreed.pop(key, None)
 
     def _drop(self, key: TopicPartition) -> None:
-        # Where the disk fails, it is told as the directory's failure.
+        # A failed disk is reported as the directory's failure.
         with contextlib.suppress(StorageError):
             self._logs.drop_future(key)
 
     def _keep_or_drop(self, key: TopicPartition, future: Log) -> bool:
-        """Whether the move goes on; it is given up where the log that moves is gone."""
+        """Return whether the move goes on; drop the future log if the log that moves is offline."""
         if self._logs.futures.get(key) is not future:
             return False
         partition = self._replicas.partitions.get(key)
@@ -169,7 +171,7 @@ class Moves:
         return True
 
     async def _copy(self, partition: Partition, future: Log) -> None:
-        """Until all is there but for what was appended in the last moment, or it is given up."""
+        """Copy until only the latest appends are missing, or the move is cancelled."""
         key = partition.topic_partition
         while self._keep_or_drop(key, future):
             source = partition.log
@@ -207,7 +209,8 @@ class Moves:
                 continue
             base_offset = int.from_bytes(chunk[:8])
             if offset == start and base_offset > future.log_end_offset:
-                # Deletion was faster, or was before: only compaction leaves gaps in a log.
+                # Records up to there were deleted, now or before: within a log only compaction
+                # leaves gaps.
                 await self._begin_at(base_offset, source, future)
             self._append(chunk, future)
             if future.log_end_offset >= end:
@@ -218,7 +221,7 @@ class Moves:
                 await asyncio.sleep(min(max(wait_s, _LEAST_WAIT_S), _NEW_RATE_S))
 
     async def _agree(self, source: Log, future: Log) -> None:
-        """The source was cut: what the copy has beyond is cut as well."""
+        """Truncate the copy where it diverges, after the source was truncated."""
         while future.log_end_offset > future.log_start_offset:
             epoch = future.epochs.latest_epoch
             try:
@@ -248,7 +251,8 @@ class Moves:
         return max(1, self._config().replica_alter_log_dirs_io_max_bytes_per_second)
 
     def _owed(self) -> float:
-        """Bytes for which all copying waits, at the rate of now: a greater one ends the wait."""
+        """Return the bytes ahead of the current rate, for which all copying waits; a higher rate
+        ends the wait."""
         now_s = asyncio.get_running_loop().time()
         paid = (now_s - self._looked_s) * self._bytes_per_second()
         self._looked_s = now_s
@@ -259,12 +263,12 @@ class Moves:
         return self._world.clock.now_ms()
 
     async def _swap(self, partition: Partition, future: Log) -> bool:
-        """False where it must be tried again, or was given up."""
+        """Swap the logs; False if that must be retried, or the move was cancelled."""
         source = partition.log
         await future.flush()
         await self._logs.write_checkpoints(future)
         await self._logs.stop_cleaning(source)
-        # From here on nothing is awaited.
+        # No await from here on, so that the source does not change.
         key = partition.topic_partition
         if not self._keep_or_drop(key, future) or partition.log is not source:
             return False
@@ -286,7 +290,7 @@ class Moves:
         return True
 
     def _copy_rest(self, source: Log, future: Log) -> bool:
-        """Waits for the disk.  False where there is too much left."""
+        """Copy the last records, blocking on the disk; False if too many are left."""
         active = future.segments[-1]
         copied = 0
         while future.log_end_offset < source.log_end_offset:

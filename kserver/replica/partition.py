@@ -1,10 +1,10 @@
-"""One hosted partition: its role and epochs beside its log.
+"""One hosted partition: its log, its role and its epochs.
 
-A leader appends and serves; what is below the high watermark is committed and visible.  That is
-what every in-sync replica has (`isr.Leader`), and of this broker's own log everything appended, or,
-with `flush.before.ack`, everything on disk: the visibility rule of the first Kafka paper (Kreps,
-Narkhede, Rao, NetDB 2011), extended to acknowledgements.  `ReplicaManager` flushes for all who wait
-and calls `flushed`.
+A leader appends and serves; records below the high watermark are committed and visible.  The high
+watermark is the offset up to which every in-sync replica has the records (`isr.Leader`), including
+this broker's own log: up to its end, or, with `flush.before.ack`, up to what is on disk.  That is
+the visibility rule of the first Kafka paper (Kreps, Narkhede, Rao, NetDB 2011), extended to
+acknowledgements.  `ReplicaManager` flushes for all waiting requests, and calls `reconsider`.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from kserver.replica.truncation import divergence
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the partitions of one broker share."""
+    """Dependencies that the partitions of one broker share."""
 
     broker_id: BrokerId
     now_ms: Callable[[], int]
-    """Of a clock that never goes back."""
+    """Milliseconds of a monotonic clock."""
     is_live: Callable[[BrokerId], bool]
     """Whether a broker is registered."""
     lag_max_ms: int
-    """Followers that were caught up longer ago are not in sync (`replica.lag.time.max.ms`)."""
+    """Followers last caught up longer ago than this are not in sync (`replica.lag.time.max.ms`)."""
     lag_max_messages: int | None = None
-    """Nor those that are more records behind, where it is set (`replica.lag.max.messages`)."""
+    """Nor are followers more records behind than this, if set (`replica.lag.max.messages`)."""
 
 
 class Partition:
@@ -75,16 +75,16 @@ class Partition:
         self.topic_id = topic_id
         self.log = log
         self.meters = meters
-        """Its topic's meters."""
+        """Meters of its topic."""
         self._around = around
         self.is_hosted = True
-        """Until this broker drops it."""
+        """True until this broker drops it."""
         self.leader: Leader | None = None
-        """Of this leader epoch, where this broker leads."""
+        """Leader state for the current leader epoch; None on a follower."""
         self.leader_id: BrokerId = NO_BROKER
         self.led_since: LeaderEpoch = NO_EPOCH
-        """The epoch from which on this broker has led without following in between, so that all
-        that it appended since is in its log; NO_EPOCH where it does not lead."""
+        """Epoch since which this broker has led without following in between, so that its log has
+        all that it appended since; NO_EPOCH if it does not lead."""
         self.replica_count = 0
         self.is_reassigning = False
         """Whether replicas are being added or removed."""
@@ -96,11 +96,11 @@ class Partition:
 
     @property
     def isr_size(self) -> int:
-        """Known to a leader only."""
+        """Size of the ISR; 0 on a follower, which does not know it."""
         return 0 if self.leader is None else len(self.leader.isr)
 
     def lead(self, info: PartitionInfo) -> None:
-        """Take the role that the controller gives; becoming leader begins a leader epoch."""
+        """Take the role that the controller assigns; becoming leader starts a leader epoch."""
         around, log = self._around, self.log
         self.replica_count = len(info.replicas)
         begins = info.leader_epoch > self.epoch
@@ -139,9 +139,11 @@ class Partition:
         log_start_offset: Offset,
         session: SessionClock | None = None,
     ) -> IsrProposal | None:
-        """A follower has what this log has, up to `offset`, where its own ends in `last_epoch`;
-        what to propose, if it is in sync now, or is not any more.  What does not agree with this
-        log counts for nothing, and the read that follows says so."""
+        """Record that a follower has this log up to `offset`, where its own ends in `last_epoch`.
+
+        Returns an ISR to propose, if the follower is in sync now, or no longer is.  A position that
+        diverges from this log is ignored; the read that follows reports it.
+        """
         self.check_leader(epoch)
         leader, log = self.leader, self.log
         assert leader is not None
@@ -167,7 +169,7 @@ class Partition:
         return proposal
 
     def lagging(self) -> IsrProposal | None:
-        """What to propose where followers lag, if this broker leads."""
+        """Return an ISR to propose if this broker leads and followers lag."""
         if self.leader is None or not self.leader.followers or self.log.failure is not None:
             return None
         return self.leader.tick(self.log.log_end_offset, self._around.now_ms())
@@ -178,18 +180,23 @@ class Partition:
 
     @property
     def is_led_alone(self) -> bool:
-        """Whether this broker leads and no other replica is in sync: appends are committed without
-        another broker, and no other can become leader except by an unclean election."""
+        """Whether this broker leads and no other replica is in sync.
+
+        Then appends are committed without another broker, and another can become leader only by an
+        unclean election.
+        """
         return self.leader is not None and self.leader.maximal_isr == {self._around.broker_id}
 
     def leave(self) -> None:
-        """It is not this broker's any more."""
+        """Mark the partition as no longer hosted by this broker."""
         self.is_hosted = False
         self.leader, self.led_since = None, NO_EPOCH
 
     def _commit(self, leader: Leader) -> None:
-        """The high watermark rises to what every in-sync replica has; while those are fewer than
-        `min.insync.replicas` nothing is committed (KIP-966)."""
+        """Raise the high watermark to what every in-sync replica has.
+
+        While there are fewer than `min.insync.replicas`, nothing is committed (KIP-966).
+        """
         if len(leader.isr) >= self.min_isr:
             log = self.log
             end = leader.committable(self.committable, self._around.now_ms())
@@ -197,18 +204,18 @@ class Partition:
 
     @property
     def committable(self) -> Offset:
-        """How far the high watermark may go by this broker's own log: to its end, or to what is on
-        disk."""
+        """Limit of the high watermark from this broker's own log: its end, or what is on disk."""
         log = self.log
         return log.recovery_point if log.config.flush_before_ack else log.log_end_offset
 
     @property
     def min_isr(self) -> int:
-        """No more can be wanted than the topic has (Kafka: Partition.effectiveMinIsr)."""
+        """min.insync.replicas, at most the number of replicas (Kafka:
+        Partition.effectiveMinIsr)."""
         return min(self.log.config.min_insync_replicas, self.replica_count)
 
     def lacks_replicas(self, end: Offset) -> bool:
-        """Whether the records below `end` are not committed only because fewer than `min_isr`
+        """Whether the records below `end` are uncommitted only because fewer than `min_isr`
         replicas, which all have them, are in sync."""
         leader = self.leader
         if leader is None or len(leader.isr) >= self.min_isr or self.committable < end:
@@ -218,7 +225,7 @@ class Partition:
     def append_as_leader(
         self, records: memoryview, acks: int, now_ms: int, *, origin: Origin = Origin.client
     ) -> Appended:
-        """Append; raises KafkaError.  The high watermark follows unless it waits for the disk."""
+        """Append, and raise the high watermark unless it waits for the disk.  Raises KafkaError."""
         leader = self.leader
         if leader is None:
             raise KafkaError(ErrorCode.not_leader_or_follower)
@@ -242,8 +249,8 @@ class Partition:
     def check_first_sequence(self, producer_id: ProducerId, epoch: int, sequence: int) -> None:
         """Refuse a batch of transaction version 2 that has overtaken the producer's first one.
 
-        Such a producer bumps its epoch where its state is lost, and begins at 0 (KAFKA-18202).
-        Raises KafkaError.
+        Such a producer bumps its epoch if its state is lost, and starts at 0 (KAFKA-18202).  Raises
+        KafkaError.
         """
         if sequence > 0 and self.leader and producer_id not in self.log.producers.producers:
             raise KafkaError(
@@ -254,12 +261,12 @@ class Partition:
             )
 
     def open_epoch(self, producer_id: ProducerId) -> int | None:
-        """The epoch of the transaction that the producer has open here; None where it has none."""
+        """Return the epoch of the transaction that the producer has open here, or None."""
         known = self.log.producers.producers.get(producer_id)
         return known.epoch if known is not None and known.transaction_start >= 0 else None
 
     def delete_records(self, offset: Offset) -> Offset:
-        """Those below `offset` (-1: all that is committed); where the log starts now.
+        """Delete the records below `offset` (-1: all committed ones); return the new log start.
 
         Raises KafkaError.
         """
@@ -280,37 +287,45 @@ class Partition:
         return log.log_start_offset
 
     def begins_at(self, replica: BrokerId) -> Offset:
-        """Where a follower's log begins, as far as it has told."""
+        """Return a follower's log start offset, or UNKNOWN_OFFSET."""
         follower = None if self.leader is None else self.leader.followers.get(replica)
         return UNKNOWN_OFFSET if follower is None else follower.log_start_offset
 
     def low_watermark(self, live: Container[BrokerId]) -> Offset:
-        """Where the log begins on all replicas of live brokers: what lies below is back with none
-        of them, whoever leads next."""
+        """Return the lowest log start of the replicas on live brokers.
+
+        Records below it exist on none of them, so they do not return whichever broker leads next.
+        """
         followers = {} if self.leader is None else self.leader.followers
         starts = [one.log_start_offset for id_, one in followers.items() if id_ in live]
         return min(self.log.log_start_offset, *starts) if starts else self.log.log_start_offset
 
     def reconsider(self) -> None:
-        """What is in the log now is on disk, or who is in sync was decided."""
+        """Update the high watermark, after a flush or an ISR decision."""
         if self.leader is not None:
             self._commit(self.leader)
 
     @property
     def knows_what_is_committed(self) -> bool:
-        """A new leader does once its high watermark has reached where its epoch began: before, it
-        may be behind what an earlier leader showed (KIP-207)."""
+        """Whether the high watermark includes all that earlier leaders committed.
+
+        A new leader's does once it has reached the start of its epoch; before, it may be behind
+        (KIP-207).
+        """
         return self.leader is None or self.log.high_watermark >= self.leader.epoch_start
 
     def check_leader(self, current_leader_epoch: LeaderEpoch) -> None:
-        """Raises KafkaError unless this broker leads in just that epoch (KIP-320; -1: any), from a
-        disk that works: what a failed one shows may be gone at the next start."""
+        """Raise KafkaError unless this broker leads in exactly that epoch (KIP-320; -1: any).
+
+        Also raised if its disk failed, since its unflushed records may be lost at the next start.
+        """
         if self.leader is None:
             raise KafkaError(ErrorCode.not_leader_or_follower)
         self.check_replica(current_leader_epoch)
 
     def check_replica(self, current_leader_epoch: LeaderEpoch) -> None:
-        """The same, whoever leads: a consumer may read from any replica (KIP-392)."""
+        """Check the epoch and the disk, in any role: a consumer may read from any replica
+        (KIP-392)."""
         if self.log.failure is not None:
             raise KafkaError(ErrorCode.kafka_storage_error)
         if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.epoch:

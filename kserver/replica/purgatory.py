@@ -1,12 +1,12 @@
-"""The purgatory: requests that cannot be answered yet, and the keys whose change may end that.
+"""The purgatory: requests that cannot be answered yet, and the keys whose changes may end the wait.
 
-    wait(keys, ready, deadline)   `ready` is asked again whenever one of the keys is checked
-    check(key)                    something about the key changed, and about its dependents
+    wait(keys, ready, deadline)   `ready` is called whenever one of the keys is checked
+    check(key)                    the key changed, which also checks its dependents
     the deadline passes           `expired` is called instead
 
-`ready` answers by itself and returns True, or returns False to go on waiting.  It is asked
-synchronously, in the order in which the waits began.  (Kafka: DelayedOperationPurgatory, without
-its timing wheel: the loop's timers serve.)
+`ready` sends the response itself and returns True, or returns False to continue waiting.  It is
+called synchronously, in the order in which the waits began.  (Kafka: DelayedOperationPurgatory,
+without its timing wheel: the event loop has timers.)
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Wait:
         self._is_asked = False
 
     def ask(self) -> None:
-        # An answer lets its connection's next request in, which may check the same key.
+        # Sending a response lets the connection's next request in, which may check the same key.
         if self.done or self._is_asked:
             return
         self._is_asked = True
@@ -64,8 +64,8 @@ class Purgatory:
         self._loop = loop
         self._waiting: dict[Hashable, dict[Wait, None]] = {}
         self.dependents: Callable[[Hashable], Iterable[Hashable]] = lambda key: ()
-        """Keys that are checked with one, before it: whoever waits for any of many keys again and
-        again waits for one instead."""
+        """Keys to check before a key.  A request that often waits for any of many keys can wait for
+        one dependent key instead."""
 
     def __len__(self) -> int:
         return len({wait for waits in self._waiting.values() for wait in waits})
@@ -77,7 +77,7 @@ class Purgatory:
         deadline_s: float,
         expired: Callable[[], None],
     ) -> Wait:
-        """Park a request until `ready()` or until the loop's time is `deadline_s`."""
+        """Park a request until `ready()` returns True or the loop's time is `deadline_s`."""
         wait = Wait(self, keys, ready)
         for key in keys:
             self._waiting.setdefault(key, {})[wait] = None
@@ -104,7 +104,7 @@ class Purgatory:
                     del self._waiting[key]
 
     def close(self) -> None:
-        """End every wait without an answer: the connections are going."""
+        """End every wait without a response: the connections are being closed."""
         for waits in list(self._waiting.values()):
             for wait in list(waits):
                 wait.end()

@@ -1,15 +1,15 @@
-"""Which replica a consumer reads from, where it says in which rack it is (KIP-392).
+"""Selection of the replica that a consumer reads from, by its rack (KIP-392).
 
 Pure: values in, a broker out.
 
     replica.selector.class       a consumer of rack r is sent to
     unset                        the leader
     RackAwareReplicaSelector     a replica in r: the leader, if it is in r, else the one with the
-                                 longest log, of these the one that was caught up last; to the
-                                 leader where none is in r
+                                 longest log, and of these the one caught up last; to the leader if
+                                 no replica is in r
 
-Only replicas in sync that have what the consumer asks for, and an address on its listener, are
-candidates.  (Kafka: ReplicaSelector, RackAwareReplicaSelector, ReplicaManager.)
+Candidates are in-sync replicas that have the fetched offset, and an address on the consumer's
+listener.  (Kafka: ReplicaSelector, RackAwareReplicaSelector, ReplicaManager.)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kserver.model import BrokerId, Offset
 
 
 class ReplicaView(NamedTuple):
-    """A follower that could be read from."""
+    """A follower that is a candidate."""
 
     broker: BrokerId
     rack: str | None
@@ -32,7 +32,7 @@ class ReplicaView(NamedTuple):
 def nearest(
     rack: str, leader: BrokerId, leader_rack: str | None, followers: Iterable[ReplicaView]
 ) -> BrokerId:
-    """The one that a consumer in `rack` is to read from."""
+    """Return the replica that a consumer in `rack` should read from."""
     if leader_rack == rack:
         return leader
     near = [one for one in followers if one.rack == rack]

@@ -1,18 +1,19 @@
-"""What replication may cost: bytes a second that throttled replicas send and take.
+"""Replication throttling: bytes per second that throttled replicas send and fetch.
 
-Pure: no I/O, no clock; times come in.
+Pure: no I/O, no clock; times are passed in.
 
     side      rate                                    replicas, by topic
     leader    leader.replication.throttled.rate       leader.replication.throttled.replicas
     follower  follower.replication.throttled.rate     follower.replication.throttled.replicas
 
-A replica is throttled where its topic's list has `*` or `partition:broker`; all that it sends or
-takes is counted.  What is in sync is never held back: producers wait for it.
+A replica is throttled if its topic's list has `*` or `partition:broker`; all bytes that it sends or
+fetches are counted.  In-sync replicas are never delayed: producers wait for them.
 
-The rate is what was counted in the last `replication.quota.window.num` windows of
-`replication.quota.window.size.seconds`, by the time since the first of them began, one window at
-the least.  Once it is above the bound, nothing more is sent until it has fallen: what is measured
-over several windows comes to the bound, however much one answer carries.
+The rate is the bytes in the last `replication.quota.window.num` windows of
+`replication.quota.window.size.seconds`, divided by the time since the first of them began, at least
+one window.  While it is above the bound, nothing more is sent.  Averaged over several windows the
+rate then meets the bound, whatever the size of one response.
+
 (Kafka: ReplicationQuotaManager, SimpleRate.)
 """
 
@@ -32,14 +33,14 @@ def is_listed(replicas: Sequence[str], partition: int, broker: BrokerId) -> bool
 
 
 class ReplicationQuota:
-    """Of one side; `bound` in bytes a second."""
+    """Quota of one side; `bound` in bytes per second."""
 
     def __init__(self, bound: int, windows: int, window_ms: int) -> None:
         self.bound = bound
         self._windows = windows
         self._window_ms = window_ms
         self._counted: deque[tuple[int, int]] = deque()
-        """The begin of each window, and its bytes; the latest last."""
+        """Start in ms and bytes of each window, oldest first."""
 
     def record(self, size: int, now_ms: int) -> None:
         self._forget(now_ms)
@@ -50,7 +51,7 @@ class ReplicationQuota:
             self._counted.append((now_ms, size))
 
     def rate(self, now_ms: int) -> float:
-        """Bytes a second."""
+        """Return the current rate in bytes per second."""
         self._forget(now_ms)
         if not self._counted:
             return 0.0
