@@ -1,1 +1,2 @@
-"""Sockets to frames, answers to sockets."""
+"""Listeners, connections and quotas: from sockets to request frames, and responses back to
+sockets."""

@@ -1,19 +1,19 @@
-"""A plaintext connection: a non-blocking socket on the loop's selector.
+"""A plaintext connection: a non-blocking socket on the event loop's selector.
 
-asyncio's transports are left aside here because of what they cost: against `data_received`, this
-shell moved 1.5 times the produce bytes on one connection and 1.4 times the fetch bytes, and
-`loop.sendfile` alone takes 70 us a call.
+asyncio's transports are not used here because of their cost: compared with `data_received`, this
+class moved 1.5 times the produce bytes on one connection and 1.4 times the fetch bytes, and
+`loop.sendfile` alone takes 70 us per call.
 
-    reading   one `recv_into` an event, into the conversation's buffer; a large frame is read
+    reading   one `recv_into` per event, into the conversation's buffer; a large frame is read
               exactly to its end
     writing   tried at once after every event; `add_writer` only after a short write.  Small parts
-              are joined; a file range of up to COPY_BELOW_BYTES is read behind its head, and both
-              are sent by one call (+10 % on 16 KB fetches); larger ones go by sendfile behind a
+              are joined; a file range of up to COPY_BELOW_BYTES is read after its head, and both
+              are sent by one call (+10 % on 16 KB fetches); larger ones go by sendfile after a
               head that was sent with MSG_MORE (+20 % on 1 MB fetches)
-    fairness  at most TURN_BYTES a turn, else one 50 MB fetch delays small requests by 18 ms
-    threads   none for what a request brings: when one looked through batches of 1 MB while the loop
-              received and wrote others, four connections moved 1,200 MB/s instead of 1,450, at 0.83
-              CPU seconds a GB instead of 0.6, since the bytes left the core's cache twice
+    fairness  at most TURN_BYTES per turn, else one 50 MB fetch delays small requests by 18 ms
+    threads   none for request data: when a thread validated batches of 1 MB while the loop received
+              and wrote others, four connections moved 1,200 MB/s instead of 1,450, at 0.83 CPU
+              seconds per GB instead of 0.6, since the bytes left the core's cache twice
     cold      a range that is not in the page cache is read by a thread and sent from memory:
               sendfile would block the loop for as long as the disk takes
 """
@@ -38,12 +38,13 @@ TURN_BYTES = 512 * 1024
 SHUTDOWN = "shutdown"
 SHORT_FILE = "the log file is shorter than the response announced"
 
-# One for all connections: it is filled and sent without an await between.
+# One buffer for all connections: it is filled and sent without an await between.
 _COPY = memoryview(bytearray(COPY_BELOW_BYTES))
 
 
 class Connection:
-    """Owns its socket; `close()` may be called at any time, any number of times."""
+    """A connection that owns its socket; `close()` may be called at any time, any number of
+    times."""
 
     __slots__ = (
         "_closed",
@@ -94,16 +95,16 @@ class Connection:
         loop.add_reader(self._fd, self._readable)
 
     def receiving(self) -> tuple[int, int]:
-        """How many requests came whole, and how much of the next."""
+        """Return the number of complete requests, and the bytes received of the next one."""
         return self._conversation.taken, self._conversation.partial_bytes
 
     def finish(self) -> None:
-        """Answer what was taken, take no more, then close."""
+        """Answer the dispatched requests, dispatch no more, then close."""
         self._conversation.finishing = True
         self._go_on()
 
     def throttle(self, for_ms: int) -> None:
-        """Take no request for so long; answers go on (KIP-219)."""
+        """Dispatch no requests for `for_ms`; responses are still sent (KIP-219)."""
         if not self._closed:
             self.last_active_s = self._throttle.hold(for_ms)
 
@@ -121,7 +122,7 @@ class Connection:
     def _readable(self) -> None:
         conversation = self._conversation
         if not conversation.wants_input:
-            # Others have taken the memory since.
+            # The memory limit was reached by other connections meanwhile.
             self._pause_or_resume()
             return
         try:
@@ -146,13 +147,14 @@ class Connection:
             self._go_on()
 
     def _woken(self) -> None:
-        """Answers completed outside of a read, from a handler's task or a purgatory."""
+        """Send responses that were completed outside of a read, by a handler's task or a
+        purgatory."""
         if not self._writing:
             self._send()
         self._go_on()
 
     def _go_on(self) -> None:
-        """Frames that were held back may be dispatched now, and their answers sent."""
+        """Dispatch frames that were held back, and send their responses."""
         if self._closed:
             return
         try:
@@ -183,7 +185,7 @@ class Connection:
         self._go_on()
 
     def _send(self) -> None:
-        """Send what can be sent this turn; afterwards `_writing` says whether some is left."""
+        """Send as much as possible this turn; afterwards `_writing` is True if some is left."""
         if self._warming:
             return
         conversation = self._conversation
@@ -242,7 +244,7 @@ class Connection:
         return sent
 
     def _send_copied(self, head: bytes, part: FileRange) -> int:
-        """Send both from memory; 0 where memory does not hold all of the file's."""
+        """Send both from memory; return 0 if the page cache does not hold all of the file range."""
         start = len(head)
         end = start + part.size
         _COPY[:start] = head
@@ -261,7 +263,7 @@ class Connection:
         return sent
 
     def _joined(self) -> tuple[bytes, int]:
-        """The small parts at the head of the queue as one piece, and how many they are."""
+        """Return the small parts at the head of the queue as one piece, and their number."""
         parts: list[bytes] = []
         size = 0
         for part in self._conversation.out:
@@ -281,7 +283,7 @@ class Connection:
     def _send_file(self, part: FileRange) -> int:
         size = min(part.size, SENDFILE_BYTES)
         file = part.file
-        # The last byte tells for all: pages are read ahead, and dropped, from the front.
+        # Checking the last byte suffices: pages are read ahead, and dropped, from the front.
         if file.read_cached(part.position + size - 1, 1) is None:
             self._warm(FileRange(file, part.position, size))
             return -1
@@ -296,7 +298,7 @@ class Connection:
         return sent
 
     def _warm(self, part: FileRange) -> None:
-        """Have a thread read the cold range that the queue begins with, then go on sending."""
+        """Read the cold range at the head of the queue in a thread, then continue sending."""
         self._warming = True
         task = self._loop.create_task(self._disk.offload(part.read))
         task.add_done_callback(self._warmed)
@@ -314,7 +316,7 @@ class Connection:
         if len(data) < min(cold.size, SENDFILE_BYTES):
             self.close(SHORT_FILE)
             return
-        # Sent from here, since the page cache may have lost it again by now.
+        # Send from memory, since the page cache may have dropped the range again.
         if left := cold.size - len(data):
             out.appendleft(FileRange(cold.file, cold.position + len(data), left))
         out.appendleft(data)

@@ -1,37 +1,37 @@
-"""One connection's requests and answers, without its socket.
+"""Requests and responses of one connection, without its socket.
 
-Pure: bytes come in, frames go to `dispatch`, answers come out in the order of their requests.
-Both shells drive it: `network.connection` over a plain socket, `network.stream` over an asyncio
+Pure: bytes come in, frames go to `dispatch`, responses come out in the order of their requests.
+Two classes drive it: `network.connection` over a plain socket, `network.stream` over an asyncio
 transport (the simulated network; TLS later).
 
-    state      meaning                                        leaves it
+    state      meaning                                        ends when
     open       frames are dispatched as they arrive
-    muted      an exclusive answer is awaited (a parked       that answer completes
+    muted      an exclusive response is pending (a parked     that response completes
                fetch, a request that runs as a task)
-    throttled  its client used more than its quota, and        the shell's timer ends
-               `throttle` of the shell was called
-    full       more than OUT_LIMIT_BYTES wait to be sent,     the shell has sent them
-               or PENDING_LIMIT answers are awaited
-    finishing  the broker stops: what was taken is still      all of it is answered, but for an
-               answered, nothing more is dispatched           exclusive answer
+    throttled  its client exceeded a quota, and `throttle`    the connection's timer ends
+               of the connection was called
+    full       more than OUT_LIMIT_BYTES wait to be sent,     the connection has sent them
+               or PENDING_LIMIT responses are pending
+    finishing  the broker stops: dispatched requests are      all of them are answered, except an
+               answered, nothing more is dispatched           exclusive one
     closed     nothing is dispatched, nothing is sent         never
 
-A frame larger than the buffer is read into one of its own, page by page as it comes; not before
-other such frames are answered, when all of them together hold queued.max.request.bytes.  Only the
-one that began first is always read on, so that some frame is completed whatever the limit is.
+A frame larger than the buffer is read into a buffer of its own, which gets memory page by page as
+bytes arrive.  If all such frames together hold queued.max.request.bytes, only the one that began
+first is read on until others are answered, so that some frame always completes.
 
-What arrives in another state than `open` waits in the receive buffer, and when that is full in the
-client's socket, which is the backpressure: a client that does not read its answers, or sends faster
-than it is served, takes no memory but that buffer.  Reading on until then is how one that leaves
-while an answer is awaited is noticed.
+Bytes that arrive in another state than `open` wait in the receive buffer, and when that is full in
+the client's socket, which is the backpressure: a client that does not read its responses, or sends
+faster than it is served, takes no memory except that buffer.  Reading continues until then, which
+detects a client that disconnects while a response is pending.
 
-A frame handed to `dispatch` is a view of the receive buffer and dies when `dispatch` returns: a
-handler copies what it keeps.  An answer is one of
+A frame passed to `dispatch` is a view of the receive buffer, valid only until `dispatch` returns: a
+handler must copy data that it keeps.  A response is one of
 
     bytes                     the whole response
-    list of bytes|FileRange   response head and what the disk holds of it, in order
+    list of bytes|FileRange   response head and the file ranges of its records, in order
     Pending                   completes later; keeps its place
-    None                      no answer at all (Produce with acks=0)
+    None                      no response at all (Produce with acks=0)
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ PENDING_LIMIT = 128
 
 
 class Pending:
-    """An answer that is not there yet.
+    """A response that is not complete yet.
 
-    `exclusive` mutes the connection until it is: the next request is not looked at before.
+    `exclusive` mutes the connection until it is: the next request is not dispatched before.
     """
 
     __slots__ = ("_wake", "answer", "exclusive", "on_abandoned", "on_complete", "ready")
@@ -67,9 +67,9 @@ class Pending:
         self.ready = False
         self.answer: Parts | None = None
         self.on_complete: Callable[[Parts | None], None] | None = None
-        """Called with the answer, when it is there."""
+        """Called with the response when it completes."""
         self.on_abandoned: Callable[[], None] | None = None
-        """Called when the connection ends first; nobody waits for the answer any more."""
+        """Called if the connection closes first; the response is no longer needed."""
         self._wake: Callable[[], None] | None = None
 
     def complete(self, answer: Parts | None) -> None:
@@ -94,8 +94,11 @@ Dispatch: TypeAlias = Callable[[memoryview], Answer]
 
 
 def _memory(size: int) -> mmap:
-    """Memory that the kernel provides page by page: who opens a connection, or claims a length,
-    gets addresses, and only bytes that arrive take room.  ProtocolError where there is none."""
+    """Return anonymous memory, which the kernel provides page by page.
+
+    A new connection, or a claimed frame length, takes only address space; only bytes that arrive
+    take memory.  Raises ProtocolError if there is none.
+    """
     try:
         return mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS)
     except OSError as error:
@@ -103,11 +106,13 @@ def _memory(size: int) -> mmap:
 
 
 class Buffers:
-    """Receive buffers for frames above BUFFER_BYTES.  Some are kept for reuse: to get and give back
-    the pages of 1 MB takes longer than to receive it.
+    """Receive buffers for frames above BUFFER_BYTES.
 
-    `limit_bytes` (-1 for none): what may have arrived of such frames, over all connections, without
-    being answered, before only the one that began first is read on.
+    Some are kept for reuse: allocating and freeing the pages of 1 MB takes longer than receiving
+    it.
+
+    `limit_bytes` (-1 for none) is the total of unanswered bytes of such frames, over all
+    connections, above which only the frame that began first is read on.
     """
 
     SIZE_BYTES = 1 << 20
@@ -121,7 +126,7 @@ class Buffers:
         self.held_bytes = 0
 
     def begin(self, conversation: Conversation) -> None:
-        """A frame of this one is on its way."""
+        """Register a large frame that is being received."""
         self._receiving[conversation] = None
 
     def may_receive(self, conversation: Conversation) -> bool:
@@ -130,13 +135,13 @@ class Buffers:
         return next(iter(self._receiving), conversation) is conversation
 
     def end(self, conversation: Conversation) -> None:
-        """It has come whole, or never will; another is now the one that began first."""
+        """Unregister a frame that is complete or abandoned; another may now be the first."""
         if conversation in self._receiving:
             del self._receiving[conversation]
             self._resume()
 
     def release(self, size: int) -> None:
-        """What was held of an answered frame."""
+        """Subtract the bytes of an answered frame."""
         self.held_bytes -= size
         self._resume()
 
@@ -147,7 +152,7 @@ class Buffers:
                     conversation.wake()
 
     def borrow(self, size: int) -> mmap:
-        """Raises ProtocolError."""
+        """Return a buffer of at least `size` bytes.  Raises ProtocolError."""
         for at, buffer in enumerate(self._free):
             if len(buffer) >= size:
                 return self._free.pop(at)
@@ -160,7 +165,7 @@ class Buffers:
 
 
 class Conversation:
-    """See the module's table.  `wake` is called when an answer completed outside `received`."""
+    """See the table above.  `wake` is called when a response completes outside of `received`."""
 
     __slots__ = (
         "_buffers",
@@ -204,29 +209,29 @@ class Conversation:
         self._large_view = memoryview(b"")
         self._large_end = 0
         self._held_bytes = 0
-        """What the buffers count of a large frame that is not answered."""
+        """Bytes counted in the shared buffers for an unanswered large frame."""
         self._pending: deque[Pending | Parts] = deque()
         self.out: deque[Part] = deque()
         self.out_bytes = 0
         self.muted = False
         self.held_back = False
-        """Frames are there that may not be dispatched yet."""
+        """Whether the buffer has frames that may not be dispatched yet."""
         self.throttled = False
         self.finishing = False
         self.closed = False
         self.taken = 0
-        """How many frames were dispatched."""
+        """Number of dispatched frames."""
 
     @property
     def wants_input(self) -> bool:
-        """Whether the shell should read on."""
+        """Whether the connection should read more bytes."""
         if self._large is None:
             return self._end < BUFFER_BYTES and not self.closed
         return self._may_dispatch and self._buffers.may_receive(self)
 
     @property
     def partial_bytes(self) -> int:
-        """What has come of a frame that is not whole; 0 while it could not be dispatched anyway."""
+        """Bytes received of an incomplete frame; 0 while it could not be dispatched anyway."""
         if self._large is not None:
             return 4 + self._large_end if self._may_dispatch else 0
         return 0 if self.held_back else self._end - self._start
@@ -243,7 +248,7 @@ class Conversation:
         )
 
     def writable(self) -> memoryview:
-        """Where the next bytes from the socket go; never empty while `wants_input`."""
+        """Return the buffer for the next bytes from the socket; never empty while `wants_input`."""
         if self._large is not None:
             return self._large_view[self._large_end :]
         if self._start == self._end:
@@ -252,7 +257,8 @@ class Conversation:
         return self._view[self._end :]
 
     def received(self, size: int) -> None:
-        """`size` bytes were put into `writable()`.  Raises ProtocolError: close the connection."""
+        """Process `size` bytes in `writable()`.  Raises ProtocolError: the connection must be
+        closed."""
         if self._large is not None:
             self._large_end += size
             self._held_bytes += size
@@ -265,14 +271,14 @@ class Conversation:
         self._advance()
 
     def sent(self) -> None:
-        """The shell has sent some of `out`: go on with what was held back."""
+        """Continue with frames that were held back, after some of `out` was sent."""
         if self.held_back and self._may_dispatch:
             self.held_back = False
             self._advance()
 
     @property
     def is_finished(self) -> bool:
-        """`finishing` is set, and has been reached."""
+        """Whether `finishing` is set, and everything is answered and sent."""
         return (
             self.finishing
             and not self.out
@@ -294,7 +300,7 @@ class Conversation:
         self._release()
 
     def wake(self) -> None:
-        """The shell may read on."""
+        """Let the connection read on."""
         self._wake()
 
     def _release(self) -> None:
@@ -383,7 +389,8 @@ class Conversation:
             self.out_bytes += len(part) if isinstance(part, bytes) else part.size
 
     def _completed(self) -> None:
-        """A pending answer completed: everything ready at the head of the line goes out."""
+        """Send all responses at the head of the queue that are ready, after a pending one
+        completed."""
         if self.closed:
             return
         pending = self._pending

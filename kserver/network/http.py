@@ -1,13 +1,13 @@
-"""A small HTTP server for those who watch the broker: GET and HEAD of a few paths, nothing else.
+"""A small HTTP server for monitoring the broker: GET and HEAD of a few paths, nothing else.
 
-    request    one a connection, of HEAD_BYTES at most, read within HEAD_LIMIT_S; what follows it
-               is ignored
-    answer     piece by piece, as fast as it is read, within ANSWER_LIMIT_S; between two pieces the
-               loop serves others
-    beyond     CONNECTIONS at a time, the others are closed as they come
+    request    one per connection, of HEAD_BYTES at most, read within HEAD_LIMIT_S; bytes after it
+               are ignored
+    response   piece by piece, as fast as the client reads, within ANSWER_LIMIT_S; other
+               connections are served between two pieces
+    beyond     at most CONNECTIONS at a time; others are closed at once
 
-It runs on the broker's loop, over the loop's own transports, and holds a piece and a transport's
-buffer for each connection.  Whoever is slow or sends no request is cut.
+It runs on the broker's event loop, over asyncio's transports, and holds one piece and a transport's
+buffer per connection.  Clients that are slow or send no request are disconnected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _END = b"\r\n\r\n"
 
 
 class Page(NamedTuple):
-    """An answer: status, type, and the text in pieces that are made when they can be sent."""
+    """A response: status, content type, and text in pieces that are generated when they can be
+    sent."""
 
     status: HTTPStatus
     content_type: str
@@ -37,7 +38,7 @@ class Page(NamedTuple):
 
 
 class HttpServer:
-    """Serves `pages`: by path a function that makes the page."""
+    """Serves `pages`: a function for each path that returns the page."""
 
     def __init__(self, pages: Mapping[str, Callable[[], Page]]) -> None:
         self.pages = pages
@@ -45,14 +46,14 @@ class HttpServer:
         self._server: asyncio.Server | None = None
 
     async def open(self, host: str, port: int) -> int:
-        """Listen; the port, which is a free one for 0.  OSError names the address."""
+        """Listen and return the port, a free one for 0.  Raises OSError naming the address."""
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
                 lambda: HttpConnection(loop, self), host or None, port
             )
         except OSError as error:
-            # asyncio says the address once more before the reason.
+            # asyncio repeats the address before the reason.
             reason = (error.strerror or str(error)).rpartition(": ")[2]
             raise OSError(
                 error.errno, f"http.listener {host}:{port} cannot be opened: {reason}"
@@ -99,7 +100,7 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._answered:
             return
-        # A client that sends byte by byte is looked at from near its end each time.
+        # Search from near the end, or a client that sends byte by byte costs quadratic time.
         start = max(len(self._head) - len(_END) + 1, 0)
         self._head += data
         end = self._head.find(_END, start, HEAD_BYTES)
@@ -109,7 +110,7 @@ class HttpConnection(asyncio.Protocol):
             self._send(_told(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE), b"")
 
     def eof_received(self) -> bool:
-        """A client that has asked may close its half; an answer that goes on is sent to its end."""
+        """Let a client close its half after its request; the response is sent to its end."""
         return self._answered
 
     def pause_writing(self) -> None:
@@ -147,7 +148,7 @@ class HttpConnection(asyncio.Protocol):
         if page.status is HTTPStatus.METHOD_NOT_ALLOWED:
             fields.append("Allow: GET, HEAD")
         if self._chunked:
-            # Who reads it can tell an answer that was cut from one that ended.
+            # With chunks, a client can distinguish a truncated response from a complete one.
             fields.append("Transfer-Encoding: chunked")
         self._transport.write("\r\n".join(fields).encode() + _END)
         self._pieces = iter(()) if method == b"HEAD" else iter(page.pieces)
@@ -156,7 +157,7 @@ class HttpConnection(asyncio.Protocol):
         self._go_on()
 
     def _go_on(self) -> None:
-        """Send the next piece; another turn of the loop sends the one after it."""
+        """Send the next piece; a later turn of the event loop sends the one after it."""
         if self._paused or not self._answered or self._transport.is_closing():
             return
         piece = next(self._pieces, None)

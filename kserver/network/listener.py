@@ -1,14 +1,15 @@
-"""Listening sockets: accept, limits on how many connections, the idle ones closed.
+"""Listening sockets: accept connections, enforce limits, and close idle connections.
 
 Limits (Kafka: network/SocketServer.scala, ConnectionQuotas): `max.connections` for the broker,
-`max.connections.per.ip` with its overrides for one address.  A connection over a limit is closed at
-once, before a byte of it is read.  Above `max.connection.creation.rate` no more are accepted for a
-while; one of an address above its quota of connection_creation_rate is closed only when that may
-try again, so that it does not at once.
+`max.connections.per.ip` with overrides per address.  A connection over a limit is closed at once,
+before reading from it.  Above `max.connection.creation.rate`, accepting pauses.  A connection from
+an address above its connection_creation_rate is closed only when that address may connect again, so
+that it does not retry at once.
 
-Who sends a request slower than RECEIVED_BYTES_A_SECOND, beyond RECEIVE_GRACE_S, is cut: however
-slowly bytes come, they would keep a connection from being idle.  Who does not read his answers is
-cut by `connections.max.idle.ms`, as in Kafka: a consumer may take minutes over what it has.
+A client that sends a request slower than RECEIVED_BYTES_A_SECOND, after RECEIVE_GRACE_S, is
+disconnected: its bytes, however slow, would keep the connection from being idle.  A client that
+does not read its responses is disconnected after `connections.max.idle.ms`, as in Kafka: a consumer
+may take minutes to process its records.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ RECEIVED_BYTES_A_SECOND = 1024
 SWEEP_S = 10.0
 COUNTED_EVERY_S = 1.0
 TURNED_AWAY_AT_ONCE = 100
-"""Connections that are kept for a while only to be closed."""
+"""Maximum number of rejected connections that are kept open until their address may retry."""
 REFUSALS_TOLD_EVERY_S = 10.0
 
 
 class AnyConnection(Protocol):
     address: str
     last_active_s: float
-    """The loop's time when bytes last came or, held up, went."""
+    """Loop time when bytes were last received or, after waiting, sent."""
 
     def finish(self) -> None: ...
     def receiving(self) -> tuple[int, int]: ...
@@ -59,7 +60,7 @@ class AnyConnection(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What connections may take; bytes and milliseconds as the settings of those names."""
+    """Limits of connections; in the units of the configs of the same names."""
 
     max_connections: int
     max_connections_per_ip: int
@@ -68,7 +69,7 @@ class ConnectionLimits:
     connections_max_idle_ms: int
     max_frame_bytes: int
     max_request_bytes: int
-    """The most of all connections together; -1 for no limit."""
+    """Maximum for all connections together; -1 for no limit."""
     send_buffer_bytes: int
     receive_buffer_bytes: int
     backlog: int
@@ -78,7 +79,7 @@ OpenSession = Callable[[Endpoint, AnyConnection], Dispatch]
 
 
 class Listeners:
-    """All listeners of a broker, and the connections that came through them."""
+    """All listeners of a broker, and their connections."""
 
     def __init__(
         self,
@@ -94,39 +95,40 @@ class Listeners:
         self._buffers = Buffers(limits.max_request_bytes)
         self._sockets: list[tuple[socket.socket, Endpoint]] = []
         self._servers: list[asyncio.Server] = []
-        # Dicts, for their order: what leaves here must not depend on hashes.
+        # Dicts, for their order: behaviour must not depend on hashes.
         self._connections: dict[AnyConnection, str] = {}
-        """With the name of the listener that it came through."""
+        """Name of the listener of each connection."""
         self._by_address: Counter[str] = Counter()
         self.taken: Counter[str] = Counter()
-        """How many connections ever came through each listener, by name."""
+        """Number of connections ever accepted by each listener, by name."""
         self._begun: dict[AnyConnection, tuple[int, float]] = {}
-        """Connections found within a request: which, and the loop's time when each first was."""
+        """Connections seen within a request: the request's number, and the loop time when first
+        seen."""
         self._turned_away: set[socket.socket] = set()
         self._descriptors = 0
-        """How many connections there may be, when it was last counted."""
+        """Maximum number of connections that the open-files limit allows, when last computed."""
         self._count_again_s = 0.0
         self._refusals = 0
         self._tell_again_s = 0.0
         self._empty: asyncio.Event | None = None
-        """Set by the last connection to go, once they are asked to."""
+        """Set when the last connection closes after `stop_reading`."""
 
     def __len__(self) -> int:
         return len(self._connections)
 
     def by_listener(self) -> Mapping[str, int]:
-        """How many connections there are of each listener that ever had one."""
+        """Return the number of open connections of each listener that ever had one."""
         return dict.fromkeys(self.taken, 0) | Counter(self._connections.values())
 
     def configure(self, limits: ConnectionLimits) -> None:
-        """From now on; connections that are there stay, whatever their number."""
+        """Apply new limits; existing connections stay, whatever their number."""
         self._limits = limits
         self._rates.limit = limits.max_connection_creation_rate
 
     def bind(self, endpoint: Endpoint) -> Endpoint:
-        """Take the address; returns the endpoint with its real port.  OSError names the address.
+        """Bind the address, and return the endpoint with its real port.  Raises OSError naming it.
 
-        Who connects before `accept` waits in the backlog.
+        Clients that connect before `accept` wait in the backlog.
         """
         host = endpoint.host or None
         try:
@@ -140,7 +142,7 @@ class Listeners:
             sock.setblocking(False)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if self._limits.receive_buffer_bytes > 0:
-                # Inherited by accepted sockets; after accept it would come too late for the window.
+                # Accepted sockets inherit it; setting it after accept is too late for the window.
                 sock.setsockopt(
                     socket.SOL_SOCKET, socket.SO_RCVBUF, self._limits.receive_buffer_bytes
                 )
@@ -155,13 +157,13 @@ class Listeners:
         return bound
 
     def accept(self) -> None:
-        """Let clients in on every bound address."""
+        """Accept clients on every bound address."""
         loop = asyncio.get_running_loop()
         for sock, bound in self._sockets:
             loop.add_reader(sock.fileno(), self._accept, loop, sock, bound)
 
     def drop(self, name: str) -> None:
-        """Close a listener, and the connections that came through it."""
+        """Close a listener, and its connections."""
         loop = asyncio.get_running_loop()
         for one in [one for one in self._sockets if one[1].listener == name]:
             loop.remove_reader(one[0].fileno())
@@ -171,7 +173,7 @@ class Listeners:
             connection.close(f"listener {name} was closed")
 
     async def open_stream(self, endpoint: Endpoint) -> None:
-        """Listen through the loop's own transports (the simulated network)."""
+        """Listen through asyncio's transports (the simulated network)."""
         loop = asyncio.get_running_loop()
 
         def connection() -> StreamConnection:
@@ -190,9 +192,10 @@ class Listeners:
         )
 
     async def run(self) -> None:
-        """Close what has been idle too long or sends too slowly, for as long as the broker runs.
+        """Close connections that are idle too long or send too slowly, while the broker runs.
 
-        As in Kafka, a request that waits for longer than `connections.max.idle.ms` does not count.
+        As in Kafka, a request that waits for longer than `connections.max.idle.ms` does not keep
+        its connection open.
         """
         loop = asyncio.get_running_loop()
         limit_s = self._limits.connections_max_idle_ms / 1000
@@ -239,8 +242,8 @@ class Listeners:
     async def finish(self) -> None:
         """Wait until `stop_reading` has closed every connection, for at most FINISH_LIMIT_S.
 
-        An idempotent producer sends again what was not answered, and a broker that starts knows
-        only the last batch of each: one before that it could not tell from one out of order.
+        An idempotent producer retries requests without a response, and a restarted broker knows
+        only the last batch of each producer: an earlier one would look out of order.
         """
         if self._connections and self._empty is not None:
             with contextlib.suppress(TimeoutError):
@@ -334,8 +337,11 @@ class Listeners:
     def _has_descriptors(
         self, loop: asyncio.AbstractEventLoop, sock: socket.socket, address: str
     ) -> bool:
-        """Connections leave some to the logs.  Counted at most once a second, and not where many
-        are free: a descriptor is the lowest number that is."""
+        """Whether a connection leaves enough descriptors to the logs.
+
+        Counted at most once per second, and not while many are free: a new descriptor is always the
+        lowest free number.
+        """
         most = usage.most_files()
         if sock.fileno() < most // 2:
             return True
@@ -364,7 +370,7 @@ class Listeners:
         loop.call_later(wait_ms / 1000, close)
 
     def _refused(self, address: str, limit: str) -> None:
-        """Told now and then: who is refused tries again, as fast as he can."""
+        """Log refusals at intervals only: a refused client may retry as fast as it can."""
         self._refusals += 1
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._tell_again_s:
@@ -411,5 +417,5 @@ def _unusable(endpoint: Endpoint, error: OSError) -> OSError:
 
 
 def own_name() -> str:
-    """What clients are told where no host is configured (Java: getCanonicalHostName)."""
+    """Return the host name advertised if none is configured (Java: getCanonicalHostName)."""
     return socket.getfqdn()

@@ -1,24 +1,24 @@
-"""Quotas: who may use how much a second, and how long he waits who used more (KIP-13, 124, 599).
+"""Quotas: per-client rate limits, and the throttle time after exceeding one (KIP-13, 124, 599).
 
-Pure: bounds, amounts and the time go in, milliseconds to wait come out.
+Pure: bounds, amounts and the time go in, throttle times in milliseconds come out.
 
     quota                         amount                              counted in
     producer_byte_rate            bytes of Produce requests           a Rate
     consumer_byte_rate            bytes of records fetched            a Rate
     request_percentage            time that requests took, in         a Rate
                                   percent of this broker's thread
-    controller_mutation_rate      partitions made and deleted         a TokenBucket
+    controller_mutation_rate      partitions created and deleted      a TokenBucket
     connection_creation_rate      connections of an address           a Rate
     max.connection.creation.rate  connections of all                  a Rate
 
-Who has which bound: the first of user + client id, user + default client, user, default user +
-client id, default user + default client, default user, client id, default client.  Where the one
-that is found names no client id, all clients of that user share it; else each has it to itself.
-A client without an id is held to the defaults (Kafka: to nothing).
+The bound of a client is the first of: user + client id, user + default client, user, default user +
+client id, default user + default client, default user, client id, default client.  If that entity
+has no client id, all clients of the user share it; else each client id has its own.  A client
+without an id gets the default client's bound (in Kafka: none).
 
-A wait is as long as it takes, without anything more, until the rate is back at its bound: of an
-observed rate O over a window W and a bound T, (O - T) / T * W.  The waits for request time and for
-connections are at most one sample long.  (Kafka: ClientQuotaManager, QuotaUtils, Rate,
+The throttle time is how long it takes, without further use, until the rate is back at its bound:
+for an observed rate O over a window W and a bound T, (O - T) / T * W.  For request time and
+connections it is at most one sample long.  (Kafka: ClientQuotaManager, QuotaUtils, Rate,
 TokenBucket, ConnectionQuotas.)
 """
 
@@ -33,32 +33,32 @@ from kserver.model import QuotaEntity
 T = TypeVar("T")
 
 MAX_TRACKED = 10_000
-"""Clients, or addresses, whose use is remembered for one quota: clients choose their ids."""
+"""Maximum number of clients, or addresses, tracked per quota: clients choose their ids."""
 LONGEST_MS = 2**31 - 1
-"""What an answer can tell."""
+"""Maximum throttle time, in ms, that a response can contain."""
 
 Held: TypeAlias = Mapping[QuotaEntity, Mapping[str, float]]
-"""What ClusterMetadata.quotas holds."""
+"""Type of ClusterMetadata.quotas."""
 
 
 class RateWindow(NamedTuple):
-    """How use is sampled: quota.window.num and quota.window.size.seconds."""
+    """Sampling of a rate: quota.window.num and quota.window.size.seconds."""
 
     samples: int
     sample_ms: int
 
     @property
     def most_s(self) -> float:
-        """Seconds of a rate that may be used at once by who used nothing before."""
+        """Seconds' worth of a rate that a client without previous use may use at once."""
         return (self.samples - 1) * self.sample_ms / 1000
 
 
 class Rate:
-    """Amounts a second, over the samples of a window.
+    """Amounts per second, over the samples of a window.
 
-    A sample begins with the first amount after the one before it was complete, and counts until
-    its last amount has left the window.  Time that has not been sampled yet counts as if it had:
-    all samples but the present one, so that who begins may not use up all at once.
+    A sample begins with the first amount after the previous sample was complete, and counts until
+    its last amount has left the window.  Time before the first sample counts as sampled: all
+    samples except the current one, so that a new client may not use everything at once.
     """
 
     __slots__ = ("_samples", "_window")
@@ -66,8 +66,8 @@ class Rate:
     def __init__(self, window: RateWindow) -> None:
         self._window = window
         self._samples: deque[list[float]] = deque()
-        """Three figures a sample, the oldest first: when it began, when an amount came last, and
-        their sum."""
+        """Three figures per sample, the oldest first: its start, the time of its last amount, and
+        the sum."""
 
     def record(self, amount: float, now_ms: int) -> None:
         samples, window = self._samples, self._window
@@ -80,7 +80,7 @@ class Rate:
         last[2] += amount
 
     def measure(self, now_ms: int) -> tuple[float, int]:
-        """The rate, and the window that it was taken over, in ms."""
+        """Return the rate, and the window over which it was measured, in ms."""
         samples, (number, sample_ms) = self._samples, self._window
         while samples and now_ms - samples[0][1] >= number * sample_ms:
             samples.popleft()
@@ -90,7 +90,7 @@ class Rate:
         return sum(sample[2] for sample in samples) * 1000 / window_ms, window_ms
 
     def wait_ms(self, bound: float, now_ms: int) -> int:
-        """Until the rate is at the bound again, when nothing more comes."""
+        """Return the time in ms until the rate is back at the bound without further use."""
         rate, window_ms = self.measure(now_ms)
         if rate <= bound:
             return 0
@@ -100,7 +100,7 @@ class Rate:
 
 
 class TokenBucket:
-    """Fills by the bound each second, up to what it is in a window; may be overdrawn once."""
+    """A bucket that fills at the bound, up to one window's worth; may be overdrawn once."""
 
     __slots__ = ("_filled_ms", "_tokens", "_window")
 
@@ -124,13 +124,13 @@ class TokenBucket:
         self._tokens -= amount
 
     def wait_ms(self, bound: float, now_ms: int) -> int:
-        """Until it is no longer overdrawn."""
+        """Return the time in ms until it is no longer overdrawn."""
         left = self.left(bound, now_ms)
         return min(max(round(-left / bound * 1000), 1), LONGEST_MS) if left < 0 else 0
 
 
 class QuotaBounds:
-    """One quota's bounds, by the entity that has each."""
+    """Bounds of one quota, by entity."""
 
     def __init__(self, key: str, held: Held) -> None:
         self._bounds = {entity: keys[key] for entity, keys in held.items() if key in keys}
@@ -139,7 +139,8 @@ class QuotaBounds:
         return bool(self._bounds)
 
     def of(self, user: str, client_id: str) -> tuple[QuotaEntity, float] | None:
-        """The entity that is counted together, and its bound; None where nothing is bounded."""
+        """Return the entity that the client is counted under, and its bound; None without a
+        bound."""
         bounds = self._bounds
         for owner, asked in (
             (QuotaEntity(user, client_id), (user, client_id)),
@@ -162,7 +163,7 @@ class QuotaBounds:
 
 
 class Tracked(Generic[T]):
-    """What is counted, by whom for; of too many, the one that was asked for longest ago goes."""
+    """Counters by owner; if there are too many, the least recently used one is dropped."""
 
     def __init__(self, new: Callable[[], T]) -> None:
         self._new = new
@@ -183,7 +184,7 @@ class Tracked(Generic[T]):
 
 
 class RateQuota:
-    """A rate that each client is held to."""
+    """A rate limit that applies to each client."""
 
     def __init__(self, window: RateWindow, longest_ms: int = LONGEST_MS) -> None:
         self._window = window
@@ -192,7 +193,7 @@ class RateQuota:
         self.bounds = QuotaBounds("", {})
 
     def charge(self, user: str, client_id: str, amount: float, now_ms: int) -> int:
-        """Count what was used; returns how long to wait now, in ms."""
+        """Count an amount that was used; return the throttle time in ms."""
         found = self.bounds.of(user, client_id)
         if found is None:
             return 0
@@ -202,9 +203,10 @@ class RateQuota:
         return min(rate.wait_ms(bound, now_ms), self._longest_ms)
 
     def admit(self, user: str, client_id: str, amount: float, now_ms: int) -> int:
-        """Count what is about to be used, and return 0; or how long to wait before, uncounted.
+        """Count an amount before it is used and return 0, or return the throttle time, uncounted.
 
-        More than may be used at once goes too, when nothing went before: it would wait for ever.
+        An amount above the bound is admitted if nothing was used before, else it would wait for
+        ever.
         """
         found = self.bounds.of(user, client_id)
         if found is None:
@@ -219,13 +221,13 @@ class RateQuota:
         return wait_ms
 
     def most(self, user: str, client_id: str) -> float | None:
-        """What may be used at once; None for no bound."""
+        """Return the maximum that may be used at once; None without a bound."""
         found = self.bounds.of(user, client_id)
         return None if found is None else found[1] * self._window.most_s
 
 
 class MutationQuota:
-    """Partitions that each client may make and delete."""
+    """Limit of partitions that each client may create and delete."""
 
     def __init__(self, window: RateWindow) -> None:
         self._buckets = Tracked(lambda: TokenBucket(window))
@@ -234,9 +236,10 @@ class MutationQuota:
     def charge(
         self, user: str, client_id: str, amount: int, now_ms: int, *, strict: bool
     ) -> tuple[bool, int]:
-        """Whether that many may be changed, and how long to wait now; where not, none are counted.
+        """Return whether this many may be changed, and the throttle time in ms; if not, none are
+        counted.
 
-        `strict` refuses while the bucket is overdrawn, else it is overdrawn further.
+        With `strict`, refuses while the bucket is overdrawn; else it is overdrawn further.
         """
         found = self.bounds.of(user, client_id)
         if found is None:
@@ -257,7 +260,7 @@ Quota = TypeVar("Quota", bound=Bounded)
 
 
 class Quotas:
-    """All quotas of a broker's clients; None for one that nobody has."""
+    """All client quotas of a broker; None for a quota without any bound."""
 
     def __init__(self, window: RateWindow, controller_window: RateWindow) -> None:
         self._produce = RateQuota(window)
@@ -269,10 +272,10 @@ class Quotas:
         self.request: RateQuota | None = None
         self.mutation: MutationQuota | None = None
         self.active = False
-        """Whether any of the first three is there: what every request asks first."""
+        """Whether any of the first three is set, which every request checks first."""
 
     def update(self, held: Held) -> None:
-        """What was used before counts on."""
+        """Apply new bounds; earlier use still counts."""
         self.produce = _bounded(self._produce, "producer_byte_rate", held)
         self.fetch = _bounded(self._fetch, "consumer_byte_rate", held)
         self.request = _bounded(self._request, "request_percentage", held)
@@ -286,7 +289,7 @@ def _bounded(quota: Quota, key: str, held: Held) -> Quota | None:
 
 
 class ConnectionRates:
-    """How fast connections may come: of all together, and of each address."""
+    """Rate limits of new connections: for all together, and per address."""
 
     def __init__(self, window: RateWindow) -> None:
         self._window = window
@@ -300,7 +303,8 @@ class ConnectionRates:
         self._bounds = QuotaBounds("connection_creation_rate", held)
 
     def refuses_ms(self, address: str, now_ms: int) -> int:
-        """How long an address that was too fast is to be kept from the next try; 0 lets it in."""
+        """Return how long, in ms, to delay an address that exceeded its rate; 0 accepts the
+        connection."""
         bound = self._bounds.of_address(address)
         if bound is None:
             return 0
@@ -312,6 +316,6 @@ class ConnectionRates:
         return wait_ms
 
     def let_in(self, now_ms: int) -> int:
-        """Count one, and return how long to let in no other."""
+        """Count a connection, and return how long, in ms, to accept no other."""
         self._all.record(1, now_ms)
         return min(self._all.wait_ms(self.limit, now_ms), self._window.sample_ms)

@@ -1,7 +1,7 @@
-"""The second shell: the same conversation over an asyncio transport.
+"""A connection over an asyncio transport, with the same conversation as `connection`.
 
-For networks that are not plain sockets: the simulated one, and TLS later.  What `connection` sends
-with sendfile is read and written here.
+For networks that are not plain sockets: the simulated one, and TLS later.  File ranges, which
+`connection` sends with sendfile, are read and written here.
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._on_close(self, self._reason or (str(error) if error else ""))
 
     def receiving(self) -> tuple[int, int]:
-        """How many requests came whole, and how much of the next."""
+        """Return the number of complete requests, and the bytes received of the next one."""
         return self._conversation.taken, self._conversation.partial_bytes
 
     def finish(self) -> None:
-        """Answer what was taken, take no more, then close."""
+        """Answer the dispatched requests, dispatch no more, then close."""
         self._conversation.finishing = True
         self._send()
 
     def throttle(self, for_ms: int) -> None:
-        """Take no request for so long; answers go on (KIP-219)."""
+        """Dispatch no requests for `for_ms`; responses are still sent (KIP-219)."""
         if not self._conversation.closed:
             self.last_active_s = self._throttle.hold(for_ms)
 
@@ -128,7 +128,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         if conversation.is_finished and self._sender is None:
             self._reason = self._reason or SHUTDOWN
             conversation.close()
-            # What the transport still holds goes out first.
+            # The transport sends its buffer before it closes.
             self._transport.close()
         self._pause_or_resume()
 

@@ -1,6 +1,6 @@
-"""A conversation that is not heard for a while: its client used more than its quota (KIP-219).
+"""Throttling of a conversation whose client exceeded its quota (KIP-219).
 
-Answers that are awaited go on being sent.
+No requests are dispatched meanwhile; pending responses are still sent.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kserver.network.conversation import Conversation
 
 
 class Throttle:
-    """`go_on` is called at the end; the longest of several waits counts."""
+    """Holds a conversation until the longest of several waits ends, then calls `go_on`."""
 
     __slots__ = ("_conversation", "_go_on", "_loop", "_timer")
 
@@ -28,7 +28,7 @@ class Throttle:
         self._timer: asyncio.TimerHandle | None = None
 
     def hold(self, for_ms: int) -> float:
-        """When it ends, by the loop's time."""
+        """Hold the conversation for `for_ms`; return the loop time at which that ends."""
         self._conversation.throttled = True
         until_s = self._loop.time() + for_ms / 1000
         if self._timer is not None:

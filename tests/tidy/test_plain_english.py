@@ -54,14 +54,14 @@ RULES = {
 OPENINGS = "What, Who, Whoever, Those: an imperative, or a noun"
 RULES_OF_DOCSTRINGS = {OPENINGS: re.compile(r"\A\s*(What|Who|Whoever|Those)\b")}
 MOST_IN_CODE = {
-    OPENINGS: 542,
+    OPENINGS: 532,
     "anew: again, from scratch": 48,
-    "he, nobody, whoever: it, the client": 157,
+    "he, nobody, whoever: it, the client": 151,
     "is no X: is not an X": 50,
-    "so many: N, this many": 72,
-    "told, tells: sent, reported, received": 324,
+    "so many: N, this many": 70,
+    "told, tells: sent, reported, received": 321,
     "passed over: ignored, skipped": 25,
-    "but for: except": 11,
+    "but for: except": 10,
     "beside: next to, besides": 47,
 }
 """Of docstrings and comments, by rule."""
