@@ -1,1 +1,1 @@
-"""One file per API key; table.py lists them."""
+"""Handlers of the Kafka APIs, one file per API key; table.py lists them."""

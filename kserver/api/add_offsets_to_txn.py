@@ -1,9 +1,9 @@
 """AddOffsetsToTxn (key 25): v0-v4.
 
 Behaviour:
-- The group's partition of __consumer_offsets becomes part of the producer's transaction: what
-  TxnOffsetCommit writes there counts once the transaction is committed.  The topic is made when it
-  is not there yet.
+- The group's partition of __consumer_offsets becomes part of the producer's transaction: offsets
+  that TxnOffsetCommit writes there take effect once the transaction is committed.  The topic is
+  created if it does not exist.
 
 Errors: INVALID_REQUEST (an empty transactional id), NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
 COORDINATOR_NOT_AVAILABLE, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_PRODUCER_EPOCH (the

@@ -1,11 +1,11 @@
 """AddPartitionsToTxn (key 24): v0-v5.
 
 Behaviour:
-- The partitions become part of the producer's transaction, which begins with the first of them:
-  their records count once it is committed.  All of a request, or none: one topic that is not there
-  leaves the others OPERATION_NOT_ATTEMPTED.
+- The partitions become part of the producer's transaction, which begins with the first of them;
+  their records take effect once it is committed.  All partitions of a request are added, or none:
+  if one topic does not exist, the others fail with OPERATION_NOT_ATTEMPTED.
 - v4 and later come from brokers, for many transactions at once; `verify_only` adds nothing, and
-  answers TRANSACTION_ABORTABLE for a partition that is not part of the transaction (KIP-890).
+  returns TRANSACTION_ABORTABLE for a partition that is not part of the transaction (KIP-890).
 
 Errors: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED (a coordinator's own topic),
 OPERATION_NOT_ATTEMPTED, INVALID_REQUEST (an empty transactional id), NOT_COORDINATOR,

@@ -1,8 +1,8 @@
 """AllocateProducerIds (key 67): v0.
 
 Behaviour:
-- The controller gives the broker that asks the next block of producer ids, a thousand, which no
-  other broker was given.
+- The controller allocates the next block of a thousand producer ids to the requesting broker.  No
+  other broker gets any of them.
 
 Errors: CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER, BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH
 (of another registration), UNKNOWN_SERVER_ERROR (no ids are left).

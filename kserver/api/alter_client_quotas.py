@@ -1,11 +1,12 @@
 """AlterClientQuotas (key 49): v0-v1.
 
 Behaviour:
-- Each entity is answered on its own; what was set holds by then, for connections that are open too.
-- `validate_only` judges without changing anything.
+- Each entity has its own result; a change is in force by the time of the response, also for open
+  connections.
+- `validate_only` checks the changes without making them.
 
-Errors: INVALID_REQUEST (an entity that there cannot be or that is named twice, a key that it does
-not have or twice, a value that is no quota), NOT_CONTROLLER, KAFKA_STORAGE_ERROR.
+Errors: INVALID_REQUEST (an entity that is invalid or named twice, a key that is invalid for it or
+named twice, an invalid value), NOT_CONTROLLER, KAFKA_STORAGE_ERROR.
 
 Versions:
 - v1 flexible

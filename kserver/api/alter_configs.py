@@ -1,9 +1,9 @@
 """AlterConfigs (key 33): v0-v2.
 
 Behaviour:
-- As IncrementalAlterConfigs, but what is given replaces all overrides of a resource, so that what
-  is left out falls back; clients older than 2.3 have nothing else.
-- Loggers have no such thing.
+- Like IncrementalAlterConfigs, but the given configs replace all overrides of a resource, so that
+  omitted ones fall back to their defaults; clients older than 2.3 have only this API.
+- Not available for loggers.
 
 Errors: those of IncrementalAlterConfigs.
 

@@ -1,8 +1,8 @@
 """AlterPartition (key 56): v2-v3.
 
 Behaviour:
-- Who is in sync with a partition's leader is written as the leader proposes it, if it leads in the
-  present epoch and its news are the newest; asked again, it is answered the same again.
+- The controller writes the ISR that a partition's leader proposes, if it leads in the current epoch
+  and its partition epoch is current.  A repeated request gets the same response.
 
 Errors: CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER, STALE_BROKER_EPOCH; by partition
 UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, INVALID_REQUEST,
@@ -25,7 +25,7 @@ from kserver.wire.versions import reply_to
 KEY, VERSIONS = 56, range(2, 4)
 
 RECOVERING = 1
-"""A leader of an unclean election, until it says that it has recovered (KIP-704)."""
+"""State of a leader from an unclean election, until it reports that it has recovered (KIP-704)."""
 
 
 async def handle(request: Any, context: Context) -> Any:

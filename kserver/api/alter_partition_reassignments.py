@@ -1,10 +1,11 @@
 """AlterPartitionReassignments (key 45): v0-v1.
 
 Behaviour:
-- A partition is to have these replicas, or with none given those of before what is under way
-  (KIP-455).  It is answered once that is noted; ListPartitionReassignments tells how long it moves.
-- Where the replication factor may not change, a partition is refused that would have more replicas
-  or fewer than it has, or is to have by what is under way (KIP-860).
+- Reassigns a partition to these replicas; without any, cancels its reassignment in progress
+  (KIP-455).  The response is sent once that is recorded; ListPartitionReassignments reports when it
+  is done.
+- If the replication factor may not change, a partition is refused that would get another number of
+  replicas than it has, or is to have by a reassignment in progress (KIP-860).
 
 Versions:
 - v1 allow_replication_factor_change

@@ -1,15 +1,15 @@
 """AlterReplicaLogDirs (key 34): v1-v2.
 
 Behaviour:
-- Each replica begins to move to the directory, an entry of log.dirs as it stands there, and is
-  answered at once; DescribeLogDirs tells how far it is.  It is written to and read meanwhile.
-- Asked for another directory, the move begins anew; asked for the one where it is, it ends.
-- A start gives up what was on its way, where Apache's broker goes on with it.
-- A partition that is not here yet is refused, and not remembered for when it comes.
+- Starts to move each replica to the directory, which must be an entry of log.dirs, and responds at
+  once; DescribeLogDirs reports the progress.  The replica is written to and read meanwhile.
+- A request for another directory restarts the move; one for the current directory cancels it.
+- A restart of the broker abandons moves in progress, while Apache's broker continues them.
+- A partition that is not here yet is refused, and the request is not remembered.
 
 Errors: LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR (the directory, the partition or any directory is
-offline, or is full), UNKNOWN_TOPIC_OR_PARTITION, REPLICA_NOT_AVAILABLE (it is elsewhere, or
-not here yet), INVALID_TOPIC_EXCEPTION (the name is too long).
+offline, or is full), UNKNOWN_TOPIC_OR_PARTITION, REPLICA_NOT_AVAILABLE (it is elsewhere, or not
+here yet), INVALID_TOPIC_EXCEPTION (the name is too long).
 
 Versions:
 - v2 flexible
@@ -39,7 +39,7 @@ async def handle(request: Any, context: Context) -> Any:
                 except KafkaError as error:
                     code = error.code
                     if code == ErrorCode.not_leader_or_follower:
-                        # What clients wait for while a replica is on its way to this broker.
+                        # Clients wait on this error while a replica is on its way to this broker.
                         code = ErrorCode.replica_not_available
                 results[topic.name].append(
                     reply.results.partitions(partition_index=number, error_code=code)

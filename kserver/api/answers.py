@@ -1,4 +1,4 @@
-"""What several handlers answer alike: authorized operations, partitions of a topic."""
+"""Parts of responses that several handlers share: authorized operations, state of a partition."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from kserver.metadata import ClusterMetadata, PartitionInfo
 from kserver.model import NO_BROKER, BrokerId, TopicPartition
 
 NOT_ASKED = -(2**31)
-"""Authorized operations that were not asked for."""
+"""Authorized operations that were not requested."""
 
 
 def _bits(operations: Iterable[int]) -> int:
     return sum(1 << operation for operation in operations)
 
 
-# Numbers as in Kafka's AclOperation.  Without an authorizer everybody may do all there is to do.
+# Numbers as in Kafka's AclOperation.  Without an authorizer, every client may do everything.
 READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, CLUSTER_ACTION = 3, 4, 5, 6, 7, 8, 9
 DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE = 10, 11, 12
 TOPIC_OPERATIONS = _bits(
@@ -37,12 +37,12 @@ def state_of(
     context: Context,
     lost: Collection[BrokerId] = (),
 ) -> dict[str, Any]:
-    """The fields that tell where a partition is, and who leads it.
+    """Return the response fields for a partition's replicas and leader.
 
-    A replica is offline where its broker is not there, or where it is this one and its disk failed:
-    then it does not lead either, as Apache's controller has it.  Nobody leads for a moment either
-    where the leader's process seems to be gone (`lost`): librdkafka, told of the dead one, asks
-    again a second later only, and told of none a tenth of that.
+    A replica is offline if its broker is not registered, or if it is on this broker and its disk
+    failed; then this broker is not its leader either, as with Apache's controller.  A leader in
+    `lost`, whose process seems to be down, is reported as no leader: librdkafka retries after a
+    second if the response names the dead leader, and after a tenth of that if it names none.
     """
     offline = [
         replica
@@ -52,7 +52,8 @@ def state_of(
     own, leader, leader_epoch = context.parts.broker_id, partition.leader, partition.leader_epoch
     hosted = context.parts.replicas.partitions.get((topic, partition.partition))
     if hosted is not None and hosted.epoch > leader_epoch:
-        # Of what it hosts a broker is told first, and of the cluster next.
+        # A broker receives LeaderAndIsr for its own partitions before UpdateMetadata for the
+        # cluster.
         leader, leader_epoch = hosted.leader_id, hosted.epoch
     if own in partition.replicas and context.parts.replicas.is_offline(
         TopicPartition(topic, partition.partition)
@@ -75,7 +76,7 @@ def state_of(
 
 
 def fenced_as(code: ErrorCode, knows_fenced: bool) -> ErrorCode:
-    """Clients of before KIP-588 know no PRODUCER_FENCED: to them it is what it was before."""
+    """Map PRODUCER_FENCED for clients before KIP-588, which know only INVALID_PRODUCER_EPOCH."""
     if code is ErrorCode.producer_fenced and not knows_fenced:
         return ErrorCode.invalid_producer_epoch
     return code

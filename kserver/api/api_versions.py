@@ -1,16 +1,16 @@
 """ApiVersions (key 18): v0-v4.
 
 Behaviour:
-- Lists the APIs of the table with the versions that are built, never one that is not finished.
-- Produce alone is listed from v0, though v0-v2 are not served: librdkafka 2.0 sends uncompressed
-  what its user wants in gzip, snappy or lz4 where v0 is missing (KAFKA-18659).
-- A version that is not known is answered, not refused: UNSUPPORTED_VERSION in a v0 body that
-  lists ApiVersions' own range, so that the client can begin again (KIP-511; kafka-python and
-  KoP's users were cut off where a broker disconnected).
-- Features are named from v3, and which levels the cluster has finalized.  Those whose minimum is 0
-  are told as supported only from v4 (KAFKA-17011: older clients cannot read them).
+- Lists the APIs of the table with their implemented versions; an unfinished API is not listed.
+- Only Produce is listed from v0, although v0-v2 are not served: if v0 is missing, librdkafka 2.0
+  does not compress with gzip, snappy or lz4 when its user requested that (KAFKA-18659).
+- An unknown version gets UNSUPPORTED_VERSION in a v0 body that lists the range of ApiVersions, so
+  that the client can retry (KIP-511; users of kafka-python and KoP were disconnected by brokers
+  that close the connection).
+- From v3, lists the features and their finalized levels.  Features whose minimum is 0 are listed as
+  supported only from v4 (KAFKA-17011: older clients cannot parse them).
 
-Errors: UNSUPPORTED_VERSION, INVALID_REQUEST (a client name or version that is not one).
+Errors: UNSUPPORTED_VERSION, INVALID_REQUEST (an invalid client name or version).
 
 Versions:
 - v1 throttle time; v3 client software name and version, features; v4 features with minimum 0
@@ -35,11 +35,11 @@ KEY, VERSIONS = 18, range(0, 5)
 FIRST_WITH_MINIMUM_0 = 4
 PRODUCE = 0
 LISTED_FROM = {PRODUCE: 0}
-"""Where the list begins with versions that are not served."""
+"""First listed version of APIs that list versions which are not served."""
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 _V0 = struct.Struct(">iihihhh")
-"""Size, correlation id, error code, one API: its key and its lowest and highest version."""
+"""Size, correlation id, error code, count of one API, its key, lowest and highest version."""
 
 
 def handle_frame(
@@ -52,7 +52,7 @@ def handle_frame(
 
 
 def refuse_version(header: RequestHeader) -> bytes:
-    """UNSUPPORTED_VERSION, in version 0 whatever was asked."""
+    """Return UNSUPPORTED_VERSION in a v0 response, whatever version was requested."""
     return _V0.pack(
         _V0.size - 4,
         header.correlation_id,

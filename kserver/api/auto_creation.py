@@ -22,7 +22,7 @@ from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import TopicInfo
 
 PATIENCE_S = 3.0
-"""How long a controller is waited for: clients, whose connection waits with them, ask again."""
+"""How long to wait for a controller: the client's connection waits too, and the client retries."""
 RETRY_S = 0.1
 AWAY = frozenset({ErrorCode.not_controller, ErrorCode.broker_not_available})
 
@@ -58,7 +58,7 @@ async def create(
             raise failure
         if parts.loop.time() >= deadline_s:
             raise KafkaError(ErrorCode.unknown_topic_or_partition, str(failure)) from failure
-        charge = _nothing  # it has been
+        charge = _nothing  # already charged
         await asyncio.sleep(RETRY_S)
 
 

@@ -1,7 +1,7 @@
-"""The broker's loggers as a resource that has settings: a logger's name, its level.
+"""The broker's loggers as a config resource: a logger's name is the key, its level the value.
 
-Levels are Kafka's (KIP-412), FATAL where Python says CRITICAL; TRACE tells what DEBUG does not.
-A level lasts until the broker ends.  Texts are those of Kafka's RuntimeLoggerManager.
+Levels are Kafka's (KIP-412): FATAL is Python's CRITICAL, and TRACE is below DEBUG.  A level lasts
+until the broker stops.  Texts are those of Kafka's RuntimeLoggerManager.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ LEVELS: Mapping[str, int] = {
 
 
 def levels() -> dict[str, str]:
-    """The level in force of each logger there is, and of those above them, by name."""
+    """Return the effective level of each logger, including their parents, by name."""
     names = sorted(logging.root.manager.loggerDict)
     return {ROOT: _level(logging.root)} | {name: _level(logging.getLogger(name)) for name in names}
 
 
 def alter(ops: Sequence[Op], *, validate_only: bool) -> None:
-    """All of them, or none and KafkaError."""
+    """Apply all operations, or none; raises KafkaError."""
     known = levels()
     for op in ops:
         _check(op, known)

@@ -1,12 +1,12 @@
 """ConsumerGroupDescribe (key 69): v0-v1.
 
 Behaviour:
-- State, epochs, assignor and members of groups of KIP-848, each with what it owns and what it is to
-  own.  Topics that were deleted since are left out of both.
+- Returns state, epochs, assignor and members of KIP-848 groups, each member with its assignment and
+  its target assignment.  Topics that were deleted since are left out of both.
 
-Errors: GROUP_ID_NOT_FOUND (none, or not of this protocol), UNSUPPORTED_VERSION (the protocol is
-switched off), INVALID_GROUP_ID (empty), COORDINATOR_LOAD_IN_PROGRESS,
-COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
+Errors: GROUP_ID_NOT_FOUND (missing, or not of this protocol), UNSUPPORTED_VERSION (the protocol is
+disabled), INVALID_GROUP_ID (empty), COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE,
+NOT_COORDINATOR.
 
 Versions:
 - v1 member_type
@@ -42,7 +42,7 @@ async def handle(request: Any, context: Context) -> Any:
 
 
 async def _describe(group_id: str, operations: int, reply: Any, context: Context) -> dict[str, Any]:
-    """The fields of the answer."""
+    """Return the response fields of a group."""
     try:
         if not group_id:
             raise KafkaError(ErrorCode.invalid_group_id)

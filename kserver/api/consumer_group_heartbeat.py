@@ -1,15 +1,15 @@
 """ConsumerGroupHeartbeat (key 68): v0-v1.
 
 Behaviour:
-- A member comes, is there, says what it subscribes to and what it owns, and goes; it is told its
-  epoch, when to be heard again and, where that has changed, what it is to own (KIP-848).
-- Epoch 0 joins, -1 leaves, and with -2 a static member says that it will be back.
-- Which topics members may see depends on no authorizer: a pattern is matched against all.
+- A member joins, stays, reports its subscription and owned partitions, and leaves.  The response
+  has its epoch, the heartbeat interval and, if changed, its assignment (KIP-848).
+- Epoch 0 joins, -1 leaves, and with -2 a static member leaves for a restart.
+- Topics are not filtered by an authorizer: a pattern is matched against all.
 
-Errors: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, INVALID_REGULAR_EXPRESSION, GROUP_ID_NOT_FOUND (none,
-or a classic group that cannot be upgraded), GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID,
+Errors: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, INVALID_REGULAR_EXPRESSION, GROUP_ID_NOT_FOUND
+(missing, or a classic group that cannot be upgraded), GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID,
 FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID, UNSUPPORTED_VERSION (the protocol
-is switched off), COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
+is disabled), COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
 
 Versions:
 - v1 subscribed_topic_regex; the member brings its own id (KIP-1082)
@@ -87,8 +87,10 @@ async def _hear(request: Any, context: Context) -> ConsumerHeard:
 
 
 def check_protocol(context: Context) -> None:
-    """Raises UNSUPPORTED_VERSION where `group.version` or the broker's settings leave KIP-848 out:
-    clients fall back to the classic protocol, or say so."""
+    """Raise UNSUPPORTED_VERSION if `group.version` or the broker config disables KIP-848.
+
+    Clients then fall back to the classic protocol, or report it.
+    """
     parts = context.parts
     is_finalized = parts.metadata.current.features.group_version > 0
     if not (is_finalized and PROTOCOL in parts.config().group_coordinator_rebalance_protocols):

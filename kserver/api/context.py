@@ -1,4 +1,4 @@
-"""What a handler is given beside its request."""
+"""Dependencies of the handlers, besides the request."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from kserver.world import World
 
 
 class Spawn(Protocol):
-    """Runs a request that cannot be answered at once, as a task of the broker's own group."""
+    """Runs a request that cannot be answered at once, as a task of the broker's task group."""
 
     def __call__(self, work: Coroutine[Any, Any, None], /) -> object: ...
 
 
 @dataclass(slots=True)
 class Parts:
-    """The broker's parts that some handler takes, and nothing else."""
+    """The components of the broker that some handler uses, and no others."""
 
     broker_id: BrokerId
     config: Callable[[], BrokerConfig]
-    """Another one after each change of the broker's settings."""
+    """Current broker config, which each change replaces."""
     world: World
     loop: asyncio.AbstractEventLoop
     metadata: MetadataCache
@@ -70,15 +70,15 @@ class Session:
     """One connection, as the handlers see it."""
 
     endpoint: Endpoint
-    """The listener it came through; clients are told the addresses of that listener."""
+    """Listener of the connection; responses contain the addresses of that listener."""
     address: str
     throttle: Callable[[int], None]
-    """Take no request of this connection for so many milliseconds."""
+    """Dispatch no requests of this connection for this many milliseconds."""
     served: Mapping[int, range]
-    """Versions by API key, as ApiVersions tells them; given here since the table of handlers
+    """Versions by API key, as ApiVersions lists them; passed in, since the table of handlers
     imports that handler."""
     client_software: tuple[str, str] = ("unknown", "unknown")
-    """Name and version, as ApiVersions v3 told them (KIP-511)."""
+    """Client software name and version from ApiVersions v3 (KIP-511)."""
     user: str = ANONYMOUS
 
 
@@ -90,13 +90,12 @@ class Context:
     client_id: str | None
 
     async def from_broker(self, request: str) -> bool:
-        """Whether the connection is a registered broker's; `request` is its name, for the log."""
+        """Whether the connection is a registered broker's; `request` is the API name to log."""
         return await self.parts.senders.is_broker(self.session.address, request)
 
 
 def is_broker(replica_id: BrokerId, session: Session, parts: Parts) -> bool:
-    """Whether whoever calls himself that may be another broker: a live one, on the listener between
-    brokers."""
+    """Whether replica_id is another live broker, connected on the inter-broker listener."""
     return (
         replica_id not in (NO_BROKER, parts.broker_id)
         and replica_id in parts.metadata.current.brokers

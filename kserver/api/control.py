@@ -1,4 +1,4 @@
-"""Messages of the controller, on their way to this broker's parts."""
+"""Handling of the controller's requests: checks the sender, then publishes them to this broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def publish(
     context: Context,
     refuse: Callable[[ErrorCode], ControlMessage],
 ) -> ControlMessage:
-    """Publish what the controller sent.
+    """Publish the controller's request.
 
     Errors: CLUSTER_AUTHORIZATION_FAILED if no registered broker has the sender's address,
     INVALID_REQUEST if the sender is not the controller of an epoch that is new here.

@@ -1,9 +1,10 @@
 """ControlledShutdown (key 7): v1-v3.
 
 Behaviour:
-- A broker that is about to stop asks the controller, which has others lead what it leads, and takes
-  it out of every ISR; then it may stop without anybody missing it.
-- What it leads still is named: nobody else is in sync.  It waits and asks again, or stops anyway.
+- A broker that is about to stop sends this to the controller, which elects other leaders for its
+  partitions and removes it from every ISR; then it may stop without an outage.
+- The response names the partitions that it still leads, since no other replica is in sync.  The
+  broker retries, or stops anyway.
 
 Errors: CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER, STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE (it
 is not registered).

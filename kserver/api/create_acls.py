@@ -1,7 +1,7 @@
 """CreateAcls (key 30): v1-v3.
 
 Behaviour:
-- Each is refused: this broker has no authorizer, and keeps no ACLs.
+- Every ACL is refused: this broker has no authorizer and stores no ACLs.
 
 Errors: SECURITY_DISABLED.
 """

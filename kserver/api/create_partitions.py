@@ -1,8 +1,8 @@
 """CreatePartitions (key 37): v0-v3.
 
 Behaviour:
-- Grows topics to a new total; assignments, where given, are those of the new partitions only.
-- A client above its controller_mutation_rate is refused, until v2 only slowed (KIP-599).
+- Increases topics to a new total; assignments, if given, are for the new partitions only.
+- A client above its controller_mutation_rate is refused; up to v2 it is only throttled (KIP-599).
 
 Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST,
 THROTTLING_QUOTA_EXCEEDED.

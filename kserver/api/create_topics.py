@@ -1,10 +1,10 @@
 """CreateTopics (key 19): v2-v7.
 
 Behaviour:
-- Every topic is answered on its own; it is led and written to by the time of the answer.
-- -1 stands for `num.partitions` and `default.replication.factor` (KIP-464).
-- A client above its controller_mutation_rate is refused, until v5 only slowed (KIP-599).
-- From v5 the answer tells partitions, replication factor and all configs (KIP-525).
+- Every topic has its own result; it has a leader and accepts writes by the time of the response.
+- -1 means `num.partitions` and `default.replication.factor` (KIP-464).
+- A client above its controller_mutation_rate is refused; up to v5 it is only throttled (KIP-599).
+- From v5 the response has partitions, replication factor and all configs (KIP-525).
 
 Errors: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS,
 INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST,
@@ -35,6 +35,7 @@ FIRST_STRICT = 6
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
+    # The controller gets each topic once.
     refused = _refused(request.topics)
     wanted = [
         CreatableTopic(
@@ -89,7 +90,8 @@ async def handle(request: Any, context: Context) -> Any:
 
 
 def _refused(topics: Sequence[Any]) -> dict[str, KafkaError]:
-    """Topics named twice, which have one answer, and those with a partition assigned twice."""
+    """Return the errors of topics named twice, one for each name, or with a partition assigned
+    twice."""
     refused = {}
     for topic in topics:
         times = Counter(a.partition_index for a in topic.assignments)

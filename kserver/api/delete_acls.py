@@ -1,7 +1,7 @@
 """DeleteAcls (key 31): v1-v3.
 
 Behaviour:
-- Each filter is refused: this broker has no authorizer, and keeps no ACLs.
+- Every filter is refused: this broker has no authorizer and stores no ACLs.
 
 Errors: SECURITY_DISABLED.
 """

@@ -1,7 +1,7 @@
 """DeleteGroups (key 42): v0-v2.
 
 Behaviour:
-- Groups without members are deleted, and with each the offsets that it committed.
+- Deletes groups without members, together with their committed offsets.
 
 Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, UNKNOWN_SERVER_ERROR (more offsets than one write may
 delete), COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.

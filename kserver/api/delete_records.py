@@ -1,13 +1,13 @@
 """DeleteRecords (key 21): v0-v2.
 
 Behaviour:
-- Moves the log start offset of partitions forward, never back; -1 stands for the high watermark.
-  The answer comes once the replicas of all live brokers start there as well, so that no next
-  leader has those records back; its low watermark is where the first of them starts.
-- The new starts are in log-start-offset-checkpoint before the answer, where Apache's broker writes
-  it once a minute: what was said to be deleted does not come back with a crash.  On a full disk
-  they follow once there is room, since deleting is how one makes room.
-- Retention removes the segments that lie wholly below, at its next turn
+- Moves the log start offset of partitions forward, never back; -1 means the high watermark.  The
+  response is sent once the replicas of all live brokers start there as well, so that no later
+  leader restores those records; its low watermark is the lowest log start offset of them.
+- The new log starts are in log-start-offset-checkpoint before the response, which Apache's broker
+  writes once a minute: records reported as deleted do not return after a crash.  On a full disk
+  they are written once there is room, since deleting makes room.
+- Retention removes the segments that are wholly below, at its next run
   (`log.retention.check.interval.ms`), and their files after `file.delete.delay.ms`.
 
 Errors: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE (below -1, or above
@@ -99,7 +99,7 @@ def _delete(topic: str, index: int, offset: Offset, context: Context) -> Deletio
 
 
 async def _until_over(deletions: Sequence[Deletion], parts: Parts, timeout_s: float) -> None:
-    """Every follower that lives has deleted what the leader has, or the time is up."""
+    """Wait until every live follower has deleted the same records, or the timeout."""
     over = parts.loop.create_future()
 
     def end() -> None:

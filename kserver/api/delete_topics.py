@@ -1,10 +1,10 @@
 """DeleteTopics (key 20): v1-v6.
 
 Behaviour:
-- Topics by name, from v6 also by id; each is answered on its own, once it is noted and clients are
-  told of it no more.  Its name is free again once every replica is deleted: a broker that is away,
-  or whose disk failed, is waited for.
-- A client above its controller_mutation_rate is refused, until v4 only slowed (KIP-599).
+- Deletes topics by name, from v6 also by id.  Each has its own result, sent once the deletion is
+  recorded and clients no longer get the topic in metadata.  Its name can be used again
+  once every replica is deleted, including those on brokers that are down or whose disk failed.
+- A client above its controller_mutation_rate is refused; up to v4 it is only throttled (KIP-599).
 
 Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, TOPIC_DELETION_DISABLED, INVALID_REQUEST
 (named twice, by both name and id, or by neither), THROTTLING_QUOTA_EXCEEDED.

@@ -1,7 +1,7 @@
 """DescribeAcls (key 29): v1-v3.
 
 Behaviour:
-- Refused: this broker has no authorizer, and keeps no ACLs.
+- Refused: this broker has no authorizer and stores no ACLs.
 
 Errors: SECURITY_DISABLED.
 """

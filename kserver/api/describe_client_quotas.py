@@ -1,12 +1,12 @@
 """DescribeClientQuotas (key 48): v0-v1.
 
 Behaviour:
-- Quotas of users, client ids, pairs of both, and addresses: all, or those that every component of
-  the filter matches (an exact name, the default, or any name); with `strict` only those that name
-  nothing beside.  Entities in the order of their names; the types of one, and its keys, in the
-  order of Kafka 4.3.1.
+- Returns quotas of users, client ids, pairs of both, and addresses: all, or those that match every
+  component of the filter (an exact name, the default, or any name); with `strict` only those that
+  have no other component.  Entities are in the order of their names; the types of one, and its
+  keys, in the order of Kafka 4.3.1.
 
-Errors: INVALID_REQUEST (a type twice, an address beside others, a name where none belongs),
+Errors: INVALID_REQUEST (a type twice, an address together with others, an unexpected name),
 UNSUPPORTED_VERSION (another type of entity).
 
 Versions:

@@ -1,7 +1,8 @@
 """DescribeCluster (key 60): v0-v2.
 
 Behaviour:
-- Cluster id, controller, brokers with the addresses of the asking listener.
+- Returns the cluster id, the controller, and brokers with their addresses on the listener of the
+  connection.
 
 Errors: UNSUPPORTED_ENDPOINT_TYPE (controllers have no endpoints of their own here).
 

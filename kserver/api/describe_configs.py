@@ -1,16 +1,16 @@
 """DescribeConfigs (key 32): v1-v4.
 
 Behaviour:
-- Topics and brokers; all settings, or those whose keys are asked, with source and type, and with
-  synonyms and documentation where asked, by name: clients that go by position exist, and Apache's
-  order is that of a Java map.  Passwords are null.
-- A broker may be named "" : what was set for all brokers of the cluster, and nothing else.
-- Of a key that no setting has, and somebody set, the value is not told: it may be secret.
-- A broker's loggers have levels for settings (KIP-412).
-- A consumer group has settings whether it exists or not.
+- Returns the configs of topics and brokers, all or those with the requested keys, with source and
+  type, and with synonyms and documentation if requested.  They are sorted by name: clients that
+  use positions exist, and Apache's order is that of a Java map.  Passwords are null.
+- A broker named "" means the configs set for all brokers of the cluster, and nothing else.
+- The value of an override whose key no config has is null: it may be a secret.
+- A broker's loggers have levels as configs (KIP-412).
+- A consumer group has configs whether it exists or not.
 
 Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST (another broker's id,
-no number, a kind of resource that has no settings here).
+an id that is not a number, a type of resource without configs here).
 
 Versions:
 - v3 type and documentation; v4 flexible
@@ -51,7 +51,7 @@ _name = attrgetter("name")
 
 
 class DescribedEntry(NamedTuple):
-    """One setting as the answers of DescribeConfigs and CreateTopics tell it."""
+    """One config as DescribeConfigs and CreateTopics responses contain it."""
 
     name: str
     value: str | None
@@ -66,7 +66,7 @@ class DescribedEntry(NamedTuple):
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
     results = []
-    # What is named twice is answered once: else a short request had an answer without end.
+    # A resource named twice gets one result: else a short request could get a huge response.
     once = {(one.resource_type, one.resource_name): one for one in request.resources}
     for resource in once.values():
         named = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
@@ -94,7 +94,7 @@ async def handle(request: Any, context: Context) -> Any:
 
 
 def topic_entries(topic: TopicInfo, broker: BrokerConfig) -> list[DescribedEntry]:
-    """All settings of a topic; any of them may be changed while it is in use."""
+    """Return all configs of a topic; any of them may be changed while it is in use."""
     config = TopicConfig.stored(topic.config, broker)
     return sorted((_entry(one, read_only=False) for one in describe(config)), key=_name)
 
@@ -152,7 +152,7 @@ def _of_all_brokers(overrides: Mapping[str, str]) -> list[DescribedEntry]:
 
 
 def _unknown(layers: Sequence[Layer]) -> list[DescribedEntry]:
-    """What was set under names that no setting has, of one listener or misspelt."""
+    """Return overrides whose names are unknown, for one listener or misspelt."""
     known = settings_of(BrokerConfig)
     given: dict[str, list[GivenValue]] = {}
     for source, values in layers:

@@ -1,11 +1,11 @@
 """DescribeGroups (key 15): v0-v6.
 
 Behaviour:
-- State, protocol and members of classic groups; what members said and were given, in bytes as they
-  wrote them, and only while the group is stable what they said.
-- A group that there is not is Dead; from v6 on an error says so.
+- Returns state, protocol and members of classic groups; subscriptions and assignments are the
+  bytes that members sent, subscriptions only while the group is stable.
+- A group that does not exist has the state Dead; from v6 on also an error.
 
-Errors: GROUP_ID_NOT_FOUND (none, or not of the classic protocol), COORDINATOR_LOAD_IN_PROGRESS,
+Errors: GROUP_ID_NOT_FOUND (missing, or not of the classic protocol), COORDINATOR_LOAD_IN_PROGRESS,
 COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
 
 Versions:
@@ -43,7 +43,7 @@ async def handle(request: Any, context: Context) -> Any:
 
 
 async def _describe(group_id: str, operations: int, reply: Any, context: Context) -> dict[str, Any]:
-    """The fields of the answer."""
+    """Return the response fields of a group."""
     try:
         found = await ask(group_id, DescribeGroup(group_id), context)
     except KafkaError as error:

@@ -1,16 +1,16 @@
 """DescribeLogDirs (key 35): v1-v5.
 
 Behaviour:
-- The directories of log.dirs, each with the partitions in it: all, or those of the topics named.
-- A directory whose disk failed is told with its error alone.
-- A replica that is moving is told twice: where it is, and as a future one where it goes to.  Its
-  lag is what the future log lacks of the current one; a current log has none.
+- Returns the directories of log.dirs with their partitions: all, or those of the named topics.
+- A directory whose disk failed has only its error.
+- A replica that is being moved is listed twice: in its directory, and as a future replica in the
+  target.  Its lag is what the future log lacks of the current one; a current log has none.
 
 Errors: KAFKA_STORAGE_ERROR, of one directory.
 
 Versions:
-- v2 flexible; v3 an error for the whole answer; v4 the file system's size and room; v5 whether new
-  partitions are kept out (KIP-1066)
+- v2 flexible; v3 an error for the whole response; v4 total and free bytes of the file system; v5
+  whether new partitions are kept out (KIP-1066)
 """
 
 from __future__ import annotations

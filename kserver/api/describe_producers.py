@@ -1,8 +1,9 @@
 """DescribeProducers (key 61): v0.
 
 Behaviour:
-- The producers that a partition knows: idempotent and transactional ones that wrote to it within
-  `producer.id.expiration.ms`; where their open transaction began, or -1.  Asked of the leader.
+- Returns the producers known to a partition: idempotent and transactional ones that wrote to it
+  within `producer.id.expiration.ms`, with the start of their open transaction, or -1.  Served by
+  the leader.
 
 Errors: INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
 KAFKA_STORAGE_ERROR.

@@ -1,13 +1,14 @@
 """DescribeTopicPartitions (key 75): v0.
 
 Behaviour:
-- Topics in order of their names, at most `response_partition_limit` partitions an answer (and at
-  most `max.request.partition.size.limit`); the cursor says where the next answer goes on (KIP-966).
-- No topics: all of them.
+- Returns topics in order of their names, with at most `response_partition_limit` partitions per
+  response (and at most `max.request.partition.size.limit`); the cursor is where the next response
+  continues (KIP-966).
+- No topics means all of them.
 - Eligible leader replicas are empty lists, never null: Java's client dereferences them.
 
-Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST (a cursor
-whose topic was not asked for, or whose partition is negative).
+Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST (a cursor whose topic
+was not requested, or whose partition is negative).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ async def handle(request: Any, context: Context) -> Any:
     first = 0
     cursor = request.cursor
     if cursor is not None:
-        # A topic of the cursor may be gone meanwhile where all topics are asked for.
+        # If all topics are requested, the cursor's topic may have been deleted meanwhile.
         if cursor.partition_index < 0 or (asked and cursor.topic_name not in asked):
             invalid = ErrorCode.invalid_request
             return reply(topics=[reply.topics(error_code=invalid, name=name) for name in names])

@@ -1,8 +1,8 @@
 """DescribeTransactions (key 65): v0.
 
 Behaviour:
-- What the coordinator keeps of transactional ids: producer, state, timeout, when the transaction
-  began, and its partitions.
+- Returns the coordinator's state of transactional ids: producer, state, timeout, start time of the
+  transaction, and its partitions.
 
 Errors: INVALID_REQUEST (an empty transactional id), TRANSACTIONAL_ID_NOT_FOUND, NOT_COORDINATOR,
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE.

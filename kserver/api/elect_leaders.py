@@ -1,14 +1,15 @@
 """ElectLeaders (key 43): v0-v2.
 
 Behaviour:
-- The controller elects: the preferred replica, or one that is not in sync where nobody leads.
-- All partitions, where none is named: those that need no election are left out of the answer.
-- A partition is answered once this broker tells its clients of the leader.
+- The controller elects the preferred replica, or, for a partition without a leader, one that is not
+  in sync.
+- No partitions means all; those that need no election are left out of the response.
+- A partition has its result once this broker's metadata has the new leader.
 
-Errors: NOT_CONTROLLER for all of them, which v0 says of each partition; by partition
+Errors: NOT_CONTROLLER for all of them, which v0 returns for each partition; by partition
 ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE,
-UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION (being deleted), INVALID_REQUEST (an election
-of another type).
+UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION (being deleted), INVALID_REQUEST (an election of
+another type).
 
 Versions:
 - v1 types of election (KIP-460); v2 flexible

@@ -1,11 +1,13 @@
 """EndTxn (key 26): v0-v5.
 
 Behaviour:
-- Commits or aborts the producer's transaction.  It is decided once this is answered, and is seen
-  by read_committed consumers once its markers are written, which begins at once.
-- Sent again it is answered as before, CONCURRENT_TRANSACTIONS while markers are being written.
-- v5 raises the producer's epoch and answers what the producer goes on with, a new producer id when
-  the epochs are used up (KIP-890, transaction version 2); an abort of what was never begun is fine.
+- Commits or aborts the producer's transaction.  It is decided by the time of the response, and is
+  visible to read_committed consumers once its markers are written, which starts at once.
+- A repeated request gets the same response, or CONCURRENT_TRANSACTIONS while markers are being
+  written.
+- v5 raises the producer's epoch and returns the id and epoch to continue with, a new producer id
+  when the epochs are used up (KIP-890, transaction version 2); aborting a transaction that never
+  began succeeds.
 
 Errors: INVALID_REQUEST (an empty transactional id), NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
 COORDINATOR_NOT_AVAILABLE, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_PRODUCER_EPOCH (the

@@ -1,35 +1,35 @@
 """Fetch (key 1): v4-v18.
 
 Behaviour:
-- Answers once `min_bytes` are there, or an error is, or `max_wait` has passed; meanwhile it is
-  parked and its connection muted.
-- The first batch of the answer comes whole even if it is larger than every limit (KIP-74);
+- Responds once there are `min_bytes` or an error, or `max_wait` has passed; meanwhile the request
+  is parked and its connection muted.
+- The first batch of the response is whole even if it is larger than every limit (KIP-74);
   the total over many partitions stays within max_bytes and `fetch.max.bytes`.
-- Starts with the batch that holds the asked offset: clients skip what lies before it.
-- Incremental sessions (KIP-227): an answer names only what changed since the last.
+- Starts with the batch that holds the requested offset: clients skip the records before it.
+- Incremental sessions (KIP-227): a response names only partitions that changed since the last.
 - Records go from the log file to the socket by sendfile; they are not read here.
-- A replica id of 0 or above is another live broker's, on the listener between brokers: it tells the
-  leader how far that follower has come, in which registration, and reads to the log's end.  Any
-  other is refused as Apache's broker does where it is not a replica's (CVE-2018-1288).
-- With `replica.selector.class`, a consumer that says in which rack it is (client.rack) is sent to
-  the replica there, and any replica serves it, up to the high watermark that it knows (KIP-392).
-- A throttled follower that is not in sync is sent nothing while the rate is above its bound.
-- What would exceed consumer_byte_rate is not sent: the answer is empty, tells how long that is so,
-  and the connection is not heard before (KIP-219).
+- A replica id of 0 or above must be another live broker's, on the inter-broker listener: it reports
+  the follower's log end and broker epoch, and reads to the log's end.  Otherwise it is refused as
+  Apache's broker does for an id that is not a replica's (CVE-2018-1288).
+- With `replica.selector.class`, a consumer that sends its rack (client.rack) is redirected to a
+  replica there, and any replica serves it, up to the high watermark that it knows (KIP-392).
+- A throttled follower that is not in sync gets no data while the rate is above its bound.
+- Data that would exceed consumer_byte_rate is not sent: the response is empty and has the throttle
+  time, for which the connection's next requests are not dispatched (KIP-219).
 - read_committed ends at the last stable offset and lists aborted transactions; for
   read_uncommitted that list is null.  Records are empty, never null.
 
 Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID (in a session, once
 another topic has the name), NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH,
-UNKNOWN_LEADER_EPOCH, KAFKA_STORAGE_ERROR;
-FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH for the whole answer.
+UNKNOWN_LEADER_EPOCH, KAFKA_STORAGE_ERROR; FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH
+for the whole response.
 
 Versions:
 - v5 log_start_offset; v7 sessions; v9 current_leader_epoch (KIP-320); v11 rack, preferred replica
 - v12 flexible, last_fetched_epoch and diverging epochs (KIP-595); v13 topic ids (KIP-516)
 - v15 replica state tagged; v16 node endpoints; v17 directory ids; v18 high watermark (KIP-1166)
 
-Request and answer are read and written by hand: api/fetch_bytes.
+Request and response are decoded and encoded by hand: api/fetch_bytes.
 """
 
 from __future__ import annotations
@@ -84,14 +84,14 @@ class Parked:
 
     @property
     def wanted(self) -> Sequence[FetchPartition]:
-        """What is to be looked at now."""
+        """Partitions to read now."""
         session = self.fetching.session
         if self.limits.is_follower and self.fetching.incremental and session is not None:
             return session.active_wanted()
         return self.fetching.wanted
 
     def retry(self) -> bool:
-        """Asked by the purgatory when a partition has changed."""
+        """Try to answer; the purgatory calls this when a partition has changed."""
         reads = read(self.parts.replicas, self.wanted, self.limits)
         if isinstance(reads, NotInMemory):
             self.parts.spawn(self.finish_cold(reads))
@@ -112,7 +112,7 @@ class Parked:
             self._complete(reads)
 
     async def finish_cold(self, cold: NotInMemory) -> None:
-        """What must wait for the disk is answered with what is there by then."""
+        """Wait for the disk, then answer with the data that is available."""
         self._complete(await warmed(self.parts.replicas, self.wanted, self.limits, cold))
 
     def _complete(self, reads: Sequence[Read]) -> None:
@@ -144,7 +144,7 @@ def handle_frame(
             code = ErrorCode.not_leader_or_follower
             refused = [Read(one, code, aborted=None) for one in wanted]
             return fetch_bytes.write_answer(version, header.correlation_id, NO_SESSION, refused)
-        measured = False  # what is replicated counts for no client's quota
+        measured = False  # replication does not count for a client's quota
     if request.session_epoch == FINAL_EPOCH:
         if request.session_id != NO_SESSION:
             parts.fetch_sessions.end(request.session_id)
@@ -166,8 +166,8 @@ def handle_frame(
                 version, header.correlation_id, NO_SESSION, [], error.code
             )
     if is_follower:
-        # A session's fetch is one of all its partitions: those that it need not name have not
-        # moved, and are caught up still.
+        # A fetch in a session covers all its partitions: those that it does not name have not
+        # moved, and are still caught up.
         parts.replicas.forgotten_by(request.replica_id, fetching.forgotten)
         kept = fetching.session
         parts.replicas.fetched_by(
@@ -190,7 +190,7 @@ def handle_frame(
         session.endpoint.listener,
     )
     if is_follower and fetching.incremental and fetching.session is not None:
-        # What it had fetched may have let the high watermark of others rise.
+        # The follower's progress may have raised the high watermark of other partitions.
         fetching = fetching._replace(wanted=fetching.session.active_wanted())
     reads = read(parts.replicas, fetching.wanted, limits)
     if isinstance(reads, NotInMemory):
@@ -207,6 +207,8 @@ def handle_frame(
         return _within_quotas(header, session, parts, fetching, limits, reads, spent_s)
     _set_idle(fetching, limits, reads)
     parked = Parked(header, session, parts, fetching, limits, min_bytes, began_s)
+    # A follower's session has one key of its own: it may have a thousand partitions, and changed
+    # ones are reported to the sessions that include them.
     keys: list[Hashable]
     if is_follower and fetching.incremental:
         keys = [fetching.session]
@@ -232,9 +234,11 @@ def _is_enough(reads: Sequence[Read], min_bytes: int) -> bool:
 
 
 def _has_news(parts: Parts, fetching: Fetching, limits: FetchLimits, reads: Sequence[Read]) -> bool:
-    """Whether a follower that consumers read from is to learn of a high watermark now: one by one
-    that costs a fetch more for each produce, so others learn of it with the next records, as with
-    3.9."""
+    """Whether a follower that consumers read from must learn of a higher high watermark now.
+
+    Sending each rise costs one more fetch per produce, so other followers learn of it with the next
+    records, as in 3.9.
+    """
     session = fetching.session
     if not limits.is_follower or session is None or not parts.replicas.selects_replicas:
         return False
@@ -246,7 +250,8 @@ def _has_news(parts: Parts, fetching: Fetching, limits: FetchLimits, reads: Sequ
 
 
 def _set_idle(fetching: Fetching, limits: FetchLimits, reads: Sequence[Read]) -> None:
-    """A follower's session need not look again at what has no more to read or to tell."""
+    """Remove partitions without more data or changed offsets from a follower session's active
+    ones."""
     session = fetching.session
     if session is None or not limits.is_follower:
         return
@@ -302,8 +307,8 @@ def _answer(
 
 
 def _throttled(header: RequestHeader, parts: Parts, fetching: Fetching, wait_ms: int) -> Response:
-    """Nothing new, yet.  A session that the client was not told of yet is not begun: it asks for
-    one again."""
+    """Return an empty response with the throttle time.  A session that the client does not know of
+    yet is ended: the client will request one again."""
     session_id = NO_SESSION
     if fetching.session is not None:
         if fetching.incremental:
@@ -316,7 +321,7 @@ def _throttled(header: RequestHeader, parts: Parts, fetching: Fetching, wait_ms:
 
 
 def _changed(fetching: Fetching, reads: Sequence[Read]) -> list[Read]:
-    """What a session's client is told: all at first, then only what it does not know."""
+    """Return the reads to include in a session's response: all at first, then only changes."""
     session = fetching.session
     assert session is not None
     told = []
@@ -339,7 +344,7 @@ def _changed(fetching: Fetching, reads: Sequence[Read]) -> list[Read]:
             known.high_watermark = one.high_watermark
             known.log_start_offset = one.log_start_offset
             if one.error is not ErrorCode.none:
-                # An error is told again each time until it is gone.
+                # Repeat an error in each response until it is resolved.
                 known.high_watermark = -1
         if one.size:
             with_bytes.append(one.wanted.key)

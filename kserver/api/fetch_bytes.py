@@ -1,10 +1,10 @@
-"""A Fetch's request and answer, by hand.
+"""Fetch requests and responses, by hand.
 
 Pure: bytes and values only.
 
-kio reads a request of one partition in 5 us with its guard, and writes an answer in 13 us, copying
-record bytes that here never pass through Python; a whole 16 KB fetch is to take 20.  The property
-tests hold both directions to kio in every version.
+kio decodes a request of one partition in 5 us with its guard, and encodes a response in 13 us,
+copying record bytes that never pass through Python here; a whole 16 KB fetch must take 20 us.
+Property tests compare both directions with kio in every version.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ FIRST_WITH_REPLICA_STATE = 15
 READ_COMMITTED = 1
 
 MAX_PARTITIONS = 100_000
-"""The most of one request, topics and forgotten ones too: each takes more memory than its bytes
-tell."""
+"""Maximum number of partitions in a request, including topics and forgotten ones: each takes more
+memory than its encoded bytes."""
 MAX_TAGS = 1000
 
 _I16 = struct.Struct(">h")
@@ -53,7 +53,7 @@ _REPLICA_STATE = struct.Struct(">iq")
 _HEAD_V4 = struct.Struct(">iii")
 _HEAD_V7 = struct.Struct(">iiihi")
 _HEAD_V12 = struct.Struct(">iibihi")
-# One partition's answer up to its records: index, error code, high watermark, last stable offset,
+# One partition's response up to its records: index, error code, high watermark, last stable offset,
 # [log start offset,] no aborted transactions, [preferred replica,] size of the records
 _READ_V4 = struct.Struct(">ihqqii")
 _READ_V5 = struct.Struct(">ihqqqii")
@@ -68,7 +68,7 @@ _DIVERGING = struct.Struct(">iqb")
 class Request(NamedTuple):
     replica_id: int
     broker_epoch: int
-    """Of the follower's registration; -1 where it is not told, and of clients (KIP-903)."""
+    """Broker epoch of the follower's registration (KIP-903); -1 if not sent, as by clients."""
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
@@ -78,13 +78,13 @@ class Request(NamedTuple):
     wanted: list[FetchPartition]
     forgotten: list[tuple[UUID | str | None, int]]
     rack: str
-    """Of a consumer that would read from a replica near to it; empty where it does not say."""
+    """Rack of a consumer that may read from a near replica; empty if not sent."""
 
 
 def read_request(
     frame: memoryview, at: int, version: int, topic_names: Mapping[UUID, str]
 ) -> Request:
-    """Raises ProtocolError.  A topic id without a name is wanted with the topic None."""
+    """Decode the request; an unknown topic id gets the topic None.  Raises ProtocolError."""
     try:
         return _read_request(frame, at, version, topic_names)
     except (struct.error, IndexError, UnicodeDecodeError, ValueError) as error:
@@ -247,7 +247,7 @@ def write_answer(
     error: ErrorCode = ErrorCode.none,
     wait_ms: int = 0,
 ) -> Parts:
-    """The frame, as bytes and the file ranges between them."""
+    """Return the frame, as bytes and the file ranges between them."""
     flexible = version >= FIRST_FLEXIBLE
     out: list[Part] = []
     pieces: list[bytes] = []
@@ -274,6 +274,7 @@ def write_answer(
         joined = b"".join(pieces)
         out.append(joined)
         size += len(joined)
+    # The head comes last, since it holds the size of the frame.
     code = error.value
     if flexible:
         head = _HEAD_V12.pack(size + 15, correlation_id, 0, wait_ms, code, session_id)
@@ -288,7 +289,7 @@ def write_answer(
 
 
 def _by_topic(reads: Sequence[Read]) -> list[Sequence[Read]]:
-    """Runs of the same topic: a session's partitions are in no order of topics."""
+    """Group consecutive reads of the same topic: a session's partitions are not sorted by topic."""
     if len(reads) == 1:
         return [reads]
     topics: list[list[Read]] = []
@@ -312,11 +313,11 @@ def _topic(wanted: FetchPartition, version: int) -> bytes:
 
 
 def _partition(one: Read, version: int, flexible: bool) -> bytes:
-    """All of a partition's answer up to its records, whose size is the last thing written."""
+    """Return a partition's response up to its records, ending with their size."""
     wanted, error, high_watermark, stable, start, _, size, aborted, _, _, _, preferred = one
     index, code = wanted.partition, error.value
     if not aborted:
-        # Null is a count of -1.
+        # A count of -1 means null.
         count = 0 if aborted is not None else -1
         if flexible:
             return _READ_V12.pack(

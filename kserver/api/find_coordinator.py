@@ -1,11 +1,11 @@
 """FindCoordinator (key 10): v0-v6.
 
 Behaviour:
-- The leader of the partition that a group or transactional id belongs to, in __consumer_offsets or
-  __transaction_state; the topic is made when it is first asked for, and there are as many brokers
-  as it is to have replicas.
+- Returns the leader of the partition that a group or transactional id belongs to, in
+  __consumer_offsets or __transaction_state.  The topic is created at the first request, if there
+  are as many brokers as it is to have replicas.
 
-Errors: COORDINATOR_NOT_AVAILABLE (no leader, or the topic cannot be made), INVALID_REQUEST (an
+Errors: COORDINATOR_NOT_AVAILABLE (no leader, or the topic cannot be created), INVALID_REQUEST (an
 unknown key type, a key that no record can hold).
 
 Versions:
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 KEY, VERSIONS = 10, range(0, 7)
 
 TOPICS = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE}
-"""By key type."""
+"""Internal topic by key type."""
 FIRST_WITH_MANY_KEYS = 4
 
 
@@ -52,7 +52,7 @@ async def handle(request: Any, context: Context) -> Any:
 
 
 async def _find(key: str, topic: str | None, context: Context) -> dict[str, Any]:
-    """The fields of the answer."""
+    """Return the response fields of a key."""
     try:
         if topic is None:
             raise KafkaError(ErrorCode.invalid_request, "unknown coordinator type")

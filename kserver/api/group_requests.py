@@ -1,4 +1,4 @@
-"""What the APIs of groups share: how the coordinator is asked, and which topics are meant."""
+"""Functions that the group APIs share: requests to the coordinator, and topics by name or id."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOO_LARGE = (ErrorCode.message_too_large, ErrorCode.record_list_too_large)
 
 
 async def ask(group_id: str, request: Any, context: Context) -> Any:
-    """What the group's coordinator answers; raises KafkaError."""
+    """Return the coordinator's response for the group; raises KafkaError."""
     try:
         return await context.parts.groups.ask(group_id, request)
     except KafkaError as error:
@@ -27,8 +27,10 @@ async def ask(group_id: str, request: Any, context: Context) -> Any:
 
 
 def answer(group_id: str, request: Any, parts: Parts, write: Callable[[Any], bytes]) -> Answer:
-    """The same without a task: now if there is an answer at once, else when there is.  `write`
-    makes the frame, of a KafkaError too."""
+    """Do the same without a task: respond at once if there is a result, else when there is one.
+
+    `write` encodes the frame from the result or a KafkaError.
+    """
     ticket = ask_now(group_id, request, parts)
     if isinstance(ticket, KafkaError) or ticket.done():
         return write(result_of(ticket))
@@ -47,7 +49,7 @@ def answer(group_id: str, request: Any, parts: Parts, write: Callable[[Any], byt
 
 
 def ask_now(group_id: str, request: Any, parts: Parts) -> asyncio.Future[Any] | KafkaError:
-    """The answer to come, or why there will be none."""
+    """Return the future response, or the error if there will be none."""
     try:
         return parts.groups.ask(group_id, request)
     except KafkaError as error:
@@ -55,7 +57,7 @@ def ask_now(group_id: str, request: Any, parts: Parts) -> asyncio.Future[Any] | 
 
 
 def result_of(told: asyncio.Future[Any] | KafkaError) -> Any:
-    """What was answered, a KafkaError too."""
+    """Return the result, or a KafkaError."""
     if isinstance(told, KafkaError):
         return _told(told)
     error = told.exception()
@@ -67,13 +69,13 @@ def result_of(told: asyncio.Future[Any] | KafkaError) -> Any:
 
 def _told(error: KafkaError) -> KafkaError:
     if error.code in TOO_LARGE:
-        # No client sent a record: none could make anything of it (Kafka has this code too).
+        # The client sent no record, so this error would confuse it (Kafka maps it to this one too).
         return KafkaError(ErrorCode.unknown_server_error, error.message)
     return error
 
 
 def named(topic: Any, image: ClusterMetadata) -> tuple[TopicInfo | None, ErrorCode]:
-    """The topic that a client means by its name or its id; else why there is none."""
+    """Return the topic that a client names or identifies, and the error to use if it is None."""
     if hasattr(topic, "topic_id"):
         found = None if topic.topic_id is None else image.topic_by_id(topic.topic_id)
         return found, ErrorCode.unknown_topic_id
@@ -81,7 +83,7 @@ def named(topic: Any, image: ClusterMetadata) -> tuple[TopicInfo | None, ErrorCo
 
 
 def commits(topics: Iterable[tuple[Any, TopicInfo | None, ErrorCode]]) -> list[Commit]:
-    """The partitions that exist, of topics with what `named` tells of them."""
+    """Return the commits of existing partitions, for topics with their `named` results."""
     return [
         Commit(
             info.name,

@@ -1,8 +1,8 @@
 """Heartbeat (key 12): v0-v4.
 
 Behaviour:
-- A member of a group is there: its session begins anew.
-- While the coordinator still loads its groups, every heartbeat is fine.
+- Renews the session of a group member.
+- While the coordinator still loads its groups, every heartbeat succeeds.
 
 Errors: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
 REBALANCE_IN_PROGRESS (join again), COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
@@ -10,7 +10,7 @@ REBALANCE_IN_PROGRESS (join again), COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
 Versions:
 - v1 throttle time; v3 group_instance_id; v4 flexible
 
-Of a group's requests by far the most are these: they are answered without a task, by hand.
+Heartbeats are the most frequent group request, so they are encoded by hand and need no task.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ FIRST_FLEXIBLE = 4
 _V0 = struct.Struct(">iih")
 """Size, correlation id and error code."""
 _V1 = struct.Struct(">iiih")
-"""The throttle time comes before the error code."""
+"""As v0, with the throttle time before the error code."""
 _V4 = struct.Struct(">iibihb")
-"""No tagged fields, of the header and at the end."""
+"""As v1, with empty tagged fields in the header and at the end."""
 
 
 def handle_frame(

@@ -1,15 +1,15 @@
 """IncrementalAlterConfigs (key 44): v0-v1.
 
 Behaviour:
-- Topics, this broker, with the name "" the default of all brokers, this broker's loggers, and
+- Changes configs of topics, this broker, all brokers (the name ""), this broker's loggers, and
   consumer groups, which need not exist; operations are set, delete, append and subtract (KIP-339).
-- Each resource is changed as a whole or not at all, on its own; what was changed is in force by the
-  time of the answer.
-- Nothing that names a class, a file, a command or a password is taken.
-- Loggers keep a level until the broker ends (KIP-412).
+- Each resource is changed as a whole or not at all, independently of others; a change is in force
+  by the time of the response.
+- Configs that name a class, a file, a command or a password are refused.
+- Loggers keep a level until the broker stops (KIP-412).
 
 Errors: INVALID_CONFIG (a topic's, a group's), INVALID_REQUEST (a broker's; a resource or key named
-twice, no value, a kind of resource that has no settings here), INVALID_TOPIC_EXCEPTION,
+twice, no value, a type of resource without configs here), INVALID_TOPIC_EXCEPTION,
 UNKNOWN_TOPIC_OR_PARTITION, NOT_CONTROLLER, KAFKA_STORAGE_ERROR.
 
 Versions:
@@ -43,7 +43,7 @@ async def handle(request: Any, context: Context) -> Any:
 
 
 async def answer(changes: Sequence[Change], request: Any, context: Context) -> Any:
-    """Make the changes, and tell of each resource, in order, whether and why not."""
+    """Make the changes, and return the response with the result of each resource, in order."""
     parts = context.parts
     results = refused(changes)
     stored = []

@@ -1,16 +1,16 @@
 """InitProducerId (key 22): v0-v5.
 
 Behaviour:
-- Without a transactional id: a new producer id, epoch 0.  A producer that names the id and epoch
-  it had (v3, KIP-360) gets a new one too: it restarts its sequences either way.
-- With one: the producer id that belongs to it, and its next epoch, which fences all before; a
-  transaction that is ongoing is aborted first, CONCURRENT_TRANSACTIONS meanwhile.  When the epochs
-  are used up, a new producer id.
-- A producer that goes on after an error names the id and epoch it has: it is fenced when another
-  has taken over.
+- Without a transactional id: returns a new producer id with epoch 0.  A producer that sends its
+  previous id and epoch (v3, KIP-360) gets a new one too, since it restarts its sequences anyway.
+- With one: returns its producer id and the next epoch, which fences all earlier producers.  An
+  ongoing transaction is aborted first, with CONCURRENT_TRANSACTIONS meanwhile.  When the epochs
+  are used up, it gets a new producer id.
+- A producer that continues after an error sends its id and epoch: it is fenced if another has taken
+  over.
 
 Errors: INVALID_REQUEST (a transactional id that is empty or that no record can hold, an id without
-epoch), NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS (also while the controller gives no ids),
+epoch), NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS (also while the controller allocates no ids),
 COORDINATOR_NOT_AVAILABLE, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED, INVALID_PRODUCER_EPOCH (the
 same, before v4), INVALID_TRANSACTION_TIMEOUT.
 

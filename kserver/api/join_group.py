@@ -1,10 +1,10 @@
 """JoinGroup (key 11): v0-v9.
 
 Behaviour:
-- A member is answered once all members of its group have joined, or the time to do so is over; the
-  leader is told all members, the others only that there is a new generation.
-- Who joins without an id is given one and has to come again with it (KIP-394).
-- A static member that was started again goes on where it was (KIP-345).
+- A member gets its response once all members of its group have joined, or the rebalance timeout has
+  passed.  The leader's lists all members, the others' only the new generation.
+- A member that joins without an id gets one and must join again with it (KIP-394).
+- A static member that was restarted keeps its place (KIP-345).
 
 Errors: INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID,
 FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, REBALANCE_IN_PROGRESS (the
@@ -13,7 +13,7 @@ NOT_COORDINATOR.
 
 Versions:
 - v1 rebalance timeout, before that the session's; v4 MEMBER_ID_REQUIRED; v5 group_instance_id
-- v6 flexible; v7 protocol_type in the answer; v8 reason (KIP-800); v9 skip_assignment (KIP-814)
+- v6 flexible; v7 protocol_type in the response; v8 reason (KIP-800); v9 skip_assignment (KIP-814)
 """
 
 from __future__ import annotations

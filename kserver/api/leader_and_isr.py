@@ -1,11 +1,10 @@
 """LeaderAndIsr (key 4): v0-v7.
 
 Behaviour:
-- Partitions are hosted, led and followed as the controller says (publisher.py).
+- Hosts partitions, and leads or follows them, as the controller assigns them (publisher.py).
 
 Errors: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST (control.py); STALE_CONTROLLER_EPOCH,
-STALE_BROKER_EPOCH; by partition those that ReplicaManager.become_leader_or_follower
-names.
+STALE_BROKER_EPOCH; by partition those of ReplicaManager.become_leader_or_follower.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """LeaveGroup (key 13): v0-v5.
 
 Behaviour:
-- Members go at once, without waiting for their sessions to end; the others rebalance.
+- Removes members at once, without waiting for their sessions to expire; the others rebalance.
 - An administrator may remove static members by their instance ids alone (KIP-345).
 
 Errors: INVALID_GROUP_ID, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR;

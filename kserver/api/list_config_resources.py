@@ -1,16 +1,16 @@
 """ListConfigResources (key 74): v0-v1.
 
 Behaviour:
-- The names of whatever can have settings: topics, brokers, and brokers once more for their loggers;
-  all kinds, or those asked (KIP-1142).
-- Of groups those that have settings of their own.
-- Clients' metrics have no settings here, so none is listed; v0, which was
-  ListClientMetricsResources, knows no other kind.
+- Returns the names of resources that can have configs: topics, brokers, and brokers again for their
+  loggers; all types, or the requested ones (KIP-1142).
+- Groups are listed only if they have configs of their own.
+- Client metrics have no configs here, so none is listed; v0, which was
+  ListClientMetricsResources, has no other type.
 
-Errors: UNSUPPORTED_VERSION for a kind that nobody knows.
+Errors: UNSUPPORTED_VERSION for an unknown type.
 
 Versions:
-- v1 kinds may be asked, and are told
+- v1 resource types in request and response
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """ListGroups (key 16): v0-v5.
 
 Behaviour:
-- The groups that this broker coordinates, in the states and of the types asked for, whatever their
-  case; none for a name that is no state or type.
+- Returns the groups that this broker coordinates, with the requested states and types, which are
+  case-insensitive; an unknown one matches nothing.
 
-Errors: COORDINATOR_LOAD_IN_PROGRESS (some groups are not known yet), COORDINATOR_NOT_AVAILABLE.
+Errors: COORDINATOR_LOAD_IN_PROGRESS (some groups are not loaded yet), COORDINATOR_NOT_AVAILABLE.
 
 Versions:
 - v3 flexible; v4 states (KIP-518); v5 types (KIP-848)

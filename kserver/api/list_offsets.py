@@ -2,19 +2,20 @@
 
 Behaviour:
 - Latest is the high watermark, or the last stable offset for read_committed; by time the first
-  record at or after the timestamp, found inside its batch; both never beyond what is visible.
-- A time that no record has reached: offset -1, timestamp -1, no error.
-- A time look-up reads the log off the loop.
-- Of the latest a follower is told the log's end, by its replica id.  Ids of other than live brokers
-  are answered like clients' ids: tools exist that leave the field 0, and would show a lag of 0.
-- A new leader does not tell the latest before its high watermark is where its epoch began: it may
-  be behind what was shown already (KIP-207).
+  record at or after the timestamp, found inside its batch; neither is ever beyond the visible
+  records.
+- A timestamp after all records: offset -1, timestamp -1, no error.
+- A look-up by time reads the log in a thread.
+- For a follower, by its replica id, latest is the log's end.  Ids that are not of live brokers are
+  treated like clients' ids: some tools leave the field 0, and would show a lag of 0.
+- A new leader does not return latest until its high watermark has reached the start of its epoch:
+  it may be behind what an earlier leader returned (KIP-207).
 
 Errors: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH,
 UNKNOWN_LEADER_EPOCH, INVALID_REQUEST (a partition named twice), KAFKA_STORAGE_ERROR,
-UNSUPPORTED_VERSION (a negative timestamp that has no meaning, or none in that version),
-OFFSET_NOT_AVAILABLE (LEADER_NOT_AVAILABLE before v5), CORRUPT_MESSAGE (a batch that a time may
-lie in cannot be read).
+UNSUPPORTED_VERSION (a negative timestamp without a meaning, or without one in that version),
+OFFSET_NOT_AVAILABLE (LEADER_NOT_AVAILABLE before v5), CORRUPT_MESSAGE (a batch that may contain the
+timestamp cannot be read).
 
 Versions:
 - v2 isolation level; v4 leader epochs (KIP-320); v6 flexible; v7 max timestamp (-3, KIP-734)

@@ -1,8 +1,7 @@
 """ListPartitionReassignments (key 46): v0.
 
 Behaviour:
-- Those of the named partitions, or of all, that are on their way from some replicas to others
-  (KIP-455); others are left out.
+- Returns those of the named partitions, or of all, that are being reassigned (KIP-455).
 
 Errors: NOT_CONTROLLER.
 """

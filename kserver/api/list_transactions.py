@@ -1,9 +1,9 @@
 """ListTransactions (key 66): v0-v2.
 
 Behaviour:
-- The transactional ids that this broker coordinates: those of the producers, in the states, begun
-  longer ago than the time, matching the pattern, of whatever is asked.
-- A state that there is not is told, and matches nothing.
+- Returns the transactional ids that this broker coordinates, filtered by producer ids, states,
+  minimum duration and pattern.
+- An unknown state is returned as such, and matches nothing.
 
 Errors: COORDINATOR_LOAD_IN_PROGRESS, INVALID_REGULAR_EXPRESSION.
 

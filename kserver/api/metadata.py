@@ -1,23 +1,23 @@
 """Metadata (key 3): v0-v13.
 
 Behaviour:
-- Brokers are told with the addresses of the listener that the request came through, and always:
-  librdkafka takes an answer with topics and no brokers for an empty cluster.
-- No topics: all of them (v0: an empty list, v1+: null; v1+ empty list: none).
-- A missing topic is created when `auto.create.topics.enable` is on and the client allows it (v4);
-  it is answered at once with its leader, where Apache's brokers answer LEADER_NOT_AVAILABLE first.
-  Who creates more than his controller_mutation_rate is slowed (KIP-599).
-- Nobody leads for a moment what was led by a broker whose connection broke: clients that are told
-  of a dead leader may ask again a second later only.
-- A name that is not legal is refused with INVALID_TOPIC_EXCEPTION and never created.
+- Brokers are always included, with their addresses on the listener of the connection: librdkafka
+  takes a response with topics but no brokers for an empty cluster.
+- No topics means all of them (v0: an empty list, v1+: null; v1+ empty list: none).
+- A missing topic is created if `auto.create.topics.enable` is on and the client allows it (v4); the
+  response has its leader, where Apache's brokers return LEADER_NOT_AVAILABLE first.  A client above
+  its controller_mutation_rate is throttled (KIP-599).
+- A broker whose connection just broke is not returned as a leader for a moment: clients may retry a
+  dead leader only after a second.
+- An invalid name is refused with INVALID_TOPIC_EXCEPTION and never created.
 
 Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION, LEADER_NOT_AVAILABLE,
-INVALID_REQUEST, and what creating a topic may raise.
+INVALID_REQUEST, and the errors of creating a topic.
 
 Versions:
 - v1 rack, controller, is_internal; v2 cluster id; v4 allow_auto_topic_creation; v5 offline
   replicas; v7 leader epoch; v8-v10 cluster's, v8+ topics' authorized operations; v9 flexible
-- v10 topic ids answered; v12 topics asked by id; v13 an error for the whole answer
+- v10 topic ids returned; v12 topics requested by id; v13 an error for the whole response
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def handle(request: Any, context: Context) -> Any:
             context.parts.metadata.current.topics.values()
         )
     else:
-        # What is named twice is answered once: else a short request had an answer without end.
+        # A topic named twice gets one result: else a short request could get a huge response.
         once = {(one.name, getattr(one, "topic_id", None)): one for one in asked}
         found = await _find(once.values(), request, context, mutations)
     image = context.parts.metadata.current
@@ -83,7 +83,7 @@ async def handle(request: Any, context: Context) -> Any:
 
 
 def _name(asked: Any, version: int) -> str | None:
-    # The name became nullable in v12, with topics that are asked by id.
+    # The name became nullable in v12, with topics requested by id.
     return asked.name if version >= 12 else asked.name or ""
 
 

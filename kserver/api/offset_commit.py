@@ -1,8 +1,10 @@
 """OffsetCommit (key 8): v2-v10.
 
 Behaviour:
-- Answered once the offsets are written; those of partitions that exist, whatever becomes of others.
-- A member of the group commits within its generation; who is none, while the group has no members.
+- Responds once the offsets are written; those of existing partitions are, whatever happens to the
+  others.
+- A member of the group commits within its generation; a client that is not a member may commit
+  while the group has no members.
 
 Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, OFFSET_METADATA_TOO_LARGE, UNKNOWN_MEMBER_ID,
 FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, GROUP_ID_NOT_FOUND,
@@ -13,8 +15,8 @@ Versions:
 - v2-v4 retention_time; v6 leader epoch (KIP-320); v7 group_instance_id; v8 flexible
 - v9 members of KIP-848 groups, GROUP_ID_NOT_FOUND; v10 topic ids (KIP-848)
 
-It is answered without a task, by hand: clients commit often, and kio takes as long to write the
-answer as all the rest takes.
+It is answered without a task, and encoded by hand: clients commit often, and kio takes as long to
+encode the response as everything else takes.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ _PARTITION = struct.Struct(">ih")
 _PARTITION_V8 = struct.Struct(">ihb")
 
 Topic: TypeAlias = tuple[Any, TopicInfo | None, ErrorCode]
-"""The topic that was asked for, what is known of it, and why that is nothing."""
+"""The topic of the request, its metadata, and the error to return if that is None."""
 
 
 def handle_frame(

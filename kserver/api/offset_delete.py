@@ -1,12 +1,12 @@
 """OffsetDelete (key 47): v0.
 
 Behaviour:
-- Committed offsets of a group are deleted; of one that has members, those of topics that none of
-  them reads (KIP-496).  That an offset was never committed is no error.
+- Deletes committed offsets of a group; if it has members, only those of topics that none of them
+  subscribes to (KIP-496).  An offset that was never committed is not an error.
 
-Errors: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, NON_EMPTY_GROUP (members that are no consumers: what
-they read is not known), COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR;
-of a partition UNKNOWN_TOPIC_OR_PARTITION, GROUP_SUBSCRIBED_TO_TOPIC.
+Errors: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, NON_EMPTY_GROUP (members that are not consumers: their
+topics are not known), COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR; of
+a partition UNKNOWN_TOPIC_OR_PARTITION, GROUP_SUBSCRIBED_TO_TOPIC.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """OffsetFetch (key 9): v1-v10.
 
 Behaviour:
-- What was committed last for each partition asked, or for all that a group has; -1 for none.
-- With require_stable a partition to which an open transaction has written is not told (KIP-447).
+- Returns the last committed offset of each requested partition, or of all that a group has; -1 for
+  none.
+- With require_stable, a partition with offsets in an open transaction has an error instead
+  (KIP-447).
 
 Errors: UNSTABLE_OFFSET_COMMIT, UNKNOWN_TOPIC_ID, UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH,
 COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR.
@@ -11,7 +13,7 @@ Versions:
 - v2 all topics, an error code of its own; v3 throttle time; v5 leader epoch; v6 flexible
 - v7 require_stable; v8 many groups (KIP-709); v9 members of KIP-848 groups; v10 topic ids (KIP-848)
 
-Written by hand: monitors ask for all that every group has committed, again and again.
+Encoded by hand: monitoring tools request all offsets of every group, again and again.
 """
 
 from __future__ import annotations
@@ -50,16 +52,16 @@ _INT = struct.Struct(">i")
 _PARTITION_V1 = struct.Struct(">iq")
 _PARTITION_V5 = struct.Struct(">iqi")
 _PARTITION_V6 = struct.Struct(">iqibhb")
-"""With an empty text and no tagged fields."""
+"""With empty metadata and no tagged fields."""
 _END_V6 = struct.Struct(">hb")
 
 
 class AskedGroup(NamedTuple):
-    """One group, as it was asked for."""
+    """One group of the request."""
 
     group_id: str
     topics: Sequence[tuple[Any, TopicInfo | None, ErrorCode]] | None
-    """What `named` tells of them; None for all that have offsets."""
+    """Topics with their `named` results; None for all that have offsets."""
     told: asyncio.Future[Any] | KafkaError
 
 
@@ -94,7 +96,7 @@ def handle_frame(
     async def later() -> None:
         try:
             await asyncio.wait(waits)
-        finally:  # where the broker stops, nobody waits for the rest
+        finally:  # if the broker stops, the responses are not needed
             for ticket in waits:
                 ticket.cancel()
         pending.complete(write())
@@ -121,7 +123,7 @@ def _ask(
 
 
 def _wanted(topic: Any, info: TopicInfo | None, version: int) -> tuple[str, Sequence[int]]:
-    """By its name even a topic that does not exist may have offsets."""
+    """Return topic name and partitions; by name, even a deleted topic may have offsets."""
     if version >= FIRST_WITH_TOPIC_IDS:
         return ("", ()) if info is None else (info.name, topic.partition_indexes)
     return topic.name, topic.partition_indexes
@@ -182,7 +184,8 @@ def _write(
 def _told(asked: AskedGroup) -> FetchedOffsets | KafkaError:
     told: FetchedOffsets | KafkaError = result_of(asked.told)
     if isinstance(told, KafkaError) and told.code is ErrorCode.coordinator_not_available:
-        # Consumers older than 3.9 do not know that error here; so they look for it again.
+        # Consumers older than 3.9 do not know that error here; with this one they look up the
+        # coordinator again.
         return KafkaError(ErrorCode.not_coordinator, told.message)
     return told
 
@@ -222,5 +225,5 @@ def _text(text: str, version: int) -> bytes:
     data = text.encode()
     if version >= FIRST_FLEXIBLE:
         return varint.encode_unsigned(len(data) + 1) + data
-    data = data[:SHORT_MAX]  # what old clients can be told of a long text
+    data = data[:SHORT_MAX]  # the limit of older versions
     return _SHORT.pack(len(data)) + data

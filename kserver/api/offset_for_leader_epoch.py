@@ -1,9 +1,9 @@
 """OffsetForLeaderEpoch (key 23): v2-v4.
 
 Behaviour:
-- Where an epoch ended in this log: the end of the largest epoch not above the asked one (KIP-101,
-  KIP-279); consumers ask it to see whether what they had read was lost (KIP-320).
-- Replica ids of 0 and above are answered like clients' ids, as Apache does without an authorizer.
+- Returns the end offset in this log of the largest epoch not above the requested one (KIP-101,
+  KIP-279); consumers use it to see whether records that they read were lost (KIP-320).
+- Replica ids of 0 and above are treated like clients' ids, as Apache does without an authorizer.
 
 Errors: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH,
 UNKNOWN_LEADER_EPOCH.

@@ -1,28 +1,27 @@
 """Produce (key 0): v3-v13.
 
 Behaviour:
-- acks=0 is never answered; an error then closes the connection, the only way to tell the producer.
-- acks=1 answers once the leader has appended, acks=-1 once the batch is below the high watermark,
+- acks=0 has no response; an error then closes the connection, the only way to notify the producer.
+- acks=1 responds once the leader has appended, acks=-1 once the batch is below the high watermark,
   or with REQUEST_TIMED_OUT after the request's timeout (the batch stays in the log).  With
   `flush.before.ack` both wait until the batch is on disk.
-- Every partition is answered on its own: one refused does not hold up the others.
-- The coordinators' topics are theirs alone to write to.
-- A batch that an idempotent producer sends again is answered as it was the first time.
-- The first batch of a transaction to a partition is appended once the coordinator says that the
-  partition is part of it (txn/verification); from v12 on that adds it.  What the same producer
-  sends meanwhile waits for its turn.
-- Who sends more bytes a second than producer_byte_rate is answered at once and heard again after
-  the answer's throttle time (KIP-219); without an answer (acks=0) too.
+- Every partition has its own result: a refused one does not affect the others.
+- Only the coordinators may write to their topics.
+- A retried batch of an idempotent producer gets the response of the first time.
+- The first batch of a transaction to a partition is appended once the coordinator confirms that the
+  partition is part of it (txn/verification); from v12 on that adds it.  Later requests of the same
+  producer wait meanwhile.
+- A client above its producer_byte_rate gets its response at once, and its next requests are
+  dispatched after the throttle time (KIP-219); without a response (acks=0) too.
 
 Errors: INVALID_REQUIRED_ACKS, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION
 (a coordinator's), NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND
-(the batch stays in the log), CORRUPT_MESSAGE, INVALID_RECORD,
-INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, UNSUPPORTED_FOR_MESSAGE_FORMAT, UNSUPPORTED_COMPRESSION_TYPE,
-OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE
-(the partition is not part of the transaction), TRANSACTION_ABORTABLE (the same, from v11),
-CONCURRENT_TRANSACTIONS, TRANSACTIONAL_ID_AUTHORIZATION_FAILED (transactional records, and no
-transactional id), KAFKA_STORAGE_ERROR (the disk failed, or is full: then the next try may find
-room), REQUEST_TIMED_OUT.
+(the batch stays in the log), CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE,
+UNSUPPORTED_FOR_MESSAGE_FORMAT, UNSUPPORTED_COMPRESSION_TYPE, OUT_OF_ORDER_SEQUENCE_NUMBER,
+INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE (the partition is not part of
+the transaction), TRANSACTION_ABORTABLE (the same, from v11), CONCURRENT_TRANSACTIONS,
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED (transactional records without a transactional id),
+KAFKA_STORAGE_ERROR (the disk failed, or is full: then a retry may succeed), REQUEST_TIMED_OUT.
 
 Versions:
 - v3 transactional_id; v5 log_start_offset; v7 zstd; v8 record_errors (KIP-467); v9 flexible
@@ -30,8 +29,8 @@ Versions:
   transaction (KIP-890)
 - v13 topic ids (KIP-516)
 
-Request and answer are read and written by hand here: kio copies the record bytes out of the
-request, and takes 11 us to write an answer whose bytes are known beforehand.
+Request and response are decoded and encoded by hand here: kio copies the record bytes out of the
+request, and takes 11 us to encode a response whose bytes are known beforehand.
 """
 
 from __future__ import annotations
@@ -79,28 +78,28 @@ STALE_OR_TORN = (
     ErrorCode.not_leader_or_follower,
     ErrorCode.corrupt_message,
 )
-"""What the broker does not answer for."""
+"""Errors that failed_produce_requests does not count: not the fault of the broker."""
 ADMIN_CLIENT_ID = "__admin_client"
-"""The client that may write to the coordinators' topics nevertheless, as in Kafka."""
+"""Client id that may write to the coordinators' topics nevertheless, as in Kafka."""
 MAX_PARTITIONS = 100_000
-"""The most of one request, topics counted too: each takes more memory and time than its bytes
-tell."""
+"""Maximum number of partitions and topics in a request: each takes more memory and time than its
+encoded bytes."""
 MAX_TAGS = 1000
 ATTRIBUTES_AT = 22
-"""The one of a batch's two attribute bytes that holds flags."""
+"""Position of the one of a batch's two attribute bytes that holds flags."""
 
 _PRODUCER = struct.Struct(">qh")
 _SEQUENCED = struct.Struct(">qhi")
 _PRODUCER_AT = 43
-"""The place of a batch's producer id and epoch, and of its base sequence after them."""
+"""Position of a batch's producer id and epoch, which its base sequence follows."""
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _ACKS_TIMEOUT_COUNT = struct.Struct(">hii")
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
 _INDEX_SIZE = struct.Struct(">ii")
 _HEAD = struct.Struct(">ii")
-# Of one partition: index, error code, base offset, append time, log start offset; then no record
-# errors, no message and, where flexible, no tagged fields.
+# One partition: index, error code, base offset, append time, log start offset; then no record
+# errors, no message and, if flexible, no tagged fields.
 _PARTITION_V3 = struct.Struct(">ihqq")
 _PARTITION_V5 = struct.Struct(">ihqqq")
 _PARTITION_V8 = struct.Struct(">ihqqqih")
@@ -108,35 +107,35 @@ _PARTITION_V9 = struct.Struct(">ihqqqbbb")
 
 
 Topic: TypeAlias = tuple[str | None, bytes, list[tuple[int, memoryview]]]
-"""Its name, None where the client named an id that this cluster does not have; the 16 bytes of that
-id in v13, else the name's bytes; partitions, with views of their records."""
+"""Name, or None for an unknown topic id; the 16 bytes of the id in v13, else the bytes of the name;
+partitions with views of their records."""
 
 Answered: TypeAlias = list[tuple[bytes, list[bytes]]]
-"""The bytes that name each topic, and each partition's answer, encoded."""
+"""Bytes that name each topic, and the encoded response of each partition."""
 
 
 Wanted: TypeAlias = tuple[int, int, str | None, list[Topic]]
-"""What a request asks for: acks, timeout in ms, transactional id, topics.  Plain, since every
-request makes one."""
+"""A request: acks, timeout in ms, transactional id, topics.  A plain tuple for speed, since every
+request creates one."""
 
 
 class Begun(NamedTuple):
-    """Where a request begins, or may begin, a producer's part of a transaction."""
+    """Partitions of a request that begin, or may begin, a producer's part of a transaction."""
 
     producer: ProducerIdAndEpoch
     partitions: frozenset[TopicPartition]
     others: Refused
-    """Those that another producer's batches are for: they belong to no transaction of this one."""
+    """Errors of partitions with another producer's batches, which cannot be in its transaction."""
 
 
 class Unanswered(NamedTuple):
-    """An append that is answered once it is committed."""
+    """An append whose response waits until it is committed."""
 
     results: list[bytes]
     place: int
-    """The place of its answer among the results."""
+    """Index of its response in the results."""
     number: int
-    """The partition's, as the client asked."""
+    """Partition number in the request."""
 
 
 def handle_frame(
@@ -161,7 +160,7 @@ def _in_transaction(
 ) -> Answer:
     begun = _begun(wanted, header.api_version, parts)
     producer_id = _producer_id(wanted) if begun is None else begun.producer.producer_id
-    # What waited for a begin that is over now may still wait for its turn.
+    # Requests that waited for an earlier verification may still be waiting for their turn.
     if not parts.verification.is_awaited(producer_id):
         if begun is None:
             return _append(header, wanted, len(frame), {}, session, parts)
@@ -184,7 +183,7 @@ async def _in_turn(
     turn: Turn,
     pending: Pending,
 ) -> None:
-    """The answer has to be waited for."""
+    """Append the request in its turn, after the verification of its partitions."""
     async with turn:
         wanted = _read(frame, at, header.api_version, parts)
         begun = _begun(wanted, header.api_version, parts)
@@ -211,7 +210,7 @@ def _asked(
 
 
 def _producer_id(wanted: Wanted) -> ProducerId:
-    """Of the first batch; NO_PRODUCER_ID where there is none."""
+    """Return the producer id of the first batch, or NO_PRODUCER_ID without one."""
     for _, _, batches in wanted[3]:
         for _, records in batches:
             if len(records) >= _PRODUCER_AT + _PRODUCER.size:
@@ -222,7 +221,7 @@ def _producer_id(wanted: Wanted) -> ProducerId:
 
 
 def _begun(wanted: Wanted, version: int, parts: Parts) -> Begun | None:
-    """None where the coordinator need not be asked."""
+    """Return the partitions to verify, or None if the coordinator need not be asked."""
     if version < FIRST_TO_ADD and not parts.config().transaction_partition_verification_enable:
         return None
     partitions = []
@@ -255,7 +254,7 @@ def _append(
     parts: Parts,
     pending: Pending | None = None,
 ) -> Answer:
-    """Append all but what is refused, and answer: through `pending`, where there is one."""
+    """Append all batches that are not refused, and respond: through `pending` if given."""
     version = header.api_version
     began_s = parts.loop.time() if parts.quotas.active else 0.0
     acks, timeout_ms, transactional_id, topics = wanted
@@ -302,6 +301,7 @@ def _append(
             meters.messages_in += last - first + 1
             meters.bytes_in += len(records)
             results.append(_appended(version, index, first, append_time, log_start))
+            # Not committed yet: acks=all waits, and with flush.before.ack so does acks=1.
             if partition.log.high_watermark <= last:
                 flushes = partition.log.config.flush_before_ack
                 if acks == ALL_IN_SYNC or flushes:
@@ -309,7 +309,7 @@ def _append(
                     appends.append(Uncommitted(partition, partition.led_since, last + 1, acks))
                 if flushes:
                     parts.replicas.flush_soon(partition)
-            # A follower waits for what is appended, a consumer for what is committed.
+            # A follower waits for appended records, a consumer for committed ones.
             parts.purgatory.check(partition.topic_partition)
     wait_ms = 0
     if parts.quotas.active:
@@ -341,7 +341,7 @@ def _append(
 
 
 def _count_failure(meters: TopicMeters, error: KafkaError | StorageError, size: int) -> None:
-    """Counts what Kafka counts (ReplicaManager.appendToLocalLog), and a failing disk too."""
+    """Count what Kafka counts (ReplicaManager.appendToLocalLog), and also a failing disk."""
     code = error.code if isinstance(error, KafkaError) else ErrorCode.kafka_storage_error
     if code in TOO_LARGE:
         meters.bytes_rejected += size
@@ -374,7 +374,7 @@ def _refuse_all(topic: Topic, version: int) -> tuple[bytes, list[bytes]]:
 
 
 def _read(frame: memoryview, at: int, version: int, parts: Parts) -> Wanted:
-    """Raises ProtocolError."""
+    """Decode the request.  Raises ProtocolError."""
     try:
         if version >= FIRST_FLEXIBLE:
             return _read_flexible(frame, at, version, parts)

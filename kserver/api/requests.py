@@ -1,13 +1,13 @@
-"""Every request that was answered: counted, timed, and named in the log when it was slow.
+"""Metrics of answered requests: counts and times, and a log line for each slow one.
 
     kserver.request: Fetch v13 from 127.0.0.1 on PLAINTEXT, client id 'app': 501.2 ms
-        (0.1 handled, 501.1 waited), request 98 bytes, answer 62
+        (0.1 handled, 501.1 waited), request 98 bytes, response 62 bytes
 
-A line for each request of `request.log.slow.ms` or longer, at level INFO; a comparison of numbers
-for each other.  What a client says of itself is escaped.  Not counted: requests whose connection
-ended first, or that were never read to their end.
+The line is logged at INFO for each request of `request.log.slow.ms` or longer; any other request
+costs one comparison.  Text that the client sent is escaped.  Requests are not counted if their
+connection closed first, or if they were never received completely.
 
-(Kafka: RequestChannel's metrics, and kafka.request.logger, which has all requests or none.)
+(Kafka: RequestChannel's metrics, and kafka.request.logger, which logs all requests or none.)
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ log = logging.getLogger("kserver.request")
 
 class Requests:
     def __init__(self, clock: Callable[[], float], served: Mapping[int, range]) -> None:
-        """`clock` tells seconds, from whenever; `served` are the versions of each API key."""
+        """`clock` returns seconds from any start; `served` are the versions of each API key."""
         self.clock = clock
         self.meters = {key: RequestMeter(versions.stop) for key, versions in served.items()}
-        """By API key."""
+        """Meters by API key."""
         self.slow_s = inf
-        """From which time on a request is named."""
+        """Duration in seconds from which a request is logged."""
 
     def configure(self, config: BrokerConfig) -> None:
         slow_ms = config.request_log_slow_ms
@@ -47,8 +47,8 @@ class Requests:
         took_s: float,
         handled_s: float,
     ) -> None:
-        """Name a request that took `took_s`, of which `handled_s` until it was answered or began
-        to wait."""
+        """Log a request that took `took_s`, of which `handled_s` until it was answered or began to
+        wait."""
         took_ms, handled_ms = took_s * 1000, handled_s * 1000
         facts = {
             "api": api_name(header.api_key),

@@ -1,7 +1,7 @@
 """StopReplica (key 5): v0-v4.
 
 Behaviour:
-- Partitions are hosted no longer, and deleted where it says so (publisher.py).
+- Stops hosting partitions, and deletes them if requested (publisher.py).
 
 Errors: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST (control.py); STALE_CONTROLLER_EPOCH,
 STALE_BROKER_EPOCH; FENCED_LEADER_EPOCH, KAFKA_STORAGE_ERROR.

@@ -1,15 +1,15 @@
 """SyncGroup (key 14): v0-v5.
 
 Behaviour:
-- The leader says who reads what; with that written each member is told its own part.  A member that
-  asks for it later is told at once.
+- The leader sends all assignments; once they are written, each member gets its own.  A member that
+  sends its request later gets it at once.
 
 Errors: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
 REBALANCE_IN_PROGRESS (join again), INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_SERVER_ERROR (more than a
 record may hold), COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
 
 Versions:
-- v3 group_instance_id; v4 flexible; v5 protocol type and name, which have to be there (KIP-559)
+- v3 group_instance_id; v4 flexible; v5 protocol type and name, which are required (KIP-559)
 """
 
 from __future__ import annotations

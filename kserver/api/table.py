@@ -1,18 +1,18 @@
-"""Every API that this broker serves, in key order, and the way from a frame to its handler.
+"""Table of the APIs that this broker serves, in key order, and the dispatch from frame to handler.
 
-What ApiVersions lists is drawn from here: an API that is not finished is not in the table, since
-clients use at once what they see.  A module is one of
+ApiVersions lists this table: an unfinished API is not in it, since clients use at once every API
+that is listed.  A module is one of
 
     hot       `handle_frame(header, frame, at, session, parts)`: no task, answers or parks at once
-    plain     `async handle(request, context)`: runs as a task, returns kio's answer or None; its
+    plain     `async handle(request, context)`: runs as a task, returns kio's response or None; its
               connection waits for it
 
 Left out, each with its reason:
 
     SCRAM (50, 51)                         to come with security, as do SASL and ACLs (17, 29-31,
-                                           36), which are served to say that there are none
+                                           36), which are served to report that there are none
     delegation tokens (38-41)              a cluster of this size authenticates its clients itself
-    client telemetry (71, 72)              clients' metrics are their own affair here
+    client telemetry (71, 72)              the broker does not collect client metrics
     KRaft (52-55, 58, 59, 62-64, 70, 73, 80-82)
                                            coordination is ZooKeeper's protocol here
     share and streams groups (76-79, 83-92)
@@ -168,7 +168,7 @@ BETWEEN_BROKERS: tuple[ModuleType, ...] = (
     allocate_producer_ids,
     controlled_shutdown,
 )
-"""Served on `inter.broker.listener.name` of a broker that others may join."""
+"""APIs served on `inter.broker.listener.name` of a broker that others may join."""
 
 HotHandler = Callable[[RequestHeader, memoryview, int, Session, Parts], Answer]
 PlainHandler = Callable[[Any, Context], Coroutine[Any, Any, Any]]
@@ -179,7 +179,7 @@ class ApiEntry(NamedTuple):
     hot: HotHandler | None
     plain: PlainHandler | None
     message: type[ControlMessage] | None
-    """Its request, where kio has none."""
+    """Class of the request, if kio has none."""
 
 
 def _table(modules: Sequence[ModuleType]) -> Mapping[int, ApiEntry]:
@@ -205,7 +205,7 @@ SERVED_BETWEEN_BROKERS = _versions(TABLE_BETWEEN_BROKERS)
 
 
 def served_by(config: BrokerConfig) -> Mapping[int, range]:
-    """Versions by API key that some listener of the broker serves."""
+    """Return the versions by API key that any listener of the broker serves."""
     return SERVED if config.zookeeper_connect is None else SERVED_BETWEEN_BROKERS
 
 
@@ -216,10 +216,10 @@ def open_session(
     requests: Requests,
     on_bug: Callable[[str, BaseException], None],
 ) -> Dispatch:
-    """The dispatch of one connection: a frame in, its answer out; raises ProtocolError.
+    """Return the dispatch function of one connection: a frame in, its response out.
 
-    What a handler did not foresee is a bug: it ends that connection and no other, and `on_bug` is
-    told, with the request's name.
+    It raises ProtocolError.  An unexpected exception in a handler is a bug: it closes that
+    connection only, and `on_bug` is called with the request's name.
     """
     table, served, config = TABLE, SERVED, parts.config()
     if endpoint.listener == config.inter_broker_listener:
@@ -230,17 +230,17 @@ def open_session(
     meters = requests.meters
 
     def dispatch(frame: memoryview) -> Answer:
-        # It came with its connection's last bytes, and when that was is known.  A throttled one's
-        # is changed by the handler.
+        # The request came with the connection's last bytes, whose time is known.  The handler of a
+        # throttled connection changes it.
         began_s = connection.last_active_s
         header, at = read_request_header(frame)
-        # Unpacked at once: by its name each field of a named tuple takes three times as long.
+        # Unpacked at once: reading a field of a named tuple by name takes three times as long.
         key, version, _, client_id = header
         entry = table.get(key)
         if entry is None or version not in entry.versions:
             if key == api_versions.KEY:
                 return api_versions.refuse_version(header)
-            # As Kafka: a client that asks what was not offered gets its connection closed.
+            # As in Kafka: a request for a version that is not listed closes the connection.
             raise ProtocolError(f"{api_name(key)} v{version} is not served")
         _, hot, plain, message = entry
         if hot is not None:
@@ -311,7 +311,7 @@ def open_session(
             write = write_control if isinstance(answer, ControlMessage) else write_response
             frame = write(header.api_key, header.api_version, header.correlation_id, answer)
         except (ConnectionLost, SessionExpired) as error:
-            # The sender sends again, on its next connection.
+            # The sender retries on its next connection.
             log.warning("%s not handled, ZooKeeper failed: %r", _named(header, session), error)
             connection.close("ZooKeeper failed")
             return

@@ -1,8 +1,9 @@
-"""What a request counts against its client's quotas, and how long he then waits (KIP-124, KIP-219).
+"""Charges requests to their client's quotas, and throttles the client (KIP-124, KIP-219).
 
-An answer goes at once and tells the wait, and its connection is not heard until that is over.
-Time is what this broker's one thread spends on a request, so 100 percent is all of it: as far as
-its answer, or until it is parked; what a Fetch does once its bytes have come is not counted.
+A response is sent at once with the throttle time, and the connection's next requests are dispatched
+after it.  Request time is what this broker's one thread spends on a request, so 100 percent is all
+of it, up to its response or until it is parked.  The time that a parked Fetch takes later is not
+counted.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from kserver.wire.codec import RequestHeader
 def produced(
     size: int, acks: int, began_s: float, header: RequestHeader, session: Session, parts: Parts
 ) -> int:
-    """A Produce request of `size` bytes was handled; returns the wait in ms.
+    """Charge a handled Produce request of `size` bytes; return the throttle time in ms.
 
-    With acks=0 only its bytes count: its client could not be told.
+    With acks=0 only its bytes count: there is no response to hold the throttle time.
     """
     quotas = parts.quotas
     now_s = parts.loop.time()
@@ -38,7 +39,7 @@ def produced(
 
 
 def answered(began_s: float, header: RequestHeader, session: Session, parts: Parts) -> int:
-    """A request that counts by its time alone was handled; returns the wait in ms."""
+    """Charge a handled request that counts by its time alone; return the throttle time in ms."""
     now_s = parts.loop.time()
     wait_ms = _spent(now_s - began_s, now_s, header.client_id or "", session, parts)
     if wait_ms:
@@ -47,8 +48,8 @@ def answered(began_s: float, header: RequestHeader, session: Session, parts: Par
 
 
 def fetched(size: int, spent_s: float, client_id: str, session: Session, parts: Parts) -> int:
-    """`size` bytes of records are about to be sent; returns the wait in ms: where it is not 0, none
-    are to be sent."""
+    """Charge `size` bytes of records to be sent; return the throttle time in ms.  Unless it is 0,
+    the records must not be sent."""
     quotas = parts.quotas
     now_s = parts.loop.time()
     wait_ms = _spent(spent_s, now_s, client_id, session, parts)
@@ -60,7 +61,7 @@ def fetched(size: int, spent_s: float, client_id: str, session: Session, parts: 
 
 
 def most_to_fetch(limit: int, client_id: str, session: Session, parts: Parts) -> int:
-    """`limit`, or what may be fetched at once where that is less."""
+    """Return `limit`, or the amount that may be fetched at once if that is less."""
     if parts.quotas.fetch is None:
         return limit
     most = parts.quotas.fetch.most(session.user, client_id)
@@ -70,7 +71,7 @@ def most_to_fetch(limit: int, client_id: str, session: Session, parts: Parts) ->
 async def timed(
     work: Coroutine[Any, Any, Any], header: RequestHeader, session: Session, parts: Parts
 ) -> Any:
-    """The answer of `work`, with the wait for the time that it took written into it."""
+    """Return the response of `work`, with the throttle time for the time that it took."""
     timer = _Timer(work, parts)
     answer = await timer
     now_s = parts.loop.time()
@@ -79,7 +80,7 @@ async def timed(
 
 
 def throttled(answer: Any, wait_ms: int, session: Session) -> Any:
-    """The answer as it tells a wait of that long, unless it tells a longer one."""
+    """Throttle the session, and return the response with `wait_ms` unless it has a longer one."""
     session.throttle(wait_ms)
     wait = datetime.timedelta(milliseconds=wait_ms)
     if getattr(answer, "throttle_time", wait) >= wait:
@@ -94,8 +95,11 @@ def _spent(spent_s: float, now_s: float, client_id: str, session: Session, parts
 
 
 class Mutations:
-    """What a request changes counts against controller_mutation_rate; `strict` refuses what is too
-    much, else the client is only slowed, since its version knows no such error."""
+    """Partitions that a request changes, charged to controller_mutation_rate.
+
+    `strict` refuses a request above the rate; else the client is only throttled, since its version
+    does not know that error.
+    """
 
     def __init__(self, context: Context, *, strict: bool) -> None:
         self._context = context
@@ -103,7 +107,7 @@ class Mutations:
         self._wait_ms = 0
 
     def charge(self, partitions: int) -> None:
-        """THROTTLING_QUOTA_EXCEEDED."""
+        """Charge the partitions.  Raises THROTTLING_QUOTA_EXCEEDED."""
         parts, session = self._context.parts, self._context.session
         if parts.quotas.mutation is None:
             return
@@ -121,12 +125,12 @@ class Mutations:
             )
 
     def told(self, answer: Any) -> Any:
-        """The answer as it tells the wait."""
+        """Return the response with the throttle time."""
         return throttled(answer, self._wait_ms, self._context.session) if self._wait_ms else answer
 
 
 class _Timer:
-    """Awaits `work`, and adds up how long its own steps take."""
+    """Awaits `work`, and adds up the time that its own steps take."""
 
     def __init__(self, work: Coroutine[Any, Any, Any], parts: Parts) -> None:
         self._work = work

@@ -1,11 +1,11 @@
 """TxnOffsetCommit (key 28): v0-v5.
 
 Behaviour:
-- Offsets are written as part of a producer's transaction: they count once it is committed, and are
-  as if they had never been if it is aborted.
-- Who says of which group's generation it is a member is held to it (KIP-447).
-- The first of a transaction is written once the transaction's coordinator says that the group is
-  part of it; from v5 on that adds it (KIP-890).
+- Offsets are written as part of a producer's transaction: they take effect once it is committed,
+  and are discarded if it is aborted.
+- A request with a member id and generation is checked against the group (KIP-447).
+- The first request of a transaction is written once the transaction's coordinator confirms that the
+  group is part of it; from v5 on that adds it (KIP-890).
 
 Errors: INVALID_GROUP_ID, UNKNOWN_TOPIC_OR_PARTITION, OFFSET_METADATA_TOO_LARGE, UNKNOWN_MEMBER_ID,
 FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING,
@@ -67,7 +67,7 @@ async def handle(request: Any, context: Context) -> Any:
 
 
 async def _commit(request: Any, asked: list[Commit], context: Context) -> list[ErrorCode]:
-    """An error code for each partition that exists."""
+    """Commit the offsets; return an error code for each partition that exists."""
     if not asked:
         return []
     wanted = CommitTransactionalOffsets(
@@ -92,8 +92,10 @@ async def _commit(request: Any, asked: list[Commit], context: Context) -> list[E
 
 
 async def _verify(request: Any, context: Context) -> None:
-    """Raises KafkaError where the group is not part of the transaction.  What is written has to be
-    so before anything else is awaited."""
+    """Raise KafkaError if the group is not part of the transaction.
+
+    The offsets must be written before anything else is awaited.
+    """
     parts = context.parts
     adds = context.version >= FIRST_TO_ADD
     if not adds and not parts.config().transaction_partition_verification_enable:
@@ -115,6 +117,6 @@ async def _verify(request: Any, context: Context) -> None:
     error = refused.get(partition)
     if error is not None:
         if error.code is ErrorCode.not_enough_replicas:
-            # Clients know it of producing alone; this they try again as well.
+            # Clients know NOT_ENOUGH_REPLICAS only from Produce; this error they retry as well.
             raise KafkaError(ErrorCode.coordinator_load_in_progress, error.message)
         raise error

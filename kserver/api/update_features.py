@@ -1,9 +1,9 @@
 """UpdateFeatures (key 57): v0-v2.
 
 Behaviour:
-- Raises or lowers the levels that the cluster has finalized (controller/features); 0 takes a
-  feature away.  All that are asked for, or none.
-- v1 and later can ask what would be said, and change nothing.
+- Raises or lowers the finalized feature levels of the cluster (controller/features); 0 removes a
+  feature.  All updates of a request are applied, or none.
+- From v1 on, validate_only returns the result without changing anything.
 
 Errors: INVALID_UPDATE_VERSION, OPERATION_NOT_ATTEMPTED (another of the request was refused),
 NOT_CONTROLLER, REQUEST_TIMED_OUT, KAFKA_STORAGE_ERROR.

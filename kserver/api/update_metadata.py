@@ -1,7 +1,7 @@
 """UpdateMetadata (key 6): v0-v8.
 
 Behaviour:
-- Clients are told of these brokers, leaders and topics from now on (publisher.py).
+- Replaces the brokers, leaders and topics that clients get in responses (publisher.py).
 
 Errors: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST (control.py); STALE_CONTROLLER_EPOCH,
 STALE_BROKER_EPOCH.

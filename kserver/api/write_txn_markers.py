@@ -1,17 +1,17 @@
 """WriteTxnMarkers (key 27): v1-v2.
 
 Behaviour:
-- The end of a transaction is appended to each partition named, and answered once it is committed.
-  Of a partition of __consumer_offsets the groups' coordinator learns of it at once.
-- Comes from the coordinators of transactions, and from `kafka-transactions.sh abort`.
+- Appends the end of a transaction to each named partition, and responds once it is committed.  For
+  a partition of __consumer_offsets, the group coordinator applies it at once.
+- Sent by the transaction coordinators, and by `kafka-transactions.sh abort`.
 
 Errors: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS,
 INVALID_PRODUCER_EPOCH (the partition knows a later one), TRANSACTION_COORDINATOR_FENCED,
 KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT.
 
 Versions:
-- v1 flexible; v2 the transaction version: from 2 on a marker ends nothing that began under its own
-  epoch
+- v1 flexible; v2 the transaction version: from 2 on, a marker does not end a transaction that began
+  under the marker's own epoch
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KEY, VERSIONS = 27, range(1, 3)
 
 async def handle(request: Any, context: Context) -> Any:
     reply = reply_to(request)
-    # All are appended before any is waited for.
+    # Append all before waiting for any.
     written = [(marker, _write(marker, context.parts)) for marker in request.markers]
     new = reply.markers
     return reply(

@@ -164,6 +164,7 @@ class ProducerStateManager:
             sequence = batch.base_sequence
             if epoch == producer.epoch:
                 if sequence != producer.next_sequence:
+                    # A producer retries a batch if the first response was lost.
                     last_sequence = _last_sequence(batch)
                     for recent in producer.batches:
                         if recent.first_sequence == sequence and (

@@ -218,6 +218,7 @@ class FetchSessions:
             raise KafkaError(ErrorCode.fetch_session_id_not_found)
         if session.epoch != epoch:
             raise KafkaError(ErrorCode.invalid_fetch_session_epoch)
+        # With a new epoch each time, a lost or repeated request is detected.
         session.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
         session.used_ms = now_ms
         self._sessions.move_to_end(session_id)
