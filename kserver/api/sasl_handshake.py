@@ -2,7 +2,7 @@
 
 Behaviour:
 - Refused, with no mechanism: no listener of this broker authenticates by SASL.  Clients send it to
-  find that out (the Rust client kafka_client does), so the connection stays open, as Kafka's.
+  find that out (the Rust client kafka_client does), so the connection stays open, as in Kafka.
 
 Errors: ILLEGAL_SASL_STATE.
 """

@@ -43,7 +43,7 @@ META_PROPERTIES = "meta.properties"
 _VERSION = "0"
 _NO_TOPIC_ID = UUID(int=0)
 _ID_KEYS = ("broker.id", "node.id")
-"""By version of meta.properties."""
+"""Key of the broker id, by version of meta.properties."""
 _LONGEST_INTEGER = len(str((1 << 63) - 1))
 
 _REMEDIES = {

@@ -336,7 +336,7 @@ class LogManager:
             one.reconfigure(of_overrides[key])
             one.producers.expiration_ms = expiration_ms
 
-    # What logs ask for (Housekeeping)
+    # Housekeeping, on request of logs
 
     def flush_soon(self, wanted: Log) -> None:
         self._flush_due[wanted] = None

@@ -87,8 +87,7 @@ _NO_LIMIT: Offset = (1 << 63) - 1
 
 
 class DamagedLog(StorageError):
-    """Data that had reached the disk is missing: a crash does not explain it, nothing can repair
-    it."""
+    """Data that had reached the disk is missing: no crash explains it, no broker can repair it."""
 
 
 @dataclass(slots=True)
@@ -122,7 +121,7 @@ class Stored(NamedTuple):
     recovery_point: Offset | None = None
     """None if no checkpoint lists the log."""
     log_start_offset: Offset | None = None
-    """None if it is the first segment's base.  Kafka checkpoints only other log starts."""
+    """None if it is the first segment's base.  Kafka's checkpoint has only other starts."""
     high_watermark: Offset = 0
     cleaned_to: Offset | None = None
     """None if it was never compacted."""
@@ -181,7 +180,7 @@ class Recovery:
         """Leader epoch of the last batch that was verified."""
 
     def run(self) -> Recovered:
-        # Files that a crash left go first, so that every remaining file belongs to a segment.
+        # First remove or rename what a crash left: that decides which segments there are.
         bases = tidy(self._disk, self._directory)
         retired = [] if bases else retired_files(self._disk, self._directory)
         self._check_start(bases, is_retired=bool(retired))

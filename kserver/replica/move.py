@@ -310,7 +310,7 @@ class Moves:
             self._append(chunk, future)
             copied += found.size
         if future.recovery_point < source.recovery_point:
-            # What was flushed, and acknowledged for that, must not be lost by the move.
+            # Records that were acknowledged because they were flushed must survive the move.
             if future.segments[-1] is not active:
                 return False
             try:
