@@ -1,16 +1,16 @@
-"""Groups of consumers and the offsets they commit: one shard for each partition that keeps them.
+"""Consumer groups and their committed offsets: one shard for each partition of __consumer_offsets.
 
-shard                what is asked and what is kept, to those who know
-group, member        a classic group: its members agree among themselves
-classic              classic groups at work
-consumer_group       a consumer group (KIP-848): the coordinator says who reads what
-consumer             consumer groups at work
-assignor             who is to own what
-reconciliation       the way of a member to what it is to own
-topic_patterns       subscriptions by pattern
-migration            groups with members of both protocols, from one to the other
+shard                routes requests and replayed events to the modules below
+group, member        state of a classic group, whose leader assigns the partitions
+classic              requests and deadlines of classic groups
+consumer_group       state of a consumer group (KIP-848), whose coordinator assigns the partitions
+consumer             requests and deadlines of consumer groups
+assignor             server-side assignors: the target assignment
+reconciliation       steps of a member from its current to its target assignment
+topic_patterns       subscriptions by regular expression
+migration            groups with members of both protocols; upgrade and downgrade
 offsets              committed offsets
-requests, consumer_requests   what is asked, and the answers
-events, consumer_events       what becomes of all this
-records              the schemas of the events' records
+requests, consumer_requests   requests and responses
+events, consumer_events       changes to the persisted state
+records              schemas of the events' records
 """

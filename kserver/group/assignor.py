@@ -1,13 +1,14 @@
-"""The coordinator's own assignors: who is to own which partitions.
+"""Server-side assignors, which compute the target assignment of a consumer group.
 
-    uniform   as many partitions to each member as to any other, and each keeps what it had as far
-              as that allows; where members subscribe to different topics, as even as moving one
-              partition at a time makes it
-    range     of each topic, in the order of the members, one run of partitions to each: topics of
-              as many partitions are owned alike, so they can be joined
+    uniform   the same number of partitions for each member, give or take one; each member keeps
+              its partitions as far as that allows.  If members subscribe to different topics, as
+              even as moving one partition at a time makes it
+    range     of each topic, one contiguous run of partitions for each member, in member order:
+              topics with the same number of partitions are assigned alike, so they can be joined
 
-Balance comes before stickiness.  (Kafka: UniformAssignor and RangeAssignor.  Theirs gives the
-partition over to the first members; here a member that has it keeps it.)
+Balance takes precedence over stickiness.  (Kafka: UniformAssignor and RangeAssignor.  Kafka's
+uniform assignor gives the extra partitions to the first members; this one leaves them with the
+members that already own them.)
 
 Pure: values only.
 """
@@ -22,21 +23,21 @@ from uuid import UUID
 from kserver.group.consumer_events import Partitions, TopicIdPartition
 
 MAX_PASSES = 16
-"""Over all topics, to even out members of different subscriptions: each pass about halves what is
-uneven (Kafka: MAX_ITERATION_COUNT)."""
+"""Maximum number of rounds through all topics to balance members with different subscriptions.
+Each round about halves the imbalance (Kafka: MAX_ITERATION_COUNT)."""
 
 
 class Subscriber(NamedTuple):
     topics: frozenset[UUID]
     owned: Partitions = frozenset()
-    """Its target until now."""
+    """Partitions of its current target assignment."""
     instance_id: str | None = None
 
 
 Members: TypeAlias = Mapping[str, Subscriber]
-"""By member id."""
+"""Subscribers by member id."""
 Counts: TypeAlias = Mapping[UUID, int]
-"""Partitions by topic; a topic that is not in it does not exist."""
+"""Number of partitions by topic id; topics that do not exist are absent."""
 Assignor: TypeAlias = Callable[[Members, Counts], dict[str, Partitions]]
 
 
@@ -51,7 +52,8 @@ def uniform(members: Members, counts: Counts) -> dict[str, Partitions]:
 
 def range_(members: Members, counts: Counts) -> dict[str, Partitions]:
     assigned: dict[str, set[TopicIdPartition]] = {member_id: set() for member_id in members}
-    # By its instance a static member gets the same after it came back under another id.
+    # Sorted by instance id, a static member gets the same partitions when it rejoins under another
+    # member id.
     ordered = sorted(
         members, key=lambda m: (members[m].instance_id is None, members[m].instance_id or m)
     )
@@ -67,11 +69,11 @@ def range_(members: Members, counts: Counts) -> dict[str, Partitions]:
 
 
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": uniform, "range": range_}
-"""By the names that members and `group.consumer.assignors` give them."""
+"""Assignors by their name in requests and in `group.consumer.assignors`."""
 
 
 def _topics(members: Iterable[Subscriber], counts: Counts) -> list[UUID]:
-    """Those that exist and somebody subscribes to, in order."""
+    """Return the existing topics that any member subscribes to, sorted."""
     wanted = frozenset[UUID]().union(*(member.topics for member in members))
     return sorted(topic for topic in wanted if topic in counts)
 
@@ -81,7 +83,7 @@ def _partitions(topics: Iterable[UUID], counts: Counts) -> list[TopicIdPartition
 
 
 def _kept(subscriber: Subscriber, counts: Counts) -> list[TopicIdPartition]:
-    """What it had, as far as it still subscribes to it and it is there; in order."""
+    """Return the owned partitions that exist and whose topics are still subscribed to, sorted."""
     return sorted(
         one
         for one in subscriber.owned
@@ -90,11 +92,11 @@ def _kept(subscriber: Subscriber, counts: Counts) -> list[TopicIdPartition]:
 
 
 def _alike(members: Members, counts: Counts, topics: frozenset[UUID]) -> dict[str, Partitions]:
-    """All subscribe to the same topics."""
+    """Assign to members that all subscribe to the same topics."""
     wanted = _partitions(sorted(topic for topic in topics if topic in counts), counts)
     kept = {member_id: _kept(members[member_id], counts) for member_id in members}
     least, more = divmod(len(wanted), len(members))
-    # Who has most is first to have one more than the others: it gives away the least.
+    # The members that own most get the extra partitions, so that the fewest partitions move.
     ordered = sorted(members, key=lambda m: (-len(kept[m]), m))
     quotas = {m: least + (place < more) for place, m in enumerate(ordered)}
     assigned = {m: kept[m][: quotas[m]] for m in ordered}
@@ -107,7 +109,7 @@ def _alike(members: Members, counts: Counts, topics: frozenset[UUID]) -> dict[st
 
 
 class _Uneven:
-    """Members that subscribe to different topics."""
+    """Uniform assignment to members that subscribe to different topics."""
 
     def __init__(self, members: Members, counts: Counts) -> None:
         self._owned: dict[str, dict[UUID, list[TopicIdPartition]]] = {m: {} for m in members}
@@ -120,7 +122,7 @@ class _Uneven:
             for one in _kept(subscriber, counts):
                 self._give(one, member_id)
         taken = {one for topics in self._owned.values() for own in topics.values() for one in own}
-        # Those that few can take come first: the others fill what is left.
+        # Topics with few subscribers come first; the other topics fill up what is left.
         topics = sorted(self._subscribers, key=lambda t: (len(self._subscribers[t]), t))
         for topic in topics:
             free = [one for one in _partitions([topic], counts) if one not in taken]
@@ -137,7 +139,7 @@ class _Uneven:
         }
 
     def _spread(self, free: Iterable[TopicIdPartition], members: Iterable[str]) -> None:
-        """Each to whoever has least by then."""
+        """Assign each partition to the member with the fewest partitions at that point."""
         least = [(self._loads[member_id], member_id) for member_id in members]
         heapq.heapify(least)
         for one in free:
@@ -150,8 +152,8 @@ class _Uneven:
         self._loads[member_id] += 1
 
     def _evened(self, topic: UUID) -> bool:
-        """Move partitions of this topic from who has most to who has least, and whether any was.
-        Each move makes the sum of the squared loads smaller, so it ends."""
+        """Move partitions of this topic from the most to the least loaded members; return whether
+        any moved.  Terminates, as each move reduces the sum of the squared loads."""
         loads = self._loads
         least = [(loads[m], m) for m in self._subscribers[topic]]
         most = [(-loads[m], m) for m in self._subscribers[topic] if self._owned[m].get(topic)]
@@ -165,7 +167,8 @@ class _Uneven:
             has_moved = True
             self._give(self._owned[giver][topic].pop(), taker)
             loads[giver] -= 1
-            # Whoever took one is no giver, and who gave no taker: they are within one by then.
+            # A member that received a partition never gives one, nor the reverse: by then their
+            # loads differ by at most one.
             heapq.heapreplace(least, (loads[taker], taker))
             if self._owned[giver][topic]:
                 heapq.heapreplace(most, (-loads[giver], giver))

@@ -1,15 +1,15 @@
-"""Classic groups at work: how requests and deadlines move them.
+"""Requests and deadlines of classic groups.
 
-    join        a member comes, or comes again: a rebalance begins or goes on
-    sync        the leader says who reads what, and each member is told its part
-    heartbeat   a member is there
-    leave       members go
-    expire      one was silent for its session, or did not join or sync in the rebalance's time
+    join        a member joins or rejoins: a rebalance starts or proceeds
+    sync        the leader sends the assignments; each member receives its own
+    heartbeat   renews a member's session
+    leave       removes members
+    expire      a session expired, or the timeout to join or to sync
 
-A rebalance of a group that was empty waits `group.initial.rebalance.delay.ms` for more members, and
-as long again whenever some came, up to the members' rebalance timeout.  A delay of 0 waits for
-members that are on their way: for GATHER_MS, and as long again whenever some came or have an id and
-did not come yet, up to MOST_GATHER_MS.
+The first rebalance of an empty group waits `group.initial.rebalance.delay.ms` for more members,
+and again as long whenever some joined, up to the members' rebalance timeout.  With a delay of 0 it
+waits only for members that start at the same time: for GATHER_MS, and again as long whenever some
+joined or have been given an id but not joined yet, up to MOST_GATHER_MS.
 
 Pure: requests and times go in, steps come out.  (Kafka: GroupMetadataManager's classicGroup...)
 """
@@ -52,17 +52,19 @@ from kserver.metrics.meters import GroupMeters
 from kserver.model import NO_TIMESTAMP
 
 SESSION, JOIN, SYNC = "session", "join", "sync"
-"""What a deadline is for: that a member is heard of, that all join, that all sync."""
+"""Kinds of deadlines: a member's session, and the timeouts of a group's members to join and to
+sync."""
 Deadline = tuple[str, str, str]
-"""What for, the group, and the member where it is one's own."""
+"""Kind, group id, and member id ("" for a deadline of the whole group)."""
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
-"""How long one who was never answered may wait to join: it cannot send heartbeats, and may be gone
-without a sign."""
+"""Time limit for a new member's first JoinGroup response, in ms.  Until then it cannot send
+heartbeats, so it may disappear unnoticed."""
 
 GATHER_MS, MOST_GATHER_MS = 40, 250
-"""Members that start together reach the coordinator within milliseconds of each other.  The first
-one, answered alone, would learn of the others by its next heartbeat, which is seconds later."""
+"""Members that start together reach the coordinator within milliseconds of each other.  If the
+first one were answered alone, it would find out about the others only with its next heartbeat,
+seconds later."""
 
 
 class ClassicGroups:
@@ -107,7 +109,8 @@ class ClassicGroups:
     def _admit(
         self, group: ClassicGroup, request: JoinGroup, ticket: Ticket, step: Step
     ) -> ErrorCode:
-        """NONE when it was let in, answered or not."""
+        """Add the member to the join if it may join.  Return the error to respond with; NONE if
+        the request is already answered or waits."""
         if not self._has_room(group, request.member_id):
             group.remove(request.member_id)
             self._deadlines.drop((SESSION, group.id, request.member_id))
@@ -130,8 +133,8 @@ class ClassicGroups:
         return ErrorCode.none
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
-        """While they are gathered those count that have come: the last ones are left out where
-        there are more than there may be."""
+        """Return whether the group has room for this member.  During a rebalance only members that
+        have joined count, so the last ones to join are rejected."""
         limit = self._config().group_max_size
         member = group.members.get(member_id)
         if group.state is PREPARING_REBALANCE:
@@ -166,11 +169,11 @@ class ClassicGroups:
         if (group.state is STABLE and not is_leader and is_same) or (
             group.state is COMPLETING_REBALANCE and is_same
         ):
-            # Its answer was lost, or it looks whether there is a new generation.
+            # Its response was lost, or it checks for a new generation.
             shown = is_leader and group.state is COMPLETING_REBALANCE
             step.answer(ticket, _joined(group, member.id, shows_members=shown))
             return
-        # The leader of a stable group comes again to have the topics assigned anew.
+        # The leader of a stable group rejoins to have its topics reassigned.
         group.update(member, request.protocols, request.rebalance_ms, request.session_ms)
         self._await_others(group, member, ticket, step)
 
@@ -233,7 +236,8 @@ class ClassicGroups:
             joined = _joined(group, new_id, shows_members=is_leader)
             step.answer(ticket, joined._replace(skips_assignment=is_leader))
         else:
-            # It would assign if it knew that it leads, and the others would not be asked.
+            # Named the previous leader: a client that knew that it leads would assign partitions,
+            # while no rebalance is in progress.
             step.answer(ticket, _joined(group, new_id)._replace(leader=leader_before or ""))
 
     # The rebalance
@@ -264,7 +268,7 @@ class ClassicGroups:
             self._deadlines.set((JOIN, group.id, ""), step.now.ms + group.rebalance_ms)
 
     def _initial_delay(self, group: ClassicGroup) -> tuple[int, int]:
-        """How long more members are waited for at a time, and in all."""
+        """Return the delay between checks for more members, and the total delay, in ms."""
         delay_ms = self._config().group_initial_rebalance_delay_ms
         if delay_ms == 0:
             return GATHER_MS, min(MOST_GATHER_MS, group.rebalance_ms)
@@ -275,14 +279,14 @@ class ClassicGroups:
             self._complete(group, step)
 
     def _complete(self, group: ClassicGroup, step: Step) -> None:
-        """Go on with those that have joined."""
+        """Complete the join phase with the members that have joined."""
         self._deadlines.drop((JOIN, group.id, ""))
         for member in list(group.members.values()):
             if member.join_ticket is None and member.instance_id is None:
                 group.remove(member.id)
                 self._deadlines.drop((SESSION, group.id, member.id))
         if not group.elect_leader() and group.members:
-            # Static members that are not there: they have as long as their sessions last.
+            # Only static members that did not rejoin: they may stay until their sessions expire.
             self._deadlines.set((JOIN, group.id, ""), step.now.ms + group.rebalance_ms)
             return
         group.begin_generation(step.now.wall_ms)
@@ -316,7 +320,8 @@ class ClassicGroups:
         if group.state is STABLE:
             step.answer(ticket, _synced(group, member.assignment))
             return
-        _answer_sync(member, KafkaError(ErrorCode.rebalance_in_progress), step)  # asked again
+        # it sent a second request
+        _answer_sync(member, KafkaError(ErrorCode.rebalance_in_progress), step)
         member.sync_ticket = ticket
         if group.is_leader(member.id):
             self._meters.rebalances += 1
@@ -338,7 +343,7 @@ class ClassicGroups:
         )
 
     def committed(self, group: ClassicGroup, member_id: str, step: Step) -> None:
-        """A member that commits is there."""
+        """Renew the session of a member that committed offsets."""
         member = group.members.get(member_id)
         if member is not None and group.state in (STABLE, PREPARING_REBALANCE):
             self._await_session(group, member_id, member.session_ms, step)
@@ -358,7 +363,8 @@ class ClassicGroups:
             self._complete_if_joined(group, step)
 
     def _let_go(self, group: ClassicGroup, leaving: LeavingMember, step: Step) -> ErrorCode:
-        """Also an administrator's wish, who names a static member by its instance id alone."""
+        """Remove a member that leaves.  An administrator may name a static member by its instance
+        id alone."""
         member_id, instance_id = leaving
         if member_id == NO_MEMBER and instance_id is not None:
             member_id = group.static.get(instance_id, NO_MEMBER)
@@ -371,7 +377,8 @@ class ClassicGroups:
         return ErrorCode.none
 
     def _remove(self, group: ClassicGroup, member_id: str, step: Step) -> None:
-        """A member that is there after all learns that it has to begin anew."""
+        """Remove a member.  Its waiting requests fail with UNKNOWN_MEMBER_ID, so that it rejoins
+        if it is still alive."""
         self._deadlines.drop((SESSION, group.id, member_id))
         member = group.members.get(member_id)
         if member is not None:
@@ -407,7 +414,7 @@ class ClassicGroups:
         elif kind == SYNC:
             self._sync_expired(group, step)
         elif group.state is not PREPARING_REBALANCE:
-            pass  # what came due at the same time has completed it
+            pass  # an earlier deadline of the same step completed it
         elif self._waits_for_more(group):
             group.has_grown = False
             delay_ms = min(self._initial_delay(group)[0], group.more_delay_ms)
@@ -426,7 +433,7 @@ class ClassicGroups:
     def _session_expired(self, group: ClassicGroup, member_id: str, step: Step) -> None:
         member = group.members.get(member_id)
         if member is not None and member.is_waiting:
-            return  # its session begins again when it is answered
+            return  # its session restarts with the response
         was_there = member is not None or member_id in group.pending
         self._remove(group, member_id, step)
         if member is not None and group.state in (STABLE, COMPLETING_REBALANCE):
@@ -436,7 +443,7 @@ class ClassicGroups:
 
     def _sync_expired(self, group: ClassicGroup, step: Step) -> None:
         if not group.unsynced:
-            return  # what came due at the same time has begun another rebalance
+            return  # an earlier deadline of the same step started another rebalance
         for member_id in list(group.unsynced):
             self._remove(group, member_id, step)
         self._prepare(group, step)
@@ -444,14 +451,15 @@ class ClassicGroups:
     # All at once
 
     def loaded(self, group: ClassicGroup, step: Step) -> None:
-        """Its members' sessions begin; there may be more of them than are allowed by now."""
+        """Start the sessions of a loaded group.  Rebalance it if it exceeds `group.max.size`,
+        which may have been lowered."""
         for member in group.members.values():
             self._await_session(group, member.id, member.session_ms, step)
         if len(group.members) > self._config().group_max_size:
             self._prepare(group, step)
 
     def describe(self, request: DescribeGroup) -> DescribedGroup:
-        """Raises KafkaError."""
+        """Raises KafkaError if the group does not exist or is not a classic group."""
         group = self.get(request.group_id)
         if group is None:
             is_other = request.group_id in self._groups
@@ -476,7 +484,7 @@ class ClassicGroups:
     def keep(self, event: ClassicGroupMetadata) -> None:
         group = self.get(event.group_id)
         if group is None:
-            # Also in the place of one of another type, of which nothing is left by then.
+            # It may replace a group of another type, whose state has been deleted by then.
             group = self._groups[event.group_id] = ClassicGroup(event.group_id)
         group.keep(event)
 
@@ -501,7 +509,7 @@ def _joined(group: ClassicGroup, member_id: str, *, shows_members: bool = False)
 
 
 def _came_again(member: ClassicGroupMember) -> Joined:
-    """For the request that it sent before: nobody waits for that answer."""
+    """Response to an older request of the same member, which no longer waits for it."""
     return Joined(member.id, ErrorCode.rebalance_in_progress)
 
 
@@ -510,7 +518,7 @@ def _synced(group: ClassicGroup, assignment: bytes) -> Synced:
 
 
 def _answer_sync(member: ClassicGroupMember, answer: Any, step: Step) -> bool:
-    """Whether it waited."""
+    """Answer the member's waiting SyncGroup; return whether there was one."""
     ticket, member.sync_ticket = member.sync_ticket, None
     step.answer(ticket, answer)
     return ticket is not None

@@ -1,15 +1,18 @@
-"""Consumer groups (KIP-848) at work: how heartbeats, deadlines and topics move them.
+"""Requests, deadlines and topic changes of consumer groups (KIP-848).
 
-    1  what the member says of itself is taken over
-    2  the group's epoch grows if that changed what is subscribed to, or the topics have changed
-    3  with it targets are computed anew, no more often than `group.consumer.assignment.interval.ms`
-    4  the member takes a step towards its target, and is told what it owns now
+A heartbeat has four steps:
 
-A member that leaves, or is silent for its session, or does not give back what it is to lose within
-its rebalance timeout, is taken out of the group: its partitions are free.
+    1  the member's subscription is updated
+    2  the group epoch is bumped if a subscription or a subscribed topic changed
+    3  the targets are recomputed, at most once in `group.consumer.assignment.interval.ms`
+    4  the member takes a step towards its target, and is sent the partitions that it owns now
 
-All is decided on a draft: events are replayed on a copy of the group as they are made, so each
-follows from those before; the group itself has them once they are written.
+A member is removed, and its partitions become free, if it leaves, if its session expires, or if it
+does not revoke partitions within its rebalance timeout.
+
+All decisions are made on a draft: each event is replayed on a copy of the group as soon as it is
+created, so that later decisions see it.  The group itself replays the events once they are
+written.
 
 Pure: requests and times go in, steps come out.  (Kafka: GroupMetadataManager.)
 """
@@ -60,25 +63,26 @@ from kserver.group.topic_patterns import check_pattern, matching
 from kserver.metadata import ClusterMetadata, TopicInfo
 
 REVOKE = "revoke"
-"""What a deadline is for: that a member gives back what it is to lose."""
+"""Kind of deadline: the timeout of a member to revoke partitions."""
 DEADLINES = (SESSION, REVOKE, JOIN, SYNC)
-"""A member's deadlines; the last two are of one that speaks the classic protocol."""
+"""Kinds of a member's deadlines.  JOIN and SYNC are of members with the classic protocol."""
 
 NO_IMAGE = ClusterMetadata("")
 
 
 class Draft:
-    """A group with what is about to become of it.
+    """A group and its pending changes.
 
-    Each rule of a request goes by what the ones before it decided, but a group changes only once
-    its events are written.  So they are replayed on a copy, which is made at the first of them.
+    Each step of a request depends on the decisions before it, but a group changes only once its
+    events are written.  Events are therefore replayed on a copy, which is made for the first of
+    them.
     """
 
     def __init__(self, group: ConsumerGroup, step: Step) -> None:
         self.group = group
         self.step = step
         self.is_over = False
-        """It is to be a classic group."""
+        """Whether the group is being converted to a classic group."""
         self.is_changed = False
 
     def add(self, event: ConsumerEvent) -> None:
@@ -94,7 +98,7 @@ class Draft:
 
 
 class Made(NamedTuple):
-    """A group's configuration, and what it was made of."""
+    """Cached configuration of a group, with the objects that it was computed from."""
 
     broker: BrokerConfig
     overrides: Mapping[str, str] | None
@@ -115,20 +119,22 @@ class ConsumerGroups:
         self._new_id = new_id
         self._image = NO_IMAGE
         self._images = 0
-        """How many there were: an old one is not to be held on to by a group."""
+        """Number of images received.  Groups refer to an image by this number, so that they do not
+        keep old images alive."""
         self._seen: dict[str, int] = {}
-        """Which of them a group's hash and patterns are from."""
+        """By group id: the number of the image that its hash and patterns were computed from."""
         self._made: dict[str, Made] = {}
         self._step: Step | None = None
         self._drafts: dict[str, Draft] = {}
-        """Groups that this step changes: one deadline sees what came of those before it."""
+        """Drafts of this step by group id, so that one deadline sees the changes of earlier
+        ones."""
 
     def get(self, group_id: str) -> ConsumerGroup | None:
         group = self._groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
 
     def existing(self, group_id: str) -> ConsumerGroup:
-        """Raises GROUP_ID_NOT_FOUND."""
+        """Raises KafkaError with GROUP_ID_NOT_FOUND if there is no consumer group with this id."""
         group = self._groups.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
@@ -163,14 +169,15 @@ class ConsumerGroups:
             self._made.pop(group.id, None)
 
     def loaded(self, group: ConsumerGroup, step: Step) -> None:
-        """Its members' sessions begin anew."""
+        """Start the members' sessions again."""
         for member in group.members.values():
             self.await_session(group.id, member, step.now)
             if member.at.state is MemberState.UNREVOKED_PARTITIONS:
                 self._await(REVOKE, member, group.id, step.now)
 
     def image_changed(self, image: ClusterMetadata) -> None:
-        """Each group looks at its topics with the next heartbeat of one of its members."""
+        """Store the new image.  Each group compares its topics with it at the next heartbeat of a
+        member."""
         self._image = image
         self._images += 1
 
@@ -183,7 +190,8 @@ class ConsumerGroups:
         step: Step,
         upgraded: Callable[[str, Step], ConsumerGroup] | None = None,
     ) -> None:
-        """`upgraded` makes a consumer group of a classic one that a member comes to."""
+        """Handle a member's heartbeat.  `upgraded` converts a classic group that the member joins
+        to a consumer group."""
         self._check(request)
         if request.epoch in (LEFT_EPOCH, STATIC_LEFT_EPOCH):
             self._leave(request, ticket, step)
@@ -207,14 +215,15 @@ class ConsumerGroups:
         is_told = (
             request.is_full
             or after.at.assigned.keys() != before.at.assigned.keys()
-            or request.epoch != before.at.epoch  # its last answer was lost
+            or request.epoch != before.at.epoch  # its last response was lost
         )
         assigned = frozenset(after.at.assigned) if is_told else None
         interval_ms = self._group_config(draft.group.id).consumer_heartbeat_interval_ms
         step.answer(ticket, ConsumerHeard(member_id, after.at.epoch, interval_ms, assigned))
 
     def _check(self, request: ConsumerHeartbeat) -> None:
-        """Raises INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, INVALID_REGULAR_EXPRESSION."""
+        """Raises KafkaError with INVALID_REQUEST, UNSUPPORTED_ASSIGNOR or
+        INVALID_REGULAR_EXPRESSION."""
         comes_with_id = request.makes_member_id or request.epoch != JOINING_EPOCH
         if comes_with_id and not request.member_id.strip():
             raise _invalid("MemberId can't be empty.")
@@ -251,7 +260,7 @@ class ConsumerGroups:
             check_pattern(request.pattern)
 
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
-        """Raises GROUP_MAX_SIZE_REACHED."""
+        """Raises KafkaError with GROUP_MAX_SIZE_REACHED if there is no room for this member."""
         limit = self._config().group_consumer_max_size
         if member_id not in group.members and len(group.members) >= limit:
             raise KafkaError(
@@ -262,7 +271,7 @@ class ConsumerGroups:
     def _admitted(
         self, draft: Draft, request: ConsumerHeartbeat, member_id: str
     ) -> ConsumerGroupMember:
-        """The member as it was; a new one has not been added yet."""
+        """Return the member before this request.  A new member is not added to the draft yet."""
         group, instance_id = draft.group, request.instance_id
         if request.epoch != JOINING_EPOCH:
             member = group.named_member(member_id, instance_id)
@@ -282,7 +291,7 @@ class ConsumerGroups:
     def replace_static(
         self, draft: Draft, before: ConsumerGroupMember, member_id: str
     ) -> ConsumerGroupMember:
-        """A static member is back under another id: it goes on where it was."""
+        """Move the state of a static member, which rejoined under another id, to that id."""
         group_id, target = draft.group.id, draft.group.target(before.id)
         draft.add_all(_gone(group_id, before.id))
         at = replace(before.at, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
@@ -297,7 +306,8 @@ class ConsumerGroups:
     def subscribe(
         self, draft: Draft, before: ConsumerGroupMember, said: MemberSubscription
     ) -> bool:
-        """Step 1: what the member says of itself, and whether it changes what is subscribed to."""
+        """Update the member's subscription (step 1); return whether the subscribed topics
+        changed."""
         old, group_id = before.subscription, draft.group.id
         is_new = before.id not in draft.group.members
         if said != old or is_new:
@@ -308,7 +318,8 @@ class ConsumerGroups:
     def move(
         self, draft: Draft, member_id: str, is_changed: bool, owned: Partitions | None
     ) -> None:
-        """Steps 2 to 4; `owned` is what the member says it has, if it does."""
+        """Do steps 2 to 4.  `owned` are the partitions that the member reports; None if it did
+        not."""
         group_id = draft.group.id
         if is_changed or self._seen.get(group_id) != self._images:
             self._look_at_topics(draft, is_changed)
@@ -325,7 +336,7 @@ class ConsumerGroups:
         self._seen[group_id] = self._images
 
     def _look_at_topics(self, draft: Draft, is_changed: bool) -> None:
-        """Step 2."""
+        """Match patterns again, and bump the group epoch if topics changed (step 2)."""
         topics = self._image.topics
         for pattern in sorted(draft.group.subscribed_patterns()):
             found = matching(pattern, topics)
@@ -344,13 +355,13 @@ class ConsumerGroups:
         draft.add(ConsumerGroupMetadata(group.id, group.epoch + 1, metadata_hash))
 
     def _assign(self, draft: Draft) -> None:
-        """Step 3."""
+        """Recompute the target assignment if it is older than the group epoch (step 3)."""
         group, wall_ms = draft.group, draft.step.now.wall_ms
         if group.epoch <= group.target_epoch:
             return
         since_ms = wall_ms - group.target_at_ms
         if 0 <= since_ms < self._group_config(group.id).consumer_assignment_interval_ms:
-            return  # with some heartbeat after that
+            return  # a later heartbeat recomputes it
         topics = self._image.topics
         subscribers = {
             member.id: Subscriber(
@@ -373,7 +384,7 @@ class ConsumerGroups:
         return self._config().group_consumer_assignors[0]
 
     def _topic_ids(self, names: Iterable[str]) -> frozenset[UUID]:
-        """The ids of those that exist."""
+        """Return the ids of the topics that exist."""
         topics = self._image.topics
         return frozenset(topics[name].id for name in names if name in topics)
 
@@ -389,7 +400,7 @@ class ConsumerGroups:
         draft = self.draft(self.existing(request.group_id), step)
         member = draft.group.named_member(request.member_id, request.instance_id)
         if request.epoch == STATIC_LEFT_EPOCH:
-            # Nobody else is given what it has until its session is over.
+            # It keeps its partitions until it rejoins or its session expires.
             at = replace(
                 member.at,
                 epoch=STATIC_LEFT_EPOCH,
@@ -418,7 +429,7 @@ class ConsumerGroups:
     # Deadlines
 
     def expired(self, deadline: Deadline, step: Step) -> tuple[Draft, str] | None:
-        """The member that is to go; None when there is none any more."""
+        """Return the draft and the id of the member to remove; None if the deadline is obsolete."""
         kind, group_id, member_id = deadline
         group = self.get(group_id)
         if group is None or kind not in DEADLINES:
@@ -508,14 +519,15 @@ def is_tombstone(event: ConsumerEvent) -> bool:
 
 
 def _gone(group_id: str, member_id: str) -> Iterable[ConsumerEvent]:
-    """In Kafka's order: the subscription, which is the member, goes last."""
+    """Yield the tombstones of a member in Kafka's order.  The subscription, which makes it a
+    member, comes last."""
     yield ConsumerGroupCurrentMemberAssignment(group_id, member_id, None)
     yield ConsumerGroupTargetAssignmentMember(group_id, member_id, None)
     yield ConsumerGroupMemberMetadata(group_id, member_id, None)
 
 
 def _said(old: MemberSubscription, request: ConsumerHeartbeat) -> MemberSubscription:
-    """The subscription with what the request changes of it."""
+    """Return the old subscription with the changes of the request."""
     topics, rebalance_ms = request.topics, request.rebalance_ms
     return replace(
         old,
@@ -534,8 +546,9 @@ def _said(old: MemberSubscription, request: ConsumerHeartbeat) -> MemberSubscrip
 
 
 def _check_epoch(member: ConsumerGroupMember, request: ConsumerHeartbeat) -> None:
-    """Raises FENCED_MEMBER_EPOCH.  One epoch back is let in by who has nothing that was taken from
-    it since: the answer with the new epoch was lost."""
+    """Raises KafkaError with FENCED_MEMBER_EPOCH.  The previous epoch is accepted, as the response
+    with the new one may have been lost, if the member reports only partitions still assigned to
+    it."""
     known = member.at.epoch
     if request.epoch == known:
         return

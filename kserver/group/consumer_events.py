@@ -1,15 +1,15 @@
-"""What becomes of a consumer group (KIP-848), as events: each is one record of __consumer_offsets.
+"""Events of consumer groups (KIP-848); each is one record of __consumer_offsets.
 
-    kind  record and event                       what it says
-    3     ConsumerGroupMetadata                  the group's epoch, and a hash of its topics
-    4     ConsumerGroupPartitionMetadata         what brokers before 4.1 knew of topics; only read
-    5     ConsumerGroupMemberMetadata            a member: who it is, what it subscribes to
-    6     ConsumerGroupTargetAssignmentMetadata  the epoch of the targets, and when they came
-    7     ConsumerGroupTargetAssignmentMember    what a member is to own
-    8     ConsumerGroupCurrentMemberAssignment   what a member was told to own, or still has
-    16    ConsumerGroupRegularExpression         the topics that a pattern matched
+    kind  record and event                       content
+    3     ConsumerGroupMetadata                  group epoch, and a hash of the topics
+    4     ConsumerGroupPartitionMetadata         topic metadata of brokers before 4.1; only read
+    5     ConsumerGroupMemberMetadata            a member's subscription and client
+    6     ConsumerGroupTargetAssignmentMetadata  epoch and time of the target assignment
+    7     ConsumerGroupTargetAssignmentMember    target assignment of a member
+    8     ConsumerGroupCurrentMemberAssignment   current assignment of a member
+    16    ConsumerGroupRegularExpression         topics that a pattern matched
 
-An event whose value is None says that what it names is gone.
+An event whose value is None is a tombstone: it deletes the member, target or pattern it names.
 
 Pure: values and bytes only.
 """
@@ -34,20 +34,20 @@ class TopicIdPartition(NamedTuple):
 
 
 Epochs: TypeAlias = Mapping[TopicIdPartition, int]
-"""Partitions, each with the epoch in which its member was given it (KIP-1251)."""
+"""Epoch by partition, in which the partition was assigned to its member (KIP-1251)."""
 Partitions: TypeAlias = frozenset[TopicIdPartition]
 
 NOTHING_OWNED: Epochs = MappingProxyType({})
 
 JOINING_EPOCH = 0
 LEFT_EPOCH = -1
-"""A member that leaves says so; one that has left has it."""
+"""Member epoch in the heartbeat of a member that leaves, and of members that have left."""
 STATIC_LEFT_EPOCH = -2
-"""A static member that will come back, under another id."""
+"""Member epoch of a static member that left but will rejoin, under another id."""
 
 
 class MemberState(IntEnum):
-    """How far a member is on the way to its target; the numbers are those of record 8."""
+    """Progress of a member towards its target; the numbers are those of record 8."""
 
     STABLE = 1
     UNREVOKED_PARTITIONS = 2
@@ -57,40 +57,40 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClassicProtocol:
-    """What a member that speaks JoinGroup and SyncGroup said there."""
+    """Protocols and session timeout from the JoinGroup request of a classic member."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
-    """Names and metadata, the preferred one first."""
+    """Names and metadata, in order of preference."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """What a member says of itself."""
+    """Subscription and client of a member, as it reported them."""
 
     instance_id: str | None = None
     rack_id: str | None = None
     client_id: str = ""
     client_host: str = ""
     topics: tuple[str, ...] = ()
-    """In order, each once."""
+    """Sorted, without duplicates."""
     pattern: str | None = None
     rebalance_timeout_ms: int = -1
     assignor: str | None = None
     classic: ClassicProtocol | None = None
-    """None: it speaks ConsumerGroupHeartbeat."""
+    """None for a member that uses ConsumerGroupHeartbeat."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Where a member is."""
+    """Current assignment and epochs of a member."""
 
     epoch: int = JOINING_EPOCH
     previous_epoch: int = LEFT_EPOCH
     state: MemberState = MemberState.STABLE
     assigned: Epochs = field(default_factory=lambda: NOTHING_OWNED)
     revoking: Epochs = field(default_factory=lambda: NOTHING_OWNED)
-    """What it was told to give back, and has not yet."""
+    """Partitions that it was asked to revoke, and that it may still own."""
 
 
 GONE = Assignment(LEFT_EPOCH, LEFT_EPOCH)
@@ -101,7 +101,7 @@ class ConsumerGroupMetadata:
     group_id: str
     epoch: int | None
     metadata_hash: int = 0
-    """A hash of the topics subscribed to; 0 for none."""
+    """Hash of the subscribed topics; 0 for none."""
 
     def encode(self) -> Record:
         value = None
@@ -136,7 +136,7 @@ class ConsumerGroupTargetAssignmentMetadata:
     group_id: str
     epoch: int | None
     at_ms: int = 0
-    """Since 1970; 0 where it is not known."""
+    """Milliseconds since 1970; 0 if unknown."""
 
     def encode(self) -> Record:
         value = None
@@ -188,7 +188,7 @@ class ConsumerGroupRegularExpression:
     pattern: str
     topics: frozenset[str] | None
     at_ms: int = 0
-    """Since 1970."""
+    """Milliseconds since 1970."""
 
     def encode(self) -> Record:
         value = None
@@ -218,7 +218,7 @@ EVENTS = (
 
 
 def by_topic(partitions: Iterable[TopicIdPartition]) -> dict[UUID, list[int]]:
-    """In order."""
+    """Return the partition numbers by topic id, sorted."""
     found: dict[UUID, list[int]] = {}
     for topic, partition in sorted(partitions):
         found.setdefault(topic, []).append(partition)
@@ -249,7 +249,7 @@ def _subscription_value(subscription: MemberSubscription) -> Values:
         "subscribedTopicRegex": subscription.pattern,
         "rebalanceTimeoutMs": subscription.rebalance_timeout_ms,
         "serverAssignor": subscription.assignor,
-        # Written also where it is null: its default, by Kafka's schema, is an empty one.
+        # Written even if null: the default of Kafka's schema is not null but an empty structure.
         "classicMemberMetadata": None
         if classic is None
         else {
@@ -329,7 +329,7 @@ DECODERS: Mapping[int, Callable[[Values, Values | None], ConsumerEvent]] = {
     8: _current_member_assignment,
     16: _regular_expression,
 }
-"""By the kind of a record: its key's and its value's fields to the event."""
+"""Decoders from the fields of key and value to the event, by kind of record."""
 
 
 def _subscription(values: Values) -> MemberSubscription:
@@ -372,7 +372,8 @@ def _assignment(values: Values) -> Assignment:
 
 
 def _epochs(topics: Iterable[Values], member_epoch: int) -> Epochs:
-    """Where no epochs were written, as by older brokers, the member's own stands for each."""
+    """Return epochs by partition.  Older brokers wrote none; the member's epoch stands in for
+    each."""
     found: dict[TopicIdPartition, int] = {}
     for topic in topics:
         numbers, epochs = topic["partitions"], topic["assignmentEpochs"]

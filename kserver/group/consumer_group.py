@@ -1,16 +1,16 @@
-"""ConsumerGroup: what is kept of one group of KIP-848, and what follows from it.
+"""ConsumerGroup: the persisted state of one consumer group (KIP-848).
 
-    a group is     when
-    EMPTY          it has no members
-    ASSIGNING      its members or topics have changed, and the targets are older than that
+    state          condition
+    EMPTY          the group has no members
+    ASSIGNING      the group epoch is newer than the target assignment
     RECONCILING    some member has not reached its target
-    STABLE         all have
-    DEAD           it does not exist
+    STABLE         all members have reached their targets
+    DEAD           the group does not exist
 
-The group's epoch grows with each change of members, subscriptions or topics; the targets are those
-of `target_epoch`, and each member is on its way to them (reconciliation.py).
+The group epoch is bumped with each change of members, subscriptions or topics.  The targets are
+those of `target_epoch`, and each member moves towards its own (reconciliation.py).
 
-Pure: events go in (`replay`); what others ask comes out.
+Pure: events go in (`replay`); the other methods answer queries.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from kserver.metadata import TopicInfo
 
 NO_TARGET: Partitions = frozenset()
 FIRST_EPOCH = 1
-"""The epoch of a group that has no members yet, and of its targets: no member is told 0, which is
-to join."""
+"""Epoch of a group before it has members, and of its targets.  Not 0, which as a member epoch
+means to join."""
 
 
 class GroupState(Enum):
@@ -80,22 +80,23 @@ class ConsumerGroup:
         self.id = group_id
         self.epoch = FIRST_EPOCH
         self.metadata_hash = 0
-        """What the epoch knows of the topics; another one makes another epoch."""
+        """Hash of the subscribed topics at this epoch; a different hash bumps the epoch."""
         self.target_epoch = FIRST_EPOCH
         self.target_at_ms = 0
-        """Since 1970; 0 when there was none."""
+        """Milliseconds since 1970; 0 if there was no target assignment yet."""
         self.members: dict[str, ConsumerGroupMember] = {}
         self.targets: dict[str, Partitions] = {}
         self.owners: dict[TopicIdPartition, str] = {}
-        """The member that was told to own a partition, and has not yet given it back."""
+        """Owners by partition: the member that it is assigned to, or that has not revoked it
+        yet."""
         self.instances: dict[str, str] = {}
-        """Static members' ids, by instance id."""
+        """Member ids of static members, by instance id."""
         self.patterns: dict[str, frozenset[str]] = {}
-        """Topics that a pattern matched, by the pattern."""
+        """Matched topics, by pattern."""
         self.has_topics_record = False
 
     def copy(self) -> ConsumerGroup:
-        """To try events on, before they are written."""
+        """Return a copy, to replay events on before they are written."""
         draft = ConsumerGroup(self.id)
         draft.epoch, draft.metadata_hash = self.epoch, self.metadata_hash
         draft.target_epoch, draft.target_at_ms = self.target_epoch, self.target_at_ms
@@ -108,7 +109,7 @@ class ConsumerGroup:
         return draft
 
     def kept(self) -> tuple[object, ...]:
-        """All that events made, to compare."""
+        """Return all state that events created, for comparison."""
         return (
             self.epoch,
             self.metadata_hash,
@@ -147,7 +148,7 @@ class ConsumerGroup:
             ):
                 self.targets[member_id] = partitions
             case ConsumerGroupCurrentMemberAssignment(member_id=member_id, assignment=assignment):
-                # Of a member that is gone the subscription's tombstone comes last.
+                # When a member is removed, the tombstone of its subscription comes last.
                 if assignment is not None or member_id in self.members:
                     self._set(replace(self.member_or_new(member_id), at=assignment or GONE))
             case ConsumerGroupRegularExpression(pattern=pattern, topics=None):
@@ -168,7 +169,8 @@ class ConsumerGroup:
         self.members.pop(member_id, None)
 
     def _release(self, member_id: str) -> None:
-        """What the member has is nobody's; another may have it already."""
+        """Release the member's partitions and instance id, unless another member has them
+        already."""
         member = self.members.get(member_id)
         if member is None:
             return
@@ -180,7 +182,7 @@ class ConsumerGroup:
             del self.instances[instance_id]
 
     def deleted(self) -> Iterable[ConsumerEvent]:
-        """The events that delete it, in Kafka's order."""
+        """Yield the events that delete the group, in Kafka's order."""
         for member_id in self.members:
             yield ConsumerGroupCurrentMemberAssignment(self.id, member_id, None)
         for member_id in self.members:
@@ -218,7 +220,7 @@ class ConsumerGroup:
         return GroupState.RECONCILING
 
     def member(self, member_id: str) -> ConsumerGroupMember:
-        """Raises UNKNOWN_MEMBER_ID."""
+        """Raises KafkaError with UNKNOWN_MEMBER_ID."""
         member = self.members.get(member_id)
         if member is None:
             raise KafkaError(
@@ -235,7 +237,8 @@ class ConsumerGroup:
         return None if member_id is None else self.members[member_id]
 
     def named_member(self, member_id: str, instance_id: str | None) -> ConsumerGroupMember:
-        """The member that sent this.  Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        """Return the member that sent a request.  Raises KafkaError with UNKNOWN_MEMBER_ID or
+        FENCED_INSTANCE_ID."""
         if instance_id is None:
             return self.member(member_id)
         member = self.static_member(instance_id)
@@ -253,11 +256,11 @@ class ConsumerGroup:
         return self.targets.get(member_id, NO_TARGET)
 
     def is_free(self, partition: TopicIdPartition, member_id: str) -> bool:
-        """Whether nobody but this member has it."""
+        """Return whether no other member owns the partition."""
         return self.owners.get(partition, member_id) == member_id
 
     def subscribed_topics(self, subscription: MemberSubscription) -> frozenset[str]:
-        """By name and by pattern; they need not exist."""
+        """Return the topics subscribed to by name and by pattern; they need not exist."""
         matched = self.patterns.get(subscription.pattern or "", frozenset())
         return matched.union(subscription.topics)
 
@@ -270,7 +273,7 @@ class ConsumerGroup:
         return {m.subscription.pattern for m in self.members.values() if m.subscription.pattern}
 
     def assignor(self, default: str) -> str:
-        """The one that most members ask for."""
+        """Return the assignor that most members ask for."""
         asked = Counter(
             member.subscription.assignor
             for member in self.members.values()
@@ -281,7 +284,7 @@ class ConsumerGroup:
     # Classic members
 
     def supports_protocols(self, names: Iterable[str]) -> bool:
-        """Whether one of these is supported by all classic members."""
+        """Return whether all classic members support one of these protocols."""
         known = [
             {name for name, _ in member.subscription.classic.protocols}
             for member in self.members.values()
@@ -300,13 +303,13 @@ class ConsumerGroup:
         transactional: bool,
         knows_stale_member_epoch: bool = True,
     ) -> CommitCheck | None:
-        """`generation` is the member's epoch.  Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH,
-        ILLEGAL_GENERATION, UNSUPPORTED_VERSION."""
+        """Check a commit; `generation` is the member epoch.  Raises KafkaError with
+        UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION or UNSUPPORTED_VERSION."""
         if generation < 0 and not self.members:
-            return None  # who commits takes no part in groups
+            return None  # a client that assigns its partitions itself
         is_nobody = generation < 0 and not member_id and instance_id is None
         if transactional and is_nobody:
-            return None  # transactional commits of old clients do not say who commits
+            return None  # old clients send no member id in transactional commits
         member = self.member(member_id)
         if not (transactional or member.is_classic or knows_stale_member_epoch):
             raise KafkaError(
@@ -322,7 +325,7 @@ class ConsumerGroup:
         return partial(_check_older, member, generation)
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION."""
+        """Raises KafkaError with UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH or ILLEGAL_GENERATION."""
         if member_id is None and member_epoch < 0:
             return
         member = self.member(member_id or "")
@@ -331,18 +334,18 @@ class ConsumerGroup:
             raise KafkaError(_stale(member), text)
 
     def check_offset_delete(self) -> None:
-        """Offsets of topics that nobody subscribes to are deleted at any time."""
+        """Do nothing: offsets of topics without subscribers may be deleted at any time."""
 
     def check_delete(self) -> None:
         if self.members:
             raise KafkaError(ErrorCode.non_empty_group)
 
     def retention_began_ms(self, committed_ms: int) -> int | None:
-        """Retention begins for topics that nobody subscribes to."""
+        """Return the commit's time: retention starts at once for topics without subscribers."""
         return committed_ms
 
     def check(self) -> None:
-        """What holds between any two requests."""
+        """Assert the invariants that hold between requests."""
         owned: Counter[TopicIdPartition] = Counter()
         for member in self.members.values():
             at = member.at
@@ -370,8 +373,9 @@ class ConsumerGroup:
 
 
 def hash_of(topics: Iterable[str], known: Mapping[str, TopicInfo]) -> int:
-    """A hash of all that an assignment depends on: which of these topics exist, and their
-    partitions; 0 for none.  Each broker makes it alike, Apache's makes another."""
+    """Return a hash of everything that an assignment depends on: which of these topics exist, and
+    their partitions; 0 for none.  It is the same on each of these brokers, but differs from Apache
+    Kafka's."""
     found = sorted(topic for topic in topics if topic in known)
     if not found:
         return 0
@@ -389,8 +393,9 @@ def _stale(member: ConsumerGroupMember) -> ErrorCode:
 def _check_older(
     member: ConsumerGroupMember, epoch: int, topic_id: UUID, partition: int
 ) -> ErrorCode:
-    """A member that has not heard of its new epoch yet may commit what it has had since the one it
-    knows (KIP-1251): nobody else can have had it in between."""
+    """Check a partition for a commit with an older epoch.  A member that has not received its new
+    epoch yet may commit partitions assigned to it since the epoch that it sent (KIP-1251): no
+    other member can have owned them in between."""
     one = TopicIdPartition(topic_id, partition)
     given = member.at.assigned.get(one, member.at.revoking.get(one))
     return _stale(member) if given is None or epoch < given else ErrorCode.none

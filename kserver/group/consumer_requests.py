@@ -1,7 +1,7 @@
-"""What consumer groups (KIP-848) are asked, and what they answer.
+"""Requests and responses of consumer groups (KIP-848).
 
-Pure: values only.  As in requests.py: a refusal is a KafkaError in the place of the answer, and
-durations are milliseconds.
+Pure: values only.  As in requests.py, an error is a KafkaError in place of the response, and
+durations are in milliseconds.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ UNCHANGED_MS = -1
 
 
 class ConsumerHeartbeat(NamedTuple):
-    """Answered with ConsumerHeard.  None: as it was said before."""
+    """Answered with ConsumerHeard.  Fields that are None are unchanged since the last heartbeat."""
 
     group_id: str
     member_id: str
     epoch: int
-    """The member's; JOINING_EPOCH, LEFT_EPOCH and STATIC_LEFT_EPOCH to come and to go."""
+    """Member epoch; JOINING_EPOCH, LEFT_EPOCH or STATIC_LEFT_EPOCH to join or leave."""
     client_id: str
     client_host: str
     instance_id: str | None = None
@@ -28,15 +28,16 @@ class ConsumerHeartbeat(NamedTuple):
     rebalance_ms: int = UNCHANGED_MS
     topics: tuple[str, ...] | None = None
     pattern: str | None = None
-    """Empty: none any more."""
+    """Regular expression; empty to unsubscribe."""
     assignor: str | None = None
     owned: Partitions | None = None
     makes_member_id: bool = True
-    """Since v1 the member comes with an id that it made itself (KIP-1082)."""
+    """Whether the member generates its own id, as since v1 (KIP-1082)."""
 
     @property
     def is_full(self) -> bool:
-        """It says all there is to say, so it is told all as well."""
+        """Whether it reports all of its state, in which case the response has the full
+        assignment."""
         says_topics = self.topics is not None or self.pattern is not None
         says_rest = self.rebalance_ms != UNCHANGED_MS and self.owned is not None
         return self.epoch == 0 or (says_topics and says_rest)
@@ -47,12 +48,12 @@ class ConsumerHeard(NamedTuple):
     epoch: int
     heartbeat_interval_ms: int = 0
     assigned: Partitions | None = None
-    """None: as it was."""
+    """Assigned partitions; None if unchanged."""
 
 
 class DescribeConsumerGroup(NamedTuple):
-    """Answered with DescribedConsumers; GROUP_ID_NOT_FOUND for one that there is not, or that is no
-    consumer group."""
+    """Answered with DescribedConsumers, or GROUP_ID_NOT_FOUND if there is no consumer group of
+    this id."""
 
     group_id: str
 

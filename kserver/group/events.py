@@ -1,9 +1,9 @@
-"""What becomes of groups and offsets, and its records: what is kept of classic groups.
+"""Events of classic groups and committed offsets; each is one record of __consumer_offsets.
 
     event                   record
     ClassicGroupMetadata    GroupMetadata, version 3, as Kafka 4 writes it
     GroupDeleted            its tombstone
-    OffsetCommitted         OffsetCommit, version 4; 1 where it has an expiry of its own
+    OffsetCommitted         OffsetCommit, version 4; version 1 if it has its own expiry time
     OffsetDeleted           its tombstone
 
 Pure: values and bytes only.
@@ -42,7 +42,7 @@ _TOPIC_ID_FOLLOWS = bytes((1, 0, 16))
 _NOTHING_FOLLOWS = bytes((0,))
 _TAGGED_SIZE = 19
 _LONGER = 127
-"""From here on the size of a text takes more than a byte."""
+"""Length from which a string's size takes more than one byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,14 @@ class MemberMetadata:
     rebalance_ms: int
     session_ms: int
     subscription: bytes
-    """Its metadata for the group's protocol."""
+    """Member metadata for the group's protocol."""
     assignment: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class ClassicGroupMetadata:
-    """A classic group is empty or stable, and so it is again when it is loaded."""
+    """State of a classic group, which is Empty or Stable when it is written and when it is
+    loaded."""
 
     group_id: str
     protocol_type: str
@@ -69,7 +70,7 @@ class ClassicGroupMetadata:
     protocol: str | None
     leader: str | None
     since_ms: int
-    """When it came to this state, by the wall clock; -1 where that is not known."""
+    """Wall-clock time when it entered this state, in ms since 1970; -1 if unknown."""
     members: tuple[MemberMetadata, ...]
 
     def encode(self) -> Record:
@@ -108,7 +109,8 @@ class GroupDeleted:
 
 
 class OffsetCommitted(NamedTuple):
-    """A named tuple: there is one for each commit, and it is made three times as fast."""
+    """A named tuple, as one is created for each commit and a named tuple takes a third of the
+    time."""
 
     group_id: str
     topic: str
@@ -118,11 +120,11 @@ class OffsetCommitted(NamedTuple):
     metadata: str
     committed_ms: int
     expires_ms: int = NO_TIMESTAMP
-    """When it is to be forgotten, where the client said so."""
+    """Expiry time in ms since 1970, if the client set a retention; else NO_TIMESTAMP."""
     topic_id: UUID = NO_TOPIC_ID
 
     def encode(self) -> Record:
-        """By hand: the schema's way takes longer than all the rest of a commit."""
+        """Encode by hand: encoding by schema takes longer than the rest of a commit."""
         key = _commit_key(self.group_id, self.topic, self.partition)
         if self.expires_ms != NO_TIMESTAMP:
             return key, RECORDS.encode_value(
@@ -158,9 +160,9 @@ class OffsetDeleted(NamedTuple):
 
 
 def read_commit(key: bytes, value: bytes | None) -> OffsetCommitted | OffsetDeleted | None:
-    """By hand as well: a coordinator that starts may have hundreds of thousands to read.
+    """Decode by hand, as a starting coordinator may have hundreds of thousands of records to load.
 
-    None for other records, and for those that have another version or are broken.
+    Returns None for other records, for other versions, and for malformed ones.
     """
     try:
         kind, size = _TWO_SHORTS.unpack_from(key)
@@ -185,6 +187,7 @@ def read_commit(key: bytes, value: bytes | None) -> OffsetCommitted | OffsetDele
         tagged = value[at + _TIMESTAMP.size :]
     except (struct.error, IndexError, UnicodeDecodeError):
         return None
+    # Longer metadata has a size of several bytes; it is decoded by schema instead.
     if version != OFFSET_COMMIT_VERSION or not 0 <= size < _LONGER:
         return None
     if tagged == _NOTHING_FOLLOWS:
@@ -206,7 +209,7 @@ def read_commit(key: bytes, value: bytes | None) -> OffsetCommitted | OffsetDele
     )
 
 
-# Names that many records have are one string, and ids one object.
+# Cached, so that records share one string for a name and one object for a topic id.
 @functools.lru_cache(maxsize=2000)
 def _text(data: bytes) -> str:
     return data.decode()
@@ -243,7 +246,7 @@ def _group_event(key: Values, value: Values | None) -> ClassicGroupMetadata | Gr
             member["groupInstanceId"],
             member["clientId"],
             member["clientHost"],
-            # Version 0 had one timeout for both.
+            # Version 0 has one timeout for both.
             member["sessionTimeout"]
             if member["rebalanceTimeout"] == -1
             else member["rebalanceTimeout"],
@@ -285,4 +288,4 @@ DECODERS: Mapping[int, Callable[[Values, Values | None], Any]] = {
     OFFSET_COMMIT: _offset_event,
     GROUP_METADATA: _group_event,
 }
-"""By the kind of a record: its key's and its value's fields to the event."""
+"""Decoders from the fields of key and value to the event, by kind of record."""

@@ -1,21 +1,21 @@
-"""ClassicGroup: a group whose members agree among themselves who reads what.
+"""ClassicGroup: a group whose members decide on their assignment themselves.
 
-    state                 its members                              after
-    Empty                 none; offsets may be there               PreparingRebalance
-    PreparingRebalance    are waited for: all are to join again    Empty, Completing.., Stable
-    CompletingRebalance   have joined; the leader is to say who    PreparingRebalance
-                          reads what
-    Stable                have their parts                         CompletingRebalance
+    state                 its members                              previous states
+    Empty                 none; offsets may exist                  PreparingRebalance
+    PreparingRebalance    all have to rejoin                       Empty, Completing.., Stable
+    CompletingRebalance   have joined; the leader has to send      PreparingRebalance
+                          the assignments
+    Stable                have their assignments                   CompletingRebalance
     Dead                  none: the group was deleted              all
 
     Empty > PreparingRebalance           a member joins
-    PreparingRebalance > Completing..    all have joined, or the time to do so is over
-    PreparingRebalance > Empty           nobody is left
+    PreparingRebalance > Completing..    all have joined, or the join timeout expired
+    PreparingRebalance > Empty           no members are left
     CompletingRebalance > Stable         the leader's assignment is written
-    Completing.., Stable > Preparing..   a member comes, goes, or changes what it says of itself
+    Completing.., Stable > Preparing..   a member joins, leaves, or changes its subscription
 
-What is kept is its generation with its members, written when it becomes Empty or Stable; between
-these its state runs ahead of what is kept.  How requests move it is in `classic.py`.
+The generation and its members are persisted when the group becomes Empty or Stable; in between,
+its state is ahead of the persisted one.  `classic.py` handles the requests.
 
 Pure: values only.  (Kafka: ClassicGroup, ClassicGroupState.)
 """
@@ -36,15 +36,15 @@ from kserver.group.requests import NO_MEMBER, JoinedMember
 from kserver.model import NO_TIMESTAMP
 
 CLASSIC, CONSUMER = "classic", "consumer"
-"""Types of groups, as ListGroups names them."""
+"""Group types, as ListGroups names them."""
 
 
 CommitCheck: TypeAlias = Callable[[UUID, int], ErrorCode]
-"""Asked about a partition, by its topic's id: why the member may not commit it, else NONE."""
+"""Check of one partition, by topic id: the error if the member may not commit it, else NONE."""
 
 
 class Group(Protocol):
-    """What offsets and lists have to know of a group of any type."""
+    """Interface of a group of any type, for offsets and lists of groups."""
 
     id: str
     type: str
@@ -57,7 +57,7 @@ class Group(Protocol):
 
     @property
     def is_empty(self) -> bool:
-        """It has no members: it may be deleted."""
+        """Whether the group has no members and may be deleted."""
 
     def is_subscribed_to(self, topic: str) -> bool: ...
 
@@ -70,24 +70,24 @@ class Group(Protocol):
         transactional: bool,
         knows_stale_member_epoch: bool = True,
     ) -> CommitCheck | None:
-        """What each partition is still to pass, if anything.  Raises KafkaError when that member
-        may not commit."""
+        """Return the check that each partition has still to pass, or None.  Raises KafkaError if
+        this member may not commit."""
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Raises KafkaError when that member may not read what was committed."""
+        """Raises KafkaError if this member may not fetch committed offsets."""
 
     def check_offset_delete(self) -> None:
-        """Raises KafkaError."""
+        """Raises KafkaError if offsets of the group may not be deleted."""
 
     def check_delete(self) -> None:
-        """Raises KafkaError."""
+        """Raises KafkaError if the group may not be deleted."""
 
     def retention_began_ms(self, committed_ms: int) -> int | None:
-        """From when on an offset committed at that time is kept for its retention only; None as
-        long as it is kept."""
+        """Return when the retention of an offset committed at `committed_ms` started; None while
+        the offset does not expire."""
 
     def deleted(self) -> Iterable[Any]:
-        """The events that delete it."""
+        """Yield the events that delete the group."""
 
 
 class ClassicGroupState(Enum):
@@ -107,7 +107,7 @@ VALID_PREVIOUS_STATES: Mapping[ClassicGroupState, frozenset[ClassicGroupState]] 
     STABLE: frozenset({COMPLETING_REBALANCE}),
     DEAD: frozenset(ClassicGroupState),
 }
-"""Each state with those from which it is reached, once the group is loaded."""
+"""Valid previous states of each state, once the group is loaded."""
 
 
 class ClassicGroup:
@@ -117,13 +117,13 @@ class ClassicGroup:
         self.id = id
         self.state = EMPTY
         self.since_ms = since_ms
-        """Since when it is in its state, by the wall clock."""
+        """Wall-clock time when it entered its state, in ms since 1970."""
         self.is_first_rebalance = False
-        """It was empty before: more members are likely to come."""
+        """Whether the group was empty before this rebalance, so more members are likely to join."""
         self.has_grown = False
-        """A member came while the first rebalance waited."""
+        """Whether a member joined during the delay of the first rebalance."""
         self.delay_ms = 0
-        """How long it waits now, and how much longer it may."""
+        """Current delay of the first rebalance, and the delay left after it, in ms."""
         self.more_delay_ms = 0
         self.generation = 0
         self.protocol_type: str | None = None
@@ -133,15 +133,15 @@ class ClassicGroup:
         self.static: dict[str, str] = {}
         """Member ids of static members, by instance id."""
         self.pending: dict[str, None] = {}
-        """Ids that were given out, and whose members have yet to come with them."""
+        """Generated member ids whose members have not joined with them yet."""
         self.unsynced: dict[str, None] = {}
-        """Members that did not ask for their part of this generation yet."""
+        """Members that have not sent SyncGroup in this generation yet."""
         self.joining = 0
-        """Members that wait for the others."""
+        """Number of members waiting for a JoinGroup response."""
         self.subscribed: frozenset[str] | None = None
-        """Topics of all members of a group of consumers; None where that is not known."""
+        """Topics that the members of a consumer group subscribe to; None if unknown."""
         self._support: dict[str, int] = {}
-        """How many members have each protocol."""
+        """Number of members that support a protocol, by its name."""
 
     # What it is
 
@@ -163,18 +163,18 @@ class ClassicGroup:
 
     @property
     def rebalance_ms(self) -> int:
-        """How long members are waited for."""
+        """Rebalance timeout: the longest of the members', in ms."""
         return max((member.rebalance_ms for member in self.members.values()), default=0)
 
     def is_leader(self, member_id: str) -> bool:
         return self.leader == member_id
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Where the topics are not known, any may be one of them."""
+        """Return whether a member subscribes to the topic; True for any topic if unknown."""
         return self.has_consumers if self.subscribed is None else topic in self.subscribed
 
     def enter(self, state: ClassicGroupState, now_ms: int) -> None:
-        """`now_ms` by the wall clock."""
+        """Enter a state; `now_ms` is the wall-clock time."""
         assert self.state in VALID_PREVIOUS_STATES[state], f"{self.id}: {self.state} > {state}"
         self.is_first_rebalance = self.state is EMPTY
         self.state = state
@@ -183,7 +183,8 @@ class ClassicGroup:
     # Who may
 
     def check_member(self, member_id: str, instance_id: str | None) -> ClassicGroupMember:
-        """Raises UNKNOWN_MEMBER_ID, and FENCED_INSTANCE_ID for a static one that was replaced."""
+        """Raises KafkaError with UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if a static member was
+        replaced."""
         if instance_id is not None:
             current = self.static.get(instance_id)
             if current is not None and current != member_id:
@@ -209,12 +210,12 @@ class ClassicGroup:
         knows_stale_member_epoch: bool = True,
     ) -> None:
         if generation < 0 and self.state is EMPTY:
-            return  # who commits takes no part in groups
+            return  # a client that assigns its partitions itself
         if generation >= 0 or member_id != NO_MEMBER or instance_id is not None:
             self.check_member(member_id, instance_id)
             self.check_generation(generation)
         elif not transactional:
-            # Transactional commits of old clients do not say who commits.
+            # Old clients send no member id in transactional commits.
             raise KafkaError(ErrorCode.unknown_member_id)
         if not transactional and self.state is COMPLETING_REBALANCE:
             raise KafkaError(ErrorCode.rebalance_in_progress)
@@ -223,7 +224,8 @@ class ClassicGroup:
         pass
 
     def check_offset_delete(self) -> None:
-        """What consumers read is known, so the rest may go while they are there."""
+        """Raises NON_EMPTY_GROUP unless the subscriptions are known: for consumers, offsets of
+        unsubscribed topics may be deleted while the group has members."""
         if self.state is not EMPTY and not self.has_consumers:
             raise KafkaError(ErrorCode.non_empty_group)
 
@@ -232,8 +234,9 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.non_empty_group)
 
     def retention_began_ms(self, committed_ms: int) -> int | None:
-        """KIP-211: an offset is kept while its group has members; then from the group's end on, or
-        where it never had members or does not read that topic any more, from the commit on."""
+        """Return when retention started (KIP-211): when the group became empty, or at the commit
+        if the group never had members or is not subscribed to the topic.  None while it has
+        members."""
         if self.protocol_type is None:
             return committed_ms
         if self.state is EMPTY:
@@ -248,7 +251,8 @@ class ClassicGroup:
     # Members
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these can take part: all members share one of them."""
+        """Return whether a member with these protocols may join: one has to be shared by all
+        members."""
         if self.state is EMPTY:
             return bool(protocol_type and protocols)
         return protocol_type == self.protocol_type and any(
@@ -268,7 +272,7 @@ class ClassicGroup:
         self.pending.pop(member.id, None)
 
     def remove(self, member_id: str) -> None:
-        """A member, or an id that was given out; none of both is fine as well."""
+        """Remove a member or a pending id, if it exists."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count(member, -1)
@@ -281,9 +285,9 @@ class ClassicGroup:
         self.unsynced.pop(member_id, None)
 
     def replace(self, instance_id: str, new_id: str) -> ClassicGroupMember:
-        """A static member is there again, under a new id: the old one's place is its own now."""
+        """Replace a static member, which rejoined under a new id."""
         old_id = self.static[instance_id]
-        # In the same place: the order of members is what assignors see.
+        # The new member takes the same place, as assignors see the order of members.
         members = [(new_id if id == old_id else id, m) for id, m in self.members.items()]
         self.members = dict(members)
         member = self.members[new_id]
@@ -312,13 +316,14 @@ class ClassicGroup:
         member.join_ticket = ticket
 
     def take_join_ticket(self, member: ClassicGroupMember) -> Ticket | None:
-        """None when it does not wait."""
+        """Return the ticket of the waiting JoinGroup, which no longer waits; None if there is
+        none."""
         ticket, member.join_ticket = member.join_ticket, None
         self.joining -= ticket is not None
         return ticket
 
     def _count(self, member: ClassicGroupMember, by: int) -> None:
-        # A name that is given twice counts once.
+        # A name that is listed twice counts once.
         for name in dict(member.protocols):
             count = self._support.get(name, 0) + by
             if count:
@@ -329,7 +334,7 @@ class ClassicGroup:
     # Generations
 
     def elect_leader(self) -> bool:
-        """A leader that has joined; False when nobody has."""
+        """Elect a leader among the members that have joined; return False if none has."""
         if self.leader is None:
             return False
         if self.members[self.leader].join_ticket is None:
@@ -341,7 +346,7 @@ class ClassicGroup:
         return True
 
     def select_protocol(self) -> str:
-        """The protocol that most members like best, of those that all of them have."""
+        """Return the protocol with the most votes, of those that all members support."""
         candidates = {n for n, count in self._support.items() if count == len(self.members)}
         votes: dict[str, int] = {}
         for member in self.members.values():
@@ -350,7 +355,7 @@ class ClassicGroup:
         return max(votes, key=votes.__getitem__)
 
     def begin_generation(self, now_ms: int) -> None:
-        """With whoever has joined."""
+        """Start a generation with the members that have joined."""
         self.generation += 1
         self.unsynced = {}
         self.has_grown = False
@@ -381,7 +386,7 @@ class ClassicGroup:
                 for topic in _topics(member.metadata(self.protocol or ""))
             )
         except ProtocolError:
-            return None  # some clients write what they like
+            return None  # some clients send metadata that is not a subscription
 
     def owes_join(self, member: ClassicGroupMember) -> bool:
         """Whether the member has to join again: it owned partitions that this generation does not
@@ -403,8 +408,8 @@ class ClassicGroup:
     def kept(
         self, now_ms: int | None = None, assignments: Mapping[str, bytes] | None = None
     ) -> ClassicGroupMetadata:
-        """The event that keeps it as it is now: Stable with these assignments since `now_ms`, or
-        as it is."""
+        """Return the event that persists the group: as Stable since `now_ms` with these
+        assignments, or unchanged."""
         members = tuple(
             MemberMetadata(
                 member.id,
@@ -429,7 +434,7 @@ class ClassicGroup:
         )
 
     def keep(self, event: ClassicGroupMetadata) -> None:
-        """Become what was written; who waits and all that a member has beside goes on."""
+        """Replace the persisted state; waiting requests and other state of members are kept."""
         self.protocol_type = event.protocol_type or None
         self.generation = event.generation
         self.protocol = event.protocol
@@ -462,7 +467,7 @@ class ClassicGroup:
         self.subscribed = self._subscribed()
 
     def check(self) -> None:
-        """The invariants; for tests."""
+        """Assert the invariants; for tests."""
         members = self.members
         assert all(id == member.id for id, member in members.items())
         assert self.joining == sum(m.join_ticket is not None for m in members.values())
@@ -496,8 +501,8 @@ class ClassicGroup:
 
 
 def _topics(metadata: bytes) -> list[str]:
-    """The topics of a consumer's subscription; each of its versions begins as the first one
-    does."""
+    """Return the topics of a consumer's subscription, whose versions all start with the same
+    fields."""
     if len(metadata) < 2:
         raise ProtocolError("a subscription is truncated")
     fields = SUBSCRIPTION.decode(0, memoryview(metadata)[2:])

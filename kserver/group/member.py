@@ -1,4 +1,4 @@
-"""Member: one consumer of a classic group, and who waits for its answers.
+"""ClassicGroupMember: one consumer of a classic group, with its waiting requests.
 
 Pure: values only.
 """
@@ -10,7 +10,7 @@ from collections.abc import Collection
 from kserver.coordinator.shard import Ticket
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""Names with the member's metadata for each, the one it likes best first."""
+"""Names and the member's metadata for each, in order of preference."""
 
 
 class ClassicGroupMember:
@@ -41,7 +41,7 @@ class ClassicGroupMember:
     ) -> None:
         self.id = id
         self.instance_id = instance_id
-        """A static member has one (KIP-345)."""
+        """Instance id of a static member (KIP-345)."""
         self.client_id = client_id
         self.client_host = client_host
         self.rebalance_ms = rebalance_ms
@@ -51,11 +51,11 @@ class ClassicGroupMember:
         self.join_ticket: Ticket | None = None
         self.sync_ticket: Ticket | None = None
         self.is_new = False
-        """It was not told yet that it is a member: it sends no heartbeats."""
+        """Whether its first JoinGroup is not answered yet, so that it sends no heartbeats."""
 
     @property
     def is_waiting(self) -> bool:
-        """A member that waits for the others cannot send heartbeats, and needs none."""
+        """Whether it waits for other members: it cannot send heartbeats then, and needs none."""
         return not self.is_new and (self.join_ticket is not None or self.sync_ticket is not None)
 
     def metadata(self, protocol: str) -> bytes:
@@ -65,5 +65,5 @@ class ClassicGroupMember:
         raise AssertionError(f"{self.id} has no protocol {protocol}")
 
     def vote(self, candidates: Collection[str]) -> str:
-        """The candidate that it likes best."""
+        """Return the candidate that it prefers."""
         return next(name for name, _ in self.protocols if name in candidates)

@@ -1,17 +1,17 @@
-"""From the classic protocol to the consumer protocol and back, while the group goes on (KIP-848).
+"""Online migration of groups between the classic and the consumer protocol (KIP-848).
 
-    up      a member that speaks ConsumerGroupHeartbeat comes to a classic group of consumers
-    mixed   classic members of a consumer group go on with JoinGroup, SyncGroup and Heartbeat: each
-            has its epoch for a generation, and is told to join again when it is to move on
-    down    the last member that speaks ConsumerGroupHeartbeat is gone, and others are there
+    upgrade     a member that uses ConsumerGroupHeartbeat joins a classic group of consumers
+    mixed       classic members of a consumer group keep using JoinGroup, SyncGroup and Heartbeat:
+                their generation is the member epoch, and they are asked to rejoin for each step
+    downgrade   the last member that uses ConsumerGroupHeartbeat left, and classic ones remain
 
-`group.consumer.migration.policy` says which way is open.  A group without members becomes what its
-first one needs, at any time.
+`group.consumer.migration.policy` controls which direction is allowed.  A group without members
+takes the type that its first member needs, at any time.
 
-    a classic member's    is
-    JoinGroup             a heartbeat with all it owns: it takes a step towards its target
-    SyncGroup             to be told what it owns now
-    Heartbeat             REBALANCE_IN_PROGRESS when there is a step to take
+    a classic member's    means
+    JoinGroup             a full heartbeat: it takes a step towards its target
+    SyncGroup             a request for the partitions that it owns now
+    Heartbeat             REBALANCE_IN_PROGRESS if there is a step to take
 
 Pure: requests and times go in, steps come out.  (Kafka: GroupMetadataManager's
 classicGroup...ToConsumerGroup, convertToConsumerGroup and convertToClassicGroup.)
@@ -63,8 +63,7 @@ from kserver.group.requests import (
 from kserver.wire.schema import Values
 
 DOWN = "down"
-"""What a deadline is for: a group that was a consumer group begins to rebalance as a classic one,
-once it is one."""
+"""Kind of deadline: once a consumer group has become a classic group, it has to rebalance."""
 
 
 class Migration:
@@ -95,7 +94,8 @@ class Migration:
         self._go_down(request.group_id, step)
 
     def _upgraded(self, group_id: str, step: Step) -> ConsumerGroup:
-        """Raises GROUP_ID_NOT_FOUND: there is no consumer group of that name."""
+        """Convert a classic group to a consumer group.  Raises KafkaError with GROUP_ID_NOT_FOUND
+        if it cannot be converted."""
         classic = self._classic.get(group_id)
         assert classic is not None
         group = ConsumerGroup(group_id)
@@ -141,7 +141,8 @@ class Migration:
     def _upgraded_member(
         self, member: ClassicGroupMember, classic: ClassicGroup
     ) -> ConsumerGroupMember:
-        """It is where its group's last assignment has put it.  Raises ProtocolError."""
+        """Convert a member, with its assignment from the group's last generation.  Raises
+        ProtocolError."""
         name = classic.protocol or member.protocols[0][0]
         subscription = decoded(SUBSCRIPTION, member.metadata(name))
         assigned: Partitions = frozenset()
@@ -175,7 +176,7 @@ class Migration:
         )
 
     def _end_waits(self, classic: ClassicGroup, step: Step) -> None:
-        """Members that wait are told to come again, and find another kind of group."""
+        """Fail the waiting requests, so that the members rejoin what is now a consumer group."""
         error = KafkaError(ErrorCode.rebalance_in_progress)
         for member in classic.members.values():
             joined = Joined(member.id, ErrorCode.rebalance_in_progress)
@@ -192,7 +193,7 @@ class Migration:
         if group is None or group.is_empty:
             self._classic.join(request, ticket, step)
             if group is not None and self._classic.get(group.id) is not None:
-                # The member was let in, and made it a classic group.
+                # The member joined, which makes this a classic group.
                 step.events[:0] = group.deleted()
             return
         try:
@@ -219,6 +220,7 @@ class Migration:
             said = decoded(SUBSCRIPTION, request.protocols[0][1])
         except ProtocolError as error:
             raise KafkaError(ErrorCode.inconsistent_group_protocol, str(error)) from error
+        # KIP-394: a new dynamic member has to rejoin with the id that it is given here.
         if is_unknown and request.instance_id is None and request.must_know_id:
             step.answer(ticket, Joined(member_id, ErrorCode.member_id_required))
             return
@@ -243,6 +245,7 @@ class Migration:
         owned = self._ids(said["ownedPartitions"])
         self._consumers.move(draft, member_id, changed, owned)
         member = draft.group.members[member_id]
+        # The member has rejoined; next it has to fetch its assignment with SyncGroup.
         self._deadlines.drop((JOIN, group.id, member_id))
         self._consumers.await_session(group.id, member, step.now)
         self._deadlines.set((SYNC, group.id, member_id), step.now.ms + request.rebalance_ms)
@@ -259,7 +262,7 @@ class Migration:
     def _admitted(
         self, draft: Draft, member_id: str, is_unknown: bool, instance_id: str | None
     ) -> ConsumerGroupMember | None:
-        """The member as it was; None when the group becomes a classic one by this.  Raises
+        """Return the member before this request; None if the request downgrades the group.  Raises
         KafkaError."""
         if instance_id is None:
             return draft.group.member_or_new(member_id)
@@ -270,7 +273,8 @@ class Migration:
             return draft.group.member_or_new(member_id)
         others = [one for one in draft.group.members.values() if one is not before]
         if not before.is_classic and all(one.is_classic for one in others):
-            # The last one that spoke the other protocol: the group goes down, and is joined then.
+            # The last member with the consumer protocol is replaced: the group is downgraded
+            # first, and the member joins it when it retries.
             self._consumers.remove(draft, [before.id])
             return None
         return self._consumers.replace_static(draft, before, member_id)
@@ -343,7 +347,7 @@ class Migration:
         step.answer(ticket, codes)
 
     def _ids(self, topics: Sequence[Values]) -> Partitions:
-        """The ids of those that exist."""
+        """Return the partitions, with topic ids, of the topics that exist."""
         found = [(self._consumers.topic(one["topic"]), one["partitions"]) for one in topics]
         return frozenset(
             TopicIdPartition(topic.id, number)
@@ -387,7 +391,8 @@ class Migration:
             self._go_down(group_id, step)
 
     def _go_down(self, group_id: str, step: Step) -> None:
-        """What has only classic members becomes a classic group."""
+        """Convert the group to a classic group if all members use the classic protocol and the
+        policy allows it."""
         draft = self._consumers.drafted(group_id, step)
         if draft is None or not draft.is_changed or draft.is_over:
             return
@@ -406,7 +411,7 @@ class Migration:
         self._deadlines.set((DOWN, group_id, ""), step.now.ms)
 
     def _kept(self, group: ConsumerGroup, now_ms: int) -> ClassicGroupMetadata:
-        """The classic group, with what its members have now."""
+        """Return the classic group, with the current assignments of its members."""
         protocols = {
             member.id: member.subscription.classic.protocols
             for member in group.members.values()
@@ -442,7 +447,7 @@ class Migration:
 def _classic_member(
     group: ConsumerGroup, member_id: str, instance_id: str | None
 ) -> ConsumerGroupMember:
-    """Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+    """Raises KafkaError with UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
     member = group.named_member(member_id, instance_id)
     if not member.is_classic:
         text = f"Member {member_id} does not use the classic protocol."
@@ -451,7 +456,8 @@ def _classic_member(
 
 
 def _leaving(group: ConsumerGroup, one: LeavingMember) -> ConsumerGroupMember:
-    """Also by its instance id alone: an administrator's wish.  Raises KafkaError."""
+    """Return a member that leaves.  An administrator may name it by its instance id alone.  Raises
+    KafkaError."""
     member_id = one.member_id
     if member_id == NO_MEMBER and one.instance_id is not None:
         member_id = group.instances.get(one.instance_id, NO_MEMBER)

@@ -1,9 +1,9 @@
-"""Committed offsets: of every group and partition the last one, and those of open transactions.
+"""Committed offsets: the last one of each group and partition, and those of open transactions.
 
-    commit             an offset is kept, and forgotten by the group's rule of expiry (KIP-211)
-    in a transaction   it is pending: it counts once the transaction is committed, and who asks for
-                       stable offsets alone is told to ask again meanwhile (KIP-447)
-    topic deleted      its offsets are deleted; also when it is there again under another id
+    commit             an offset is stored; it expires by the rule of its group (KIP-211)
+    in a transaction   it is pending until the transaction is committed; meanwhile clients that
+                       require stable offsets get an error and retry (KIP-447)
+    topic deleted      its offsets are deleted, also if it was recreated under another id
 
 Pure: requests, events and times go in.  (Kafka: OffsetMetadataManager.)
 """
@@ -33,7 +33,7 @@ from kserver.metrics.meters import GroupMeters
 from kserver.model import NO_PRODUCER_ID, NO_TIMESTAMP, ProducerId
 
 Kept = tuple[OffsetCommitted, int]
-"""With its number in the order of all commits."""
+"""Committed offset and its sequence number among all commits."""
 Topics = dict[str, dict[int, Kept]]
 
 
@@ -49,24 +49,25 @@ class Offsets:
         self._meters = meters
         self._by_group: dict[str, Topics] = {}
         self._pending: dict[ProducerId, dict[str, Topics]] = {}
-        """By the producer of the transaction, then by group."""
+        """Pending offsets, by producer id and then by group."""
         self._open: dict[str, dict[ProducerId, None]] = {}
-        """By group, the producers that have pending offsets of it."""
+        """Producers with pending offsets, by group."""
         self._of_topic: dict[str, dict[str, None]] = {}
-        """The groups that have offsets of a topic, pending ones too."""
+        """Groups with offsets of a topic, including pending ones, by topic."""
         self._seen: dict[str, UUID] = {}
-        """Ids of topics, of which no offsets are left that another of the same name had."""
+        """Topic ids by name, for which offsets of a deleted topic of the same name have been
+        removed."""
         self._serial = 0
 
     def __len__(self) -> int:
-        """Pending ones are not counted."""
+        """Number of committed offsets, without pending ones."""
         return sum(len(p) for topics in self._by_group.values() for p in topics.values())
 
     # Questions
 
     @property
     def group_ids(self) -> set[str]:
-        """The ids of groups that have any, pending ones too."""
+        """Ids of groups with offsets, including pending ones."""
         return {*self._by_group, *self._open}
 
     def get(self, group_id: str, topic: str, partition: int) -> OffsetCommitted | None:
@@ -74,14 +75,14 @@ class Offsets:
         return None if kept is None else kept[0]
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether an open transaction has written it."""
+        """Return whether an open transaction has a pending offset of this partition."""
         return any(
             partition in self._pending[producer][group_id].get(topic, ())
             for producer in self._open.get(group_id, ())
         )
 
     def fetch(self, request: FetchOffsets) -> FetchedOffsets:
-        """Raises KafkaError."""
+        """Raises KafkaError if the member may not fetch offsets."""
         group = self._groups.get(request.group_id)
         if group is not None:
             group.check_fetch(request.member_id, request.member_epoch)
@@ -111,7 +112,7 @@ class Offsets:
     # Decisions
 
     def commit(self, request: CommitOffsets, ticket: Ticket, step: Step) -> None:
-        """Raises KafkaError."""
+        """Raises KafkaError if the member may not commit."""
         group = self._groups.get(request.group_id)
         check = None
         if group is not None:
@@ -136,7 +137,7 @@ class Offsets:
     def commit_in_transaction(
         self, request: CommitTransactionalOffsets, ticket: Ticket, step: Step
     ) -> None:
-        """Raises KafkaError."""
+        """Raises KafkaError if the member may not commit."""
         if not request.group_id:
             raise KafkaError(ErrorCode.invalid_group_id)
         group = self._groups.get(request.group_id)
@@ -160,7 +161,7 @@ class Offsets:
     ) -> None:
         limit = self._config().offset_metadata_max_bytes
         group = self._groups.get(request.group_id)
-        # One string for all offsets of a group, where it is known.
+        # All offsets of a known group share one string for its id.
         group_id = request.group_id if group is None else group.id
         now_ms = step.now.wall_ms
         events = step.events
@@ -190,7 +191,7 @@ class Offsets:
         step.answer(ticket, errors)
 
     def delete(self, request: DeleteOffsets, ticket: Ticket, step: Step) -> None:
-        """Raises KafkaError."""
+        """Raises KafkaError if the group does not exist, or has members that are not consumers."""
         if not request.group_id:
             raise KafkaError(ErrorCode.invalid_group_id)
         group = self._groups.get(request.group_id)
@@ -211,7 +212,7 @@ class Offsets:
         step.answer(ticket, errors)
 
     def all_deleted(self, group_id: str) -> Iterator[OffsetDeleted]:
-        """The events that delete all of a group's, pending ones too."""
+        """Yield the events that delete all offsets of a group, including pending ones."""
         for topic, partitions in self._partitions_of(group_id).items():
             for partition in partitions:
                 yield OffsetDeleted(group_id, topic, partition)
@@ -230,8 +231,8 @@ class Offsets:
     # What becomes of them with time
 
     def expired(self, group: Group, now_ms: int) -> tuple[list[OffsetDeleted], bool]:
-        """The events that delete what is past its retention, and whether nothing is left then.
-        `now_ms` by the wall clock."""
+        """Return the events that delete expired offsets, and whether they leave no offsets of the
+        group.  `now_ms` is the wall-clock time."""
         retention_ms = self._config().offsets_retention_minutes * MINUTE_MS
         expired, is_all = [], True
         for topic, partitions in self._by_group.get(group.id, {}).items():
@@ -248,8 +249,8 @@ class Offsets:
         return expired, is_all and group.id not in self._open
 
     def of_deleted_topics(self, image: ClusterMetadata) -> Iterator[OffsetDeleted]:
-        """The events that delete offsets of topics that were deleted.  That a topic is unknown
-        is not enough: it is too while its znodes are unreadable."""
+        """Yield the events that delete offsets of deleted topics.  An unknown topic may also be
+        one whose znodes are unreadable, so it has to be listed as deleted."""
         for topic, groups in self._of_topic.items():
             known = image.topics.get(topic)
             if known is None and topic not in image.deleted_topics:
@@ -289,7 +290,7 @@ class Offsets:
         partitions[partition] = (event, self._serial)
 
     def forget(self, event: OffsetDeleted) -> None:
-        """What open transactions wrote is forgotten as well."""
+        """Remove an offset, and the pending offsets of open transactions for its partition."""
         group_id, topic, partition = event
         _take(self._by_group, group_id, topic, partition)
         for producer_id in list(self._open.get(group_id, ())):
@@ -302,7 +303,8 @@ class Offsets:
         self._drop_topic(topic, group_id)
 
     def end(self, producer_id: ProducerId, *, committed: bool) -> None:
-        """The later one of two commits stays, whenever its transaction ended."""
+        """End a producer's transaction.  Of two commits the later one wins, in whichever order the
+        transactions ended."""
         for group_id, topics in self._pending.pop(producer_id, {}).items():
             self._close(group_id, producer_id)
             for topic, partitions in topics.items():
@@ -330,7 +332,7 @@ class Offsets:
             self._seen.pop(topic, None)
 
     def check(self) -> None:
-        """The invariants; for tests."""
+        """Assert the invariants; for tests."""
         of_topic: dict[str, set[str]] = {}
         for groups in (self._by_group, *self._pending.values()):
             assert groups or groups is self._by_group

@@ -1,13 +1,13 @@
-"""The way of one member from what it owns to its target (KIP-848).
+"""Reconciliation of one member: its steps from its current to its target assignment (KIP-848).
 
-    state                   it waits for                      then
-    STABLE                  a newer target                    gives back what it is to lose, if any
-    UNREVOKED_PARTITIONS    the member to give that back      takes what is free of its target
-    UNRELEASED_PARTITIONS   others to give back the rest      takes it, piece by piece
+    state                   waits for                         then
+    STABLE                  a newer target                    revokes partitions, if any
+    UNREVOKED_PARTITIONS    the member to revoke partitions   gets the free partitions of its target
+    UNRELEASED_PARTITIONS   other members to release theirs   gets them as they become free
 
-A member stays in its epoch until it has given back what it is to lose; then it is in the target's,
-whether or not all of it is free yet.  So a partition has one owner at any time: it is free only
-once no member has it, assigned or to be given back.
+A member keeps its epoch until it has revoked its partitions; then it advances to the target's
+epoch, whether or not all of the target's partitions are free yet.  So each partition has one owner
+at any time: it is free only if no member has it, assigned or being revoked.
 
 (Kafka: CurrentAssignmentBuilder.)
 
@@ -35,10 +35,10 @@ from kserver.group.consumer_events import (
 
 class Goal(NamedTuple):
     epoch: int
-    """The target's epoch."""
+    """Epoch of the target assignment."""
     target: Partitions
     topics: frozenset[UUID] | None = None
-    """The member's own, when its subscription has changed: the target may be older than that."""
+    """Topics of the member's subscription if it is newer than the target assignment, else None."""
 
 
 def next_assignment(
@@ -47,8 +47,9 @@ def next_assignment(
     owned: Partitions | None,
     is_free: Callable[[TopicIdPartition], bool],
 ) -> Assignment:
-    """One step, or the same.  `owned` is what the member says it has; None: it did not say.
-    `is_free`: whether no other member has it.  Raises FENCED_MEMBER_EPOCH."""
+    """Return the assignment after the next step, or the same one.  `owned` are the partitions that
+    the member reports, or None; `is_free` is whether no other member owns a partition.  Raises
+    KafkaError with FENCED_MEMBER_EPOCH."""
     match now.state:
         case MemberState.STABLE:
             if now.epoch != goal.epoch:
@@ -61,7 +62,7 @@ def next_assignment(
         case MemberState.UNRELEASED_PARTITIONS:
             return _toward(now, goal, owned, is_free)
         case MemberState.UNKNOWN:
-            # A newer broker wrote a state that this one does not know.
+            # A newer broker wrote an unknown state.
             if owned is None or owned:
                 raise KafkaError(
                     ErrorCode.fenced_member_epoch,
@@ -91,7 +92,8 @@ def _toward(
 
 
 def _without_unsubscribed(now: Assignment, goal: Goal, owned: Partitions | None) -> Assignment:
-    """The target is older than the subscription: what is of no topic of it goes at once."""
+    """Remove partitions of topics that the member no longer subscribes to, without waiting for a
+    new target."""
     if goal.topics is None:
         return now
     lost = {one: epoch for one, epoch in now.assigned.items() if one.topic_id not in goal.topics}
@@ -105,7 +107,7 @@ def _without_unsubscribed(now: Assignment, goal: Goal, owned: Partitions | None)
 
 
 def _has_any(owned: Partitions | None, partitions: Epochs) -> bool:
-    """Whether the member may still have any of these."""
+    """Return whether the member may still own any of these."""
     return owned is None or not owned.isdisjoint(partitions)
 
 

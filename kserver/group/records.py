@@ -1,13 +1,14 @@
-"""What __consumer_offsets holds: committed offsets and groups, under Kafka's own schemas.
+"""Schemas of the records of __consumer_offsets: committed offsets and groups, as in Kafka.
 
-    number   key and value                     the record says
-    0, 1     OffsetCommit                      what a group committed for a partition
-    2        GroupMetadata                     a group of the classic protocol, its members in it
-    3 to 8   ConsumerGroup...                  a group of KIP-848, a record for each part of it
-    16       ConsumerGroupRegularExpression    the topics that a pattern matched
+    number   key and value                     content
+    0, 1     OffsetCommit                      committed offset of a group and partition
+    2        GroupMetadata                     a classic group, with its members
+    3 to 8   ConsumerGroup...                  a group of KIP-848, one record for each part of it
+    16       ConsumerGroupRegularExpression    topics that a pattern matched
 
-A record without a value deletes what its key names.  `subscription` and `assignment` of a classic
-group's members are the clients' own bytes; of consumers, two bytes of version and MEMBER_PROTOCOL.
+A record without a value is a tombstone of its key.  `subscription` and `assignment` of a classic
+group's members are opaque bytes of the clients; consumers write a version of two bytes, and then
+MEMBER_PROTOCOL.
 
 Pure: values and bytes only.
 """
@@ -20,7 +21,7 @@ from kserver.wire.schema import Schema, Values, keyed, schemas
 OFFSET_COMMIT = 1
 GROUP_METADATA = 2
 CONSUMERS = "consumer"
-"""The `protocolType` of consumers."""
+"""`protocolType` of consumers."""
 
 RECORDS = keyed(
     """

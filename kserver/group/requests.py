@@ -1,9 +1,9 @@
-"""What groups are asked, and what they answer: the shapes that every version of an API shares.
+"""Requests and responses of groups, in a form shared by all versions of an API.
 
 Pure: values only.
 
-A refusal of the whole request is a KafkaError in the place of the answer; one that has fields of
-its own, or concerns one item of many, is part of the answer.  Durations are milliseconds.
+An error of the whole request is a KafkaError in place of the response.  An error with fields of
+its own, or of one item of many, is part of the response.  Durations are in milliseconds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kserver.model import LeaderEpoch, Offset, ProducerId
 
 NO_GENERATION = -1
 NO_MEMBER = ""
-"""The id of a member that has none yet, or none at all."""
+"""Id of a member that has none yet, or of a client that is not a member."""
 NO_TOPIC_ID = UUID(int=0)
 
 
@@ -31,11 +31,12 @@ class JoinGroup(NamedTuple):
     rebalance_ms: int
     protocol_type: str
     protocols: tuple[tuple[str, bytes], ...]
-    """Names with the member's metadata, the one it likes best first."""
+    """Names and the member's metadata, in order of preference."""
     must_know_id: bool = True
-    """A member that joins without an id is given one and has to come again (KIP-394)."""
+    """Whether a member that joins without an id receives one and has to rejoin with it
+    (KIP-394)."""
     may_skip_assignment: bool = True
-    """The leader can be told that there is nothing to assign (KIP-814)."""
+    """Whether the leader supports SkipAssignment in the response (KIP-814)."""
 
 
 class JoinedMember(NamedTuple):
@@ -53,7 +54,7 @@ class Joined(NamedTuple):
     leader: str = ""
     skips_assignment: bool = False
     members: Sequence[JoinedMember] = ()
-    """For the leader alone."""
+    """Members of the group; only sent to the leader."""
 
 
 class SyncGroup(NamedTuple):
@@ -64,7 +65,7 @@ class SyncGroup(NamedTuple):
     protocol_type: str | None
     protocol: str | None
     assignments: Mapping[str, bytes]
-    """By member id; of the leader alone."""
+    """Assignments by member id; only sent by the leader."""
 
 
 class Synced(NamedTuple):
@@ -110,16 +111,16 @@ class CommitOffsets(NamedTuple):
 
     group_id: str
     generation: int
-    """Or the member's epoch (KIP-848)."""
+    """Generation, or the member epoch (KIP-848)."""
     member_id: str
     instance_id: str | None
     commits: Sequence[Commit]
     retention_ms: int | None = None
-    """From now on, instead of what the broker is set to."""
+    """Retention from now on, instead of the broker's config."""
     knows_group_id_not_found: bool = True
-    """Since v9; older clients are told ILLEGAL_GENERATION."""
+    """Since v9; older clients receive ILLEGAL_GENERATION."""
     knows_stale_member_epoch: bool = True
-    """Since v9: without it no member of a KIP-848 group can commit."""
+    """Since v9; older clients cannot commit as members of a KIP-848 group."""
 
 
 class CommitTransactionalOffsets(NamedTuple):
@@ -136,17 +137,17 @@ class CommitTransactionalOffsets(NamedTuple):
 
 
 class FetchOffsets(NamedTuple):
-    """Answered with FetchedOffset, topic by topic, in the order asked; those that were never
-    committed too where partitions are named."""
+    """Answered with FetchedOffsets, in the order of the request.  Partitions that are named but
+    were never committed are included."""
 
     group_id: str
     topics: Sequence[tuple[str, Sequence[int]]] | None
-    """None for all that was ever committed."""
+    """Partitions by topic; None for all committed offsets."""
     require_stable: bool = False
-    """UNSTABLE_OFFSET_COMMIT for what an open transaction has written (KIP-447)."""
+    """Respond with UNSTABLE_OFFSET_COMMIT for offsets pending in an open transaction (KIP-447)."""
     member_id: str | None = None
     member_epoch: int = NO_GENERATION
-    """Both of members of KIP-848 groups alone."""
+    """Both only of members of KIP-848 groups."""
 
 
 class FetchedOffset(NamedTuple):
@@ -174,8 +175,8 @@ class DeleteGroup(NamedTuple):
 
 
 class DescribeGroup(NamedTuple):
-    """Answered with Described; GROUP_ID_NOT_FOUND for one that there is not, or that is no classic
-    group."""
+    """Answered with DescribedGroup, or GROUP_ID_NOT_FOUND if there is no classic group of this
+    id."""
 
     group_id: str
 
@@ -200,9 +201,9 @@ class ListGroups(NamedTuple):
     """Answered with a list of ListedGroup."""
 
     states: frozenset[str]
-    """In small letters; empty for all."""
+    """In lower case; empty for all."""
     types: frozenset[str]
-    """The same."""
+    """In lower case; empty for all."""
 
 
 class ListedGroup(NamedTuple):

@@ -1,8 +1,8 @@
 """GroupShard: the groups of one partition of __consumer_offsets.
 
-What is asked goes to those who know: classic groups at work (`classic.py`), consumer groups
-(`consumer.py`), those that have members of both protocols (`migration.py`) and committed offsets
-(`offsets.py`); what is kept comes back to them by replay.
+Requests are dispatched to classic groups (`classic.py`), consumer groups (`consumer.py`), groups
+with members of both protocols (`migration.py`) and committed offsets (`offsets.py`); their state
+changes by replay.
 
 Pure: requests, events and times go in; Outcomes come out.
 """
@@ -37,9 +37,9 @@ Replay = Callable[[Any, ProducerId], None]
 DECODERS = {**events.DECODERS, **consumer_events.DECODERS}
 
 RETENTION: Deadline = ("retention", "", "")
-"""When expired offsets are looked for."""
+"""Deadline of the next check for expired offsets."""
 TOPICS: Deadline = ("topics", "", "")
-"""When more offsets of deleted topics are to be deleted."""
+"""Deadline to delete more offsets of deleted topics."""
 ONLY_EVENTS = frozenset(
     {
         requests.CommitOffsets,
@@ -48,11 +48,10 @@ ONLY_EVENTS = frozenset(
         requests.DeleteOffsets,
     }
 )
-"""Requests that change nothing but by their events.  The others set deadlines and let members
-wait."""
+"""Requests whose only changes are their events.  Others set deadlines or let members wait."""
 MAX_DELETED = 1000
-"""Offsets and groups that are deleted in one step: their tombstones are one batch, and have to fit
-into it."""
+"""Maximum number of offsets and groups deleted in one step, whose tombstones have to fit into one
+batch."""
 
 
 class GroupShard:
@@ -62,13 +61,13 @@ class GroupShard:
         new_id: Callable[[], str],
         meters: GroupMeters | None = None,
     ) -> None:
-        """`new_id` is what makes a member's id unlike every other."""
+        """`new_id` returns a unique part of a member id."""
         self._config = config
         self._meters = meters = meters or GroupMeters()
         self._image: ClusterMetadata | None = None
         self._deadlines: Deadlines[Deadline] = Deadlines()
         self.groups: dict[str, Group] = {}
-        """Groups of any type, by id; each knows its own."""
+        """Groups of any type, by id; each module handles its own type."""
         self.offsets = Offsets(self.groups, config, meters)
         self._classic = ClassicGroups(self.groups, self._deadlines, config, new_id, meters)
         self._consumers = ConsumerGroups(self.groups, self._deadlines, config, new_id)
@@ -145,7 +144,7 @@ class GroupShard:
         passed = self._deadlines.passed(now.ms)
         for deadline in passed:
             if deadline in self._deadlines:
-                continue  # what came due before it has set it anew
+                continue  # an earlier deadline of this step has set it again
             if deadline == RETENTION:
                 self._expire_offsets(step)
             elif deadline == TOPICS:
@@ -163,8 +162,7 @@ class GroupShard:
         self._deadlines.set(RETENTION, step.now.ms + again_ms)
 
     def _expired(self, now: Now) -> Iterator[Any]:
-        """The events that delete what is past its retention, and groups of which nothing is left
-        then."""
+        """Yield the events that delete expired offsets, and empty groups without offsets."""
         for group in self.groups.values():
             expired, is_all = self.offsets.expired(group, now.wall_ms)
             yield from expired
@@ -177,7 +175,7 @@ class GroupShard:
             self._deadlines.set(TOPICS, step.now.ms)
 
     def _delete_what_fits(self, deleted: Iterable[Any], step: Step) -> bool:
-        """Whether all of them were taken into this step."""
+        """Add the events that fit into this step; return whether all of them did."""
         taken, is_all = take_what_fits(deleted, self.encode, MAX_DELETED - len(step.events))
         step.keep(taken)
         return is_all
@@ -187,7 +185,7 @@ class GroupShard:
     def loaded(self, now: Now) -> Outcome:
         step = Step(now)
         for group_id in sorted(self.offsets.group_ids - self.groups.keys()):
-            # A group that was on its way from one protocol to the other: its offsets stay.
+            # A group whose conversion between the protocols was interrupted: its offsets are kept.
             self.groups[group_id] = ClassicGroup(group_id)
         for group in list(self.groups.values()):
             if isinstance(group, ClassicGroup):
@@ -215,12 +213,13 @@ class GroupShard:
 
     def _keep_offset(self, event: events.OffsetCommitted, producer_id: ProducerId) -> None:
         if event.group_id not in self.groups:
-            # Who commits need not be a member of anything.
+            # Offsets can be committed for a group without members.
             self.groups[event.group_id] = ClassicGroup(event.group_id)
         self.offsets.keep(event, producer_id)
 
     def encode(self, event: Any) -> tuple[bytes, bytes | None]:
-        """Raises MESSAGE_TOO_LARGE: some names that clients send no record can hold."""
+        """Encode an event.  Raises KafkaError with MESSAGE_TOO_LARGE if a client's name is too
+        long for a record."""
         try:
             record: tuple[bytes, bytes | None] = event.encode()
         except struct.error:
@@ -242,7 +241,7 @@ class GroupShard:
         return decode(fields, None if value is None else RECORDS.decode_value(kind, value)[1])
 
     def check(self) -> None:
-        """The invariants; for tests."""
+        """Assert the invariants; for tests."""
         self.offsets.check()
         self._deadlines.check()
         for id, group in self.groups.items():

@@ -1,7 +1,7 @@
-"""Subscriptions by pattern: regular expressions of RE2, matched against whole names of topics.
+"""Subscriptions by pattern: RE2 regular expressions, matched against whole topic names.
 
-RE2 (Kafka: re2j) takes time linear in the name: Python's own would let any member stop the broker
-with a pattern that backtracks.  It is loaded when the first pattern comes.
+RE2 (Kafka: re2j) takes time linear in the name's length.  With Python's own `re`, any member could
+block the broker with a pattern that backtracks.  RE2 is imported when the first pattern is used.
 
 Pure: values only.
 """
@@ -14,16 +14,16 @@ from typing import Any
 from kserver.errors import ErrorCode, KafkaError
 
 MAX_PATTERN_BYTES = 1 << 20
-"""What a compiled pattern may take; more is refused."""
+"""Memory limit of a compiled pattern; larger ones are rejected."""
 
 
 def check_pattern(pattern: str) -> None:
-    """Raises INVALID_REGULAR_EXPRESSION."""
+    """Raises KafkaError with INVALID_REGULAR_EXPRESSION."""
     _compiled(pattern)
 
 
 def matching(pattern: str, topics: Iterable[str]) -> frozenset[str]:
-    """Raises INVALID_REGULAR_EXPRESSION."""
+    """Return the topics that match.  Raises KafkaError with INVALID_REGULAR_EXPRESSION."""
     matches = _compiled(pattern).fullmatch
     return frozenset(topic for topic in topics if matches(topic))
 
