@@ -1,6 +1,6 @@
-"""Brokers that come and go: their registrations watched, their partitions led anew, all told.
+"""Changes of the live brokers: watches registrations, elects leaders, and notifies all brokers.
 
-One whose process is proven gone goes at once, though its registration stands still.
+A broker whose process is proven gone is removed at once, while its registration still exists.
 (Kafka: KafkaController.processBrokerChange, onBrokerStartup, onBrokerFailure.)
 """
 
@@ -59,7 +59,7 @@ class BrokerChanges:
         self._unreadable = UnreadableZnodes(zookeeper, self.may_be_due)
 
     def may_be_due(self, _event: WatchEvent | None = None) -> None:
-        """Whoever has come or gone is taken note of, in its turn."""
+        """Queue an event that compares the registrations with the known brokers."""
         self._put(ControllerState.BROKER_CHANGE, self._take_note)
 
     async def _take_note(self) -> None:
@@ -81,10 +81,12 @@ class BrokerChanges:
             sorted(came) or "none",
             sorted(gone) or "none",
         )
+        # Replicas on these brokers can change: leaders of brokers that are gone, the ISR of new
+        # ones.
         changed = await self._partitions.reconsider(came | gone, came)
         if came:
             await until_connected(self._features.agree)
-            # Those that they shall follow.
+            # The others must know the new brokers before they follow them as leaders.
             await self._channels.tell(self._channels.new_batch(), now.keys() - came)
         batch = self._channels.new_batch()
         batch.changes(changed)
@@ -98,7 +100,8 @@ class BrokerChanges:
     def _tell_who_is_online(
         self, batch: RequestBatch, brokers: AbstractSet[BrokerId], changed: Changes
     ) -> None:
-        """What these host and what has not `changed` otherwise: its offline replicas are others."""
+        """Add the partitions that these brokers host and that are not in `changed`: their offline
+        replicas have changed."""
         told = {(topic.name, p.partition) for topic, partitions in changed for p in partitions}
         for topic in self._context.topics.values():
             if topic.name not in self._context.deletions:
@@ -111,7 +114,7 @@ class BrokerChanges:
                     batch.tells(topic, hosted)
 
     async def load(self) -> None:
-        """Those that live now are in the context, and watched.  ConnectionLost."""
+        """Load the live brokers into the context, and watch them.  Raises ConnectionLost."""
         names = await self._zookeeper.children(znodes.BROKER_IDS, self.may_be_due)
         found = await together([partial(self._read, name) for name in names])
         registered = {broker.info.id: broker for broker in found if broker is not None}
@@ -120,8 +123,8 @@ class BrokerChanges:
         self.forget_who_is_gone()
 
     async def _read(self, name: str) -> LiveBroker | None:
-        """A child of /brokers/ids; None where it has gone, of which the watch tells, or cannot be
-        read."""
+        """Read a child of /brokers/ids; None if it cannot be read or no longer exists (then the
+        watch fires)."""
         path = f"{znodes.BROKER_IDS}/{name}"
         data, epoch = None, -1
         try:
@@ -145,7 +148,8 @@ class BrokerChanges:
             return known
 
     def forget_who_is_gone(self) -> None:
-        """Whose process is proven gone is no live broker, though its registration stands."""
+        """Remove brokers from the context whose process is proven gone although they are
+        registered."""
         brokers = self._context.brokers
         gone = self._failures.is_gone
         self._context.brokers = {id_: b for id_, b in brokers.items() if not gone(id_)}

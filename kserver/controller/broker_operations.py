@@ -1,7 +1,7 @@
-"""What a broker asks of the controller: that others are in sync, producer ids, to stop in order.
+"""Requests of brokers to the controller: AlterPartition, AllocateProducerIds, ControlledShutdown.
 
-Each is for the registration of the broker that lives now, and refused to one before.
-(Kafka: KafkaController.processAlterPartition, processAllocateProducerIds, doControlledShutdown.)
+Each is accepted only from the broker's current registration. (Kafka:
+KafkaController.processAlterPartition, processAllocateProducerIds, doControlledShutdown.)
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ FOR_ALL = frozenset({ErrorCode.not_controller, ErrorCode.stale_broker_epoch})
 
 
 class BrokerOperations:
-    """Each raises NOT_CONTROLLER, or SessionExpired or BadVersion, which mean the same; `act_on`
-    does what may find that this is no longer the controller."""
+    """Each method raises NOT_CONTROLLER, or SessionExpired or BadVersion with the same meaning.
+    `act_on` runs an action that may find that this is no longer the controller."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class BrokerOperations:
     async def alter_partitions(
         self, broker: BrokerId, broker_epoch: int, changes: Sequence[IsrChange]
     ) -> list[LeaderAndIsr | KafkaError]:
-        """Who is in sync, as the leader `broker` proposes it: each partition's state from now on,
-        or why it was refused.  STALE_BROKER_EPOCH."""
+        """Change ISRs as the leader `broker` proposes.  Return the new state of each partition, or
+        the error.  Raises STALE_BROKER_EPOCH."""
         self._check(broker, broker_epoch, ErrorCode.stale_broker_epoch)
         batch = self._channels.new_batch()
         decided = await self._partitions.alter(broker, changes, batch)
@@ -63,14 +63,15 @@ class BrokerOperations:
         return decided
 
     async def allocate_producer_ids(self, broker: BrokerId, broker_epoch: int) -> ProducerIdBlock:
-        """BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH, UNKNOWN_SERVER_ERROR when no ids are
-        left."""
+        """Raises BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH, or UNKNOWN_SERVER_ERROR if no ids
+        are left."""
         self._check(broker, broker_epoch, ErrorCode.broker_id_not_registered)
         return await producer_ids.allocate(self._store, broker)
 
     async def shut_down(self, broker: BrokerId, broker_epoch: int) -> list[TopicPartition]:
-        """The broker is about to stop: what it leads is led by others once this returns; what it
-        leads still, for nobody else is in sync.  STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE."""
+        """Move leadership away from a broker that is about to stop.  Return the partitions that it
+        still leads, as no other replica is in sync.  Raises STALE_BROKER_EPOCH or
+        BROKER_NOT_AVAILABLE."""
         if broker_epoch == NO_BROKER_EPOCH and broker in self._context.brokers:
             broker_epoch = self._context.brokers[broker].epoch
         self._check(broker, broker_epoch, ErrorCode.broker_not_available)
@@ -84,7 +85,7 @@ class BrokerOperations:
         return remaining
 
     def _check(self, broker: BrokerId, broker_epoch: int, unknown: ErrorCode) -> None:
-        """`unknown` is raised where the broker does not live."""
+        """Raises NOT_CONTROLLER or STALE_BROKER_EPOCH, or `unknown` if the broker is not live."""
         if not self._context.is_active:
             raise not_controller()
         live = self._context.brokers.get(broker)

@@ -1,4 +1,4 @@
-"""How what the controller says reaches the brokers: in order, one channel for each that is live.
+"""Sends the controller's requests to the brokers: in order, over one channel to each live broker.
 
 (Kafka: ControllerChannelManager.)
 """
@@ -27,11 +27,11 @@ log = logging.getLogger(__name__)
 RETRY_BACKOFF_S = 0.1
 
 OnAnswer: TypeAlias = Callable[[LiveBroker, ControlRequest, ControlMessage], None]
-"""Told what a broker's registration has answered to a request."""
+"""Called with the broker's registration, a request, and its response."""
 
 
 class ChannelManager:
-    """`publish` brings a message to this broker's own parts, without a channel."""
+    """`publish` delivers a message to this broker itself, without a channel."""
 
     def __init__(
         self,
@@ -47,20 +47,20 @@ class ChannelManager:
         self._config = config
         self._publish = publish
         self._channels: dict[BrokerId, BrokerChannel] = {}
-        """To the live brokers but this one."""
+        """Channels to the live brokers other than this one."""
         self.senders = RunningParts[BrokerChannel]()
-        """To run beside the controller."""
+        """Tasks of the channels; to be run along with the controller."""
 
     def new_batch(self) -> RequestBatch:
         return RequestBatch(self._context, self._id)
 
     async def tell_of_topics(self, batch: RequestBatch) -> None:
-        """Every broker, if there is anything to tell."""
+        """Send the batch to every live broker, if it has any topics."""
         if batch.has_topics:
             await self.tell(batch, self._context.brokers)
 
     async def tell_all(self, brokers: Collection[BrokerId]) -> None:
-        """These brokers learn all that there is for each."""
+        """Send the full state to each of these brokers."""
         batch = self.new_batch()
         for topic in self._context.topics.values():
             if topic.name in self._context.deletions:
@@ -74,7 +74,7 @@ class ChannelManager:
     ) -> None:
         listener = self._config().inter_broker_listener
         for broker in brokers:
-            # Who has lost the claim meanwhile leaves the others to the next controller.
+            # After losing the claim, leave the remaining brokers to the next controller.
             if broker != self._id and self._context.is_active:
                 channel = self._channel(broker, listener)
                 for request in batch.requests(broker, listener, full=full):
@@ -85,27 +85,27 @@ class ChannelManager:
                 self._on_answer(own, request, await self._publish(request))
 
     def close(self, brokers: Collection[BrokerId]) -> None:
-        """These have gone."""
+        """Close the channels to brokers that are gone."""
         for broker in brokers & self._channels.keys():
             self.senders.stop(self._channels.pop(broker))
 
     def rotate(self, windows: int) -> None:
-        """Of the windows that `queue_times_ms` tells of."""
+        """Start a new time window of `queue_times_ms`, and keep `windows` of them."""
         for times in self.queue_times_ms.values():
             times.rotate(windows)
 
     @property
     def queue_times_ms(self) -> dict[BrokerId, Histogram]:
-        """How long requests to each waited for those before them."""
+        """Time that requests waited in the queue, in ms, by broker."""
         return {id_: channel.queue_times_ms for id_, channel in self._channels.items()}
 
     @property
     def unanswered(self) -> dict[BrokerId, int]:
-        """How many requests each has not answered yet."""
+        """Number of unanswered requests, by broker."""
         return {id_: len(channel.unanswered) for id_, channel in self._channels.items()}
 
     def close_all(self) -> None:
-        """This broker is the controller no longer."""
+        """Close all channels, as this broker is no longer the controller."""
         self.close(set(self._channels))
 
     def _channel(self, broker: BrokerId, listener: str) -> BrokerChannel:
@@ -125,7 +125,7 @@ class ChannelManager:
                 live, listener, options, self._on_answer
             )
             if before is not None and before.broker.epoch == live.epoch:
-                # It is to be found elsewhere, and has still to hear what it was not told there.
+                # The same process at another address: resend what was not answered at the old one.
                 for waiting in before.unanswered:
                     channel.send(waiting.request)
             self.senders.start(channel)
@@ -138,8 +138,8 @@ class Waiting(NamedTuple):
 
 
 class BrokerChannel:
-    """What one registration of a broker is told, in order and one at a time, each until it has
-    answered.  (Kafka: RequestSendThread.)"""
+    """Sends requests to one registration of a broker, in order; each is retried until it is
+    answered. (Kafka: RequestSendThread.)"""
 
     def __init__(
         self, broker: LiveBroker, listener: str, options: PeerOptions, on_answer: OnAnswer
@@ -149,7 +149,7 @@ class BrokerChannel:
         self._listener = listener
         self._options = options
         self.unanswered: deque[Waiting] = deque()
-        """In order; the first of them may have reached the broker."""
+        """In order; the first of them may already have reached the broker."""
         self.queue_times_ms = Histogram()
         self._has_requests = asyncio.Event()
 
@@ -158,7 +158,7 @@ class BrokerChannel:
         self._has_requests.set()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Send requests until cancelled."""
         peer: Peer | None = None
         try:
             while True:

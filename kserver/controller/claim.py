@@ -1,9 +1,9 @@
-"""Who is the controller: the broker whose session holds /controller.
+"""The controller's claim: the broker whose session holds /controller is the controller.
 
-    vacant    claimed, and /controller_epoch raised with it, in one write: above what it holds, and
-              above the latest that this broker has heard of
-    held      watched: once the znode changes or is gone, `on_change` is called; `depose` deletes
-              it, when its holder is proven gone
+    vacant    claimed in one write that also raises /controller_epoch: above its value, and above the
+              latest epoch that this broker received
+    held      watched: `on_change` is called once the znode changes or is deleted; `depose` deletes
+              it if its holder is proven gone
 
 (Kafka: KafkaController.elect, KafkaZkClient.registerControllerAndIncrementControllerEpoch.)
 """
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 class Holder(NamedTuple):
     broker: BrokerId
     claim: int
-    """The version of /controller_epoch that its claim made."""
+    """Version of /controller_epoch after its claim."""
 
 
 class ControllerClaim:
@@ -63,7 +63,7 @@ class ControllerClaim:
         self._epoch_heard = epoch_heard
 
     async def attempt(self) -> bool:
-        """Whether this session is the controller's; the store has its epoch then.
+        """Return whether this session is the controller's; then the store has its epoch.  Raises
         SessionExpired."""
         self._store.session = self._zookeeper.session_id
         while not await self.is_held():
@@ -97,18 +97,18 @@ class ControllerClaim:
                     await until_connected(partial(self._zookeeper.set, path, data, version))
 
     async def is_held(self) -> bool:
-        """By this session; it is watched from now on."""
+        """Return whether this session holds /controller, and watch it."""
         return await self._holder() == self._zookeeper.session_id
 
     async def _holder(self) -> int | None:
-        """The session."""
+        """Return the session that holds /controller."""
         exists = partial(self._zookeeper.exists, znodes.CONTROLLER, self._changed)
         stat = await until_connected(exists)
         return None if stat is None else stat.ephemeral_owner
 
     async def holder(self) -> Holder | None:
-        """Whoever holds it now; None where nobody does, it cannot be read, or it changes hands
-        meanwhile, of which `on_change` tells."""
+        """Return the current holder; None if there is none, if it is unreadable, or if it changes
+        during the reads, in which case `on_change` is called."""
         before = await until_connected(partial(self._store.find, znodes.CONTROLLER_EPOCH))
         controller = await until_connected(partial(self._store.find, znodes.CONTROLLER))
         after = await until_connected(partial(self._store.find, znodes.CONTROLLER_EPOCH))
@@ -121,7 +121,7 @@ class ControllerClaim:
             return None
 
     async def depose(self, claim: int) -> bool:
-        """Delete /controller, unless it was claimed since; whether this deleted it."""
+        """Delete /controller unless it was claimed again; return whether this call deleted it."""
         ops: list[Op] = [Check(znodes.CONTROLLER_EPOCH, claim), Delete(znodes.CONTROLLER)]
         with suppress(BadVersion, NoNode, SessionExpired):
             await until_connected(partial(self._zookeeper.multi, ops))
@@ -141,7 +141,7 @@ class ControllerClaim:
         else:
             version = found[1].version
             try:
-                # Whoever has set it back would have brokers refuse the next controller.
+                # If the epoch was set back by hand, brokers would fence the next controller.
                 epoch = max(epoch, znodes.decode_controller_epoch(found[0]))
             except UnreadableZnode as error:
                 log.error(

@@ -1,4 +1,4 @@
-"""Znodes as the controller writes them: not at all once another took its place."""
+"""Znode writes of the controller, which fail once another controller was elected."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from kserver.world.zookeeper import (
 
 
 class ClaimedStore(ZnodeStore):
-    """Every write is conditional on the version of /controller_epoch that the claim made."""
+    """Makes each write conditional on the version of /controller_epoch after the claim."""
 
     def __init__(self, zookeeper: ZooKeeper) -> None:
         super().__init__(zookeeper)
         self.session = NO_SESSION
-        """The one that claimed, or last tried to."""
+        """Session that holds the claim, or that last tried to get it."""
         self.epoch = 0
-        """The controller epoch that the claim began, and the znode's version of it."""
+        """Controller epoch of the claim, and the version of its znode."""
         self.epoch_version = 0
         self.on_conflict: Callable[[BadVersion | NoNode], None] = lambda _: None
-        """Called when a write finds that another client has changed or deleted a znode, before the
-        error is raised: whoever asked for the write may turn it into a response."""
+        """Called when a write finds that another client changed or deleted a znode, before the
+        error is raised: the caller of the write may turn the error into a response."""
 
     async def _write_at_once(self, ops: Sequence[Op]) -> None:
-        """SessionExpired, or BadVersion when another controller was elected since."""
+        """Raises SessionExpired, or BadVersion if another controller was elected."""
         guard = Check(znodes.CONTROLLER_EPOCH, self.epoch_version)
         while True:
             if self._zookeeper.session_id != self.session:

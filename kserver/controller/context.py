@@ -1,28 +1,29 @@
-"""What the controller knows of the cluster: live brokers, topics, who leads their partitions.
+"""The controller's knowledge of the cluster: live brokers, topics, and leaders of partitions.
 
-Pure: values, and what follows for a partition when brokers come and go.
+Pure: values, and the next state of a partition after brokers registered or disappeared.
 
     its leader        in sync             next
-    lives             live                as it is
-    lives             some are gone       the others, in a new leader epoch
-    gone, returned    somebody else       the first of these leads (election.py)
-    returned          nobody else         it leads again, in a new leader epoch
-    gone              nobody              nobody leads; an unclean election where the topic allows
+    live              all live            unchanged
+    live              some are gone       the others, in a new leader epoch
+    gone, returned    another broker      the first of these leads (election.py)
+    returned          none but itself     it leads again, in a new leader epoch
+    gone              none                no leader; an unclean election if the topic allows it
 
-A broker has returned that has registered anew since the state was written, however quickly, so it
-leads, or is in sync, in a new epoch only.  One that
+A broker has returned if it registered again after the state was written, however quickly, so it
+leads, or is in sync, only in a new leader epoch.  A returned broker that
 
-    has all its records    stays in sync: only its process was gone
-    may lack records       leaves the ISR before anything else, for its machine went down with them,
-                           also where nobody else in sync lives: those may have what it lacks, and
-                           are waited for unless the topic allows an unclean election; where all of
-                           the ISR may lack some, the first leads, and is in sync alone
-    does not tell, as      leaves the ISR where somebody has stayed in it
-    Apache's do not
+    has all its records    stays in sync: only its process stopped
+    may lack records       leaves the ISR before anything else, as its machine failed.  It leaves
+                           also if no other in-sync replica is live: those may have the records
+                           that it lacks, and are awaited unless the topic allows an unclean
+                           election.  If all of the ISR may lack records, the first leads, alone
+                           in sync
+    does not report it,    leaves the ISR if another broker stayed in it
+    as Apache Kafka's
 
-That a leader lives may be known from a registration whose process is gone: it must not be left in
-sync alone while others that have all are there.
-(Kafka: ControllerContext, PartitionStateMachine, ReplicaStateMachine; KIP-380, KIP-966.)
+A leader may appear live because its registration remains although its process is gone.  It must
+not be left alone in sync while other live replicas have all records. (Kafka: ControllerContext,
+PartitionStateMachine, ReplicaStateMachine; KIP-380, KIP-966.)
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ from kserver.model import NO_BROKER, BrokerId, LeaderAndIsr, TopicPartition
 class LiveBroker:
     info: BrokerInfo
     epoch: int
-    """Of its registration: the transaction that made its znode."""
+    """Epoch of its registration: the id of the transaction that created its znode."""
     may_lack_records: bool | None = None
-    """As it told when it registered; None of a broker that does not tell."""
+    """As it reported when it registered; None if it does not report it."""
     features: Mapping[str, int] = field(default_factory=dict)
-    """The highest level that it knows of each."""
+    """Highest level that it supports, by feature."""
 
 
 @dataclass(slots=True)
@@ -55,16 +56,16 @@ class ControllerContext:
     epoch: int = 0
     brokers: dict[BrokerId, LiveBroker] = field(default_factory=dict)
     topics: dict[str, TopicInfo] = field(default_factory=dict)
-    """Without their overrides, which every broker reads for itself."""
+    """Topics by name, without config overrides, which each broker reads itself."""
     topic_names: dict[UUID, str] = field(default_factory=dict)
     deletions: dict[str, TopicDeletion] = field(default_factory=dict)
-    """The topics that are being deleted, which are in `topics` until they are gone."""
+    """Topics being deleted, by name; they stay in `topics` until they are removed."""
     offline: dict[BrokerId, set[TopicPartition]] = field(default_factory=dict)
-    """Replicas of live brokers that these cannot serve, for their disk failed."""
+    """Replicas of live brokers that they cannot serve because of a failed disk."""
     moving: set[TopicPartition] = field(default_factory=set)
-    """Partitions on their way from some replicas to others (KIP-455)."""
+    """Partitions being reassigned (KIP-455)."""
     shutting_down: set[BrokerId] = field(default_factory=set)
-    """Live brokers that are about to stop: they join no ISR any more."""
+    """Live brokers in a controlled shutdown, which join no ISR any more."""
     is_active: bool = False
     """Whether this broker is the controller, as far as it knows."""
 
@@ -73,7 +74,7 @@ class ControllerContext:
         return None if name is None else self.topics[name]
 
     def set_topics(self, topics: Iterable[TopicInfo]) -> None:
-        """These are all there are."""
+        """Replace all topics."""
         self.topics, self.topic_names, self.moving = {}, {}, set()
         for topic in topics:
             self.set_topic(topic)
@@ -96,21 +97,21 @@ class ControllerContext:
                 self.moving.discard(key)
 
     def is_online(self, broker: BrokerId, topic: str, partition: int) -> bool:
-        """Whether its replica may lead, or be in sync."""
+        """Return whether the broker's replica may lead or be in sync."""
         return broker in self.brokers and (topic, partition) not in self.offline.get(broker, ())
 
     def online(self, topic: str, partition: PartitionInfo) -> list[BrokerId]:
-        """Its replicas that may lead, or be in sync."""
+        """Return its replicas that may lead or be in sync."""
         return [b for b in partition.replicas if self.is_online(b, topic, partition.partition)]
 
     def partitions(self) -> Iterator[PartitionInfo]:
-        """Those of topics that are not being deleted."""
+        """Yield the partitions of topics that are not being deleted."""
         for topic in self.topics.values():
             if topic.name not in self.deletions:
                 yield from topic.partitions
 
     def check(self) -> None:
-        """What holds between any two operations."""
+        """Assert the invariants that hold between operations."""
         assert self.topic_names == {topic.id: name for name, topic in self.topics.items()}
         assert self.moving == {
             TopicPartition(topic.name, p.partition)
@@ -145,7 +146,7 @@ def live_broker(registered: znodes.BrokerRegistration, epoch: int) -> LiveBroker
 
 
 class Returned(NamedTuple):
-    """Those that have returned, by what they tell of their records."""
+    """Brokers that have returned, classified by whether they lack records."""
 
     all: frozenset[BrokerId] = frozenset()
     whole: frozenset[BrokerId] = frozenset()
@@ -162,7 +163,7 @@ class Returned(NamedTuple):
 
 
 def returned_since(brokers: Mapping[BrokerId, LiveBroker], zxid: int) -> Returned:
-    """Those that have registered after this transaction."""
+    """Return the brokers that registered after this transaction."""
     return Returned.of(brokers, [id_ for id_, broker in brokers.items() if broker.epoch > zxid])
 
 
@@ -175,11 +176,13 @@ def next_state(
     *,
     unclean: bool,
 ) -> LeaderAndIsr | None:
-    """What the tables say; None where the state stays as it is."""
+    """Return the next state by the tables above; None if it is unchanged."""
     if last is None:
         return elect_offline(replicas, None, live, controller_epoch)
+    # Brokers that did not restart, and those of all live ones that can stay in sync.
     stayed = [broker for broker in live if broker not in returned.all]
     kept = [broker for broker in live if broker not in returned.all or broker in returned.whole]
+    # The leader did not restart, so only the ISR can change.
     if last.leader in stayed:
         isr = tuple(broker for broker in last.isr if broker in kept)
         if isr == last.isr and returned.all.isdisjoint(isr):
@@ -191,6 +194,7 @@ def next_state(
             controller_epoch=controller_epoch,
             partition_epoch=last.partition_epoch + 1,
         )
+    # Records may be missing on brokers whose machine failed: these are the last choice.
     isr = tuple(b for b in last.isr if b not in returned.lacking) or last.isr
     whole = replace(last, isr=isr)
     elected = elect_offline(replicas, whole, stayed, controller_epoch)
@@ -199,7 +203,7 @@ def next_state(
     else:
         elected = elect_offline(replicas, whole, live, controller_epoch)
     if elected is None and unclean:
-        # Who was in sync lacks the least.
+        # An in-sync replica lacks the fewest records.
         elected = elect_offline(replicas, last, live, controller_epoch, unclean=True)
     if elected is not None and elected.leader in returned.lacking:
         return replace(elected, isr=(elected.leader,))

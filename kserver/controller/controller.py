@@ -1,25 +1,23 @@
-"""The controller: makes, grows and deletes topics, decides who leads their partitions, keeps
-features; tells the brokers what it decided.
+"""The controller: its election, and the dispatch of requests and events.
 
-One queue: what clients ask, what ZooKeeper's watches tell and what a new session needs are
-operations, and one is carried out after the other (`run`): plan it, write the znodes, change the
-context, tell the brokers, answer.  What they do stands elsewhere; here is who is the controller,
-and which event is whose.
+Requests of clients, ZooKeeper watches and new sessions are operations in one queue, carried out
+one after the other (`run`).  An operation plans the change, writes the znodes, updates the
+context, sends requests to the brokers, and responds.  Other modules implement them:
 
-    asked by clients    topic_operations, leader_elections, reassignments, feature_operations
-    asked by brokers    broker_operations
-    what happens        broker_changes, offline_replicas, topic_deletion, partition_states, and, as
-                        others write it for the controller to act on, notices
+    requests of clients   topic_operations, leader_elections, reassignments, feature_operations
+    requests of brokers   broker_operations
+    events                broker_changes, offline_replicas, topic_deletion, partition_states, and
+                          notices for znodes that others write for the controller
 
-    claimed   /controller is this session's, /controller_epoch was raised: operations are served
-    lost      the session expired: they are refused with NOT_CONTROLLER until it is claimed again
+    claimed   this session holds /controller and raised /controller_epoch: operations are served
+    lost      the session expired: operations fail with NOT_CONTROLLER until it is claimed again
 
 Every write is conditional on the version of /controller_epoch, so a controller that was replaced
-without knowing it writes nothing.  A topic is made in one atomic write, and only when that would
-grow beyond what ZooKeeper takes at once in several: the first of them decides, and a start
-completes the rest.  A deletion is first noted under /admin/delete_topics, and ends once every
-replica has answered (`topic_deletion`).
-(Kafka: KafkaController, TopicDeletionManager, PartitionStateMachine.)
+without noticing writes nothing.  A topic is created in one atomic write.  If that would exceed
+ZooKeeper's size limit, there are several: the first one decides, and the next start completes the
+rest.  A deletion is first noted under /admin/delete_topics, and is complete once every replica has
+responded (`topic_deletion`). (Kafka: KafkaController, TopicDeletionManager,
+PartitionStateMachine.)
 """
 
 from __future__ import annotations
@@ -84,7 +82,8 @@ from kserver.znodes import ProducerIdBlock
 log = logging.getLogger(__name__)
 
 GIVE_WAY_S = 0.3
-"""A broker that has deposed the controller lets others, if there are any, come first."""
+"""Delay before a broker that deposed the controller stands for election, so that others come
+first."""
 READ_AGAIN_S = 0.1
 
 
@@ -93,10 +92,12 @@ def _nothing(_partitions: int) -> None:
 
 
 class Controller:
-    """`publish` brings a message to this broker's own parts; `registered` waits until this session
-    has registered this broker; `known` is called with NO_BROKER once this broker is the controller
-    no longer, and with the one that is as soon as /controller tells; `epoch_heard` gives the
-    latest epoch of a controller that this broker has heard of.
+    """Elects the controller, and serves requests and events while this broker is the controller.
+
+    `publish` delivers a message to this broker itself.  `registered` waits until this session has
+    registered this broker.  `known` is called with NO_BROKER when this broker stops being the
+    controller, and with the current controller once /controller is read.  `epoch_heard` returns
+    the latest controller epoch that this broker has received.
     """
 
     def __init__(
@@ -200,31 +201,32 @@ class Controller:
 
     @property
     def context(self) -> ControllerContext:
-        """To be read only."""
+        """Read-only."""
         return self._context
 
     @property
     def fenced_brokers(self) -> int:
-        """How many are registered whose process is gone."""
+        """Number of registered brokers whose process is gone."""
         return self._broker_failures.fenced
 
     @property
     def queue(self) -> EventQueue:
-        """To be read only."""
+        """Read-only."""
         return self._queue
 
     @property
     def channels(self) -> ChannelManager:
-        """To be read only."""
+        """Read-only."""
         return self._channels
 
     async def start(self) -> None:
-        """Become the controller and tell every broker what there is, or follow the one that is."""
+        """Become the controller and send the full state to every broker, or follow the current
+        one."""
         self._zookeeper.on_session(self._session_changed)
         await self._elect()
 
     async def run(self) -> None:
-        """Serve what is asked and what happens, one after the other."""
+        """Serve requests and events, one after the other."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._channels.senders.run())
             group.create_task(self._broker_failures.watches.run())
@@ -233,13 +235,14 @@ class Controller:
             await self._queue.run()
 
     def settings_changed(self, topics: Collection[str]) -> None:
-        """Of these topics, or of brokers where there are none."""
+        """React to changed configs of these topics, or of brokers if `topics` is empty."""
         self._elections.settings_changed(topics)
 
     async def create_topics(
         self, topics: Sequence[CreatableTopic], *, validate_only: bool, charge: Charge = _nothing
     ) -> list[TopicInfo | KafkaError]:
-        """One result for each, in order: the topic as it is now, or would be; or why not."""
+        """Return one result for each topic, in order: the topic as created or as it would be, or
+        an error."""
         return await self._queue.in_turn(
             ControllerState.TOPIC_CHANGE,
             topics,
@@ -268,7 +271,7 @@ class Controller:
     async def update_features(
         self, updates: Sequence[features.Update], *, validate_only: bool
     ) -> list[KafkaError | None]:
-        """All of them or none; what is changed is in force when this returns."""
+        """Update all features or none.  The changes are in effect when this returns."""
         return await self._queue.in_turn(
             ControllerState.UPDATE_FEATURES,
             updates,
@@ -299,7 +302,8 @@ class Controller:
     def list_reassignments(
         self, wanted: Collection[TopicPartition] | None
     ) -> dict[TopicPartition, PartitionInfo]:
-        """Those of these, or of all partitions, that move.  NOT_CONTROLLER."""
+        """Return those of these, or of all, partitions that are being reassigned.  Raises
+        NOT_CONTROLLER."""
         if not self.is_active:
             raise not_controller()
         return self._reassignments.list(wanted)
@@ -324,7 +328,7 @@ class Controller:
     # What happens
 
     def _put(self, state: ControllerState, event: Callable[[], Awaitable[None]]) -> None:
-        """It is acted on in its turn, if this is the controller then."""
+        """Queue an event, which is dropped if this broker is not the controller by then."""
         self._queue.put(state, partial(self._act_on, event))
 
     async def _act_on(self, event: Callable[[], Awaitable[None]]) -> None:
@@ -333,16 +337,18 @@ class Controller:
         try:
             await event()
         except SessionExpired:
-            pass  # whoever is the controller next reads it all
+            pass  # the next controller loads all state
         except (ZooKeeperError, UnreadableZnode) as error:
             await self._read_all_again(error)
 
     def _conflict(self, error: ZooKeeperError) -> None:
-        """A write has failed.  Where a client asked for it, nobody else acts on that."""
+        """Reload all state after a failed write.  The error of a client's request is returned to
+        that client, so nothing else would react to it."""
         self._put(ControllerState.CONTROLLER_CHANGE, partial(self._read_all_again, error))
 
     async def _read_all_again(self, error: ZooKeeperError | UnreadableZnode) -> None:
-        """Another controller was elected, or somebody has written what only it should."""
+        """Resign and run for election again: another controller was elected, or another client
+        changed a znode that only the controller should write."""
         log.warning("%s; the controller reloads all state", error)
         self._resign()
         if isinstance(error, NoNode):
@@ -371,7 +377,8 @@ class Controller:
         await self._channels.tell_of_topics(batch)
 
     async def _disks_failed(self, names: list[str]) -> None:
-        """The brokers' answers tell which of their replicas are offline now."""
+        """Ask each broker for its offline replicas, which it returns in its LeaderAndIsr
+        response."""
         brokers = set(
             await self._notices.take(znodes.LOG_DIR_EVENTS, names, znodes.decode_log_dir_event)
         )
@@ -395,7 +402,7 @@ class Controller:
         if event is SessionEvent.EXPIRED:
             self._resign()
         elif event is SessionEvent.CONNECTED:
-            # The watches are lost.
+            # Watches are lost with the connection.
             self._controller_changed()
             self._broker_changes.may_be_due()
             self._notices.read_all()
@@ -415,10 +422,13 @@ class Controller:
     async def _elect(self) -> None:
         try:
             await self._registered()
+            # A queued event may find that this session is still the controller's.
             if self.is_active:
                 if await self._claim.is_held():
                     return
                 self._resign()
+            # Others stand first, as this broker alone may be unable to reach the deposed
+            # controller.
             if self._controller_failures.gives_way:
                 self._controller_failures.gives_way = False
                 await asyncio.sleep(GIVE_WAY_S)
@@ -428,6 +438,7 @@ class Controller:
             self._controller_failures.stop()
             self._broker_failures.gone = self._controller_failures.gone
             self._context.epoch = self._store.epoch
+            # Load everything before being active, so that no operation sees a partial state.
             await until_connected(self._load)
             if self._zookeeper.session_id != self._store.session:
                 return  # the new session tries again
@@ -446,7 +457,7 @@ class Controller:
         holder = await self._claim.holder()
         if holder is None:
             return
-        if holder.broker != self._id:  # its session before this one
+        if holder.broker != self._id:  # not an earlier session of this broker
             self._known(holder.broker)
         path = znodes.broker_path(holder.broker)
         registered = await until_connected(partial(self._store.find, path))
@@ -455,19 +466,19 @@ class Controller:
         try:
             endpoints = znodes.decode_broker(holder.broker, registered[0]).endpoints
         except UnreadableZnode:
-            return  # the controller tells of it; its session alone says whether it lives
+            return  # the controller logs it; only its session decides whether it is alive
         listener = self._config().inter_broker_listener
         for endpoint in endpoints:
             if endpoint.listener == listener:
                 self._controller_failures.follow(*holder, endpoint)
 
     async def _load(self) -> None:
-        """Finish what was begun before, and have whatever can be led be led."""
+        """Load all state, complete what an earlier controller began, and elect missing leaders."""
         await self._broker_changes.load()
         await self._broker_failures.looked()
         self._broker_changes.forget_who_is_gone()
         if self._id not in self._context.brokers:
-            # The session is another one since; what it brings is waiting in the queue.
+            # The session has been replaced; its events are in the queue.
             raise SessionExpired(znodes.broker_path(self._id))
         self._context.deletions.clear()
         self._context.offline.clear()
@@ -481,6 +492,6 @@ class Controller:
     def _new_topic_id(self) -> UUID:
         while True:
             topic_id = UUID(int=self._random.getrandbits(128), version=4)
-            # As an argument of a command it must not look like an option.
+            # An id with a leading "-" would look like an option on a command line.
             if not znodes.uuid_to_text(topic_id).startswith("-"):
                 return topic_id

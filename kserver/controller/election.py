@@ -1,17 +1,17 @@
-"""Who leads a partition next, and with whom in sync.
+"""Elections: the next leader of a partition, and its ISR.
 
-Pure: a partition's replicas and last state and the live brokers go in, its next state comes out, in
-a new leader epoch whether or not the leader is a new one; None where nobody may lead.  The first
-replica that may lead does, so the preferred one if it can.
+Pure: a partition's replicas and last state and the live brokers go in, its next state comes out.
+The leader epoch is always a new one, even with the same leader.  None means that no replica may
+lead.  The first replica that may lead is elected, so the preferred one if possible.
 
     election              who may lead                           in sync afterwards
-    offline               live and in sync                       those in sync that live
-      if there is none    live, where `unclean` allows it        the leader alone
+    offline               live and in sync                       those in sync that are live
+      if there is none    live, if `unclean` allows it           the leader alone
     reassignment          live, in sync, of the new replicas     as before
     preferred             the first replica, live and in sync    as before
     controlled shutdown   live, in sync, not shutting down       without those that shut down
 
-An unclean leader may lack what was committed: its partition is marked as recovering (KIP-704).
+An unclean leader may lack committed records: its partition is marked as recovering (KIP-704).
 (Kafka: Election, PartitionLeaderElectionAlgorithms.)
 """
 
@@ -31,8 +31,8 @@ def elect_offline(
     *,
     unclean: bool = False,
 ) -> LeaderAndIsr | None:
-    """A partition that was never led (`last` is None) has no records: every live replica is in
-    sync."""
+    """Elect a leader after brokers failed.  A partition that never had a leader (`last` is None)
+    has no records, so every live replica is in sync."""
     alive = [broker for broker in replicas if broker in live]
     if last is None:
         return LeaderAndIsr(alive[0], 0, tuple(alive), controller_epoch) if alive else None
@@ -52,7 +52,7 @@ def elect_for_reassignment(
     live: Collection[BrokerId],
     controller_epoch: int,
 ) -> LeaderAndIsr | None:
-    """`target` are the replicas that the partition is to have in the end."""
+    """Elect one of `target`, the replicas of the partition after its reassignment."""
     leader = next((broker for broker in target if broker in live and broker in last.isr), None)
     return None if leader is None else _led(last, leader, last.isr, controller_epoch)
 
@@ -73,7 +73,7 @@ def elect_for_shutdown(
     shutting_down: Collection[BrokerId],
     controller_epoch: int,
 ) -> LeaderAndIsr | None:
-    """Brokers that shut down live still."""
+    """Elect a leader that is not shutting down; brokers that shut down are still live."""
     staying = [broker for broker in replicas if broker not in shutting_down]
     isr = tuple(broker for broker in last.isr if broker not in shutting_down)
     return elect_for_reassignment(staying, replace(last, isr=isr), live, controller_epoch)

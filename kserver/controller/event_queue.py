@@ -1,4 +1,4 @@
-"""What the controller has to do, one after the other: what is asked, and what happens.
+"""The controller's event queue: requests and events, handled one after the other.
 
 (Kafka: ControllerEventManager, ControllerState.)
 """
@@ -21,7 +21,7 @@ MAX_WAITING_OPERATIONS = 1000
 
 
 class ControllerState(enum.IntEnum):
-    """What is done now, by Kafka's numbers; those that are left out never are here."""
+    """Current activity of the controller, with Kafka's numbers; missing ones do not occur here."""
 
     IDLE = 0
     CONTROLLER_CHANGE = 1
@@ -41,12 +41,12 @@ class ControllerState(enum.IntEnum):
 
 
 Put: TypeAlias = Callable[[ControllerState, Callable[[], Awaitable[None]]], None]
-"""Has something done in its turn, if this is the controller then."""
+"""Queues an event, which is dropped if this broker is not the controller by then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Something to do in its turn, and who waits for it."""
+    """A queued function, and the future of its result."""
 
     state: ControllerState
     run: Callable[[], Awaitable[Any]]
@@ -57,16 +57,16 @@ class Operation:
 class EventQueue:
     def __init__(self, times_ms: Histogram) -> None:
         self._times_ms = times_ms
-        """How long they wait."""
-        # What is asked `in_turn` keeps within MAX_WAITING_OPERATIONS; what happens is a few at a
-        # time, for a watch is called once.
+        """Histogram of the time operations waited, in ms."""
+        # `in_turn` limits requests to MAX_WAITING_OPERATIONS.  Events need no limit: they are few,
+        # as a watch fires once.
         self._operations: asyncio.Queue[Operation] = asyncio.Queue()
         self._asked = 0
         self._stopped = False
         self.state = ControllerState.IDLE
 
     def put(self, state: ControllerState, run: Callable[[], Awaitable[object]]) -> None:
-        """An event that nobody waits for."""
+        """Queue an event whose result is not awaited."""
         loop = asyncio.get_running_loop()
         self._operations.put_nowait(Operation(state, run, loop.create_future(), loop.time()))
 
@@ -76,7 +76,7 @@ class EventQueue:
         items: Sequence[object],
         run: Callable[[], Awaitable[list[T | KafkaError]]],
     ) -> list[T | KafkaError]:
-        """What `run` gives in its turn, one result for each of the items."""
+        """Run `run` in its turn; return its results, one for each item."""
         if self._stopped:
             return [not_controller() for _ in items]
         if self._asked >= MAX_WAITING_OPERATIONS:
@@ -92,8 +92,8 @@ class EventQueue:
             self._asked -= 1
 
     async def one_in_turn(self, state: ControllerState, run: Callable[[], Awaitable[T]]) -> T:
-        """What `run` gives in its turn.  Raises KafkaError: why `run` failed, as `outcome` says, or
-        why it had no turn."""
+        """Return the result of `run` in its turn.  Raises the KafkaError that `outcome` returns if
+        `run` failed, or one if the queue is full or stopped."""
 
         async def run_once() -> list[T | KafkaError]:
             return [await outcome(run())]
@@ -104,7 +104,7 @@ class EventQueue:
         return result
 
     async def run(self) -> None:
-        """Until it is cancelled; whoever waits then is cancelled too."""
+        """Run operations until cancelled, then cancel those that wait."""
         try:
             while True:
                 await self._serve(await self._operations.get())
@@ -121,7 +121,7 @@ class EventQueue:
         waited_s = asyncio.get_running_loop().time() - operation.asked_s
         self._times_ms.add(1000 * waited_s)
         if operation.answer.done():
-            return  # who asked has gone
+            return  # the request was cancelled
         self.state = operation.state
         try:
             result = await operation.run()

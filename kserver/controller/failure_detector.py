@@ -1,11 +1,11 @@
-"""Connections that are kept to learn of a process's end: what liveness.py decides upon.
+"""Connections that detect the end of a process; liveness.py decides whether it is proven gone.
 
-    BrokerFailureDetector       the controller's: one connection to each registered broker
-    ControllerFailureDetector   every other broker's: one to the controller; when that is proven
-                                gone it deletes /controller, so that another one is elected
+    BrokerFailureDetector       of the controller: one connection to each registered broker
+    ControllerFailureDetector   of the other brokers: one connection to the controller; if that is
+                                proven gone, deletes /controller so that another one is elected
 
-Nothing is asked over these connections but ApiVersions, as they open.  A kernel closes those of a
-process that was killed within milliseconds, so that a failover begins some RETRY_S after.
+Only ApiVersions is sent over these connections, when they open.  The kernel closes the connections
+of a killed process within milliseconds, so a failover starts about RETRY_S later.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from kserver.world.running import RunningParts
 log = logging.getLogger(__name__)
 
 ANSWER_TIMEOUT_MS = 5000
-"""Who takes longer to answer a connection has not answered."""
+"""Timeout of a connection attempt, in ms; a slower response counts as none."""
 LOOK_AGAIN_S = 1.0
-"""After a connection that was not answered, and for a process that is gone."""
+"""Delay before the next attempt after a connection that was not answered, and for a process that
+is gone."""
 FIRST_LOOK_S = 0.25
-"""A new controller waits so long to know who is there before it decides who leads."""
+"""Maximum time that a new controller waits for these connections before it elects leaders."""
 
 
 class Unreached(enum.Enum):
     REFUSED = enum.auto()
-    """Every address of the host refused: nobody listens there."""
+    """Every address of the host refused the connection: no process listens there."""
     NOT_ANSWERED = enum.auto()
 
 
@@ -57,8 +58,8 @@ async def look(endpoint: Endpoint, client_id: str) -> Peer | Unreached:
 
 
 class ProcessWatch:
-    """One process at one address; `on_change` is awaited whenever it is proven gone, or answers
-    after it was."""
+    """Watches one process at one address.  `on_change` is awaited when the process is proven gone,
+    and when it responds again afterwards."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class ProcessWatch:
         self.endpoint = endpoint
         self.proof = proof
         self.looked = asyncio.Event()
-        """Set once anything is known."""
+        """Set after the first conclusive attempt."""
         self._client_id = client_id
         self._on_change = on_change
 
@@ -78,7 +79,7 @@ class ProcessWatch:
         proof = self.proof
         while True:
             was_gone = proof.is_gone
-            # At first there is no connection: that was closed before it could be watched.
+            # No connection is open here: it was closed, or there was none yet.
             proof.closed()
             seen = await look(self.endpoint, self._client_id)
             if isinstance(seen, Peer):
@@ -105,21 +106,21 @@ class ProcessWatch:
 
 
 class BrokerFailureDetector:
-    """`on_change` is called whenever a broker is proven gone, or answers after all."""
+    """`on_change` is called when a broker is proven gone, and when it responds again."""
 
     def __init__(self, broker_id: BrokerId, on_change: Callable[[], None]) -> None:
         self._id = broker_id
         self._on_change = on_change
         self._watches: dict[BrokerId, tuple[LiveBroker, ProcessWatch]] = {}
         self.gone: Endpoint | None = None
-        """Where a controller listened that this broker has proven gone: at first it need not be
-        refused there twice again."""
+        """Address of a controller that this broker has proven gone.  There, one refused connection
+        is enough at first."""
         self.watches = RunningParts[ProcessWatch]()
-        """To run beside this."""
+        """Tasks of the watches; to be run along with this."""
 
     def follow(self, registered: Mapping[BrokerId, LiveBroker], listener: str) -> None:
-        """These from now on, where they listen for brokers; what is known of a registration that
-        has not changed stays known."""
+        """Watch these registrations, on the listener between brokers.  Results for unchanged
+        registrations are kept."""
         for id_, (broker, watch) in list(self._watches.items()):
             if registered.get(id_) != broker:
                 del self._watches[id_]
@@ -135,20 +136,20 @@ class BrokerFailureDetector:
         self.gone = None
 
     def is_gone(self, broker: BrokerId) -> bool:
-        """Whether the process of its present registration is."""
+        """Return whether the process of its current registration is gone."""
         followed = self._watches.get(broker)
         return followed is not None and followed[1].proof.is_gone
 
     @property
     def fenced(self) -> int:
-        """How many registered brokers have a process that is gone."""
+        """Number of registered brokers whose process is gone."""
         return sum(watch.proof.is_gone for _, watch in self._watches.values())
 
     async def looked(self) -> None:
-        """Returns once something is known of each of them, or FIRST_LOOK_S later."""
+        """Wait until something is known of each broker, for FIRST_LOOK_S at most."""
         if not self.watches.is_running:
             return
-        with contextlib.suppress(TimeoutError):  # who does not answer is no less alive for it
+        with contextlib.suppress(TimeoutError):  # a broker that does not respond counts as alive
             async with asyncio.timeout(FIRST_LOOK_S):
                 for _, watch in list(self._watches.values()):
                     await watch.looked.wait()
@@ -163,8 +164,7 @@ class BrokerFailureDetector:
 
 
 class ControllerFailureDetector:
-    """`depose` deletes /controller where the claim that it is given still stands, and returns
-    whether it did."""
+    """`depose` deletes /controller if this claim is still current, and returns whether it did."""
 
     def __init__(
         self,
@@ -178,16 +178,16 @@ class ControllerFailureDetector:
         self._claim = -1
         self._watch: ProcessWatch | None = None
         self.gone: Endpoint | None = None
-        """Where the last controller listened, if that was proven gone."""
+        """Address of the last controller, if that was proven gone."""
         self.gives_way = False
-        """This broker has deposed the controller, so it lets the others stand first in the next
-        election.  If it alone is refused, by a firewall say, all others look gone to it: as the
-        controller it would make itself the leader of everything."""
+        """Whether this broker deposed the controller, so that others stand first in the next
+        election.  If only this broker is refused, by a firewall for example, all others appear
+        gone to it: as the controller it would make itself the leader of all partitions."""
         self.watches = RunningParts[ProcessWatch]()
-        """To run beside this."""
+        """Tasks of the watches; to be run along with this."""
 
     def follow(self, controller: BrokerId, claim: int, endpoint: Endpoint) -> None:
-        """The broker that is the controller by the claim of this number, where it listens."""
+        """Watch the broker that is the controller by this claim, at this address."""
         if self._watch is not None and (self._claim, self._watch.endpoint) == (claim, endpoint):
             return
         self.stop()
@@ -198,7 +198,7 @@ class ControllerFailureDetector:
         self.watches.start(self._watch)
 
     def stop(self) -> None:
-        """This broker is the controller, or nobody is."""
+        """Stop watching: this broker is the controller, or there is none."""
         if self._watch is not None:
             self.watches.stop(self._watch)
             self._watch = None
@@ -210,7 +210,8 @@ class ControllerFailureDetector:
                 "broker %d, the controller, no longer listens at %s", proof.broker, watch.endpoint
             )
             self.gone = watch.endpoint
-            # The election that follows may begin, and end the flag, before the response comes.
+            # Set before the deletion, as the election that it triggers may reset the flag before
+            # the response arrives.
             self.gives_way = True
             if not await self._depose(self._claim):
                 self.gives_way = False

@@ -1,6 +1,6 @@
-"""Features raised and lowered: as clients ask for it, and to what every live broker knows.
+"""Updates of features: by clients' requests, and to levels that every live broker supports.
 
-The rules are those of `features`.  (Kafka: KafkaController.processFeatureUpdates,
+`features` has the rules.  (Kafka: KafkaController.processFeatureUpdates,
 maybeSetupFeatureVersioning.)
 """
 
@@ -41,7 +41,7 @@ class FeatureOperations:
     async def update(
         self, updates: Sequence[features.Update], validate_only: bool
     ) -> list[KafkaError | None]:
-        """All of them or none; what is changed is in force when this returns."""
+        """Update all features or none.  The changes are in effect when this returns."""
         before = self._configs.features
         known = {id_: broker.features for id_, broker in self._context.brokers.items()}
         levels, errors = features.plan(updates, before.levels, self._id, known)
@@ -60,8 +60,8 @@ class FeatureOperations:
         return errors
 
     async def agree(self) -> None:
-        """No level is above what a live broker knows; a new cluster has the newest.
-        ConnectionLost."""
+        """Lower features to levels that every live broker supports; in a new cluster, set the
+        newest. Raises ConnectionLost."""
         try:
             found = await stored.read_features(self._store)
         except UnreadableZnode as error:

@@ -1,17 +1,18 @@
-"""Features: what brokers of different releases agree to do, by name and level (KIP-584).
+"""Features: levels of behaviour that brokers of different releases agree on (KIP-584).
 
     feature               levels   from that level on
     group.version         0 - 1    1: groups of the consumer protocol (KIP-848)
     transaction.version   0 - 2    1: tagged fields in __transaction_state
                                    2: every end of a transaction raises the epoch (KIP-890)
 
-A new cluster finalizes the highest of each that all its brokers know.  When one comes that does not
-know a level, such as Apache Kafka 3's, that is lowered to what it knows, and is raised again by
-order only: clients take a level for what whichever broker they reach can do.  Level 0 is that of a
-feature that is not finalized.
+A new cluster finalizes the highest level that all its brokers support.  If a broker registers that
+does not support a level, such as Apache Kafka 3's, the feature is lowered to that broker's level.
+Only a request raises it again, as clients take a level for what every broker supports.  Level 0
+means that a feature is not finalized.
 
-Pure: a request, and what is there; out comes what is to be.  Rules and texts are those of Kafka 4's
-FeatureControlManager, and levels lose nothing when they are lowered here: both downgrades do.
+Pure: a request and the present levels go in, the new levels come out.  Rules and error texts are
+those of Kafka 4's FeatureControlManager.  Lowering a level loses no data here, so both types of
+downgrade are allowed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from kserver.errors import ErrorCode, KafkaError
 from kserver.metadata import GROUP_VERSION, TRANSACTION_VERSION
 
 SUPPORTED: Mapping[str, range] = {GROUP_VERSION: range(2), TRANSACTION_VERSION: range(3)}
-"""The levels of each that this broker knows."""
+"""Levels that this broker supports, by feature."""
 
 NEWEST = {name: levels.stop - 1 for name, levels in SUPPORTED.items()}
 
@@ -32,7 +33,7 @@ NEWEST = {name: levels.stop - 1 for name, levels in SUPPORTED.items()}
 def known_to_all(
     levels: Mapping[str, int], brokers: Collection[Mapping[str, int]]
 ) -> dict[str, int]:
-    """The levels, no higher than any of the brokers knows them."""
+    """Return the levels, lowered where a broker supports less."""
     least = {n: min([level, *(b.get(n, 0) for b in brokers)]) for n, level in levels.items()}
     return {name: level for name, level in least.items() if level > 0}
 
@@ -44,7 +45,7 @@ class UpgradeType(IntEnum):
 
 
 class Update(NamedTuple):
-    """What is asked for one feature; `how` is the number of an UpgradeType."""
+    """Requested level of one feature; `how` is the number of an UpgradeType."""
 
     name: str
     level: int
@@ -57,10 +58,10 @@ def plan(
     broker: int,
     brokers: Mapping[int, Mapping[str, int]],
 ) -> tuple[dict[str, int], list[KafkaError | None]]:
-    """What the levels are to be, and why an update is refused, in order: INVALID_UPDATE_VERSION.
-    `brokers` are the live ones, with what each knows.
+    """Return the new levels, and an error or None for each update: INVALID_UPDATE_VERSION.
+    `brokers` are the live ones, with the levels that each supports.
 
-    One that is refused leaves all as they are.
+    One invalid update leaves all levels unchanged.
     """
     errors = [_refusal(update, updates, levels, broker, brokers) for update in updates]
     if any(errors):

@@ -1,16 +1,16 @@
-"""Elections that somebody asks for, while the leaders there are may be well.
+"""Elections that are requested, or due, although the present leaders may be healthy.
 
-    asked by                                          which partitions              elected
+    trigger                                           which partitions              type
     ElectLeaders (KIP-460)                            those named, or all           either type
     /admin/preferred_replica_election, by old tools   those named, or all           preferred
-    auto.leader.rebalance.enable, now and then        of a broker that leads too    preferred
-                                                      few of those it should
-    unclean.leader.election.enable, when it is set    led by nobody, where it       unclean
-                                                      holds now
+    auto.leader.rebalance.enable, periodically        of a broker that leads too    preferred
+                                                      few of its preferred ones
+    unclean.leader.election.enable is set             without a leader, if it is    unclean
+                                                      now enabled for them
 
-PREFERRED gives leadership back to the first replica, if that is in sync; it ends no leader who is
-in sync without a successor.  UNCLEAN elects where nobody leads, a replica out of sync if it must.
-(Kafka: KafkaController.processReplicaLeaderElection, checkAndTriggerAutoLeaderRebalance.)
+PREFERRED returns leadership to the first replica if it is in sync; otherwise the present leader
+stays.  UNCLEAN elects a leader for a partition without one, out of sync if necessary. (Kafka:
+KafkaController.processReplicaLeaderElection, checkAndTriggerAutoLeaderRebalance.)
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from kserver.world.zookeeper import Delete
 log = logging.getLogger(__name__)
 
 FIRST_LOOK_S = 5.0
-"""After a start, at who leads too little."""
+"""Delay after a start before the first check of the leader balance."""
 
 
 class LeaderElections:
@@ -59,7 +59,7 @@ class LeaderElections:
         self._put = put
 
     async def run(self) -> None:
-        """Leaderships are given back now and then, until it is cancelled."""
+        """Elect preferred leaders periodically, until cancelled."""
         await asyncio.sleep(FIRST_LOOK_S)
         while True:
             if self._config().auto_leader_rebalance_enable and self._context.is_active:
@@ -69,11 +69,11 @@ class LeaderElections:
     async def elect(
         self, election: ElectionType, wanted: Collection[TopicPartition] | None
     ) -> dict[TopicPartition, KafkaError | None]:
-        """The outcome for each of these, or of all partitions: None where a leader was elected.
+        """Elect leaders of these, or of all, partitions.  Return None or an error for each.
 
-        ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE,
-        UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION for a topic that is being deleted.
-        Raises NOT_CONTROLLER.
+        Errors are ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE,
+        ELIGIBLE_LEADERS_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, and INVALID_TOPIC_EXCEPTION for
+        a topic that is being deleted. Raises NOT_CONTROLLER.
         """
         if not self._context.is_active:
             raise not_controller()
@@ -130,7 +130,7 @@ class LeaderElections:
     # What old tools write
 
     async def preferred_election_noted(self, data: bytes) -> None:
-        """/admin/preferred_replica_election holds this."""
+        """Elect the leaders that /admin/preferred_replica_election requests, and delete it."""
         try:
             wanted = znodes.decode_preferred_election(data)
         except StorageError as error:
@@ -150,7 +150,7 @@ class LeaderElections:
     # unclean.leader.election.enable
 
     def settings_changed(self, topics: Collection[str]) -> None:
-        """Of these topics, or of the brokers where there are none."""
+        """React to changed configs of these topics, or of the brokers if `topics` is empty."""
         if self._context.is_active:
             state = (
                 ControllerState.TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE
@@ -180,7 +180,7 @@ def to_give_back(context: ControllerContext, percentage: int) -> list[TopicParti
     """Return the partitions whose preferred leader is to be elected.
 
     A broker gets its partitions back if others lead more than `percentage` of those that it is
-    preferred for.  A partition that is being reassigned is left out: the end of that elects.
+    preferred for.  Partitions being reassigned are left out: the end of the reassignment elects.
     """
     found: dict[BrokerId, list[tuple[TopicPartition, PartitionInfo]]] = {}
     for topic in context.topics.values():
@@ -204,7 +204,7 @@ def to_give_back(context: ControllerContext, percentage: int) -> list[TopicParti
 
 
 def may_lead(context: ControllerContext, topic: str, info: PartitionInfo) -> list[BrokerId]:
-    """Its replicas that may be elected: those that are about to stop are given no more to lead."""
+    """Return its replicas that may be elected.  Brokers in a controlled shutdown are excluded."""
     online = context.online(topic, info)
     return [broker for broker in online if broker not in context.shutting_down]
 

@@ -1,27 +1,30 @@
-"""Whether a broker is gone, as far as that is proven.
+"""Proof that a broker's process is gone.
 
-A process that was killed costs a session's length, unless what is certain is believed earlier: its
-connection was closed, and whoever connects anew is refused, twice.  Then nobody listens at that
-address: the process is gone, or its listener is.  A connection that is not answered proves nothing.
+Without proof, the failure of a process is noticed only when its session expires.  Proof comes
+earlier: its connection was closed, and a new connection is refused, twice.  Then no process
+listens at that address: the process is gone, or its listener is.  A connection that is not
+answered proves nothing.
 
-    state       what came                            next
-    connected   closed, or there was none yet        doubted
-    doubted     refused                              refused
-    refused     refused, RETRY_S later               gone        (proven)
-    doubted     answered: the network blinked        connected
-    refused     answered, not answered               connected
-    doubted     not answered: nothing is proven      connected
-    gone        answered: it was only the listener   connected
+    state       event                            next
+    connected   closed, or there was none yet    doubted
+    doubted     refused                          refused
+    refused     refused, RETRY_S later           gone        (proven)
+    doubted     answered: a network glitch       connected
+    refused     answered, not answered           connected
+    doubted     not answered: nothing is proven  connected
+    gone        answered: only the listener      connected
+                was gone
 
-The controller follows each registration of a broker (`Proof`), and each broker the controller
-(`ControllerWatch`); failure_detector.py makes the connections.  A registration whose process is
-gone is fenced: its partitions are failed over, and its znode's end changes nothing more.
+The controller watches each registration of a broker (`Proof`), and each broker watches the
+controller (`ControllerWatch`); failure_detector.py makes the connections.  A registration whose
+process is gone is fenced: its partitions fail over, and the end of its znode changes nothing more.
 
-Why a failover before the session's end is safe: a new leader comes from the in-sync replicas, so it
-has all that is committed.  The old one, should it live, commits nothing more: its followers fetch
-in the new leader epoch, and its ISR cannot shrink, for an AlterPartition of an old leader epoch is
-refused.  What it acknowledged with acks=1 may be lost, as in Kafka.  What a deposed controller
-writes fails on the version of /controller_epoch, what it sends on the epoch in the message.
+Why a failover before the end of the session is safe: a new leader is elected from the in-sync
+replicas, so it has all committed records.  The old leader, if it is alive, commits nothing more:
+its followers fetch in the new leader epoch, and it cannot shrink its ISR, as AlterPartition of an
+old leader epoch is rejected.  Records acknowledged with acks=1 may be lost, as in Kafka.  Writes
+of a deposed controller fail on the version of /controller_epoch, its requests on their controller
+epoch.
 
 Pure: no I/O, no clock; times in seconds come in.
 """
@@ -33,9 +36,9 @@ import enum
 from kserver.model import NO_BROKER, BrokerId
 
 RETRY_S = 0.05
-"""Between two connections that are refused: a broker that starts may be about to listen."""
+"""Delay between two refused connections, in seconds: a starting broker may be about to listen."""
 SESSIONS_TO_WAIT = 3
-"""So many session timeouts pass before the same controller is deposed again, then twice as many."""
+"""Number of session timeouts before the same controller may be deposed again; doubled each time."""
 
 
 class Doubt(enum.Enum):
@@ -46,14 +49,14 @@ class Doubt(enum.Enum):
 
 
 class Proof:
-    """The table above, for one process at one address."""
+    """State of one process at one address, by the table above."""
 
     __slots__ = ("doubt", "is_held_back")
 
     def __init__(self) -> None:
         self.doubt = Doubt.CONNECTED
         self.is_held_back = False
-        """It is refused, but may not be deposed yet: looking once a second is enough."""
+        """Whether it is refused but may not be deposed yet; one attempt a second is then enough."""
 
     @property
     def is_gone(self) -> bool:
@@ -73,17 +76,17 @@ class Proof:
         self.doubt = Doubt.CONNECTED
 
     def not_answered(self) -> None:
-        """Timed out, or unreachable.  What is proven stays so."""
+        """Handle a timeout or an unreachable address.  A process that is proven gone stays gone."""
         if not self.is_gone:
             self.doubt = Doubt.CONNECTED
 
 
 class ControllerWatch(Proof):
-    """The controller, as one broker knows it.
+    """The controller, as seen by one broker.
 
-    A broker that is refused alone, by a firewall say, must not make the cluster change controllers
-    for ever: it deposes each controller epoch once, and each broker that is elected again and
-    refuses it still only after a wait that doubles each time.
+    If only this broker is refused, by a firewall for example, the cluster must not change
+    controllers forever.  So it deposes each controller epoch once; a broker that is elected again
+    and still refuses it is deposed only after a wait, which doubles each time.
     """
 
     __slots__ = ("_deposed", "_session_timeout_s", "broker")
@@ -93,16 +96,16 @@ class ControllerWatch(Proof):
         self._session_timeout_s = session_timeout_s
         self.broker: BrokerId = NO_BROKER
         self._deposed: dict[BrokerId, tuple[float, float]] = {}
-        """Brokers that were deposed and never reached since: not again before a time, and the wait
-        until then."""
+        """Brokers that were deposed and never reached since: earliest time of the next deposition,
+        and the wait before it, in seconds."""
 
     def elected(self, broker: BrokerId) -> None:
-        """In a new controller epoch."""
+        """Watch this broker, elected in a new controller epoch."""
         self.broker, self.doubt, self.is_held_back = broker, Doubt.CONNECTED, False
 
     def may_depose(self, now_s: float) -> bool:
-        """Whether /controller may be deleted, now that its holder is gone.  Asked once for each
-        proof; when it may not yet, the controller stays in doubt, and is looked for again."""
+        """Return whether /controller may be deleted now that its holder is gone.  Called once for
+        each proof; if it may not yet, the controller is doubted again, so that attempts go on."""
         wait_s = SESSIONS_TO_WAIT * self._session_timeout_s
         if self.broker in self._deposed:
             not_before_s, waited_s = self._deposed[self.broker]

@@ -1,16 +1,16 @@
-"""Znodes that are written for the controller to act on: watched, read, acted on.
+"""Znodes that others write for the controller to act on: watches and reads them.
 
-    /brokers/topics                     its children name all topics, also those that others make
-    /admin/delete_topics                its children name topics that are to be deleted
-    /log_dir_event_notification         its children name brokers one of whose disks has failed
-    /isr_change_notification            its children name partitions whose state was written by
-                                        their leader, which is older than AlterPartition
-    /admin/preferred_replica_election   it names partitions that are to be led by the first replica
-    /admin/reassign_partitions          it names partitions, and the replicas that they are to have
+    /brokers/topics                     children: all topics, including those that others create
+    /admin/delete_topics                children: topics to delete
+    /log_dir_event_notification         children: brokers with a failed disk
+    /isr_change_notification            children: partitions whose state was written by their
+                                        leader, one that is older than AlterPartition
+    /admin/preferred_replica_election   data: partitions whose preferred leader is to be elected
+    /admin/reassign_partitions          data: partitions with their new replicas
 
-A watch is called once and lost with the connection, so each is read anew, and watched, whenever it
-was called and whenever there is a connection again.
-(Kafka: ZNodeChangeHandler and ZNodeChildChangeHandler, as KafkaController has them.)
+A watch fires once and is lost with the connection.  Each znode is therefore read and watched again
+whenever its watch fired, and after each reconnect. (Kafka: ZNodeChangeHandler and
+ZNodeChildChangeHandler, as KafkaController has them.)
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 OnChildren: TypeAlias = Callable[[list[str]], Awaitable[None]]
-"""Told the names of a znode's children."""
+"""Called with the names of a znode's children."""
 OnData: TypeAlias = Callable[[bytes], Awaitable[None]]
-"""Told what a znode holds."""
+"""Called with a znode's data."""
 
 STATES = {
     znodes.TOPICS: ControllerState.TOPIC_CHANGE,
@@ -45,7 +45,7 @@ STATES = {
     znodes.PREFERRED_ELECTION: ControllerState.MANUAL_LEADER_BALANCE,
     znodes.REASSIGN_PARTITIONS: ControllerState.ALTER_PARTITION_REASSIGNMENT,
 }
-"""The controller's while it reads each and acts on it."""
+"""State of the controller while it handles each znode."""
 
 
 class Notices:
@@ -69,13 +69,14 @@ class Notices:
             self.read(path)
 
     def read(self, path: str) -> None:
-        """One of them, in its turn."""
+        """Queue an event that reads one of the znodes and handles it."""
         self._put(STATES[path], partial(self._read, path))
 
     async def take(
         self, parent: str, names: Sequence[str], decode: Callable[[bytes], T]
     ) -> list[T]:
-        """What these children of `parent` say, which are deleted; what makes no sense is logged."""
+        """Read and delete these children of `parent`; return their decoded data.  Malformed ones
+        are logged."""
         paths = [f"{parent}/{name}" for name in names]
         read = [partial(self._store.find, path) for path in paths]
         found = await until_connected(partial(together, read))
@@ -102,5 +103,5 @@ class Notices:
             try:
                 data, _ = await until_connected(partial(self._zookeeper.get, path))
             except NoNode:
-                return  # gone again
+                return  # deleted meanwhile
             await self._of_data[path](data)

@@ -1,14 +1,13 @@
-"""Replicas that live brokers cannot serve, for their disk failed: known by the answers to
-LeaderAndIsr.
+"""Offline replicas: those on failed disks of live brokers, known from LeaderAndIsr responses.
 
-    answered                  known as     what follows
-    KAFKA_STORAGE_ERROR       online       offline: others lead, and are in sync, without it
-    none                      offline      online: where nobody led, it may
-    none, or any other error  online       nothing
-    nobody has asked yet                   online, until the first answer of a registration
+    response               known as     result
+    KAFKA_STORAGE_ERROR    online       offline: it leads no longer, and leaves the ISR
+    no error               offline      online: it may become the leader of a leaderless partition
+    none, or other error   online       nothing
+    no response yet                     online, until the first response of a registration
 
-All brokers are told in UpdateMetadata which replicas are offline.
-(Kafka: KafkaController.processLeaderAndIsrResponseReceived, KIP-112.)
+UpdateMetadata reports the offline replicas to all brokers. (Kafka:
+KafkaController.processLeaderAndIsrResponseReceived, KIP-112.)
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class OfflineReplicas:
         names = {topic.topic_id: topic.topic_name for topic in request.topic_states}
         failed, works = set(), set()
         for topic in answer.topics:
-            # Up to version 4 topics are named, later they have their id.
+            # Up to version 4, topics are identified by name, later by id.
             name = topic.topic_name or names.get(topic.topic_id)
             if name is None:
                 continue
@@ -65,7 +64,7 @@ class OfflineReplicas:
             )
 
     async def ask(self, broker: BrokerId) -> None:
-        """A live one, about everything that it hosts: it tells that a disk of its has failed."""
+        """Send LeaderAndIsr for all replicas of a live broker, which reported a failed disk."""
         batch = self._channels.new_batch()
         for topic in self._context.topics.values():
             hosted = [p for p in topic.partitions if broker in p.replicas]

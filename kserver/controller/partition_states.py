@@ -1,13 +1,15 @@
-"""Who leads each partition, and with whom in sync: decided, written, and put into the context.
+"""Leaders and ISRs of partitions: decided, written, and stored in the context.
 
-    brokers came or went    the partitions on them are reconsidered, in as few writes as fit
-    a leader proposes       its ISR is judged, and written on condition that nothing else was
-    a controller starts     what was stored is read, and whatever can be led is led
-    a topic was found       so is it
-    a state was written     by a leader older than AlterPartition: it is read again
+    brokers changed         the partitions on them are reconsidered, in as few writes as possible
+    a leader proposes an    it is validated, and written unless the state has changed meanwhile
+    ISR
+    a controller starts     the stored states are read, and missing leaders are elected
+    a topic was found       the same, for this topic
+    a state was written     it is read again: the leader is older than AlterPartition
+    by a leader
 
-What changed is returned, or put into the batch, for the brokers to be told.
-(Kafka: PartitionStateMachine, KafkaController.processAlterPartition.)
+Changes are returned, or put into the batch, to be sent to the brokers. (Kafka:
+PartitionStateMachine, KafkaController.processAlterPartition.)
 """
 
 from __future__ import annotations
@@ -46,8 +48,7 @@ log = logging.getLogger(__name__)
 
 
 class PartitionStates:
-    """Each write may raise SessionExpired, and BadVersion where this is no longer the
-    controller."""
+    """Each write may raise SessionExpired, or BadVersion if this is no longer the controller."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class PartitionStates:
         self._meters = meters
         self._unreadable = unreadable
         self._left_out: set[str] = set()
-        """Topics that could not be read."""
+        """Topics that are unreadable."""
         self._zookeeper = zookeeper
         self._store = store
         self._context = context
@@ -72,16 +73,16 @@ class PartitionStates:
         self._new_topic_id = new_topic_id
 
     async def restore(self, deleted: Collection[str]) -> None:
-        """All topics as the znodes have them, once whatever can be led is led; but those that are
-        noted to be `deleted`, which nobody leads."""
+        """Load all topics from their znodes, and elect missing leaders.  Topics in `deleted`,
+        whose deletion was noted, get no leaders."""
         names = await self._zookeeper.children(znodes.TOPICS)
         self._left_out.clear()
         self._context.set_topics([topic for topic, _ in await self._led(names, deleted)])
 
     async def adopt(self, names: Iterable[str], batch: RequestBatch) -> None:
-        """Those among the children of /brokers/topics that somebody else has made: led, and put
-        into the batch.  Apache's brokers make by themselves what their clients name, and the
-        internal topics."""
+        """Elect leaders for topics that another client created below /brokers/topics, and add them
+        to the batch.  Apache Kafka's brokers create internal topics and auto-created ones
+        themselves."""
         unknown = [name for name in names if name not in self._context.topics]
         for topic, new in await self._led(unknown):
             self._context.set_topic(topic)
@@ -94,8 +95,8 @@ class PartitionStates:
     async def _led(
         self, names: Sequence[str], deleted: Collection[str] = ()
     ) -> list[tuple[TopicInfo, Collection[int]]]:
-        """As they are once whatever can be led of them is led, and which of their partitions were
-        never led before; without those that cannot be read."""
+        """Read topics and elect missing leaders.  Return each readable topic, with those of its
+        partitions that had no state before."""
         restored = await together(
             [partial(self._restore_or_leave_out, name, name in deleted) for name in names]
         )
@@ -129,7 +130,8 @@ class PartitionStates:
             return None
 
     async def _with_parents(self, topic: str, ops: Sequence[Op]) -> list[Op]:
-        """Where a partition was never led, the znodes above its state may be missing as well."""
+        """Add the znodes above a new `state` that are missing, as for a partition that never had a
+        leader."""
         if not any(isinstance(op, Create) for op in ops):
             return list(ops)
         partitions = znodes.partitions_path(topic)
@@ -173,7 +175,8 @@ class PartitionStates:
         def state(replicas: Sequence[BrokerId], partition: int) -> LeaderAndIsr | None:
             znode = found[partition]
             if name in self._left_out:
-                # When its leader came, compared with what was mended since, says nothing.
+                # The topic was unreadable until now.  Its states were changed by hand, so their
+                # times do not show which brokers have restarted since.
                 returned = Returned(frozenset(brokers), whole=frozenset(brokers))
             else:
                 returned = returned_since(brokers, znode[1].mzxid) if znode else Returned()
@@ -192,7 +195,7 @@ class PartitionStates:
     async def reconsider(
         self, touched: Collection[BrokerId], returned: Collection[BrokerId]
     ) -> Changes:
-        """Who leads the partitions for which these brokers may matter; those that changed."""
+        """Reconsider the leaders of partitions on these brokers; return the changes."""
 
         def matters(partition: PartitionInfo) -> bool:
             return any(replica in touched for replica in partition.replicas)
@@ -207,7 +210,7 @@ class PartitionStates:
         )
 
     async def reconsider_some(self, partitions: Iterable[TopicPartition]) -> Changes:
-        """The same, of these."""
+        """Reconsider the leaders of these partitions; return the changes."""
         by_topic: dict[str, list[int]] = {}
         for topic, partition in partitions:
             by_topic.setdefault(topic, []).append(partition)
@@ -239,7 +242,8 @@ class PartitionStates:
                 if config is None and not is_led:
                     config = await self._config_of(topic.name, topic.id)
                 if not online and len(p.replicas) == 1 and p.leader in context.brokers:
-                    # Its disk failed, or is full: nobody else could lead, and it may yet.
+                    # Its disk failed or is full.  No other replica could lead, and this one may
+                    # recover.
                     continue
                 state = next_state(
                     p.replicas,
@@ -258,7 +262,7 @@ class PartitionStates:
     async def write(
         self, chosen: Iterable[tuple[TopicInfo, PartitionInfo, LeaderAndIsr]]
     ) -> Changes:
-        """These partitions are in these states from now on."""
+        """Write these states, and store them in the context; return the changes."""
         ops: list[Op] = []
         changed: dict[str, tuple[TopicInfo, list[PartitionInfo]]] = {}
         began_s = asyncio.get_running_loop().time()
@@ -278,8 +282,9 @@ class PartitionStates:
         return list(changed.values())
 
     async def hand_over(self, broker: BrokerId) -> tuple[Changes, list[TopicPartition]]:
-        """`broker` is about to stop: others lead what it leads, and it leaves every ISR; those that
-        changed, and what it leads still although a replica lives that could catch up."""
+        """Move leadership away from `broker`, which is about to stop, and remove it from every
+        ISR. Return the changes, and the partitions that it still leads although a live replica
+        could catch up."""
         context = self._context
         chosen: list[tuple[TopicInfo, PartitionInfo, LeaderAndIsr]] = []
         remaining: list[TopicPartition] = []
@@ -300,7 +305,7 @@ class PartitionStates:
     async def alter(
         self, broker: BrokerId, changes: Sequence[IsrChange], batch: RequestBatch
     ) -> list[LeaderAndIsr | KafkaError]:
-        """Each as the leader `broker` proposes it, or why not."""
+        """Apply the changes that the leader `broker` proposes; return new states or errors."""
         return await together([partial(self._alter, broker, change, batch) for change in changes])
 
     async def _alter(
@@ -327,7 +332,7 @@ class PartitionStates:
         return state
 
     async def reread(self, partitions: Collection[TopicPartition], batch: RequestBatch) -> None:
-        """The states of these were written by their leaders.  UnreadableZnode."""
+        """Read states that their leaders have written.  Raises UnreadableZnode."""
         topics = self._context.topics
         known = [
             key
@@ -344,6 +349,6 @@ class PartitionStates:
                 batch.tells(topics[name], [info])
 
     async def _config_of(self, topic: str, topic_id: UUID) -> TopicConfig:
-        """UnreadableZnode."""
+        """Return the config of a topic.  Raises UnreadableZnode."""
         await self._configs.learn({topic: topic_id})
         return TopicConfig.stored(self._configs.overrides_of(topic), self._config())

@@ -1,7 +1,7 @@
-"""Who is in sync, as leaders propose it: the rules.
+"""Validation of ISR changes that leaders propose.
 
-Pure: a proposal and the controller's context go in, the partition's next state comes out.
-(Kafka: KafkaController.processAlterPartition; KIP-497, KIP-841, KIP-903.)
+Pure: a proposal and the controller's context go in, the partition's next state comes out. (Kafka:
+KafkaController.processAlterPartition; KIP-497, KIP-841, KIP-903.)
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ NO_EPOCH_TOLD = -1
 
 
 class IsrChange(NamedTuple):
-    """What a leader proposes for one partition."""
+    """ISR of one partition, as its leader proposes it."""
 
     topic_id: UUID
     partition: int
     leader_epoch: LeaderEpoch
     isr: tuple[tuple[BrokerId, int], ...]
-    """Each with the epoch of its registration as the leader knows it, or NO_EPOCH_TOLD."""
+    """Brokers with the epoch of their registration as known by the leader, or NO_EPOCH_TOLD."""
     partition_epoch: int
     is_recovering: bool = False
-    """The leader, who was elected uncleanly, has not recovered yet (KIP-704)."""
+    """Whether the leader, elected uncleanly, has not recovered yet (KIP-704)."""
 
     @property
     def brokers(self) -> tuple[BrokerId, ...]:
@@ -40,7 +40,8 @@ class IsrChange(NamedTuple):
 def judge(
     change: IsrChange, leader: BrokerId, topic: TopicInfo | None, context: ControllerContext
 ) -> LeaderAndIsr:
-    """The state that is to be; the present one, where it says so already.  KafkaError."""
+    """Return the new state, or the present one if the change is already applied.  Raises
+    KafkaError if the change is invalid."""
     if topic is None:
         raise KafkaError(ErrorCode.unknown_topic_id)
     if not 0 <= change.partition < len(topic.partitions):
@@ -96,9 +97,9 @@ def without(
     shutting_down: Collection[BrokerId],
     controller_epoch: int,
 ) -> LeaderAndIsr | None:
-    """The state once `broker`, which is in sync, has left; None where no other replica can lead.
-    The last one in sync stays in the ISR, for no other has all records.
-    `staying` are the replicas that live and go on."""
+    """Return the state after `broker`, which is in sync, has left; None if no other replica can
+    lead. The last in-sync replica stays in the ISR, as no other has all records.  `staying` are
+    the live replicas that do not shut down."""
     last = state_of(partition, controller_epoch)
     if partition.leader == broker:
         return elect_for_shutdown(
@@ -115,7 +116,7 @@ def without(
 
 
 def with_state(partition: PartitionInfo, state: LeaderAndIsr) -> PartitionInfo:
-    """The partition, placed as before."""
+    """Return the partition with this state, and with its replicas unchanged."""
     return replace(
         partition,
         leader=state.leader,

@@ -1,10 +1,10 @@
-"""Which brokers hold which partition: spread evenly over brokers, and over racks first.
+"""Placement of replicas: spread evenly over racks first, and over brokers.
 
-Pure: chance comes in as `start` and `shift`.
+Pure: random numbers come in as `start` and `shift`.
 
-The first replicas go round the brokers from `start`.  The others follow at a distance that grows by
-one each time round, from `shift`, so that the partitions led by one broker have their other
-replicas on different ones:
+First replicas are assigned round robin to the brokers, from `start`.  The others follow at a
+distance that starts at `shift` and grows by one with each round, so that the partitions led by one
+broker have their other replicas on different brokers:
 
     broker 0   p0  p5  p4  p8  p3  p7       partitions 0..9, 3 replicas, start = shift = 0;
     broker 1   p1  p6  p0  p9  p4  p8       two columns each: first, second, third replicas
@@ -12,9 +12,9 @@ replicas on different ones:
     broker 3   p3  p8  p2  p6  p1  p5
     broker 4   p4  p9  p3  p7  p2  p6
 
-With racks, the circle goes from rack to rack, and no rack holds a second replica of a partition
-before every rack holds one.  Where only some brokers tell their rack, racks do not count.
-(Kafka: org.apache.kafka.admin.AdminUtils; KIP-36.)
+With racks, the circle alternates between racks, and no rack gets a second replica of a partition
+before every rack has one.  If any broker has no rack, racks are ignored. (Kafka:
+org.apache.kafka.admin.AdminUtils; KIP-36.)
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def place(
     shift: int,
     first_partition: int = 0,
 ) -> list[tuple[BrokerId, ...]]:
-    """The replicas of each of so many partitions, numbered from `first_partition`.
+    """Return the replicas of `partitions` partitions, numbered from `first_partition`.
 
-    `racks` has every live broker.  INVALID_REPLICATION_FACTOR when they are too few.
+    `racks` has every live broker.  Raises INVALID_REPLICATION_FACTOR if there are too few.
     """
     assert partitions > 0
     if replication_factor <= 0:
@@ -66,7 +66,8 @@ def place(
 def alternate_racks(
     racks: Mapping[BrokerId, str | None],
 ) -> tuple[list[BrokerId], Mapping[BrokerId, object]]:
-    """The brokers from rack to rack, and the rack of each: its own where racks do not count."""
+    """Return the brokers, alternating between racks, and the rack of each; if racks are ignored,
+    each broker is its own rack."""
     if None in racks.values():
         return sorted(racks), {broker: broker for broker in racks}
     brokers_of: dict[str | None, list[BrokerId]] = {}
@@ -83,7 +84,7 @@ def _replicas(
     first: int,
     shift: int,
 ) -> tuple[BrokerId, ...]:
-    """One partition's replicas, the first at index `first` of the circle."""
+    """Return the replicas of one partition, the first one at index `first` of the circle."""
     replicas = [circle[first]]
     used = {rack_of[circle[first]]}
     rack_count = len(set(rack_of.values()))

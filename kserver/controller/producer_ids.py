@@ -1,8 +1,8 @@
-"""Blocks of producer ids: each broker is given the next thousand, and no two the same.
+"""Blocks of producer ids: each broker gets the next thousand, and no block is assigned twice.
 
-/latest_producer_id_block holds the last that was given, and to whom; it is written with the version
-that was read, by whoever is the controller still.  What is left of a block when its broker stops is
-never used.  (Kafka: KafkaController.allocateProducerIds, ZkProducerIdManager.)
+/latest_producer_id_block holds the last block and its broker.  The controller writes it
+conditional on the version that it read.  The rest of a block is lost when its broker stops.
+(Kafka: KafkaController.allocateProducerIds, ZkProducerIdManager.)
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ LAST_PRODUCER_ID: ProducerId = (1 << 63) - 1
 
 
 async def allocate(store: ClaimedStore, broker: BrokerId) -> ProducerIdBlock:
-    """Raises KafkaError when no ids are left or nobody can tell which are, BadVersion when somebody
-    else was quicker, and SessionExpired."""
+    """Allocate the next block.  Raises KafkaError if no ids are left or the last block is
+    unreadable, BadVersion if the znode was changed concurrently, and SessionExpired."""
     path = znodes.PRODUCER_ID_BLOCK
     found = await until_connected(partial(store.find, path))
     block = block_after(found[0] if found is not None else b"", broker)
@@ -38,7 +38,8 @@ async def allocate(store: ClaimedStore, broker: BrokerId) -> ProducerIdBlock:
 
 
 def block_after(last: bytes, broker: BrokerId) -> ProducerIdBlock:
-    """The next one; `last` is empty where Kafka made the znode and nobody asked yet."""
+    """Return the next block; `last` is empty if Kafka created the znode and no block was allocated
+    yet."""
     try:
         first = znodes.decode_producer_id_block(last).last + 1 if last else 0
     except UnreadableZnode as error:

@@ -1,15 +1,15 @@
-"""A partition on its way from some replicas to others (KIP-455): the rules.
+"""Reassignment of a partition from its replicas to others (KIP-455): the rules.
 
-Pure: a partition and where it is to be go in, the partition as it is next comes out.
+Pure: a partition and its target replicas go in, the next state of the partition comes out.
 
     state       replicas                 adding         removing         next
-    at rest     where it is              none           none             begun
+    at rest     its replicas             none           none             begun
     begun       target, then the others  not there yet  not in target    done once all of the target
-                                                                         are in sync; or begun anew,
+                                                                         are in sync, or begun again
                                                                          with another target
     done        target                   none           none             at rest
 
-What is begun with the replicas of before as its target is given up: nothing has moved yet.
+A reassignment is cancelled by beginning one to the original replicas: nothing has moved yet.
 (Kafka: ReplicaAssignment, KafkaController.onPartitionReassignment.)
 """
 
@@ -30,12 +30,12 @@ def is_moving(partition: PartitionInfo) -> bool:
 
 
 def origin(partition: PartitionInfo) -> tuple[BrokerId, ...]:
-    """The replicas that it had before it was begun."""
+    """Return the replicas before the reassignment."""
     return tuple(b for b in partition.replicas if b not in partition.adding)
 
 
 def target(partition: PartitionInfo) -> tuple[BrokerId, ...]:
-    """The replicas that it is to have."""
+    """Return the replicas after the reassignment."""
     return tuple(b for b in partition.replicas if b not in partition.removing)
 
 
@@ -46,10 +46,10 @@ def checked(
     *,
     allow_replication_factor_change: bool = True,
 ) -> tuple[BrokerId, ...]:
-    """The replicas that are `wanted`, or with None those of before what is under way.
+    """Validate the replicas in `wanted`; if None, return the ones before the present reassignment.
 
-    NO_REASSIGNMENT_IN_PROGRESS, INVALID_REPLICA_ASSIGNMENT; INVALID_REPLICATION_FACTOR where it may
-    not change, though a partition can always be given its replicas of before.
+    Raises NO_REASSIGNMENT_IN_PROGRESS or INVALID_REPLICA_ASSIGNMENT, or INVALID_REPLICATION_FACTOR
+    if the factor may not change.
     """
     if wanted is None:
         if not is_moving(partition):
@@ -81,14 +81,15 @@ def begun(
     online: Collection[BrokerId],
     controller_epoch: int,
 ) -> tuple[PartitionInfo, LeaderAndIsr]:
-    """In a new leader epoch, in which the leader takes those into the ISR that are added.
+    """Begin a reassignment, in a new leader epoch; in it the leader adds the new replicas to the
+    ISR once they are in sync.
 
-    INVALID_REPLICA_ASSIGNMENT where this would drop all that are in sync.
+    Raises INVALID_REPLICA_ASSIGNMENT if this would drop all in-sync replicas.
     """
     before = origin(partition)
     replicas = tuple(dict.fromkeys((*wanted, *before)))
     last = state_of(partition, controller_epoch)
-    # Whoever was on the way by an earlier plan, and is named no more, is dropped.
+    # Replicas that an earlier plan was adding, and that are not in this one, are dropped.
     kept = tuple(b for b in last.isr if b in replicas)
     if not kept:
         text = f"The new replicas include none of the in-sync replicas {list(last.isr)}."
@@ -113,7 +114,7 @@ def begun(
 def done(
     partition: PartitionInfo, online: Collection[BrokerId], controller_epoch: int
 ) -> tuple[PartitionInfo, LeaderAndIsr] | None:
-    """None as long as one of the target is not in sync, or none of them may lead."""
+    """End a reassignment; None while a target replica is out of sync, or none of them may lead."""
     wanted = target(partition)
     if not set(wanted) <= set(partition.isr):
         return None

@@ -1,19 +1,20 @@
-"""The replicas of a topic that is being deleted: which are to be told, which have answered.
+"""Replicas of a topic that is being deleted: which still have to delete their logs.
 
-Pure: states and what happens go in, states come out.  A replica of any other topic has no state
-here: it is online where its broker lives and its disk works (`ControllerContext.is_online`).
+Pure: states and events go in, states come out.  A replica of any other topic has no state here: it
+is online if its broker is live and its disk works (`ControllerContext.is_online`).
 
-    state                 what it means                                    valid previous states
-    OFFLINE               to be told, for its broker lives                 (the first), INELIGIBLE,
+    state                 meaning                                          valid previous states
+    OFFLINE               StopReplica has to be sent; its broker is live   (initial), INELIGIBLE,
                                                                            STARTED
     DELETION_STARTED      StopReplica with delete was sent                 OFFLINE
-    DELETION_SUCCESSFUL   its broker has answered: the log is gone         DELETION_STARTED
-    DELETION_INELIGIBLE   its broker is away, or could not delete it       (the first), OFFLINE,
+    DELETION_SUCCESSFUL   its broker has responded: the log is deleted     DELETION_STARTED
+    DELETION_INELIGIBLE   its broker is gone, or could not delete it       (initial), OFFLINE,
                                                                            DELETION_STARTED
-    NON_EXISTENT          as its topic, whose znodes are removed           DELETION_SUCCESSFUL
+    NON_EXISTENT          the topic's znodes are removed                   DELETION_SUCCESSFUL
 
-A topic's znodes stay until every replica is successful, so that whichever broker returns, whoever
-is the controller then, it is still told.  (Kafka: ReplicaStateMachine, TopicDeletionManager.)
+A topic's znodes stay until every replica is deleted, so that each broker that returns receives the
+StopReplica, whichever broker is the controller then. (Kafka: ReplicaStateMachine,
+TopicDeletionManager.)
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class Replica(NamedTuple):
 
 
 class TopicDeletion:
-    """One topic, from the note that it is to be deleted until nothing of it is left."""
+    """Deletion of one topic, from the note under /admin/delete_topics until its znodes are
+    removed."""
 
     __slots__ = ("_states", "topic")
 
@@ -70,24 +72,25 @@ class TopicDeletion:
 
     @property
     def is_done(self) -> bool:
-        """Every replica is deleted: the znodes may go."""
+        """Whether every replica is deleted, so that the znodes can be removed."""
         done = (ReplicaState.DELETION_SUCCESSFUL, ReplicaState.NON_EXISTENT)
         return all(state in done for state in self._states.values())
 
     @property
     def waiting_for(self) -> set[BrokerId]:
-        """Whose replicas cannot be deleted for now: until they return, the deletion waits."""
+        """Brokers whose replicas cannot be deleted for now; the deletion waits until they
+        return."""
         ineligible = ReplicaState.DELETION_INELIGIBLE
         return {replica.broker for replica, state in self._states.items() if state is ineligible}
 
     @property
     def left(self) -> int:
-        """Replicas that are not deleted yet."""
+        """Number of replicas that are not deleted yet."""
         return len(self._states) - self._counts[ReplicaState.DELETION_SUCCESSFUL]
 
     @property
     def ineligible(self) -> int:
-        """Those of them that cannot be deleted for now."""
+        """Number of those that cannot be deleted for now."""
         return self._counts[ReplicaState.DELETION_INELIGIBLE]
 
     @property
@@ -95,14 +98,15 @@ class TopicDeletion:
         return Counter(self._states.values())
 
     def start(self) -> list[Replica]:
-        """Those that are to be told now."""
+        """Return the replicas that have to be deleted now, and mark them as started."""
         started = [r for r, state in self._states.items() if state is ReplicaState.OFFLINE]
         for replica in started:
             self._change(replica, ReplicaState.DELETION_STARTED)
         return started
 
     def answered(self, replica: Replica, *, is_deleted: bool) -> None:
-        """What is answered to a question of before its broker returned is no news."""
+        """Handle a broker's response.  It is ignored if the broker registered again after the
+        request."""
         if self._states.get(replica) is ReplicaState.DELETION_STARTED:
             self._change(
                 replica,
@@ -117,18 +121,19 @@ class TopicDeletion:
                 self._change(replica, ReplicaState.DELETION_INELIGIBLE)
 
     def broker_came(self, broker: BrokerId) -> None:
-        """It has registered anew, so what it was told before may not have reached it."""
+        """Restart the deletion on a broker that registered again, as it may not have received the
+        request."""
         for replica in self._of(broker):
             if self._states[replica] in VALID_PREVIOUS[ReplicaState.OFFLINE]:
                 self._change(replica, ReplicaState.OFFLINE)
 
     def removed(self) -> None:
-        """The znodes are gone."""
+        """Mark the replicas as removed, after their znodes are deleted."""
         for replica in self._states:
             self._change(replica, ReplicaState.NON_EXISTENT)
 
     def check(self, live: Collection[BrokerId]) -> None:
-        """What holds between any two events."""
+        """Assert the invariants that hold between events."""
         placed = {Replica(p.partition, b) for p in self.topic.partitions for b in p.replicas}
         assert self._states.keys() == placed
         for replica, state in self._states.items():

@@ -1,12 +1,12 @@
-"""What one event of the controller says to the brokers.
+"""Requests to the brokers that result from one event of the controller.
 
-Pure: changes go in, messages come out.  Each broker is told, in this order, what it leads and
-follows (LeaderAndIsr), what to tell its clients (UpdateMetadata), what it no longer hosts
-(StopReplica); one message of each, however many partitions the event was about.  A message names a
-topic once, and a partition once, as it is in the end: Apache's broker refuses a LeaderAndIsr that
-names a topic twice.  A broker that is told all that there is hears of the cluster first, for
-Apache's follows no leader that it does not know.
-(Kafka: ControllerBrokerRequestBatch.)
+Pure: changes go in, requests come out.  Each broker receives, in this order, its leaders and
+followers (LeaderAndIsr), metadata for its clients (UpdateMetadata), and replicas to stop
+(StopReplica); one request of each, however many partitions have changed.  A request names each
+topic once, and each partition once, in its final state, as Apache Kafka's broker rejects a
+LeaderAndIsr that names a topic twice.  The full state starts with UpdateMetadata, as Apache
+Kafka's broker does not follow a leader that it does not know. (Kafka:
+ControllerBrokerRequestBatch.)
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from kserver.wire.control import (
 )
 
 Changes: TypeAlias = Sequence[tuple[TopicInfo, Sequence[PartitionInfo]]]
-"""Partitions as they are from now on, by their topic as it was."""
+"""Changed partitions in their new state, with their topic in its old state."""
 TopicState = TypeVar(
     "TopicState", LeaderAndIsrTopicState, UpdateMetadataTopicState, StopReplicaTopicState
 )
@@ -47,7 +47,7 @@ ControlRequest: TypeAlias = LeaderAndIsrRequest | UpdateMetadataRequest | StopRe
 
 
 def followed_by(broker: BrokerId, changed: Changes) -> Changes:
-    """Of these, what the broker followed before."""
+    """Return the partitions that the broker followed before the change."""
     followed = [
         (topic, [p for p in partitions if topic.partitions[p.partition].leader != broker])
         for topic, partitions in changed
@@ -69,7 +69,7 @@ class RequestBatch:
         return bool(self._metadata)
 
     def changes(self, changed: Changes) -> None:
-        """What `PartitionStates` gives."""
+        """Add the changes returned by `PartitionStates`."""
         for topic, partitions in changed:
             self.leads(topic, partitions)
 
@@ -81,12 +81,12 @@ class RequestBatch:
         is_new: bool = False,
         new_on: Collection[BrokerId] = (),
     ) -> None:
-        """These of the topic's partitions have new leaders, replicas or members in sync."""
+        """Add partitions with new leaders, replicas or in-sync replicas."""
         self._leads(topic, partitions, None, is_new=is_new, new_on=new_on)
         self.tells(topic, partitions)
 
     def asks(self, broker: BrokerId, topic: TopicInfo, partitions: Sequence[PartitionInfo]) -> None:
-        """Nothing has changed: the broker's answer tells which of these it can serve."""
+        """Add unchanged partitions: the broker's response shows which of them it can serve."""
         self._leads(topic, partitions, broker, is_new=False)
 
     def _leads(
@@ -123,7 +123,7 @@ class RequestBatch:
             )
 
     def tells(self, topic: TopicInfo, partitions: Sequence[PartitionInfo]) -> None:
-        """Only what is told to clients has changed."""
+        """Add partitions of which only the metadata for clients has changed."""
         told = tuple(
             UpdateMetadataPartitionState(
                 p.partition,
@@ -142,7 +142,8 @@ class RequestBatch:
         self._metadata.append(UpdateMetadataTopicState(topic.name, topic.id, told))
 
     def stops(self, broker: BrokerId, changed: Changes, *, delete: bool = False) -> None:
-        """The broker follows these no longer; it keeps their logs, unless told to delete them."""
+        """Add partitions that the broker stops to follow.  It keeps their logs, unless `delete` is
+        set."""
         for topic, partitions in changed:
             stopped = tuple(
                 StopReplicaPartitionState(p.partition, p.leader_epoch, delete) for p in partitions
@@ -150,7 +151,7 @@ class RequestBatch:
             self._stopped.setdefault(broker, []).append(StopReplicaTopicState(topic.name, stopped))
 
     def deletes(self, topic: TopicInfo, replicas: Iterable[Replica]) -> None:
-        """The topic is no more for clients, and these replicas are to go."""
+        """Mark the topic as deleted for clients, and delete these replicas."""
         stopped: dict[BrokerId, list[StopReplicaPartitionState]] = {}
         for partition, broker in replicas:
             state = StopReplicaPartitionState(partition, DELETED_EPOCH, True)
@@ -176,8 +177,8 @@ class RequestBatch:
     def requests(
         self, broker: BrokerId, listener: str, *, full: bool = False
     ) -> list[ControlRequest]:
-        """For one that is live, in order; `listener` is where brokers reach each other.  `full`:
-        all that it hosts, and all topics that there are, were named."""
+        """Return the requests for a live broker, in order.  `listener` is the one between brokers;
+        `full` means that the batch has all topics, and all partitions that the broker hosts."""
         brokers, epoch = self._context.brokers, self._context.epoch
         broker_epoch = brokers[broker].epoch
         requests: list[ControlRequest] = [
@@ -213,7 +214,7 @@ class RequestBatch:
 
 
 def _by_topic(said: Iterable[TopicState]) -> tuple[TopicState, ...]:
-    """All that is said of a topic at its first place."""
+    """Merge the states of each topic, at its first position."""
     topics: dict[str, TopicState] = {}
     for topic in said:
         before = topics.get(topic.topic_name)
@@ -222,7 +223,8 @@ def _by_topic(said: Iterable[TopicState]) -> tuple[TopicState, ...]:
 
 
 def _merged(before: TopicState, after: TopicState) -> TopicState:
-    """A partition is as it was said last, yet new where it was said to be."""
+    """Merge two states of a topic.  The later state of a partition wins, but stays new if either
+    is."""
     partitions: dict[int, Any] = {p.partition_index: p for p in before.partition_states}
     for p in after.partition_states:
         was = partitions.get(p.partition_index)

@@ -1,20 +1,21 @@
-"""Whether a message between brokers comes from a broker, and from the controller it claims to be.
+"""Verifies that a request between brokers comes from a broker, and from the controller it names.
 
-    address    is that of a registered broker, on the listener between brokers
-    epoch      above the highest known one: /controller_epoch has reached it, and /controller names
-               the sender while that epoch lasts
+    address    has to be that of a registered broker, on the listener between brokers
+    epoch      if above the highest known one: /controller_epoch has to have reached it, and
+               /controller has to name the sender as long as that epoch is current
 
-LeaderAndIsr and its kin name their sender, and without authentication a broker cannot verify that.
-One StopReplica of any client would delete a log, and one epoch far ahead would have this broker
-refuse its controller for ever.  What cannot be told apart is a client on the machine of a broker
-that knows the epochs; a firewall, or a listener that only brokers reach, is the remedy.
+LeaderAndIsr and similar requests name their sender, which a broker cannot verify without
+authentication.  One StopReplica of any client would delete a log, and one epoch far ahead would
+make this broker reject its controller forever.  A client on a broker's machine that knows the
+epochs cannot be distinguished; a firewall, or a listener that only brokers can reach, is the
+remedy.
 
-Where brokers reach each other through NAT, and come from other addresses than they are registered
-with, `inter.broker.check.address=false` leaves the address out.
+If brokers connect through NAT, from other addresses than they advertise, set
+`inter.broker.check.address=false` to skip the check of the address.
 
-ZooKeeper is asked after a message has arrived, never before, so that a broker or a controller that
-has just registered is found.  While it cannot be asked the message waits: to refuse it would have
-its sender, who may be the controller, believe that this broker was told.
+ZooKeeper is read after a request has arrived, never before, so that a broker or controller that
+has just registered is found.  The request waits while ZooKeeper is unavailable: an error would
+make its sender, which may be the controller, believe that this broker has received it.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from kserver.world.zookeeper import NoAuth, NoNode, ZooKeeper
 log = logging.getLogger(__name__)
 
 READ_EVERY_S = 1.0
-"""Least time between two reads, whatever is asked: a stranger costs ZooKeeper no more."""
+"""Minimum time between two reads, in seconds, so that strangers cause no more load on ZooKeeper."""
 CONFIRM_S, CONFIRM_AGAIN_S = 5.0, 0.1
 MAX_WARNED = 1000
-"""Addresses that are remembered as warned about."""
+"""Maximum number of addresses remembered as warned about."""
 
 
 class SenderCheck:
@@ -50,8 +51,8 @@ class SenderCheck:
         self._warned: set[str] = set()
 
     async def is_broker(self, address: str, request: str) -> bool:
-        """Whether a connection from `address` is a registered broker's.  `request` is named in the
-        one warning that each stranger is given."""
+        """Return whether a connection from `address` is a registered broker's.  `request` is the
+        name used in the warning, which is logged once for each address."""
         address = _plain(address)
         if address in self._known or not self._config().inter_broker_check_address:
             return True
@@ -75,10 +76,10 @@ class SenderCheck:
         return False
 
     async def is_controller(self, broker: BrokerId, epoch: int) -> bool:
-        """Whether `broker` is or was the controller of `epoch`.
+        """Return whether `broker` is or was the controller of `epoch`.
 
-        The server that this broker reads from may be behind the rest of its ensemble, so a higher
-        epoch than ZooKeeper's is looked up again for CONFIRM_S.
+        The ZooKeeper server of this session may be behind the rest of its ensemble, so an epoch
+        above ZooKeeper's is looked up again for CONFIRM_S.
         """
         deadline_s = self._loop.time() + CONFIRM_S
         while (found := await in_any_session(self._epoch)) < epoch:
@@ -86,7 +87,7 @@ class SenderCheck:
                 return False
             await asyncio.sleep(CONFIRM_AGAIN_S)
         if found > epoch:
-            return True  # a former controller, whom leader epochs hold back
+            return True  # a former controller, which is fenced by leader epochs
         holder = await in_any_session(self._holder)
         return holder in (None, broker) or await in_any_session(self._epoch) > epoch
 
@@ -110,13 +111,13 @@ class SenderCheck:
         try:
             names = await self._zookeeper.children(znodes.BROKER_IDS)
         except NoNode:
-            names = []  # deleted by somebody: all are about to register again
+            names = []  # deleted by hand: all brokers are about to register again
         for name in names:
             try:
                 data, _ = await self._zookeeper.get(f"{znodes.BROKER_IDS}/{name}")
                 endpoints = znodes.decode_broker(int(name), data).endpoints
             except (NoNode, NoAuth, StorageError, ValueError):
-                continue  # it has just gone, or the controller tells of what it cannot read
+                continue  # it has just gone, or it is unreadable, which the controller logs
             listener = self._config().inter_broker_listener
             hosts.update(e.host for e in endpoints if e.listener == listener)
         known: set[str] = set()
@@ -134,5 +135,6 @@ class SenderCheck:
 
 
 def _plain(address: str) -> str:
-    """Without what a dual-stack socket puts before IPv4, and without an IPv6 zone."""
+    """Return the address without the IPv4 prefix of a dual-stack socket and without an IPv6
+    zone."""
     return address.removeprefix("::ffff:").partition("%")[0]

@@ -1,12 +1,13 @@
-"""Topics that are being deleted: noted, told, and gone once every replica is.
+"""Deletion of topics, from the note of a deletion until every replica is deleted.
 
-    noted       /admin/delete_topics/T is written, by this controller or by an old tool: clients
-                are told that T is no more, each live replica that it is to delete its log
-    answered    a replica is deleted, or could not be; the last one takes the znodes with it
-    resumed     a broker has returned, or another controller goes on: who has not answered is told
+    noted       /admin/delete_topics/T is written, by this controller or by an old tool: the topic
+                no longer exists for clients, and each live replica is asked to delete its log
+    answered    a replica is deleted, or could not be; after the last one the znodes are removed
+    resumed     a broker has returned, or another controller was elected: the replicas that did not
+                respond are asked again
 
-A topic with replicas on brokers that are away, or on disks that have failed, keeps its name until
-they return.  What each replica is up to is `replicas`.  (Kafka: TopicDeletionManager.)
+A topic with replicas on brokers that are gone, or on failed disks, keeps its name until they
+return.  `replicas` has the states of the replicas.  (Kafka: TopicDeletionManager.)
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class TopicDeletionManager:
-    """Each call that writes may raise SessionExpired, and BadVersion where this is no longer the
+    """Each call that writes may raise SessionExpired, or BadVersion if this is no longer the
     controller."""
 
     def __init__(
@@ -51,17 +52,18 @@ class TopicDeletionManager:
         self._config = config
 
     def noted(self, topics: Iterable[TopicInfo]) -> None:
-        """These are to be deleted: `advance` does what can be done now."""
+        """Register topics for deletion; `advance` performs the steps that are possible now."""
         for topic in topics:
             self._context.deletions[topic.name] = TopicDeletion(topic, self._context.brokers)
 
     async def advance(self) -> None:
-        """Whoever is to be told is told, what is done is removed."""
+        """Send the pending StopReplica requests, and remove the topics whose replicas are all
+        deleted."""
         batch = self._channels.new_batch()
         for deletion in self._context.deletions.values():
             if started := deletion.start():
                 batch.deletes(deletion.topic, started)
-        # This broker's own replicas have answered when this returns.
+        # This broker deletes its own replicas, and responds, before this returns.
         await self._channels.tell_of_topics(batch)
         for deletion in list(self._context.deletions.values()):
             if deletion.is_done:
@@ -71,7 +73,7 @@ class TopicDeletionManager:
                 self._context.remove_topic(deletion.topic)
 
     async def read_notes(self, names: Iterable[str]) -> None:
-        """These are the children of /admin/delete_topics.  What is left of topics that are gone
+        """Handle the children of /admin/delete_topics.  The rest of a topic that no longer exists
         is removed, and so is a note that `delete.topic.enable` forbids."""
         topics, deletions = self._context.topics, self._context.deletions
         for name in names:
@@ -88,7 +90,7 @@ class TopicDeletionManager:
     def answered(
         self, broker: BrokerId, request: StopReplicaRequest, answer: StopReplicaResponse
     ) -> bool:
-        """Whether `advance` has something to do now."""
+        """Handle a broker's response; return whether `advance` is to be called."""
         deletions = self._context.deletions
         errors = {(e.topic_name, e.partition_index): e.error_code for e in answer.partition_errors}
         is_news = False
@@ -112,7 +114,7 @@ class TopicDeletionManager:
         return is_news
 
     def brokers_changed(self, gone: Collection[BrokerId], came: Collection[BrokerId]) -> None:
-        """`advance` goes on with those that came."""
+        """Update the replicas on these brokers; `advance` continues with the returned ones."""
         for deletion in self._context.deletions.values():
             for broker in gone:
                 deletion.broker_gone(broker)

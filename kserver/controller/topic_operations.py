@@ -1,7 +1,7 @@
-"""Topics made, grown and deleted, as clients ask for it: planned, written, told.
+"""Requests of clients to create, delete and extend topics.
 
-The rules are those of `topics.py`, the znodes those of `topic_znodes.py`.  Each item of a request
-is answered on its own.  (Kafka: ZkAdminManager, KafkaController.processTopicChange.)
+`topics.py` has the rules, `topic_znodes.py` the writes.  Each item of a request has its own
+result. (Kafka: ZkAdminManager, KafkaController.processTopicChange.)
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ T = TypeVar("T")
 NO_OVERRIDES: Mapping[str, str] = MappingProxyType({})
 
 Charge: TypeAlias = Callable[[int], None]
-"""Told how many partitions each item is about to change; raises KafkaError to refuse it."""
+"""Called with the number of partitions that an item would change; raises KafkaError to reject
+it."""
 
 
 class TopicOperations:
-    """`act_on` does what may find that this is no longer the controller."""
+    """`act_on` runs an action that may find that this is no longer the controller."""
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class TopicOperations:
         return made
 
     async def delete(self, names: Sequence[str], charge: Charge) -> list[KafkaError | None]:
-        """Noted is as good as done: clients are not told of them any more."""
+        """Note topics for deletion, which is enough for a response: clients no longer see them."""
         context = self._context
         refused = rules.refused(names)
 
@@ -167,7 +168,7 @@ class TopicOperations:
     async def _apply(
         self, plans: Sequence[T | KafkaError], write: Callable[[T], Awaitable[None]]
     ) -> list[T | KafkaError]:
-        """The plans that were written, and why the others were not."""
+        """Write the plans; return those that were written, and errors for the others."""
 
         async def apply(plan: T | KafkaError) -> T | KafkaError:
             return plan if isinstance(plan, KafkaError) else await refusal(write(plan)) or plan

@@ -1,4 +1,4 @@
-"""The znodes of topics, written by the controller: each topic whole, or completed at a start."""
+"""Znodes of topics, written by the controller: in one step, or completed at the next start."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 
 
 class TopicZnodes:
-    """Each call may raise SessionExpired, and BadVersion where this is no longer the controller."""
+    """Each call may raise SessionExpired, or BadVersion if this is no longer the controller."""
 
     def __init__(self, zookeeper: ZooKeeper, store: ClaimedStore) -> None:
         self._zookeeper = zookeeper
         self._store = store
 
     async def create(self, topic: TopicInfo) -> None:
-        """TOPIC_ALREADY_EXISTS."""
+        """Raises TOPIC_ALREADY_EXISTS."""
         config_path = znodes.config_path(znodes.TOPIC_CONFIGS, topic.name)
         old_config = await until_connected(partial(self._zookeeper.exists, config_path))
         try:
@@ -53,7 +53,8 @@ class TopicZnodes:
             pass  # noted already, by an old tool
 
     async def remove(self, topic: str) -> None:
-        """Everything of a topic that is noted for deletion, the note last.  ConnectionLost."""
+        """Delete all znodes of a topic that is noted for deletion, the note last.  Raises
+        ConnectionLost."""
         level, paths = [znodes.topic_path(topic)], []
         config_path = znodes.config_path(znodes.TOPIC_CONFIGS, topic)
         for path in (znodes.delete_topic_path(topic), config_path):

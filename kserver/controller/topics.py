@@ -1,19 +1,20 @@
-"""Topics made, grown and deleted: the rules, and what to write.
+"""Rules to create, extend and delete topics, and the writes that result.
 
-Pure: a request and the present image go in; a TopicInfo, or what to write for it, comes out.
+Pure: a request and the present image go in; a TopicInfo, or its writes, come out.
 
-Rules and texts are those of Kafka 4's controller (ReplicationControlManager, ControllerApis).  A
-request's items are judged one by one; the first rule that an item breaks answers it:
+Rules and error texts are those of Kafka 4's controller (ReplicationControlManager,
+ControllerApis). Each item of a request is validated on its own; the first rule that it breaks is
+its error:
 
     create   named twice in the request, name, collision, exists, configs, then
-             given assignments: replicas, brokers, one replication factor, partitions 0..n-1
+             explicit assignments: replicas, brokers, one replication factor, partitions 0..n-1
              counts: replication factor, partitions, enough brokers
     grow     named twice, unknown, no increase, assignments as above
     both     open files, which is this broker's own rule (POLICY_VIOLATION)
-    delete   deletion switched off, named twice, unknown
+    delete   deletion disabled, named twice, unknown
 
-The znode of a topic is written before, or together with, the states of its partitions; states that
-a crash kept from being written are made when the controller starts.
+A topic's znode is written before its partitions' states, or together with them.  States that are
+missing after a crash are written when the next controller starts.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ UNKNOWN_TOPIC = "This server does not host this topic-partition."
 
 @dataclass(frozen=True, slots=True)
 class CreatableTopic:
-    """-1 stands for `num.partitions` and `default.replication.factor`."""
+    """-1 means `num.partitions` or `default.replication.factor`."""
 
     name: str
     partitions: int = -1
@@ -49,20 +50,20 @@ class CreatableTopic:
     assignments: Mapping[int, Sequence[BrokerId]] | None = None
     """Replicas by partition, instead of the two counts."""
     config: Mapping[str, str | None] = field(default_factory=dict)
-    """Overrides; None is refused."""
+    """Config overrides; None is rejected."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreatablePartitions:
     name: str
     count: int
-    """How many there are to be in all."""
+    """Total number of partitions after the change."""
     assignments: Sequence[Sequence[BrokerId]] | None = None
-    """Replicas of the partitions that are added."""
+    """Replicas of the added partitions."""
 
 
 def colliding(name: str, topics: Iterable[str]) -> str | None:
-    """A topic whose metrics would have the same name: there '.' and '_' are one character."""
+    """Return a topic with the same name in metrics, where '.' and '_' are one character."""
     unified = name.replace(".", "_")
     if "_" not in unified:
         return None
@@ -70,8 +71,8 @@ def colliding(name: str, topics: Iterable[str]) -> str | None:
 
 
 def refused(names: Sequence[str], partitions: int = 0) -> dict[str, KafkaError]:
-    """What a request's items are refused for before anything is looked up: all of them when it
-    asks for too many partitions, else those that it names more than once."""
+    """Return errors by topic name that need no lookup: for all items if there are too many
+    partitions in total, else for those that are named more than once."""
     if partitions > MAX_PARTITIONS_PER_REQUEST:
         text = "Excessively large number of partitions per request."
         return dict.fromkeys(names, KafkaError(ErrorCode.policy_violation, text))
@@ -80,16 +81,18 @@ def refused(names: Sequence[str], partitions: int = 0) -> dict[str, KafkaError]:
 
 
 class FilesLeft:
-    """What a request's new partitions may still open on the broker `own`, of `left` files.
+    """Files that a request's new partitions may still open on this broker, `own`; initially
+    `left`.
 
-    Without it they would be created, and led by nobody."""
+    Without this check they would be created but get no leader.
+    """
 
     def __init__(self, own: BrokerId, left: int) -> None:
         self._own = own
         self._left = left
 
     def take(self, topic: str, partitions: Sequence[PartitionInfo]) -> None:
-        """KafkaError where there are too few."""
+        """Raises KafkaError if too few files are left."""
         files = FILES_A_LOG * sum(self._own in p.replicas for p in partitions)
         if files > self._left:
             text = (
@@ -120,8 +123,8 @@ def create(
     start: int,
     shift: int,
 ) -> TopicInfo:
-    """The topic as it is to be, beside those of the names `topics`; `racks`, `start` and `shift` as
-    for `place`.  KafkaError."""
+    """Return the new topic.  `topics` are the existing names; `racks`, `start` and `shift` are as
+    for `place`.  Raises KafkaError."""
     if new.name == CLUSTER_METADATA:
         text = f"Creation of internal topic {CLUSTER_METADATA} is prohibited."
         raise KafkaError(ErrorCode.invalid_request, text)
@@ -150,7 +153,7 @@ def create(
 def grow(
     request: CreatablePartitions, topic: TopicInfo | None, racks: Mapping[BrokerId, str | None]
 ) -> TopicInfo:
-    """The topic with its new partitions.  KafkaError."""
+    """Return the topic with its new partitions.  Raises KafkaError."""
     if topic is None:
         raise KafkaError(ErrorCode.unknown_topic_or_partition, UNKNOWN_TOPIC)
     present = len(topic.partitions)
@@ -166,7 +169,7 @@ def grow(
     added = request.count - present
     first = topic.partitions[0].replicas
     if request.assignments is None:
-        # As `place` went on from the first partition when the topic was made.
+        # Continues the round of `place` for the topic's first partitions.
         at = next((i for i, b in enumerate(sorted(racks)) if b >= first[0]), 0)
         replicas = place(racks, added, len(first), start=at, shift=at, first_partition=present)
     else:
@@ -181,7 +184,7 @@ def grow(
 
 
 def delete(topic: TopicInfo | None, config: BrokerConfig) -> TopicInfo:
-    """The topic that may go.  KafkaError."""
+    """Return the topic if it may be deleted.  Raises KafkaError."""
     if not config.delete_topic_enable:
         raise KafkaError(ErrorCode.topic_deletion_disabled, "Topic deletion is disabled.")
     if topic is None:
@@ -215,7 +218,8 @@ def _given_assignments(
 def _checked_replicas(
     replicas: Sequence[BrokerId], brokers: Collection[BrokerId], factor: int | None
 ) -> tuple[BrokerId, ...]:
-    """One partition's replicas as they were given; `factor` is what the ones before it had."""
+    """Validate an explicit assignment of one partition; `factor` is that of the partitions before
+    it."""
     text = None
     unknown = sorted(b for b in replicas if b not in brokers)
     twice = sorted(b for b, times in Counter(replicas).items() if times > 1)
@@ -265,7 +269,8 @@ def _placed(
 def _partitions(
     replicas: Sequence[tuple[BrokerId, ...]], first: int = 0
 ) -> tuple[PartitionInfo, ...]:
-    """New ones: all replicas in sync, for there is nothing yet, and led by the preferred one."""
+    """Return new partitions, with the preferred leader, and all replicas in sync as there are no
+    records."""
     return tuple(
         PartitionInfo(partition, leader=r[0], leader_epoch=0, replicas=r, isr=r)
         for partition, r in enumerate(replicas, first)
@@ -278,8 +283,8 @@ def restore(
     states: Mapping[int, LeaderAndIsr],
     next_state: Callable[[Sequence[BrokerId], int], LeaderAndIsr | None],
 ) -> tuple[TopicInfo, list[Op]]:
-    """A topic as its znodes have it, and the writes that make them say what `next_state` gives for
-    the replicas of a partition: None leaves it as it is."""
+    """Return a topic as stored in its znodes, and the writes that update its states.  `next_state`
+    returns a partition's new state, given its replicas and number, or None if it is unchanged."""
     assert assignment.topic_id is not None
     partitions: list[PartitionInfo] = []
     ops: list[Op] = []
@@ -311,7 +316,7 @@ def restore(
 def writes_to_create(
     topic: TopicInfo, controller_epoch: int, *, has_config_znode: bool = False
 ) -> list[Op]:
-    """What makes the topic; its config's znode may have been left behind by an earlier one."""
+    """Return the writes that create the topic; an earlier topic may have left its config znode."""
     config_path = znodes.config_path(znodes.TOPIC_CONFIGS, topic.name)
     config = znodes.encode_config(topic.config)
     assignment = znodes.TopicAssignment(
@@ -328,7 +333,7 @@ def writes_to_create(
 def writes_to_grow(
     topic: TopicInfo, old: znodes.TopicAssignment, znode_version: int, controller_epoch: int
 ) -> list[Op]:
-    """What adds the partitions that `topic` has beyond `old`, which is its znode's content."""
+    """Return the writes that add the partitions of `topic` that its znode, `old`, does not have."""
     added = topic.partitions[len(old.replicas) :]
     # The others stay as they are: those of a reassignment that ends name its removed replicas.
     placed = {p.partition: p.replicas for p in added}
@@ -342,7 +347,7 @@ def writes_to_grow(
 def writes_of_states(
     topic: TopicInfo, partitions: Iterable[PartitionInfo], controller_epoch: int
 ) -> list[Op]:
-    """The znodes of partitions that have none."""
+    """Return the writes that create the states of partitions without znodes."""
     ops: list[Op] = []
     for p in partitions:
         state = LeaderAndIsr(p.leader, p.leader_epoch, p.isr, controller_epoch)
