@@ -1,8 +1,8 @@
 """The parts of a broker between its log directories and its listeners, wired to each other.
 
-made      nothing is read yet
-configure settings are read
-join      logs are open: registered; the controller is elected and says what is hosted
+created   nothing is read yet
+configure configs are read
+join      logs are open: the broker registers; the controller is elected and sends the roles
 run       until the broker stops
 """
 
@@ -46,11 +46,11 @@ from kserver.znodes import ProducerIdBlock
 log = logging.getLogger(__name__)
 
 AWAITED_S = 30
-"""Seconds between two lines that name what a start waits for."""
+"""Seconds between two log lines that name what a start waits for."""
 
 
 class Assembly:
-    """`config` gives the settings of now; `configure` takes those that an image has."""
+    """`config` returns the current config; `configure` applies the dynamic configs of an image."""
 
     def __init__(
         self,
@@ -185,14 +185,15 @@ class Assembly:
         self.configs.on_readable = alive.report
 
     async def _allocate_producer_ids(self) -> ProducerIdBlock:
-        """By the controller, which may be this broker."""
+        """Allocate a block from the controller, which may be this broker."""
         epoch = self._alive.epoch
         if self.controller.is_active:
             return await self.controller.allocate_producer_ids(self._broker_id, epoch)
         return await self._to_controller.allocate_producer_ids(epoch)
 
     def _settings_changed(self, image: ClusterMetadata, topics: Collection[str]) -> None:
-        """Of the broker, whom the others go by, first; `topics` are those whose own changed."""
+        """Apply changed configs of the broker first, as the other parts use them, and of
+        `topics`."""
         self._configure(image)
         self.replicas.reconfigure(image, topics)
         self.groups.apply(image)
@@ -205,7 +206,7 @@ class Assembly:
         self._rates.update(image.quotas)
 
     async def configure(self) -> None:
-        """The cluster's settings are read and in force.  Raises ConfigError, StorageError."""
+        """Read the cluster's configs and apply them.  Raises ConfigError, StorageError."""
         await self.configs.load()
         image = self.metadata.current
         self._configure(image)
@@ -213,15 +214,15 @@ class Assembly:
         self._limit(image)
 
     async def join(self) -> None:
-        """This broker is registered; it is the controller, and hosts what is placed on it, or the
-        one that is will tell it.  Raises ConfigError, StorageError."""
+        """Register this broker, and become the controller or follow the current one, which sends
+        the roles of its partitions.  Raises ConfigError, StorageError."""
         await self._alive.register()
         await self.controller.start()
         if isinstance(self._world.zookeeper, EmbeddedZooKeeper):
             self._world.zookeeper.require_disk()
 
     async def hand_over(self) -> None:
-        """What this broker leads is led by others, where there are any."""
+        """Move leadership of this broker's partitions to other brokers, if possible."""
         config = self._config()
         if not config.controlled_shutdown_enable:
             return
@@ -266,14 +267,15 @@ class Assembly:
                     self._broker_id,
                     self.metadata.current.controller,
                 )
-        # The controller knows of it, and who is in sync since then has what it needs.
+        # The controller has handled its registration, so a broker in sync since then lacks no
+        # records.
         self.logs.may_lack_records = False
         await self.replicas.settle()
         if not self.replicas.has_missing:
             await self._alive.forget_lost_directories()
 
     def parts(self, spawn: Spawn) -> Parts:
-        """The parts that handlers take."""
+        """Return the parts that request handlers use."""
         config = self._config()
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
         self.purgatory.dependents = sessions.noticed
@@ -303,7 +305,8 @@ class Assembly:
         )
 
     async def run(self) -> None:
-        """Until it is cancelled; a part that fails ends them all, and is raised."""
+        """Run all parts until cancelled.  If one fails, the others are cancelled and its error is
+        raised."""
         with closing(self._to_controller):
             await self._run()
 

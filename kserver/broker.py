@@ -1,11 +1,11 @@
-"""A whole broker: builds all parts, starts and stops them in order; alone knows everyone.
+"""A whole broker: builds all parts, and starts and stops them in order.
 
-    start   log directory locked, addresses bound, coordination reached, settings read, logs
-            recovered, registered, partitions hosted as the controller says, clients let in
+    start   log directory locked, addresses bound, ZooKeeper reached, configs read, logs recovered,
+            registered, roles received from the controller, clients accepted
     stop    leaders moved, no more requests read, the session closed, requests in flight answered
             (`_shut_down`), logs flushed and marked clean, the lock released
 
-Nobody is let in before everything that he may ask for is there.
+Clients are accepted only once every service they need is running.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from kserver.world.zookeeper import ConnectionLost
 log = logging.getLogger(__name__)
 
 _KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-"""Settings of logs whose topic the cluster does not know: what nobody ordered deleted stays."""
+"""Configs of logs whose topic the cluster does not know, so that their records are kept."""
 
 
 class Broker:
@@ -62,19 +62,19 @@ class Broker:
         on_bug: Callable[[str, BaseException], None] | None = None,
     ) -> None:
         self.config = config
-        """Another one after each change of the broker's settings."""
+        """Current config; replaced with each change of the broker's dynamic configs."""
         self._static = config
         self._overrides = BrokerOverrides({}, {})
         self._bound: dict[Endpoint, Endpoint] = {}
-        """What is listened at, by what was asked for: a port 0 became the one that was free."""
+        """Bound endpoints by configured endpoint; port 0 is replaced by the port that was free."""
         self._configurable: list[Callable[[BrokerConfig], None]] = []
-        """Those that have to act on a new configuration, in this order; all others take `config`,
-        a function that gives the one of now."""
+        """Functions that apply a new config, in this order.  All other parts take `config`, a
+        function that returns the current one."""
         self._world = world
         self._sockets = sockets
         self._on_bug = on_bug or _report
         self.endpoints: Sequence[Endpoint] = ()
-        """What clients are told, once it runs."""
+        """Advertised endpoints, once the broker runs."""
         self.http_address: str | None = None
         """host:port of `http.listener`, once it is open."""
         self.id: BrokerId = NO_BROKER
@@ -82,8 +82,8 @@ class Broker:
         self.observation = Observation()
 
     async def run(self, stop: asyncio.Event, ready: Callable[[], None] = lambda: None) -> None:
-        """Raises ConfigError, StorageError, OSError when it cannot start; a part that fails while
-        it serves stops the broker and is raised as well."""
+        """Start, serve and stop.  Raises ConfigError, StorageError or OSError if the broker cannot
+        start. A part that fails later stops the broker, and its error is raised."""
         async with contextlib.AsyncExitStack() as stack:
             logs = await self._lock_logs(stack)
             await self._open_http(stack)
@@ -109,10 +109,12 @@ class Broker:
                 lambda _: self._listen(listeners, alive, assembly.metadata),
                 logs.configure,
             ]
+            # The configs have to be read before the logs are opened, whose topics have overrides.
             await assembly.configure()
             self.observation.state = BrokerState.RECOVERY
             await logs.open(_topic_configs(assembly.configs.topics, lambda: self.config))
             stack.push_async_callback(logs.close)
+            # Logs are recovered before the broker registers: from then on it can become a leader.
             await assembly.join()
             stack.callback(assembly.purgatory.close)
             await self._serve(assembly, listeners, alive, stop, ready)
@@ -132,7 +134,7 @@ class Broker:
             self.http_address = f"{host or own_name()}:{bound}"
 
     def _bind(self, rates: ConnectionRates, stack: contextlib.AsyncExitStack) -> Listeners:
-        """The addresses are this broker's; nobody is let in."""
+        """Bind the addresses, without accepting connections yet."""
         config = self._static
         listeners = Listeners(_limits(config), rates, self._world.disk, self._open_session)
         stack.callback(listeners.close)
@@ -141,7 +143,7 @@ class Broker:
         return listeners
 
     async def _connect(self, logs: LogManager, stack: contextlib.AsyncExitStack) -> Registration:
-        """The cluster is reached; the log directories are this broker's own."""
+        """Connect to ZooKeeper, and verify that the log directories belong to this broker."""
         config, world = self._static, self._world
         zookeeper = world.zookeeper
         if logs.stored_cluster_id is not None and isinstance(zookeeper, EmbeddedZooKeeper):
@@ -171,7 +173,7 @@ class Broker:
         stop: asyncio.Event,
         ready: Callable[[], None],
     ) -> None:
-        """Clients are let in, until `stop`; then what was taken is answered."""
+        """Accept clients until `stop` is set, then answer the requests in flight."""
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as parts, asyncio.TaskGroup() as requests:
             counted = Requests(self.observation.clock or loop.time, served_by(self._static))
@@ -196,6 +198,8 @@ class Broker:
                 )
             ]
             try:
+                # The controller gets its roles from itself; any other broker gets them through its
+                # listener, so that has to be open first.
                 if assembly.controller.is_active:
                     await assembly.told()
                 if self._sockets:
@@ -216,7 +220,7 @@ class Broker:
                 # A part that failed ends the tasks that serve requests: let no more in.
                 listeners.close()
                 assembly.purgatory.close()
-            # What is not answered by now has nobody to be answered to.
+            # Requests without a response by now have lost their connection.
             for task in (*running, *unanswered):
                 task.cancel()
 
@@ -247,7 +251,7 @@ class Broker:
             leaving.create_task(listeners.finish())
 
     def _configure(self, image: ClusterMetadata) -> None:
-        """What `image` has for this broker is in force when this returns."""
+        """Apply the dynamic configs of `image` for this broker."""
         overrides = overrides_of(image, self.id)
         if overrides == self._overrides:
             return
@@ -266,7 +270,7 @@ class Broker:
         return BrokerInfo(self.id, endpoints, self._static.broker_rack)
 
     def _listen(self, listeners: Listeners, alive: Registration, metadata: MetadataCache) -> None:
-        """Where the settings of now say so; clients are told of it."""
+        """Listen at the currently configured addresses, and advertise changes to clients."""
         if not self._sockets or not self._rebind(self.config, listeners):
             return
         if self.observation.state is BrokerState.RUNNING:
@@ -276,8 +280,8 @@ class Broker:
         metadata.update(replace(image, brokers={**image.brokers, self.id: self._own_info()}))
 
     def _rebind(self, config: BrokerConfig, listeners: Listeners) -> bool:
-        """Listen where `config` says, and whether that is elsewhere than before.  An address that
-        cannot be taken is told in the log, and tried again with the next change."""
+        """Bind the addresses in `config`; return whether they have changed.  An address that
+        cannot be bound is logged, and tried again at the next change."""
         wanted = config.endpoints
         gone = [endpoint for endpoint in self._bound if endpoint not in wanted]
         for endpoint in gone:
@@ -312,7 +316,7 @@ def _report(request: str, bug: BaseException) -> None:
 def _topic_configs(
     known: Mapping[str, Mapping[str, str]], broker: Callable[[], BrokerConfig]
 ) -> Callable[[str], TopicConfig]:
-    """By topic: one for all its partitions, as long as nothing of it changes."""
+    """Return the config of a topic, one object for all its partitions while nothing changes."""
     made: dict[str, tuple[Mapping[str, str], BrokerConfig, TopicConfig]] = {}
 
     def of(topic: str) -> TopicConfig:
@@ -341,7 +345,8 @@ def _limits(config: BrokerConfig) -> ConnectionLimits:
 
 
 def _advertised(config: BrokerConfig, bound: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
-    """What clients are told: a port 0 becomes the one that was bound, no host this machine's."""
+    """Return the advertised endpoints; port 0 becomes the bound port, an empty host this
+    machine's."""
     ports = {endpoint.listener: endpoint.port for endpoint in bound}
     return tuple(
         replace(

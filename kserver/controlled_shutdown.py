@@ -1,14 +1,14 @@
-"""What a broker leads is handed over before it stops.
+"""Controlled shutdown: moves leadership to other brokers before this one stops.
 
-    the controller answers                     next
-    nothing remains                            the broker stops: nobody misses it
-    something remains: nobody else is in sync  asked again, controlled.shutdown.retry.backoff.ms
-                                               later, or once brokers have come or gone
-    it cannot be reached, or is another now    the same, or once another is known
-    no other broker lives                      the broker stops: there is nobody to take over
-    ZooKeeper answers nothing for LOST_S       the same: no controller can write who leads
-    asked controlled.shutdown.max.retries      the broker stops as if it were killed: its session
-    times                                      ends, and the controller elects
+    response of the controller                 next
+    no partitions remain                       the broker stops; it is not missed
+    some remain: no other replica in sync      retry after controlled.shutdown.retry.backoff.ms, or
+                                               after brokers have registered or disappeared
+    none: unreachable, or controller changed   the same, or once another controller is known
+    -: no other broker is live                 the broker stops: no other broker can take over
+    -: ZooKeeper does not respond for LOST_S   the same: no controller can write new leaders
+    -: failed controlled.shutdown.max.retries  the broker stops as if it were killed: its session
+       times                                   ends, and the controller elects new leaders
 
 (Kafka: KafkaServer.controlledShutdown.)
 """
@@ -32,11 +32,11 @@ log = logging.getLogger(__name__)
 
 LOST_S = 3.0
 NAMED = 5
-"""So many of the partitions that remain are told in the log."""
+"""Maximum number of remaining partitions that are logged by name."""
 
 
 async def while_connected(hand_over: Awaitable[bool], zookeeper: ZooKeeper) -> bool:
-    """Whether nothing remains; False as well where ZooKeeper is lost meanwhile."""
+    """Return whether no partitions remain; False also if ZooKeeper is lost meanwhile."""
     handing = asyncio.ensure_future(hand_over)
     lost = asyncio.ensure_future(until_lost(zookeeper, znodes.CONTROLLER, LOST_S))
     try:
@@ -57,7 +57,8 @@ async def hand_over(
     metadata: MetadataCache,
     config: BrokerConfig,
 ) -> bool:
-    """Whether nothing remains; `ask` gives what does, or raises KafkaError or OSError."""
+    """Return whether no partitions remain.  `ask` returns those that do, or raises KafkaError or
+    OSError."""
     tries, backoff_s = (
         config.controlled_shutdown_max_retries,
         config.controlled_shutdown_retry_backoff_ms / 1000,

@@ -1,15 +1,15 @@
-"""Everything that can go wrong on purpose.
+"""All expected errors.
 
     Exception
     +-- KafkaError      one item (a partition, a topic, a group) is refused with a protocol code
-    +-- ProtocolError   the bytes make no sense: that connection is closed
+    +-- ProtocolError   malformed bytes: that connection is closed
     +-- StorageError    the disk failed: that log directory goes offline
-    |   +-- NoRoom      no room for what was asked, or no descriptor: refused, and all else goes on
+    |   +-- NoRoom      the disk is full, or no descriptor is left: only this write is refused
     |   |   +-- NoDescriptor    the limit on open files is reached
-    |   +-- UnreadableZnode  ZooKeeper holds nonsense: what it stands for is left out
-    +-- ConfigError     a setting is wrong: the start is refused, naming key, value and range
+    |   +-- UnreadableZnode  a malformed znode: the topic, broker, ... that it describes is ignored
+    +-- ConfigError     an invalid config: the start is refused, naming key, value and range
 
-Anything else that is raised is a bug.
+Any other exception is a bug.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import sys
 
 _has_hypothesis = "hypothesis" in sys.modules
 if not _has_hypothesis:
-    # kio registers its types with hypothesis where that is installed, for its users' tests: 300 ms,
-    # and a directory .hypothesis wherever the program runs.  A None makes that import fail.
+    # kio registers its types with hypothesis if that is installed, for the tests of its users.
+    # This takes 300 ms and creates a directory .hypothesis wherever the program runs.  A None
+    # makes that import fail.
     sys.modules["hypothesis"] = None  # type: ignore[assignment]
 try:
     from kio.schema.errors import ErrorCode
@@ -45,15 +46,16 @@ RAISE_OPEN_FILES = "raise the limit on open files (ulimit -n, LimitNOFILE=)"
 
 
 MAX_TEXT = 8_000
-"""Characters: an answer's string takes 32,767 bytes, and texts may repeat what was sent."""
+"""Maximum characters of an error text: a response's string takes 32,767 bytes, and a text may
+repeat parts of the request."""
 
 
 MAX_NAMED_BYTES = 200
-"""So much of a znode that cannot be read stands in the error."""
+"""Maximum bytes of an unreadable znode that the error text shows."""
 
 
 class KafkaError(Exception):
-    """One item refused, with the code that its answer carries and a text for a person."""
+    """One item is refused, with the error code of the response and a text for users."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         if len(message) > MAX_TEXT:
@@ -67,21 +69,20 @@ class KafkaError(Exception):
 
 
 class ProtocolError(Exception):
-    """Bytes that no client of ours would send; caught where the connection is."""
+    """Malformed bytes, which no Kafka client would send; caught by the connection."""
 
 
 class StorageError(Exception):
-    """A file or directory that could not be read or written; names it and the remedy."""
+    """A file or directory could not be read or written; the text names it and the remedy."""
 
 
 class NoRoom(StorageError):
-    """No room for what was to be written, or no descriptor for its file: nothing has changed, and
-    there may be room later."""
+    """The disk is full, or no descriptor is left for the file.  Nothing has changed, and a later
+    attempt may succeed."""
 
 
 class UnreadableZnode(StorageError):
-    """`path` holds `data`, from which nobody can tell what was meant; None where its access list
-    lets this broker not read it."""
+    """`path` holds `data`, which is malformed; None if its ACL denies this broker access."""
 
     def __init__(self, path: str, data: bytes | None, reason: Exception) -> None:
         self.path = path
@@ -98,7 +99,7 @@ class NoDescriptor(NoRoom):
 
 
 def storage_error(path: str, error: Exception) -> StorageError:
-    """The error itself where it is one; NoRoom where that is the reason."""
+    """Return the error itself if it is a StorageError; NoRoom if the disk is full."""
     if isinstance(error, StorageError):
         return error
     if isinstance(error, OSError) and error.errno in NO_ROOM:
@@ -114,4 +115,4 @@ def no_room(path: str, error: OSError) -> NoRoom:
 
 
 class ConfigError(Exception):
-    """A setting that cannot be taken; names key, value, allowed range and where it stood."""
+    """An invalid config; names key, value, allowed range and where it was set."""

@@ -1,7 +1,7 @@
-"""The cluster as this broker last learned of it: one immutable image, swapped whole.
+"""The cluster as this broker knows it: one immutable image, replaced as a whole.
 
-Readers take `cache.current` once and use it to the end of their request; whoever changes the
-cluster builds a new image and calls `update`.  After an `await`, take it again.
+Readers take `cache.current` once and use it to the end of their request.  A change builds a new
+image and calls `update`.  After an `await`, take it again.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class PartitionInfo:
     isr: tuple[BrokerId, ...]
     partition_epoch: int = 0
     adding: tuple[BrokerId, ...] = ()
-    """Those of the replicas that are on their way here, and those on their way out (KIP-455)."""
+    """Replicas being added, and replicas being removed (KIP-455)."""
     removing: tuple[BrokerId, ...] = ()
     is_recovering: bool = False
-    """As in LeaderAndIsr; only the controller and the leader know."""
+    """As in LeaderAndIsr; only known to the controller and the leader."""
     offline: tuple[BrokerId, ...] = ()
-    """Replicas that nobody can reach, as the controller told."""
+    """Unreachable replicas, as reported by the controller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,9 @@ class TopicInfo:
     name: str
     id: UUID
     partitions: tuple[PartitionInfo, ...]
-    """At index p stands partition p."""
+    """Partition p is at index p."""
     config: Mapping[str, str] = field(default_factory=dict)
-    """The topic's overrides, as text."""
+    """The topic's config overrides, as text."""
 
     @property
     def is_internal(self) -> bool:
@@ -78,18 +78,18 @@ class TopicInfo:
 class BrokerInfo:
     id: BrokerId
     endpoints: Mapping[str, Endpoint]
-    """By listener name: what clients of that listener are told to connect to."""
+    """Advertised endpoints, by listener name."""
     rack: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What all brokers of the cluster are agreed to do (KIP-584)."""
+    """Features that all brokers of the cluster agree on (KIP-584)."""
 
     levels: Mapping[str, int] = field(default_factory=dict)
-    """By name, as they are finalized; one that is not there has level 0."""
+    """Finalized levels by name; missing features have level 0."""
     epoch: int = -1
-    """Raised with every change; -1 before any."""
+    """Increased with every change; -1 before the first."""
 
     @property
     def transaction_version(self) -> int:
@@ -108,15 +108,15 @@ class ClusterMetadata:
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     topic_names: Mapping[UUID, str] = field(default_factory=dict)
     quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
-    """Bounds by key, such as producer_byte_rate, of everyone who has one."""
+    """Quotas of each entity by key, such as producer_byte_rate."""
     broker_configs: Mapping[BrokerId, Mapping[str, str]] = field(default_factory=dict)
-    """What was set for each broker while it ran, as text; at NO_BROKER what was for all."""
+    """Dynamic configs of each broker, as text; the cluster-wide defaults are at NO_BROKER."""
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """What was set for consumer groups, as text, by group."""
+    """Dynamic configs of consumer groups, as text, by group."""
     features: Features = Features()
     deleted_topics: Mapping[str, None] = field(default_factory=dict)
-    """The latest MAX_DELETED_TOPICS of which the controller said that they are deleted.  A topic
-    that is not named any more need not be: its znodes may be unreadable for a while."""
+    """Latest MAX_DELETED_TOPICS topics that the controller reported as deleted.  A topic that is
+    no longer in the metadata need not be deleted: its znodes may be unreadable for a while."""
 
     def with_topics(
         self,
@@ -125,10 +125,10 @@ class ClusterMetadata:
         *,
         unnamed: Collection[str] = (),
     ) -> ClusterMetadata:
-        """A new image with these topics set, and without those that were deleted or are not named
-        any more.
+        """Return a new image with these topics set, and without deleted ones and those no longer
+        named.
 
-        Besides two copies at memory speed it costs what the change costs, however many there are.
+        Costs two copies at memory speed, plus work in proportion to the change.
         """
         topics, names = dict(self.topics), dict(self.topic_names)
         for name in (*deleted, *unnamed, *changed):
@@ -149,13 +149,13 @@ class ClusterMetadata:
         )
 
     def with_broker_config(self, broker: BrokerId, overrides: Mapping[str, str]) -> ClusterMetadata:
-        """A new image with these overrides of one broker, or at NO_BROKER of all."""
+        """Return a new image with these overrides of one broker, or of all at NO_BROKER."""
         return replace(
             self, broker_configs=MappingProxyType({**self.broker_configs, broker: overrides})
         )
 
     def with_group_config(self, group: str, overrides: Mapping[str, str]) -> ClusterMetadata:
-        """A new image with these overrides of one group."""
+        """Return a new image with these overrides of one group."""
         configs = {**self.group_configs, group: overrides}
         kept = {name: values for name, values in configs.items() if values}
         return replace(self, group_configs=MappingProxyType(kept))
@@ -163,8 +163,8 @@ class ClusterMetadata:
     def updated(
         self, update: UpdateMetadataRequest, configs: Mapping[str, Mapping[str, str]]
     ) -> ClusterMetadata:
-        """A new image with what the controller tells; `configs` are the overrides of the topics
-        that are new here."""
+        """Return a new image with the controller's update; `configs` are the overrides of new
+        topics."""
         changed: dict[str, TopicInfo] = {}
         deleted = set()
         for told in update.topic_states:
@@ -199,7 +199,7 @@ def _updated_partitions(
     partitions = list(before)
     for state in told:
         while len(partitions) <= state.partition_index:
-            # One that will be told of: a controller names each in its own time.
+            # A later update describes it: a controller may send partitions in any order.
             partitions.append(PartitionInfo(len(partitions), NO_BROKER, NO_EPOCH, (), ()))
         partitions[state.partition_index] = PartitionInfo(
             state.partition_index,
@@ -241,7 +241,8 @@ class MetadataCache:
     async def wait_for(
         self, holds: Callable[[ClusterMetadata], bool], timeout_s: float
     ) -> ClusterMetadata:
-        """The first image of which `holds` is true; TimeoutError when none comes in time."""
+        """Return the first image for which `holds` is true.  Raises TimeoutError if none arrives
+        in time."""
         if not holds(self.current):
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((holds, future))
@@ -251,7 +252,7 @@ class MetadataCache:
 
 
 def check_topic_name(name: str) -> None:
-    """INVALID_TOPIC_EXCEPTION, as `Topic.validate` words it."""
+    """Raises INVALID_TOPIC_EXCEPTION, with the text of `Topic.validate`."""
     if not name:
         reason = "the empty string is not allowed"
     elif name in (".", ".."):

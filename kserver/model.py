@@ -1,4 +1,4 @@
-"""The nouns that every room shares.
+"""Types that all folders share.
 
 Pure: values only.
 
@@ -21,14 +21,14 @@ NO_EPOCH: LeaderEpoch = -1
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID: ProducerId = -1
 LEADER_ONLY, ALL_IN_SYNC = 1, -1
-"""A producer's `acks`: the replicas that must have a batch before it is acknowledged."""
+"""`acks` of a producer: the replicas that must have a batch before it is acknowledged."""
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
 
 ANONYMOUS = "ANONYMOUS"
-"""The user of a connection that has not authenticated."""
+"""User of a connection that has not authenticated."""
 
 
 class TopicPartition(NamedTuple):
@@ -42,8 +42,8 @@ class TopicPartition(NamedTuple):
 
 
 class QuotaEntity(NamedTuple):
-    """Whom a quota is set for: a user, a client id, both, or an address.  "" stands for all that
-    have no quota of their own (`<default>`), None for nobody in particular."""
+    """Entity that a quota is set for: a user, a client id, both, or an address.  "" is the default
+    for those without their own quota (`<default>`); None means that this part is not named."""
 
     user: str | None = None
     client_id: str | None = None
@@ -63,7 +63,7 @@ class OffsetAndEpoch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a listener is bound, or where clients are told to find it."""
+    """Address where a listener is bound, or that it advertises to clients."""
 
     listener: str
     protocol: str
@@ -77,7 +77,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
-    """One partition's leadership, as the controller last decided it."""
+    """Leader and ISR of one partition, as last decided by the controller."""
 
     leader: BrokerId
     leader_epoch: LeaderEpoch
@@ -85,13 +85,13 @@ class LeaderAndIsr:
     controller_epoch: int = 0
     partition_epoch: int = 0
     is_recovering: bool = False
-    """Its last election was unclean, and the leader has not said since that it has recovered
+    """Whether its last election was unclean and the leader has not reported its recovery yet
     (KIP-704)."""
 
 
 class ElectionType(enum.IntEnum):
-    """Whom ElectLeaders makes the leader (KIP-460): the first replica, if it is in sync; or, where
-    nobody leads, a replica that is there, in sync or not."""
+    """Type of an election by ElectLeaders (KIP-460).  PREFERRED elects the first replica if it is
+    in sync.  UNCLEAN elects a live replica, in sync or not, for a partition without a leader."""
 
     PREFERRED = 0
     UNCLEAN = 1

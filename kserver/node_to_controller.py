@@ -1,11 +1,11 @@
-"""What this broker asks of the controller, wherever that is.
+"""Requests of this broker to the controller, whichever broker that is.
 
-    the controller              what is asked of it
-    is known and answers        its answer
-    is another since            fails, as what is out to the one before does
-    is not known, or away       fails
+    the controller              the request
+    is known and responds       gets its response
+    has changed since           fails, and so do those in flight to the previous controller
+    is unknown or unreachable   fails
 
-Whoever asks tries again.  (Kafka: NodeToControllerChannelManager, AutoTopicCreationManager.)
+Callers retry.  (Kafka: NodeToControllerChannelManager, AutoTopicCreationManager.)
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from kserver.znodes import ProducerIdBlock
 
 CREATE_TOPICS, ALLOCATE_PRODUCER_IDS = 19, 67
 CREATED_WITHIN_S = 5.0
-"""After the controller made a topic this broker is told of it."""
+"""Time in which this broker must receive the metadata of a topic that the controller created."""
 
 
 class NodeToControllerChannel:
-    """One connection, for one use: made when it is needed, anew when another broker is the
-    controller."""
+    """One connection for one purpose: opened on demand, and again after the controller has
+    changed."""
 
     def __init__(
         self,
@@ -50,8 +50,8 @@ class NodeToControllerChannel:
         self._controller: BrokerId = NO_BROKER
 
     async def call(self, api_key: int, build: Callable[[versions.MessageShape], Any]) -> Any:
-        """The answer to what `build` makes of the newest shape that both know.  KafkaError, OSError
-        where the controller cannot be reached."""
+        """Send the request that `build` makes of the newest version that both support; return the
+        response.  Raises KafkaError, or OSError if the controller is unreachable."""
         controller = self._metadata.current.controller
         if controller == NO_BROKER:
             raise KafkaError(ErrorCode.not_controller, "the controller is not known yet")
@@ -64,7 +64,8 @@ class NodeToControllerChannel:
     async def create_topic(
         self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str]
     ) -> TopicInfo:
-        """The topic, once this broker was told of it, whoever had it made.  KafkaError, OSError."""
+        """Create a topic, or find it if it exists; return it once this broker has its metadata.
+        Raises KafkaError, OSError."""
         timeout_ms = self._config().request_timeout_ms
 
         def build(new: versions.MessageShape) -> Any:
@@ -83,7 +84,8 @@ class NodeToControllerChannel:
         return image.topics[name]
 
     async def allocate_producer_ids(self, broker_epoch: int) -> ProducerIdBlock:
-        """The next block, for this broker in this registration.  KafkaError, OSError."""
+        """Allocate the next block for this registration of the broker.  Raises KafkaError,
+        OSError."""
         answer = await self.call(
             ALLOCATE_PRODUCER_IDS,
             lambda new: new(broker_id=self._id, broker_epoch=broker_epoch),
@@ -94,7 +96,8 @@ class NodeToControllerChannel:
         return ProducerIdBlock(self._id, first, first + answer.producer_id_len - 1)
 
     async def shut_down(self, broker_epoch: int) -> list[TopicPartition]:
-        """This broker is about to stop; what it leads still.  KafkaError, OSError."""
+        """Announce that this broker stops; return the partitions that it still leads.  Raises
+        KafkaError, OSError."""
         request = ControlledShutdownRequest(self._id, broker_epoch)
         try:
             peer = await self._peers.to(self._metadata.current.controller)
@@ -112,7 +115,7 @@ class NodeToControllerChannel:
         ]
 
     def apply(self, image: ClusterMetadata) -> None:
-        """What is out to a controller that is none any more is not waited for."""
+        """Fail the requests in flight to a broker that is no longer the controller."""
         if image.controller != self._controller:
             self._peers.leave(self._controller)
             self._controller = image.controller

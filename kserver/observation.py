@@ -1,11 +1,11 @@
-"""What a broker tells of itself: the catalog's metrics, read off its parts; its health, over HTTP.
+"""Metrics and health of a broker: the catalog's metrics, read from its parts, over HTTP.
 
     /metrics    in Prometheus' text format
-    /healthz    200 as long as the loop turns
-    /readyz     200 while clients are let in and a log directory works, else 503 and the reason
+    /healthz    200 as long as the event loop runs
+    /readyz     200 while clients are accepted and a log directory works, else 503 and the reason
 
-Who counts what as it happens is metrics/meters and api/requests; here it is only read, when
-somebody asks.
+metrics/meters and api/requests count events when they happen; this module only reads the counters,
+when they are scraped.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ CLASSIC_GROUPS = {
 }
 ONE_PROCESSOR = "0"
 REPLICA = "Replica"
-"""The client id of all fetchers together."""
+"""Client id of all fetchers together."""
 UNITS = ("kB", "MB", "GB", "TB", "PB")
 
 
 class BrokerState(IntEnum):
-    """Kafka's BrokerState, as far as it can be here."""
+    """Kafka's BrokerState, as far as it applies."""
 
     STARTING = 1
     RECOVERY = 2
@@ -81,20 +81,21 @@ REASONS = {
 
 
 class Observation:
-    """`metrics` can be added to at any time; the broker's own come with `observe`."""
+    """`metrics` can be added to at any time; `observe` adds the broker's own."""
 
     def __init__(self) -> None:
         self.metrics = Metrics()
         self.state = BrokerState.STARTING
         self.windowed: list[Windowed] = []
         self.clock: Callable[[], float] | None = None
-        """The loop's, where that can be read faster than through the loop."""
+        """Clock of the loop, if it can be read faster than through the loop."""
         self._logs: LogManager | None = None
         self.metrics.gauge(catalog.BROKER_STATE, lambda: self.state.value)
         self.metrics.add(catalog.BUILD, lambda: [((__version__,), 1)])
 
     def directories(self) -> Iterator[str]:
-        """A line for each log directory: what lies in it, or why it is offline."""
+        """Yield a line for each log directory: its number of logs and size, or why it is
+        offline."""
         assert self._logs is not None
         for directory in self._logs.directories:
             if directory.failure is not None:
@@ -105,7 +106,7 @@ class Observation:
             yield f"{directory.path}: {len(logs)} logs, {_readable(size)}"
 
     def pages(self, naming: str) -> dict[str, Callable[[], Page]]:
-        """What is served, by path."""
+        """Return the pages that are served, by path."""
         return {
             "/metrics": lambda: Page(HTTPStatus.OK, CONTENT_TYPE, self.metrics.text(naming)),
             "/healthz": lambda: Page.plain(HTTPStatus.OK, "ok"),
@@ -121,7 +122,7 @@ class Observation:
         return Page.plain(HTTPStatus.SERVICE_UNAVAILABLE, reason)
 
     async def run(self, window_ms: int, windows: int) -> None:
-        """What is told of the last windows begins one after the other."""
+        """Start a new window of the windowed metrics every `window_ms`, until cancelled."""
         while True:
             await asyncio.sleep(window_ms / 1000)
             for one in self.windowed:
@@ -130,7 +131,7 @@ class Observation:
     def observe(
         self, parts: Parts, requests: Requests, groups: GroupMeters, listeners: Listeners
     ) -> None:
-        """All that a running broker has."""
+        """Add all metrics of a running broker."""
         self._logs = parts.logs
         self._observe_topics(parts.replicas.topics)
         self._observe_replicas(parts)
@@ -239,7 +240,7 @@ class Observation:
         each(catalog.IS_UNDER_REPLICATED, lambda info: int(len(info.isr) < len(info.replicas)))
 
     def _observe_controller(self, controller: Controller) -> None:
-        """What is 0 on the other brokers, as Kafka has it."""
+        """Add the controller's metrics, which are 0 on the other brokers, as in Kafka."""
         context, meters = controller.context, controller.meters
         self.metrics.gauge(catalog.ACTIVE_CONTROLLERS, lambda: int(context.is_active))
         self.metrics.gauge(catalog.CONTROLLER_STATE, lambda: controller.queue.state)
@@ -359,7 +360,7 @@ class Observation:
             try:
                 return list(parts.groups.shards())
             except KafkaError:
-                return []  # they are loaded
+                return []  # coordinators are loading
 
         def states(type: str) -> Counter[str]:
             groups = (one for shard in shards() for one in shard.groups.values())
@@ -385,7 +386,7 @@ class Observation:
 
 
 def _readable(size: int) -> str:
-    """A size in bytes with three digits, for people."""
+    """Return a size in bytes with three digits, for people."""
     if size < 1000:
         return f"{size} bytes"
     power = min((len(str(size)) - 1) // 3, len(UNITS))
@@ -393,7 +394,7 @@ def _readable(size: int) -> str:
 
 
 def partitions_of(parts: Parts) -> Iterator[tuple[str, PartitionInfo]]:
-    """Each partition of the cluster, with its topic's name."""
+    """Yield each partition of the cluster, with its topic's name."""
     for topic in parts.metadata.current.topics.values():
         for info in topic.partitions:
             yield topic.name, info

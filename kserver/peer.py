@@ -1,16 +1,16 @@
-"""Peer: one connection to another broker, requests pipelined, answers in order, versions agreed.
+"""Peer: one connection to another broker, with pipelined requests and agreed versions.
 
     peer = await Peer.connect("localhost", 9092, PeerOptions(client_id="k"))
     new = versions.request(METADATA, peer.version(METADATA))
     answer = await peer.call(new(topics=None))
 
-A connection opens with ApiVersions (KIP-35, KIP-511).  A broker answers in the order it was asked,
-so the requests that are out form a queue, and one timer watches its head.  When anything goes wrong
-(the broker closes, is late, or sends what makes no sense) the connection ends and every request
-that is out fails with the same error; to connect again is the caller's part.
+A connection opens with ApiVersions (KIP-35, KIP-511).  A broker responds in the order of the
+requests, so the requests in flight form a queue, and one timer watches its head.  On any failure
+(the broker closes, is late, or sends malformed bytes) the connection ends, and every request in
+flight fails with the same error.  The caller has to reconnect.
 
-Errors: OSError (Disconnected and TimeoutError among them) when the connection failed,
-ProtocolError when the bytes made no sense, KafkaError when no version suits both ends.
+Errors: OSError (including Disconnected and TimeoutError) if the connection failed, ProtocolError
+for malformed bytes, KafkaError if no version suits both ends.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 API_VERSIONS = 18
 
-# One read takes what has arrived up to this size; smaller answers are cut out of it.
+# One read takes up to this size; smaller responses are cut out of it.
 READ_BYTES = 1 << 16
-# A longer answer gets its memory at once up to here, and beyond only as its bytes arrive, so that
-# a length that lies costs the liar its bandwidth, not us our memory.
+# Memory for a longer response is allocated at once up to this size, and beyond only as its bytes
+# arrive, so that a false length costs the sender bandwidth, but not this process memory.
 TRUSTED_BYTES = 1 << 22
-# Parts below this size are copied into one write, larger ones are written as they are.
+# Smaller parts are joined into one write; larger ones are written separately.
 JOIN_BYTES = 1 << 15
-# glibc returns freed memory at once, and each of its pages costs a fault when it is taken again:
-# three quarters of the time to receive 1 MB.  Once a block of this size was freed, untouched, it
-# keeps twice as much (mallopt(3): M_MMAP_THRESHOLD adjusts itself, up to 32 MB).
+# glibc returns freed memory at once, and each of its pages costs a fault when it is allocated
+# again: three quarters of the time to receive 1 MB.  Once a block of this size was freed,
+# untouched, it keeps twice as much (mallopt(3): M_MMAP_THRESHOLD adjusts itself, up to 32 MB).
 KEPT_BYTES = 31 << 20
 
 _LENGTH = struct.Struct(">i")
@@ -52,23 +52,24 @@ _ANSWER_HEAD = struct.Struct(">ih")
 
 @functools.cache
 def _teach_malloc() -> None:
-    """Once: a block of this size that malloc keeps would be written all over to be handed out."""
+    """Run once: a second block of this size would be in malloc's kept memory, and would be
+    zeroed."""
     bytes(KEPT_BYTES)
 
 
 ANY_VERSION = 1 << 15
-"""Higher than any."""
+"""Higher than any version."""
 
 
 class Disconnected(ConnectionError):
-    """The connection ended before the answer came; whether the request took effect is unknown."""
+    """The connection ended before the response; whether the request took effect is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerOptions:
-    """What a connection may cost: times in milliseconds, sizes in bytes.
+    """Limits of a connection: times in milliseconds, sizes in bytes.
 
-    A buffer size of -1 leaves the socket's as the system has it.
+    A buffer size of -1 leaves the socket's default.
     """
 
     client_id: str = "k"
@@ -90,7 +91,7 @@ class _Call:
 
 
 async def addresses_of(host: str) -> list[str]:
-    """The addresses that the name stands for.  OSError."""
+    """Return the addresses of a host name.  Raises OSError."""
     found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return [str(address[0]) for _, _, _, _, address in found]
 
@@ -161,11 +162,12 @@ class Peer(asyncio.BufferedProtocol):
 
     @property
     def in_flight(self) -> int:
-        """How many requests are out."""
+        """Number of requests in flight."""
         return len(self._calls)
 
     def version(self, api_key: int, at_most: int = ANY_VERSION) -> int:
-        """The highest version of an API that both ends know, or KafkaError."""
+        """Return the highest version of an API that both ends support.  Raises KafkaError if
+        none."""
         lowest, highest = self.versions.get(api_key, (0, -1))
         ours = versions_of(api_key)
         best = min(highest, ours[1], at_most)
@@ -177,7 +179,8 @@ class Peer(asyncio.BufferedProtocol):
         return best
 
     async def call(self, request: Any) -> Any:
-        """Send a kio request, wait for its answer, also for a free place among those in flight."""
+        """Send a kio request and wait for its response; waits first if too many requests are in
+        flight."""
         api_key, version = request.__api_key__, request.__version__
         while len(self._calls) >= self._options.max_in_flight and self.is_open:
             await self._turn()
@@ -189,27 +192,28 @@ class Peer(asyncio.BufferedProtocol):
     def send(
         self, api_key: int, version: int, body: Sequence[Buffer]
     ) -> asyncio.Future[memoryview]:
-        """Send a body that the caller has framed; the answer is its frame, correlation id first.
+        """Send an encoded body; the response is its frame, starting with the correlation id.
 
-        Does not wait and has no limit on what is in flight: both are the caller's part.
+        Does not wait, and does not limit the requests in flight: both are up to the caller.
         """
         correlation_id = self._next_correlation_id()
         head = self._head(api_key, version, correlation_id, body)
         return self._send(api_key, correlation_id, (head, *body))
 
     def post(self, api_key: int, version: int, body: Sequence[Buffer]) -> None:
-        """Send what is never answered (Produce with acks=0)."""
+        """Send a request that has no response (Produce with acks=0)."""
         self._write((self._head(api_key, version, self._next_correlation_id(), body), *body))
 
     async def writable(self) -> None:
-        """Wait until the socket takes more; only `post` needs it, the rest waits for answers."""
+        """Wait until the socket accepts more; only needed for `post`, as others wait for
+        responses."""
         while self._is_paused and self.is_open:
             await self._turn()
 
     async def drained(self) -> None:
-        """Wait until the socket has taken all that was written, or the connection has ended.
+        """Wait until the socket has accepted everything written, or the connection has ended.
 
-        `close` drops what it has not: what is posted and never answered would be lost.
+        `close` drops the rest, so requests sent by `post` would be lost.
         """
         if self._transport is None or self._failure is not None:
             return
@@ -218,7 +222,7 @@ class Peer(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits()
 
     def close(self) -> None:
-        """End the connection; what is in flight fails with Disconnected."""
+        """End the connection; requests in flight fail with Disconnected."""
         self._fail(Disconnected(f"the connection to {self} was closed"))
 
     # Out
@@ -317,7 +321,7 @@ class Peer(asyncio.BufferedProtocol):
             self.closed.set_result(None)
 
     def _cut_frames(self) -> None:
-        """Hand on every whole frame that the read buffer holds, and make room for the next."""
+        """Handle every complete frame in the read buffer, and make room for the next."""
         read, start, end = self._read, self._start, self._end
         while end - start >= 4:
             (size,) = _LENGTH.unpack_from(read, start)
@@ -382,13 +386,15 @@ class Peer(asyncio.BufferedProtocol):
                 turn.set_result(None)
 
     def _watch_until(self, deadline: float) -> None:
-        """Look again then, or sooner: a request may be late, or the connection idle, before."""
+        """Set the timer for `deadline` or earlier, as an earlier request may be late or the
+        connection idle."""
         now = self._loop.time()
         soonest_ms = min(self._options.request_timeout_ms, self._options.max_idle_ms)
         self._timer = self._loop.call_at(min(deadline, now + soonest_ms / 1000), self._watch)
 
     def _watch(self) -> None:
-        """The timer: is the oldest request late, or the connection idle for too long?"""
+        """Timer: fail if the oldest request is late, close if the connection is idle for too
+        long."""
         now = self._loop.time()
         if self._calls:
             call = self._calls[0]
@@ -408,7 +414,8 @@ class Peer(asyncio.BufferedProtocol):
     # Versions
 
     async def _agree_on_versions(self) -> None:
-        """Ask in our newest version; a broker that does not know it says in v0 which it knows."""
+        """Send ApiVersions in the newest version; a broker that does not know it responds in v0
+        with those that it supports."""
         version = versions_of(API_VERSIONS)[1]
         while True:
             new = versions.request(API_VERSIONS, version)

@@ -1,19 +1,19 @@
-"""Peers: open connections to the other brokers, at `inter.broker.listener.name`, one to each.
+"""Peers: a pool of connections to the other brokers, at `inter.broker.listener.name`.
 
-    a broker is asked for          what its caller is given
-    that is connected              the open connection
-    never before, or it has ended  a new one, at the address that the metadata has now
-    that could not be reached      NotTriedAgain, until a backoff has passed
-    that nobody has told of        BROKER_NOT_AVAILABLE
+    broker                         result of `to`
+    connected                      the open connection
+    new, or its connection ended   a new connection, to the address in the current metadata
+    unreachable                    NotTriedAgain, until a backoff has passed
+    not in the metadata            BROKER_NOT_AVAILABLE
 
     the metadata changes, and the broker    its connection
-    has another address                     is closed: what is out on it fails, and is asked anew
-    is registered no more                   the same: one that died without a word answers nothing
-    is where it was                         stays
+    has another address                     is closed: requests in flight fail, and are retried
+    is no longer registered                 the same, as a dead broker's connection may stay silent
+    is unchanged                            stays
 
-A pool belongs to one use, for a broker answers one connection in order: what waits long for its
-answer would hold up the rest.  `Outbox` is how one use sends: all that waits for a broker in one
-request, and the next once that was answered.
+Each use has its own pool, as a broker responds on one connection in order, so a slow response
+would delay the others.  `Outbox` sends one use's items: all that wait for a broker in one request,
+and the next ones after its response.
 
 (Kafka: InterBrokerSendThread, NetworkClient.)
 """
@@ -31,23 +31,23 @@ from kserver.model import BrokerId, Endpoint
 from kserver.peer import Disconnected, Peer, PeerOptions
 
 FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.05, 1.0
-"""After the first try in vain, and the longest: each time twice the last."""
+"""Backoff after the first failure, and the longest one; doubled each time."""
 
 T = TypeVar("T")
 
 
 class NotTriedAgain(Disconnected):
-    """The broker could not be reached just now, as whoever tried was told."""
+    """The broker could not be reached shortly before; the first caller got the original error."""
 
 
 class FollowsMetadata(Protocol):
-    """A part that acts on each image of the cluster."""
+    """A part that handles each new image of the cluster."""
 
     def apply(self, image: ClusterMetadata) -> None: ...
 
 
 class _Place:
-    """Where one broker is, and how it went to reach it."""
+    """Address of one broker, its connection, and the state of its backoff."""
 
     __slots__ = ("backoff_s", "endpoint", "failure", "peer", "retry_at_s", "turn")
 
@@ -55,15 +55,15 @@ class _Place:
         self.endpoint = endpoint
         self.peer: Peer | None = None
         self.turn = asyncio.Lock()
-        """One connects at a time."""
+        """Held while connecting, so that there is one attempt at a time."""
         self.failure: OSError | KafkaError | ProtocolError | None = None
         self.backoff_s = FIRST_BACKOFF_S
         self.retry_at_s = 0.0
-        """By the loop's time."""
+        """Time of the next attempt, by the loop's clock."""
 
 
 class Peers:
-    """`client_id` is what the other brokers read in their logs."""
+    """`client_id` appears in the logs of the other brokers."""
 
     def __init__(
         self, client_id: str, config: Callable[[], BrokerConfig], metadata: MetadataCache
@@ -76,7 +76,8 @@ class Peers:
         self._is_closed = False
 
     async def to(self, broker: BrokerId) -> Peer:
-        """Raises OSError, ProtocolError and KafkaError as `Peer.connect` does."""
+        """Return an open connection to the broker.  Raises OSError, ProtocolError and KafkaError
+        as `Peer.connect` does."""
         endpoint = self._endpoint(broker, self._metadata.current)
         place = self._places.get(broker)
         if place is None or place.endpoint != endpoint:
@@ -125,7 +126,7 @@ class Peers:
         return endpoint
 
     def apply(self, image: ClusterMetadata) -> None:
-        """Leave those that are elsewhere now, or gone."""
+        """Close the connections to brokers that moved or are no longer registered."""
         for broker, place in list(self._places.items()):
             try:
                 stays = self._endpoint(broker, image) == place.endpoint
@@ -135,24 +136,24 @@ class Peers:
                 self.leave(broker)
 
     def leave(self, broker: BrokerId) -> None:
-        """Its connection is closed, if there is one: what is out on it fails with Disconnected."""
+        """Close the connection to the broker, if any; requests in flight fail with Disconnected."""
         place = self._places.pop(broker, None)
         if place is not None and place.peer is not None:
             place.peer.close()
 
     def close(self) -> None:
-        """What is out fails with Disconnected; nobody is connected to any more."""
+        """Close all connections, for good; requests in flight fail with Disconnected."""
         self._is_closed = True
         for broker in list(self._places):
             self.leave(broker)
 
 
 class Outbox(Generic[T]):
-    """What waits to be sent to each broker.  `send` is given a broker and at most `most` of what
-    waits for it, in order; for one broker it is called again once it has returned.
+    """Items waiting to be sent to each broker.  `send` is called with a broker and its first items
+    in order, at most `most` of them; it is called again for the same broker once it has returned.
 
-    It has no limit of its own: a marker waits for each partition of a transaction that has ended, a
-    question for each request that is being answered.
+    It has no limit of its own: there is one marker for each partition of a transaction that has
+    ended, and one verification for each request in progress.
     """
 
     def __init__(self, send: Callable[[BrokerId, list[T]], Awaitable[None]], most: int) -> None:
@@ -167,7 +168,7 @@ class Outbox(Generic[T]):
         self._has_waiting.set()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Send until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 await self._has_waiting.wait()

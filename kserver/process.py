@@ -1,9 +1,9 @@
 """The broker as a process: the real world, logging, signals, exit status.
 
 0   stopped by SIGTERM, SIGINT or SIGHUP, everything flushed and marked clean
-1   could not start, or a part of it failed: one line on standard error says why
-130, 143   stopped at once by a second SIGINT or SIGTERM; a SIGHUP does not count, for systemd's
-           SendSIGHUP= and shells send one beside the first signal
+1   could not start, or a part of it failed; one line on standard error has the reason
+130, 143   stopped at once by a second SIGINT or SIGTERM; a SIGHUP does not count, as systemd's
+           SendSIGHUP= and shells send one together with the first signal
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ VALIDATE = "log.validate.records"
 
 
 def load(path: str | None, overrides: Sequence[str]) -> BrokerConfig:
-    """The configuration of a start: from a file, or the embedded defaults.  Raises ConfigError."""
+    """Load the config from a file, or use the embedded defaults.  Raises ConfigError."""
     if path is not None:
         return _with_absolute_paths(BrokerConfig.load(path, overrides))
     data = user_data_directory(os.environ)
@@ -53,7 +53,8 @@ def load(path: str | None, overrides: Sequence[str]) -> BrokerConfig:
 
 
 def _with_absolute_paths(config: BrokerConfig) -> BrokerConfig:
-    """Log directories as DescribeLogDirs and AlterReplicaLogDirs name them from anywhere."""
+    """Make the log directories absolute, so that DescribeLogDirs and AlterReplicaLogDirs can name
+    them."""
     key = "log.dir" if config.log_dirs is None else "log.dirs"
     given = config.log_directories
     paths = tuple(map(os.path.abspath, given))
@@ -94,7 +95,7 @@ def real_world(config: BrokerConfig) -> World:
 
 
 def _login(config: BrokerConfig) -> Login | None:
-    """Who this broker is to ZooKeeper."""
+    """Return the credentials for ZooKeeper, if any are configured."""
     if config.zookeeper_sasl_jaas_config is not None:
         options = parse_jaas(config.zookeeper_sasl_jaas_config).options
         return Login(options["username"], options["password"], by_sasl=True)
@@ -107,9 +108,10 @@ def _login(config: BrokerConfig) -> Login | None:
 def run(
     config: BrokerConfig, ready: Callable[[Sequence[Endpoint]], None] = lambda endpoints: None
 ) -> int:
-    """Serve until a signal; the exit status.  `ready` is told once, when clients are let in, where
-    they reach the broker."""
-    # Three descriptors a partition and one a connection soon pass the usual soft limit of 1,024.
+    """Serve until a signal arrives; return the exit status.  `ready` is called once, when clients
+    are accepted, with the advertised endpoints."""
+    # Three descriptors per partition and one per connection soon exceed the usual soft limit of
+    # 1,024.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     log_lines.set_up(config.log_format, _levels(config.log_level))
@@ -132,7 +134,8 @@ def run(
 
 
 def _without_walk(config: BrokerConfig) -> BrokerConfig:
-    """In Python, to look at every record takes longer than all else that is done with it."""
+    """Disable the validation of each record, which takes longer in Python than the rest of an
+    append."""
     log.warning(
         "%s=header: record validation was not compiled when k was installed, so records within a"
         " batch are not validated; install a C compiler and then reinstall k, or set %s=full, which"
@@ -145,7 +148,8 @@ def _without_walk(config: BrokerConfig) -> BrokerConfig:
 
 
 def _levels(entries: Sequence[str]) -> dict[str, int]:
-    """By logger, "" for all: kazoo says at INFO what is no news here."""
+    """Return log levels by logger, "" for all.  kazoo's INFO lines are noise here, so it gets
+    WARNING."""
     levels = {"kazoo": logging.WARNING}
     for entry in entries:
         name, _, level = entry.rpartition("=")
@@ -169,12 +173,12 @@ async def _serve(config: BrokerConfig, tell: Callable[[Sequence[Endpoint]], None
             os._exit(128 + number)
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        # nohup has SIGHUP ignored, and Java heeds that too.
+        # nohup makes SIGHUP ignored, which Java respects too.
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, asked_to_stop, number)
 
     def ready() -> None:
-        # What was made up to here lives as long as the process: no collection need walk it again.
+        # Objects created until now live as long as the process, so exclude them from collections.
         gc.collect()
         gc.freeze()
         for line in _summary(broker, config):
@@ -185,7 +189,7 @@ async def _serve(config: BrokerConfig, tell: Callable[[Sequence[Endpoint]], None
 
 
 def _summary(broker: Broker, config: BrokerConfig) -> Iterator[str]:
-    """What has started, a line each; the last says that it has."""
+    """Yield lines that summarize the start; the last one says that the broker has started."""
     where = f"embedded in {config.log_directories[0]}/{COORDINATION}"
     if config.zookeeper_connect is not None:
         where = f"ZooKeeper at {config.zookeeper_connect}"
@@ -201,7 +205,7 @@ def _summary(broker: Broker, config: BrokerConfig) -> Iterator[str]:
 
 
 def _observe_process(observation: Observation) -> None:
-    """What is measured of the process as a whole, and of the thread that its loop runs in."""
+    """Add metrics of the process as a whole, and of the thread that runs its loop."""
 
     def gauge(metric: Metric, read: Callable[[], float | None]) -> None:
         metrics.add(metric, lambda: [((), value)] if (value := read()) is not None else [])
@@ -226,7 +230,7 @@ def _observe_process(observation: Observation) -> None:
 
 
 def _reasons(failed: BaseException, config: BrokerConfig) -> list[str] | None:
-    """What to tell the user; None for a bug, which deserves its traceback."""
+    """Return error lines for the user; None for a bug, which is shown with its traceback."""
     if isinstance(failed, NoAuth):
         key = "zookeeper.sasl.jaas.config"
         if config.zookeeper_sasl_jaas_config is None:

@@ -1,15 +1,14 @@
-"""What the controller says, brought to the parts of this broker.
+"""Requests of the controller, applied to the parts of this broker.
 
-    LeaderAndIsr     partitions are hosted, led or followed; coordinators load what is led now
-    StopReplica      partitions are hosted no longer, and deleted where it says so
-    UpdateMetadata   clients are told of these brokers, leaders and topics
+    LeaderAndIsr     partitions get their roles; coordinators load the ones that are led now
+    StopReplica      partitions are no longer hosted, and are deleted if the request says so
+    UpdateMetadata   brokers, leaders and topics that clients see
 
-A message of an older controller epoch than was seen is refused, one of another controller in the
-same epoch, and one that was meant for an earlier registration of this broker; leader epochs and
-topic ids are judged for each partition.
-Messages are taken one by one, in the order in which they come.
+A request is rejected if its controller epoch is older than the latest, if another controller has
+the same epoch, or if it is for an earlier registration of this broker.  Leader epochs and topic
+ids are checked for each partition. Requests are applied one at a time, in the order of arrival.
 
-(Kafka: KafkaApis.handleLeaderAndIsrRequest and its kin; BrokerMetadataPublisher.)
+(Kafka: KafkaApis.handleLeaderAndIsrRequest and similar; BrokerMetadataPublisher.)
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ log = logging.getLogger(__name__)
 
 
 class MetadataPublisher:
-    """`followers` act on each new image, and on each change of what is led here; `broker_epoch`
-    gives that of the present registration."""
+    """`followers` handle each new image, and each change of the partitions led here.
+    `broker_epoch` returns the epoch of the current registration."""
 
     def __init__(
         self,
@@ -66,34 +65,37 @@ class MetadataPublisher:
         self._broker_epoch = broker_epoch
         self._turn = asyncio.Lock()
         self.has_metadata = asyncio.Event()
-        """Set once the controller has told of the cluster, and of this broker's part in it."""
+        """Set once the controller has sent the cluster's metadata and this broker's roles."""
         self._knows_cluster = False
         self.controller_epoch = 0
-        """The highest that was seen."""
+        """Highest controller epoch received."""
         self._sender = NO_BROKER
-        """The controller of that epoch."""
+        """Controller of that epoch."""
         self._metadata_epoch = 0
-        """That of the controller who last told of topics."""
+        """Controller epoch of the last UpdateMetadata with topics."""
         self._roles_epoch = NO_BROKER_EPOCH
-        """The registration for which the controller last told of roles."""
+        """Broker epoch of the last LeaderAndIsr."""
 
     @property
     def knows_topics(self) -> bool:
-        """Whether a topic that is not in the metadata is none: Apache's controller, when it is new,
-        says what is led here before it says what topics there are."""
+        """Whether a topic that is missing in the metadata does not exist.  A new controller of
+        Apache Kafka sends LeaderAndIsr before it sends the topics."""
         return self._metadata_epoch == self.controller_epoch
 
     @property
     def knows_roles(self) -> bool:
-        """Whether the controller has told of them since this broker was registered.  Before, it may
-        have given to another what was led here."""
+        """Whether the controller has sent roles since this broker registered.  Before that, other
+        brokers may have become leaders of its partitions."""
         return self._roles_epoch == self._broker_epoch()
 
     def controller_is(self, broker: BrokerId) -> None:
-        """What ZooKeeper says before the controller does.  NO_BROKER: this broker is it no longer,
-        and clients are told that there is none, for an Admin that is sent to one that refuses asks
-        it again.  They are told of the next one at once, for librdkafka asks twice, and then waits
-        until its request times out."""
+        """Update the controller that clients see, read from ZooKeeper before its first request
+        arrives.
+
+        NO_BROKER means that this broker is no longer the controller: clients see none, so that an
+        Admin which gets NOT_CONTROLLER asks this broker again.  The next controller is shown at
+        once, as librdkafka asks twice, and then waits until its request times out.
+        """
         image = self._metadata.current
         if broker == NO_BROKER:
             is_news = image.controller == self._broker_id
@@ -106,8 +108,8 @@ class MetadataPublisher:
     async def publish(
         self, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
     ) -> ControlMessage:
-        """Returns the answer; what it says is in force then."""
-        # What ZooKeeper has to be asked for is asked before the turn, which nobody is to wait for.
+        """Apply the request, and return the response once it has taken effect."""
+        # Read from ZooKeeper before taking the turn, so that other requests need not wait for it.
         await self._learn(request)
         async with self._turn:
             error = self._refusal(request)
@@ -120,7 +122,7 @@ class MetadataPublisher:
     async def _learn(
         self, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
     ) -> None:
-        """The settings of topics that are new here."""
+        """Read the configs of new topics."""
         if isinstance(request, LeaderAndIsrRequest):
             await self._configs.learn({t.topic_name: t.topic_id for t in request.topic_states})
         elif isinstance(request, UpdateMetadataRequest):
@@ -167,7 +169,8 @@ class MetadataPublisher:
         await self._learn(request)
         if request.type == FULL:
             self._replicas.drop_unnamed(request.topic_states)
-        # A log that is being cut gets its role afterwards, and nobody else waits for that.
+        # Partitions whose logs are being truncated get their roles last, so that others need not
+        # wait.
         later = set(self._replicas.being_cut(_partitions(request)))
         errors = self._become(request, _partitions(request) - later)
         if later:
@@ -225,16 +228,15 @@ class MetadataPublisher:
         return UpdateMetadataResponse(error)
 
     def _with_own(self, image: ClusterMetadata) -> ClusterMetadata:
-        """Where this broker itself is reached it knows best: what the controller tells may be older
-        than its last change."""
+        """Keep the current endpoints of this broker, as the controller's may be older."""
         own = self._metadata.current.brokers.get(self._broker_id)
         if own is None or self._broker_id not in image.brokers:
             return image
         return replace(image, brokers=MappingProxyType({**image.brokers, own.id: own}))
 
     def _note_told(self) -> None:
-        """Of the cluster a broker is told first, so that it finds the leaders that it follows; one
-        that hosts nothing may be told of no roles."""
+        """Set `has_metadata` once both requests have arrived.  A broker gets the metadata first,
+        with the leaders that it follows; one that hosts no partitions may get no LeaderAndIsr."""
         if self.has_metadata.is_set() or not self._knows_cluster:
             return
         topics = self._metadata.current.topics.values()
@@ -249,7 +251,7 @@ class MetadataPublisher:
 
 
 def _merged(errors: Sequence[LeaderAndIsrTopicError]) -> tuple[LeaderAndIsrTopicError, ...]:
-    """Each topic once."""
+    """Merge the errors of each topic."""
     merged: dict[tuple[str, UUID], LeaderAndIsrTopicError] = {}
     for topic in errors:
         known = merged.get(key := (topic.topic_name, topic.topic_id))

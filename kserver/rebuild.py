@@ -1,15 +1,15 @@
-"""A lost metadata store made anew from the logs of a broker that keeps its own.
+"""Rebuilds a lost metadata store from the logs of a broker with an embedded store.
 
-    what                               where it is found
+    data                               source
     cluster, broker                    meta.properties
     topics, partitions, topic ids      the directories' names, partition.metadata
     leader epochs                      leader-epoch-checkpoint
-    what is compacted                  cleaner-offset-checkpoint
-    producer ids that are in use       the snapshots of producers
+    whether a topic is compacted       cleaner-offset-checkpoint
+    producer ids in use                producer snapshots
 
-What the logs do not have is lost: settings of topics and brokers, quotas, levels of features.  So
-that nothing goes with them, a topic of records that may be old keeps all of them (retention.ms=-1)
-until somebody says otherwise.
+Everything else is lost: configs of topics and brokers, quotas, feature levels.  To avoid deleting
+records, a topic that is not compacted keeps all of them (retention.ms=-1) until its config is
+changed.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from kserver.world.embedded import EmbeddedZooKeeper
 from kserver.world.zookeeper import Create
 
 SPARED_PRODUCER_IDS = 1_000_000
-"""Beyond the largest that a snapshot has: younger ones may be in batches alone."""
+"""Gap above the largest producer id in a snapshot, as later ones may appear in batches only."""
 FOREVER_MS = 1 << 62
 
 
 @dataclass
 class FoundTopic:
-    """What the log directories have of a topic."""
+    """A topic as found in the log directories."""
 
     name: str
     id: UUID | None = None
     directory: str = ""
-    """Where the id was found."""
+    """Directory of the log that has the id."""
     leader_epochs: dict[int, int] = field(default_factory=dict)
-    """By partition, the newest that its log has."""
+    """Newest leader epoch in the log of each partition."""
     is_compacted: bool = False
 
     @property
     def partitions(self) -> int:
-        """How many it has; those that are not there are among them."""
+        """Number of partitions, including missing ones."""
         return max(self.leader_epochs) + 1
 
     @property
@@ -64,7 +64,7 @@ class FoundTopic:
 
 
 class Rebuild:
-    """`await run()` writes the store, and gives the topics that are in it then."""
+    """`await run()` writes the store, and returns the topics in it."""
 
     def __init__(self, world: World, config: BrokerConfig, store: EmbeddedZooKeeper) -> None:
         self._world = world
@@ -75,7 +75,8 @@ class Rebuild:
         self._largest_producer_id = -1
 
     async def run(self) -> Sequence[FoundTopic]:
-        """StorageError where a store is there, a broker runs, or logs are of several clusters."""
+        """Raises StorageError if a store exists, a broker runs, or logs belong to several
+        clusters."""
         if self._disk.exists(self._store.path):
             raise StorageError(f"{self._store.path} already exists: move it away first")
         with contextlib.ExitStack() as stack:
@@ -137,7 +138,7 @@ class Rebuild:
         for offset in snapshot_offsets(self._disk, path):
             snapshot = segment_path(path, offset, SNAPSHOT)
             producers = ProducerStateManager(FOREVER_MS)
-            with contextlib.suppress(StorageError):  # torn: there is an older one
+            with contextlib.suppress(StorageError):  # truncated: an older snapshot exists
                 producers.restore(self._disk.read_file(snapshot), snapshot, 0)
             yield from producers.producers
 
@@ -158,7 +159,7 @@ class Rebuild:
                 await store.multi(self._writes_of(topic, broker))
         except BaseException:
             await store.close()
-            # With some of the topics it would keep the next try from being made.
+            # An incomplete store would block the next attempt.
             with contextlib.suppress(OSError):
                 self._disk.remove(store.path)
             raise

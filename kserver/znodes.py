@@ -1,33 +1,33 @@
-"""Kafka's znodes: where each lies, and its bytes as Kafka 3.9 in ZooKeeper mode writes them.
+"""Kafka's znodes: their paths, and their data as written by Kafka 3.9 in ZooKeeper mode.
 
 Pure: paths, encode and decode; no I/O.
 
     /brokers/ids/N                        a live broker (ephemeral)
-    /brokers/seqid                        its version numbers the broker ids that are handed out
+    /brokers/seqid                        its version is used to generate broker ids
     /brokers/topics/T                     topic id, and the replicas of every partition
     /brokers/topics/T/partitions/P/state  leader, epochs, in-sync replicas
     /cluster/id
-    /config/topics/T, /config/brokers/N   overrides; `<default>` stands for all brokers
+    /config/topics/T, /config/brokers/N   overrides; `<default>` is for all brokers
     /config/groups/G                      overrides of a consumer group
     /config/clients/C, /config/users/U, /config/users/U/clients/C, /config/ips/A
                                           quotas; names URL-encoded, `<default>` for all others
-    /config/changes/config_change_n       tells brokers which of them to read again
-    /controller, /controller_epoch        who decides (ephemeral), and for the how-many-th time
+    /config/changes/config_change_n       names a config that brokers have to read again
+    /controller, /controller_epoch        the controller (ephemeral), and its epoch
     /admin/delete_topics/T                T is to be deleted
-    /admin/preferred_replica_election     partitions whose first replica is to lead
-    /admin/reassign_partitions            partitions, and the replicas that they are to have
-    /isr_change_notification/...          partitions whose ISR a broker has written by itself
-    /log_dir_event_notification/...       a broker one of whose disks has failed
+    /admin/preferred_replica_election     partitions whose preferred leader is to be elected
+    /admin/reassign_partitions            partitions with their new replicas
+    /isr_change_notification/...          partitions whose ISR was written by a broker
+    /log_dir_event_notification/...       a broker with a failed disk
     /broker_log_dirs/N                    the ids and paths of a broker's log directories
-    /latest_producer_id_block             the producer ids that were handed out last
-    /consumers/G/ids/C                    a member of a group that balances itself, and what it
-                                          reads (ephemeral); Kafka 0.8 and the first paper
-    /consumers/G/owners/T/P               which thread of theirs reads a partition (ephemeral)
+    /latest_producer_id_block             the block of producer ids allocated last
+    /consumers/G/ids/C                    a member of a group that balances itself, with its
+                                          subscription (ephemeral); Kafka 0.8 and the first paper
+    /consumers/G/owners/T/P               thread of a member that reads a partition (ephemeral)
     /consumers/G/offsets/T/P              the next offset to read, as text
 
-Keys stand in the order in which Kafka 3.9.2 writes them, which is that of Scala's maps; partitions
-stand in their own order.  Older versions of a znode are read too.  A decode raises UnreadableZnode
-for bytes that are not what Kafka would have written.  (Kafka: kafka.zk.ZkData, KafkaZkClient.)
+Keys are in the order in which Kafka 3.9.2 writes them, which is that of Scala's maps; partitions
+are sorted.  Older versions of a znode are read too.  Decoding raises UnreadableZnode if the bytes
+are not what Kafka would have written.  (Kafka: kafka.zk.ZkData, KafkaZkClient.)
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ LOG_DIR_EVENTS = "/log_dir_event_notification"
 LOG_DIR_EVENT_PREFIX = f"{LOG_DIR_EVENTS}/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 BROKER_LOG_DIRS = "/broker_log_dirs"
-"""Kafka has none: there the controllers know in which directory a replica is (KIP-858)."""
+"""Not in Kafka, where the controllers store the directory of each replica (KIP-858)."""
 FEATURES = "/finalized_features"
-"""Not Kafka's /feature, though in its form: a broker of 3.x stops when that names a feature that it
-does not know, and it knows none."""
+"""Not Kafka's /feature, but in its format: a broker of 3.x stops if that names an unknown feature,
+and it knows none."""
 
 TOPIC_CONFIGS = "topics"
 BROKER_CONFIGS = "brokers"
@@ -99,18 +99,19 @@ PERSISTENT_PATHS = (
     "/config/ips",
     "/config/groups",
 )
-"""What every broker makes on its start, empty, where it is missing.  Kafka does so with
-PRODUCER_ID_BLOCK too, but without data, which is not the same: one of no bytes it cannot read."""
+"""Paths that each broker creates at its start, without data, if they are missing.  Kafka also
+creates PRODUCER_ID_BLOCK, but with null data instead of empty data, which it could not read."""
 
 
 SENSITIVE_PATHS = ("/config/users", "/config/brokers", "/delegation_token")
-"""Below which passwords stand, in whatever form."""
+"""Paths below which passwords are stored, in any form."""
 
 
 def access_to(path: str) -> Access:
-    """Of others than brokers, with `zookeeper.set.acl` (Kafka: ZkData.defaultAcls)."""
+    """Return the access of clients other than brokers, with `zookeeper.set.acl` (Kafka:
+    ZkData.defaultAcls)."""
     if path == CONSUMERS:
-        return Access.ALL  # its groups are their own members' affair
+        return Access.ALL  # written by members of groups that balance themselves
     return Access.NONE if path.startswith(SENSITIVE_PATHS) else Access.READ
 
 
@@ -163,25 +164,24 @@ def offset_path(group: str, topic: str, partition: int) -> str:
 
 
 def config_path(entity_type: str, name: str) -> str:
-    """The znode of an entity's settings; its name is a topic for TOPIC_CONFIGS, an id or
-    DEFAULT_ENTITY for BROKER_CONFIGS, and of groups and quotas what cluster_config/entity_names
-    says."""
+    """Return the path of an entity's configs.  The name is a topic for TOPIC_CONFIGS, an id or
+    DEFAULT_ENTITY for BROKER_CONFIGS; for groups and quotas see cluster_config/entity_names."""
     return f"/config/{entity_type}/{name}"
 
 
 def parents_of(path: str) -> list[str]:
-    """Below which it lies, the uppermost first."""
+    """Return the paths above `path`, the topmost first."""
     names = path.split("/")[1:-1]
     return ["/" + "/".join(names[: n + 1]) for n in range(len(names))]
 
 
 def uuid_to_text(value: UUID) -> str:
-    """22 characters of URL-safe base64: how Kafka writes topic ids and cluster ids."""
+    """Return 22 characters of URL-safe base64, as Kafka writes topic ids and cluster ids."""
     return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
 
 
 def uuid_from_text(text: str) -> UUID:
-    """ValueError when it is none."""
+    """Raises ValueError if it is not a UUID in base64."""
     try:
         return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
     except binascii.Error as error:
@@ -197,7 +197,7 @@ def _to_json(value: Mapping[str, object]) -> bytes:
 
 @contextmanager
 def _decoding(path: str, data: bytes) -> Iterator[Any]:
-    """The JSON; UnreadableZnode for whatever the reader of its fields trips over."""
+    """Yield the parsed JSON.  Raises UnreadableZnode on any error while its fields are read."""
     try:
         yield json.loads(data)
     except _UNREADABLE as error:
@@ -208,7 +208,7 @@ _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, R
 
 
 def _int32(value: object) -> int:
-    """What goes into messages as an int32."""
+    """Return a number that fits into an int32 field of a message."""
     number = int(value)  # type: ignore[call-overload]
     if not -(1 << 31) <= number < 1 << 31:
         raise ValueError(f"{number} is not an int32")
@@ -224,30 +224,31 @@ def _brokers(ids: Iterable[object]) -> tuple[BrokerId, ...]:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """What a live broker tells of itself."""
+    """Registration of a live broker."""
 
     id: BrokerId
     endpoints: tuple[Endpoint, ...]
-    """The advertised ones, in the order of `listeners`."""
+    """Advertised endpoints, in the order of `listeners`."""
     timestamp_ms: int
     rack: str | None = None
     jmx_port: int = -1
     incarnation_id: str = ""
-    """Of this start of the broker (log/incarnation).  This and the next Kafka does not know."""
+    """Id of this start of the broker (log/incarnation).  Kafka has neither this nor the next
+    field."""
     may_lack_records: bool = False
-    """The machine went down since its last clean stop, or its disk is a new one."""
+    """Whether the machine failed since its last clean stop, or its disk is new."""
     features: Mapping[str, int] = field(default_factory=dict)
-    """The highest level that it knows of each (KIP-584); brokers of Kafka 3 know none."""
+    """Highest supported level by feature (KIP-584); brokers of Kafka 3 support none."""
 
 
 def encode_broker(broker: BrokerRegistration) -> bytes:
-    """Version 5."""
-    # Clients from before listeners had names look for host and port; they speak PLAINTEXT only.
+    """Encode version 5."""
+    # Clients older than named listeners read host and port; they support only PLAINTEXT.
     plain = next((e for e in broker.endpoints if e.protocol == "PLAINTEXT"), None)
     return _to_json(
         {
             "features": {
-                # Kafka before 3.3 refuses levels of 0, which mean that there is no such feature.
+                # Kafka before 3.3 rejects level 0, which means that the feature is disabled.
                 name: {"min_version": 1, "max_version": level}
                 for name, level in sorted(broker.features.items())
             },
@@ -285,7 +286,7 @@ def decode_broker(broker: BrokerId, data: bytes) -> BrokerRegistration:
 
 
 def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
-    """`LISTENER://host:port`; before version 4 a listener is named after its protocol."""
+    """Parse `LISTENER://host:port`; before version 4 a listener is named after its protocol."""
     listener, rest = text.split("://")
     host, port = rest.rsplit(":", 1)
     return Endpoint(
@@ -297,7 +298,7 @@ def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
 
 
 def encode_log_dirs(paths: Mapping[str, str]) -> bytes:
-    """By directory id."""
+    """Encode paths by directory id."""
     return _to_json({"version": 1, "log_dirs": paths})
 
 
@@ -308,18 +309,18 @@ def decode_log_dirs(broker: BrokerId, data: bytes) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class TopicAssignment:
-    """Where a topic's partitions are; `adding` and `removing` while they move (KIP-455)."""
+    """Replicas of a topic's partitions; `adding` and `removing` during a reassignment (KIP-455)."""
 
     topic_id: UUID | None
-    """None where a broker older than 2.8 made the topic."""
+    """None if a broker older than 2.8 created the topic."""
     replicas: Mapping[int, tuple[BrokerId, ...]]
-    """By partition; the preferred replica stands first."""
+    """Replicas by partition, the preferred one first."""
     adding: Mapping[int, tuple[BrokerId, ...]] = field(default_factory=dict)
     removing: Mapping[int, tuple[BrokerId, ...]] = field(default_factory=dict)
 
 
 def encode_topic(topic: TopicAssignment) -> bytes:
-    """Version 3."""
+    """Encode version 3."""
 
     def as_json(replicas: Mapping[int, tuple[BrokerId, ...]]) -> dict[str, list[BrokerId]]:
         return {str(p): list(r) for p, r in sorted(replicas.items())}
@@ -357,7 +358,7 @@ def decode_topic(topic: str, data: bytes) -> TopicAssignment:
 
 
 def encode_state(state: LeaderAndIsr) -> bytes:
-    """Version 1.  The partition epoch is the znode's own version, so it is not in the bytes."""
+    """Encode version 1.  The partition epoch is the znode's version, so it is not in the data."""
     return _to_json(
         {
             "controller_epoch": state.controller_epoch,
@@ -387,7 +388,7 @@ def encode_config(overrides: Mapping[str, str]) -> bytes:
 
 
 def decode_config(entity_type: str, name: str, data: bytes) -> dict[str, str]:
-    """Overrides by key; none where the znode is empty."""
+    """Return overrides by key; none if the znode is empty."""
     if not data:
         return {}
     with _decoding(config_path(entity_type, name), data) as fields:
@@ -395,12 +396,13 @@ def decode_config(entity_type: str, name: str, data: bytes) -> dict[str, str]:
 
 
 def encode_config_change(entity_type: str, name: str) -> bytes:
-    """Created under CONFIG_CHANGE_PREFIX as a sequence, so that each broker reads that entity."""
+    """Encode the data of a sequential znode under CONFIG_CHANGE_PREFIX, on which each broker reads
+    that entity again."""
     return _to_json({"version": 2, "entity_path": f"{entity_type}/{name}"})
 
 
 def decode_config_change(data: bytes) -> tuple[str, str]:
-    """Entity type and name."""
+    """Return entity type and name."""
     with _decoding(CONFIG_CHANGES, data) as fields:
         if fields["version"] == 1:
             return str(fields["entity_type"]), str(fields["entity_name"])
@@ -443,8 +445,8 @@ def decode_cluster_id(data: bytes) -> str:
 
 
 def encode_log_dir_event(broker: BrokerId) -> bytes:
-    """Created under LOG_DIR_EVENT_PREFIX as a sequence, so that the controller asks the broker
-    which of its replicas are offline."""
+    """Encode the data of a sequential znode under LOG_DIR_EVENT_PREFIX, on which the controller
+    asks the broker for its offline replicas."""
     return _to_json({"version": 1, "broker": broker, "event": 1})
 
 
@@ -454,7 +456,8 @@ def decode_log_dir_event(data: bytes) -> BrokerId:
 
 
 def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
-    """As they stand in PREFERRED_ELECTION, and in a sequence under ISR_CHANGE_PREFIX."""
+    """Encode partitions for PREFERRED_ELECTION, or for a sequential znode under
+    ISR_CHANGE_PREFIX."""
     named = [{"topic": topic, "partition": partition} for topic, partition in partitions]
     return _to_json({"version": 1, "partitions": named})
 
@@ -482,7 +485,7 @@ def _partitions(path: str, data: bytes) -> list[TopicPartition]:
 
 
 class ProducerIdBlock(NamedTuple):
-    """Producer ids from `first` to `last`, both included, that `broker` may hand out."""
+    """Producer ids from `first` to `last`, both included, allocated to `broker`."""
 
     broker: BrokerId
     first: ProducerId
@@ -508,13 +511,13 @@ def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
 
 
 def encode_features(levels: Mapping[str, int]) -> bytes:
-    """Only what is finalized: no level is 0."""
+    """Encode finalized levels; none of them is 0."""
     features = {name: {"max_version_level": level} for name, level in levels.items()}
     return _to_json({"version": 2, "status": 1, "features": features})
 
 
 def decode_features(data: bytes) -> dict[str, int]:
-    """Levels by name; none where the status says that they do not count."""
+    """Return levels by name; none if the status says that they are disabled."""
     with _decoding(FEATURES, data) as fields:
         features = fields["features"] if fields["status"] == 1 else {}
         return {str(name): _int32(found["max_version_level"]) for name, found in features.items()}
@@ -525,10 +528,10 @@ STATIC = "static"
 
 @dataclass(frozen=True, slots=True)
 class MemberRegistration:
-    """What a member of a group that balances itself tells of itself."""
+    """Registration of a member of a group that balances itself."""
 
     subscription: Mapping[str, int]
-    """How many threads it has for each topic; for each pattern, where `pattern` is not STATIC."""
+    """Number of threads by topic; by pattern if `pattern` is not STATIC."""
     timestamp_ms: int
     pattern: str = STATIC
 

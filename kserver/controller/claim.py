@@ -1,6 +1,6 @@
 """The controller's claim: the broker whose session holds /controller is the controller.
 
-    vacant    claimed in one write that also raises /controller_epoch: above its value, and above the
+    vacant    claimed in one write that also raises /controller_epoch: above its value and above the
               latest epoch that this broker received
     held      watched: `on_change` is called once the znode changes or is deleted; `depose` deletes
               it if its holder is proven gone
