@@ -1,7 +1,7 @@
-"""What changes of transactional ids, and the record of each in __transaction_state.
+"""Changes of transactional ids, and their records in __transaction_state.
 
-Version 0 of the value, which older brokers read, lacks what came with KIP-890; it is written below
-transaction version 1, as long as there is nothing to lose.
+Version 0 of the value, which older brokers read, lacks the fields of KIP-890.  It is written below
+transaction version 1, if those fields are empty.
 
 Pure: values and bytes only.
 """
@@ -18,12 +18,12 @@ from kserver.txn.transaction import PREPARED, Transaction, TransactionState
 from kserver.wire.schema import UnknownKind
 
 FLEXIBLE_VALUES = 1
-"""The transaction version from which on the value has version 1."""
+"""Transaction version from which on version 1 of the value is written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """This is what is kept of the transactional id."""
+    """The transactional id has this state now."""
 
     transaction: Transaction
 
@@ -37,7 +37,7 @@ Event: TypeAlias = Changed | Forgotten
 
 
 def encode(event: Event, transaction_version: int) -> tuple[bytes, bytes | None]:
-    """Key and value; `transaction_version` is the cluster's."""
+    """Return key and value; `transaction_version` is the cluster's."""
     if isinstance(event, Forgotten):
         return _key(event.transactional_id), None
     one = event.transaction
@@ -63,7 +63,7 @@ def encode(event: Event, transaction_version: int) -> tuple[bytes, bytes | None]
 
 
 def decode(key: bytes, value: bytes | None) -> Event | None:
-    """None for a kind of record that is not known.  Raises ProtocolError."""
+    """Return the event; None for an unknown kind of record.  Raises ProtocolError."""
     try:
         _, named = RECORDS.decode_key(key)
     except UnknownKind:
@@ -92,7 +92,7 @@ def decode(key: bytes, value: bytes | None) -> Event | None:
                 for partition in topic["partitionIds"]
             ),
             found["transactionStartTimestampMs"],
-            # Kafka also writes it where it is the same, or long past.
+            # Kafka also writes the previous id if it is the same, or no longer relevant.
             _previous(found, state),
             found["nextProducerId"],
             found["clientTransactionVersion"],

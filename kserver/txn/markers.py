@@ -1,23 +1,23 @@
-"""The ends of transactions, written into every partition that took part.
+"""Transaction markers, written into every partition that took part in a transaction.
 
-    MarkerLog       one marker into one partition that this broker leads: committed, then told;
-                    a partition of __consumer_offsets is also told to its groups' coordinator
-    MarkerSender    the markers of one transaction to all its partitions, wherever they are led,
-                    again and again until each is there; then MarkersWritten to the coordinator
+    MarkerLog       appends one marker to one partition that this broker leads, and reports when it
+                    is committed; for __consumer_offsets, also notifies the group coordinator
+    MarkerSender    sends the markers of one transaction to all its partitions, and retries until
+                    each is written; then sends MarkersWritten to the coordinator
 
-    a partition answers                                    what becomes of it
+    result of a partition                                  next
     NONE, UNSUPPORTED_FOR_MESSAGE_FORMAT                   done
-    INVALID_PRODUCER_EPOCH: it knows a later epoch         done: nothing of this one is open there
-    TRANSACTION_COORDINATOR_FENCED: another coordinates    given up, all of the transaction
-    anything else, or its broker cannot be reached         tried again
+    INVALID_PRODUCER_EPOCH: it has a later epoch           done: this one's transaction is not open
+    TRANSACTION_COORDINATOR_FENCED: coordinator moved      all of the transaction is abandoned
+    any other error, or its broker is unreachable          retried
     (its topic was deleted)                                done
-    (nobody leads it, or nobody has told of it)            tried again
+    (no leader, or not in the metadata)                    retried
 
-That a topic was deleted is believed once the controller that made this broker the coordinator has
-told of its topics: before, one that is new would look like none.
+A topic counts as deleted only once the metadata is from the controller that made this broker the
+coordinator; before that, a new topic would appear to be missing.
 
-A transactional id has one errand at a time, the last that was given: an earlier one of a
-coordinator that was loaded anew must not report for it.  (Kafka: TransactionMarkerChannelManager.)
+A transactional id has one errand at a time, the latest.  An earlier errand, of a coordinator that
+was loaded again since, must not report for it.  (Kafka: TransactionMarkerChannelManager.)
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ log = logging.getLogger(__name__)
 
 WRITE_TXN_MARKERS = 27
 RETRY_S = 0.1
-"""Before a partition that could not take its marker is asked again."""
+"""Delay before the marker of a partition is retried, in seconds."""
 UNKNOWN_S = 600.0
-"""After which a partition that is still unknown is taken for deleted: this broker may have been
-down when the controller said so."""
+"""Time after which an unknown partition counts as deleted, in seconds: this broker may have been
+down when the controller announced the deletion."""
 MOST_AT_ONCE = 1000
-"""Markers in one request."""
+"""Maximum number of markers in one request."""
 DONE = frozenset(
     {
         ErrorCode.none,
@@ -78,13 +78,13 @@ Told: TypeAlias = Callable[[ErrorCode], None]
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """The end of one producer's transaction."""
+    """End of one producer's transaction."""
 
     producer: ProducerIdAndEpoch
     commit: bool
     coordinator_epoch: LeaderEpoch
     version: int = 0
-    """The version of transactions: from 2 on no transaction under this epoch has begun yet."""
+    """Transaction version; from 2 on no transaction with this epoch has begun yet."""
 
 
 class MarkerLog:
@@ -108,7 +108,8 @@ class MarkerLog:
         self._timeout_ms = timeout_ms
 
     def write(self, marker: Marker, key: TopicPartition, told: Told) -> None:
-        """`told` is called once it is committed, or with the reason why not: maybe at once."""
+        """Append a marker.  The callback gets NONE once it is committed, or an error, possibly at
+        once."""
         try:
             partition = self._replicas.get(*key)
             self._append(marker, partition)
@@ -133,7 +134,7 @@ class MarkerLog:
         producer_id, epoch = marker.producer
         open_epoch = partition.open_epoch(producer_id)
         if marker.version >= EPOCH_BUMPS and open_epoch is not None and open_epoch >= epoch:
-            # It was sent again, and late: it is not the end of what is open now.
+            # A late duplicate: it does not end the transaction that is open now.
             raise KafkaError(ErrorCode.invalid_producer_epoch)
         now_ms = self._clock.now_ms()
         batch = encode_batch(
@@ -149,7 +150,7 @@ class MarkerLog:
 
 
 class Errand:
-    """The markers of one transaction, on their way."""
+    """Markers of one transaction that are being sent."""
 
     __slots__ = ("begun_s", "coordinator", "led_since", "left", "wanted")
 
@@ -174,8 +175,8 @@ Outgoing: TypeAlias = tuple[Errand, TopicPartition]
 
 
 class MarkerSender:
-    """`knows_topics` says whether the metadata is that of the controller by whose word this broker
-    coordinates."""
+    """`knows_topics` returns whether the metadata is from the controller that made this broker the
+    coordinator."""
 
     def __init__(
         self,
@@ -201,7 +202,7 @@ class MarkerSender:
         self._outbox = Outbox[Outgoing](self._send_to, MOST_AT_ONCE)
 
     def send(self, wanted: WriteMarkers) -> None:
-        """Returns at once; what this broker leads itself is then written."""
+        """Send markers without waiting; those for partitions led here are appended at once."""
         index = self._transactions.partition_of(wanted.transactional_id)
         coordinator = self._replicas.partitions[TRANSACTION_STATE, index]
         errand = self._errands[wanted.transactional_id] = Errand(
@@ -238,8 +239,9 @@ class MarkerSender:
         self._send_later(again)
 
     def _leader(self, errand: Errand, key: TopicPartition) -> BrokerId | None:
-        """None where the partition was deleted.  One that is unknown need not be: its znodes may be
-        unreadable for a while, and then its records are there without their marker."""
+        """Return the leader; None if the partition was deleted.  An unknown partition need not be
+        deleted: while its znodes are unreadable, its records are still there without their
+        marker."""
         image = self._metadata.current
         topic = image.topics.get(key.topic)
         if topic is not None and key.partition < len(topic.partitions):
@@ -258,7 +260,7 @@ class MarkerSender:
             self._send_later([(errand, key)])
 
     def _is_settled(self, errand: Errand, key: TopicPartition, code: ErrorCode) -> bool:
-        """False where the partition is to be asked again."""
+        """Return whether the partition is done or the transaction abandoned; False to retry."""
         if code in DONE:
             errand.left.discard(key)
             if not errand.left:
@@ -275,14 +277,15 @@ class MarkerSender:
         return False
 
     def _give_up(self, errand: Errand) -> None:
-        """Whoever coordinates it from now on sends them again."""
+        """Abandon the transaction; its next coordinator sends the markers again."""
         if self._errands.get(errand.wanted.transactional_id) is errand:
             del self._errands[errand.wanted.transactional_id]
 
     def _finish(self, errand: Errand) -> None:
-        """Tell the coordinator, again and again while too few of its replicas are in sync.
+        """Send MarkersWritten to the coordinator, with retries while too few of its replicas are
+        in sync.
 
-        Once it is loaded again, it has the markers sent again.
+        A coordinator that is loaded again sends the markers again.
         """
         if not self._is_current(errand):
             self._give_up(errand)
@@ -307,7 +310,7 @@ class MarkerSender:
     # To other brokers
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Send markers until cancelled."""
         try:
             await self._outbox.run()
         finally:

@@ -1,12 +1,12 @@
-"""Producer ids, unique in the cluster: blocks of them that the controller gives.
+"""Producer ids, unique in the cluster, from blocks that the controller allocates.
 
-    left of the block    an id that is asked for
-    more than a tenth    given at once
-    a tenth or less      given at once, and the next block is asked for, if it is not there yet
-    nothing              given from the next block; where that does not come within MOST_WAIT_S,
-                         COORDINATOR_LOAD_IN_PROGRESS, with which producers ask again
+    left of the block    a requested id
+    more than a tenth    is returned at once
+    a tenth or less      is returned at once, and the next block is requested if it is missing
+    nothing              comes from the next block; if that does not arrive within MOST_WAIT_S,
+                         COORDINATOR_LOAD_IN_PROGRESS, on which producers retry
 
-The controller is asked again until it gives one.  (Kafka: RPCProducerIdManager.)
+Requests to the controller are retried until one succeeds.  (Kafka: RPCProducerIdManager.)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kserver.znodes import ProducerIdBlock
 log = logging.getLogger(__name__)
 
 PREFETCH_SHARE = 10
-"""The next block is asked for when less than one in so many ids is left."""
+"""The next block is requested when no more than one id in this many is left."""
 MOST_WAIT_S = 1.0
 RETRY_S = 0.05
 
@@ -34,19 +34,20 @@ NO_IDS = range(0)
 
 
 class ProducerIds:
-    """`allocate` asks the controller for a block: KafkaError and OSError when it gives none."""
+    """`allocate` requests a block from the controller; raises KafkaError or OSError on failure."""
 
     def __init__(self, allocate: Callable[[], Awaitable[ProducerIdBlock]]) -> None:
         self._allocate = allocate
         self._left = NO_IDS
         self._least = 0
-        """With so many left the next block is wanted."""
+        """Number of ids left at which the next block is requested."""
         self._next = NO_IDS
         self._is_wanted = asyncio.Event()
         self._waiting: dict[asyncio.Future[None], None] = {}
 
     async def next(self) -> ProducerId:
-        """An id that nobody had before.  KafkaError: COORDINATOR_LOAD_IN_PROGRESS."""
+        """Return an id that was never used before.  Raises KafkaError with
+        COORDINATOR_LOAD_IN_PROGRESS."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + MOST_WAIT_S
         while not self._left and not self._next:
@@ -66,7 +67,7 @@ class ProducerIds:
         return taken
 
     async def run(self) -> None:
-        """Ask for blocks when they are wanted, until it is cancelled."""
+        """Request blocks when needed, until cancelled."""
         said = ""
         while True:
             await self._is_wanted.wait()
@@ -91,7 +92,7 @@ async def ask_with_id(
     producer_ids: ProducerIds,
     request: InitProducerId | EndTransaction,
 ) -> Any:
-    """Ask the coordinator, and again with a new producer id where it wants one."""
+    """Ask the coordinator, and again with a new producer id if it returns WANTS_ID."""
     answer = await transactions.ask(request.transactional_id, request)
     if answer is WANTS_ID:
         request = replace(request, new_id=await producer_ids.next())

@@ -1,12 +1,12 @@
-"""What __transaction_state holds: each transactional id and its state, under Kafka's own schemas.
+"""Schemas of the records of __transaction_state: each transactional id and its state, as in Kafka.
 
-`transactionStatus` is the number of a state, as Kafka's TransactionState has them:
+`transactionStatus` is the number of a state in Kafka's TransactionState:
 
     0 Empty   1 Ongoing   2 PrepareCommit   3 PrepareAbort   4 CompleteCommit   5 CompleteAbort
     6 Dead   7 PrepareEpochFence
 
-`transactionPartitions` is null while there is no transaction.  A record without a value deletes
-the transactional id.
+`transactionPartitions` is null while there is no transaction.  A record without a value is a
+tombstone of the transactional id.
 
 Pure: values and bytes only.
 """

@@ -1,18 +1,18 @@
-"""What the coordinator of a transactional id is asked, and what it answers.
+"""Requests to the coordinator of a transactional id, and responses.
 
-    request           answer
+    request           response
     InitProducerId    Identity, or WANTS_ID
     AddPartitions     None
     VerifyPartitions  {partition: ErrorCode}
-    EndTransaction    Identity to go on with, or WANTS_ID
+    EndTransaction    Identity for the next transaction, or WANTS_ID
     MarkersWritten    None
 
-WANTS_ID: a new producer id is needed, and there is none in the request; ask again with one
-(`new_id`).  They come from the controller, whom a shard does not reach.
+WANTS_ID means that a new producer id is needed, which the request lacks; it has to be repeated
+with one (`new_id`).  The ids come from the controller, which a shard cannot call.
 
-Errors, as KafkaError: INVALID_PRODUCER_ID_MAPPING (the transactional id, or this producer id of it,
-is not known), PRODUCER_FENCED (another epoch), CONCURRENT_TRANSACTIONS (markers are being written:
-ask again), INVALID_TXN_STATE (there is nothing to end that way), INVALID_TRANSACTION_TIMEOUT.
+Errors, as KafkaError: INVALID_PRODUCER_ID_MAPPING (unknown transactional id, or not its producer
+id), PRODUCER_FENCED (another epoch), CONCURRENT_TRANSACTIONS (markers are being written; retry),
+INVALID_TXN_STATE (nothing to end that way), INVALID_TRANSACTION_TIMEOUT.
 
 Pure: values only.
 """
@@ -38,25 +38,25 @@ class InitProducerId:
     transactional_id: str
     timeout_ms: int
     expected: ProducerIdAndEpoch | None = None
-    """What the producer has, when it goes on after an error (KIP-360)."""
+    """Present id and epoch of a producer that continues after an error (KIP-360)."""
     new_id: ProducerId = NO_PRODUCER_ID
 
 
 @dataclass(frozen=True, slots=True)
 class AddPartitions:
-    """For a group's offsets: its partition of __consumer_offsets."""
+    """For the offsets of a group, its partition of __consumer_offsets."""
 
     transactional_id: str
     producer: ProducerIdAndEpoch
     partitions: frozenset[TopicPartition]
     version: int = 0
-    """The producer's version of transactions: 2 where it leaves it to the broker to add (Produce
+    """Transaction version of the producer; 2 if it relies on the broker to add partitions (Produce
     v12, TxnOffsetCommit v5)."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyPartitions:
-    """Whether these are part of the transaction: NONE or TRANSACTION_ABORTABLE for each."""
+    """Check whether these are part of the transaction: NONE or TRANSACTION_ABORTABLE for each."""
 
     transactional_id: str
     producer: ProducerIdAndEpoch
@@ -69,13 +69,13 @@ class EndTransaction:
     producer: ProducerIdAndEpoch
     commit: bool
     version: int = 0
-    """The producer's version of transactions: 2 from EndTxn v5 on."""
+    """Transaction version of the producer; 2 from EndTxn v5 on."""
     new_id: ProducerId = NO_PRODUCER_ID
 
 
 @dataclass(frozen=True, slots=True)
 class MarkersWritten:
-    """To every partition of the transaction that was ended with this identity."""
+    """All markers of the transaction that ended with this identity are written."""
 
     transactional_id: str
     producer: ProducerIdAndEpoch

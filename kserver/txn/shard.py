@@ -1,16 +1,16 @@
 """TransactionShard: the transactional ids of one partition of __transaction_state.
 
-    request, or what happened            becomes                          effect
+    request or event                     next state                       effect
     InitProducerId                       Empty
       while a transaction is ongoing     PrepareAbort, its epoch raised   WriteMarkers
     AddPartitions                        Ongoing
     EndTransaction                       PrepareCommit or PrepareAbort    WriteMarkers
     MarkersWritten                       CompleteCommit or CompleteAbort
-    longer ongoing than its timeout      PrepareAbort, its epoch raised   WriteMarkers
-    unused for as long as is configured  forgotten
+    ongoing for longer than its timeout  PrepareAbort, its epoch raised   WriteMarkers
+    unused for the configured time       forgotten
     loaded in a Prepare state                                             WriteMarkers
 
-While markers are being written every request but a repeated EndTransaction is refused with
+While markers are being written, every request except a repeated EndTransaction fails with
 CONCURRENT_TRANSACTIONS, which clients retry.
 
 Pure: requests, events and times go in; Outcomes come out.  Kafka: TransactionCoordinator,
@@ -50,30 +50,31 @@ from kserver.txn.transaction import (
 )
 
 MOST_AT_ONCE = 200
-"""Transactional ids that one pass of time changes: they are written as one batch."""
+"""Maximum number of transactional ids changed by one call of `expire`, whose events are one
+batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteMarkers:
-    """An effect: to each of these partitions, and MarkersWritten once that is done."""
+    """Effect: write markers to these partitions, then send MarkersWritten."""
 
     transactional_id: str
     producer: ProducerIdAndEpoch
     commit: bool
     partitions: frozenset[TopicPartition]
     version: int
-    """The version of transactions: from 2 on the epoch is one that no producer was given before."""
+    """Transaction version; from 2 on, no producer has used this epoch yet."""
 
 
 class TransactionShard:
     def __init__(self, config: Callable[[], BrokerConfig]) -> None:
         self._config = config
         self.transactions: dict[str, Transaction] = {}
-        """By transactional id."""
+        """Transactions by transactional id."""
         self._ongoing: dict[str, None] = {}
-        """The ids whose transaction may time out."""
+        """Transactional ids with an ongoing transaction, which may time out."""
         self._version = 0
-        """The version of transactions that is finalized in the cluster."""
+        """Transaction version finalized in the cluster."""
         self.next_deadline_ms: int | None = None
         self._next_abort_ms: int | None = None
         self._next_removal_ms: int | None = None
@@ -116,7 +117,7 @@ class TransactionShard:
             raise _concurrent()
         wants_id = found.wants_new_id(request.expected)
         if found.state is TransactionState.ONGOING:
-            # The client asks again, and by then another epoch is its own.
+            # The client retries, and then gets another epoch.
             aborted = found.fenced(self._version, now.wall_ms)
             return _changed(aborted, ticket, _concurrent(), [_markers(aborted)])
         if wants_id and request.new_id == NO_PRODUCER_ID:
@@ -142,7 +143,7 @@ class TransactionShard:
         return Outcome(answers=[(ticket, codes)])
 
     def _owned(self, transactional_id: str, producer: ProducerIdAndEpoch) -> Transaction:
-        """The transaction, which the producer may go on with."""
+        """Return the transaction, after checking that this producer may continue it."""
         found = self._found(transactional_id)
         if producer.producer_id != found.producer_id:
             raise _unknown(transactional_id, producer)
@@ -161,6 +162,7 @@ class TransactionShard:
     def _end(self, request: EndTransaction, ticket: Ticket, now: Now) -> Outcome:
         found = self._found(request.transactional_id)
         bumps = request.version >= EPOCH_BUMPS
+        # A repeated request, which has already ended the transaction, is answered as before.
         if _is_ended_by(found, request):
             if found.is_commit is not request.commit:
                 raise _not_in_state(found, request)
@@ -182,7 +184,7 @@ class TransactionShard:
             new_id=request.new_id,
             now_ms=now.wall_ms,
         )
-        # With a new producer id the producer goes on under that one.
+        # With a new producer id, the producer continues with that id.
         given = (
             ProducerIdAndEpoch(new.next_id, 0) if new.next_id != NO_PRODUCER_ID else new.identity
         )
@@ -191,7 +193,7 @@ class TransactionShard:
     def _complete(self, request: MarkersWritten, ticket: Ticket, now: Now) -> Outcome:
         found = self.transactions.get(request.transactional_id)
         if found is None or found.state not in PREPARED or found.identity != request.producer:
-            return Outcome(answers=[(ticket, None)])  # told twice
+            return Outcome(answers=[(ticket, None)])  # already handled
         return _changed(found.completed(now.wall_ms), ticket, None)
 
     # Time
@@ -224,7 +226,8 @@ class TransactionShard:
         return Outcome(changes, effects=effects, only_events=True)
 
     def _set_deadlines(self, now: Now, *, ongoing: bool, kept: bool) -> None:
-        """Each pass comes an interval after the one before, as long as there may be work for it."""
+        """Set the deadlines of the periodic checks, one interval after the last, while there may
+        be work."""
         config = self._config()
         if ongoing and self._next_abort_ms is None:
             interval_ms = config.transaction_abort_timed_out_transaction_cleanup_interval_ms
@@ -236,7 +239,7 @@ class TransactionShard:
         self.next_deadline_ms = min(passes, default=None)
 
     def loaded(self, now: Now) -> Outcome:
-        """What was decided is carried out."""
+        """Send the markers of transactions that were prepared."""
         self._set_deadlines(now, ongoing=bool(self._ongoing), kept=bool(self.transactions))
         prepared = [one for one in self.transactions.values() if one.state in PREPARED]
         return Outcome(effects=[_markers(one) for one in prepared])
@@ -260,7 +263,8 @@ class TransactionShard:
                     self._ongoing.pop(transaction.id, None)
 
     def replay_end(self, producer_id: ProducerId, committed: bool) -> None:
-        """Whoever writes a marker here, as any client may, ends nothing by it."""
+        """Do nothing: any client may write a marker to this partition, and it has no
+        transactions."""
 
     def encode(self, event: Event) -> tuple[bytes, bytes | None]:
         return events.encode(event, self._version)
@@ -269,7 +273,7 @@ class TransactionShard:
         return events.decode(key, value)
 
     def check(self) -> None:
-        """The invariants."""
+        """Assert the invariants."""
         for transactional_id, one in self.transactions.items():
             assert one.id == transactional_id
             one.check()
@@ -280,26 +284,27 @@ class TransactionShard:
 
 
 def _is_ended_by(found: Transaction, request: EndTransaction) -> bool:
-    """Whether what is there came of this very request, or one like it that was answered."""
+    """Return whether this request, or an equal one that was answered, led to the present state."""
     if found.state in (TransactionState.EMPTY, TransactionState.ONGOING):
         return False
     if request.version < EPOCH_BUMPS:
         return request.producer == found.identity
     if found.version < EPOCH_BUMPS:
-        # That end gave nobody an epoch, so whoever names the one before had it taken away.
-        # Apache's broker (4.3.1) answers here, and a zombie has the owner's epoch from then on.
+        # That end raised no epoch, so this producer has an epoch that was fenced.  Apache's broker
+        # (4.3.1) responds with success here, and the zombie then has the owner's epoch.
         return False
-    # The same epoch would be that of the next transaction.
+    # With the same epoch, the request is about the next transaction.
     named = request.producer
     if named.producer_id == found.producer_id:
-        # The one above the last is nobody's: its owner begins anew, under another producer id.
+        # An epoch above LAST_EPOCH belongs to no producer: the owner continues with a new producer
+        # id.
         return named.epoch == found.epoch - 1 and found.epoch <= LAST_EPOCH
     return named.producer_id == found.previous_id and named.epoch == LAST_EPOCH
 
 
 def _check_epoch(found: Transaction, named: ProducerIdAndEpoch) -> None:
-    """PRODUCER_FENCED, also for the epoch that the coordinator itself fences with: no other comes
-    after it."""
+    """Raise PRODUCER_FENCED for another epoch, and for the one above LAST_EPOCH, with which the
+    coordinator fences the producer."""
     if named.epoch != found.epoch or named.epoch > LAST_EPOCH:
         raise fenced(found, named)
 

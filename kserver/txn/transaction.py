@@ -1,25 +1,25 @@
-"""Transaction: what is kept of one transactional id, and how it may change.
+"""Transaction: the state of one transactional id, and its transitions.
 
-Pure: values only; each change is a new value.
+Pure: values only; each change returns a new value.
 
-    state               reached by
+    state               entered when
     Empty               InitProducerId: the producer has an id and an epoch, and no transaction
     Ongoing             a partition, or a group's offsets, were added
-    PrepareCommit       EndTxn: it is decided; markers are being written to the partitions
-    PrepareAbort        EndTxn, the timeout, or another InitProducerId
+    PrepareCommit       EndTxn: decided; markers are being written to the partitions
+    PrepareAbort        EndTxn, a timeout, or another InitProducerId
     CompleteCommit      all markers are written
     CompleteAbort       the same
-    PrepareEpochFence   passed through: the coordinator itself aborts, with an epoch of its own
-    Dead                passed through: not used for so long that it is forgotten
+    PrepareEpochFence   transient: the coordinator itself aborts, with an epoch of its own
+    Dead                transient: expired, so it is removed
 
-Two ways of ending (KIP-890), by the transaction version of the producer:
+There are two ways to end a transaction (KIP-890), by the producer's transaction version:
 
-    0, 1   the epoch stays, and the markers carry it
-    2      the epoch is raised by EndTxn, and the markers carry the new one: what the producer sent
-           before cannot enter the next transaction.  When the epochs of a producer id are used up,
-           the transaction ends under the old id, and the producer goes on with a new one.
+    0, 1   the epoch is unchanged, and the markers have it
+    2      EndTxn raises the epoch, and the markers have the new one, so that late requests of the
+           producer cannot enter the next transaction.  After the last epoch of a producer id, the
+           transaction ends under the old id, and the producer continues with a new one.
 
-When the coordinator aborts, the epoch is raised in either, so that the producer is fenced.
+If the coordinator aborts, the epoch is raised in either case, so that the producer is fenced.
 
 Kafka: TransactionMetadata, TransactionState.
 """
@@ -36,14 +36,14 @@ from kserver.model import NO_PRODUCER_ID, NO_TIMESTAMP, ProducerId, TopicPartiti
 
 NO_EPOCH = -1
 LAST_EPOCH = 0x7FFE
-"""The last one that a producer is given: there is one more for the coordinator to fence it with."""
+"""Last epoch that a producer gets; the coordinator needs one more to fence it."""
 
 EPOCH_BUMPS = 2
-"""The transaction version from which on each end of a transaction raises the epoch."""
+"""Transaction version from which on each end of a transaction raises the epoch."""
 
 
 class TransactionState(Enum):
-    """By the number that a record has for it."""
+    """States, with their numbers in records."""
 
     EMPTY = 0
     ONGOING = 1
@@ -55,22 +55,22 @@ class TransactionState(Enum):
     PREPARE_EPOCH_FENCE = 7
 
     def __str__(self) -> str:
-        """Kafka's name for it: PrepareCommit."""
+        """Return Kafka's name, such as PrepareCommit."""
         return self.name.title().replace("_", "")
 
 
 RESTING = frozenset(
     {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
 )
-"""No transaction is open."""
+"""States without an open transaction."""
 PREPARED = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 
 VALID_PREVIOUS_STATES = {
     TransactionState.EMPTY: RESTING,
     TransactionState.ONGOING: RESTING | {TransactionState.ONGOING},
     TransactionState.PREPARE_COMMIT: frozenset({TransactionState.ONGOING}),
-    # From a resting state: a producer of version 2 does not know whether its partitions came to be
-    # added, and aborts to be sure.
+    # A producer of version 2 may abort without an open transaction, as it does not know whether
+    # its partitions were added.
     TransactionState.PREPARE_ABORT: RESTING
     | {TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE},
     TransactionState.COMPLETE_COMMIT: frozenset({TransactionState.PREPARE_COMMIT}),
@@ -78,7 +78,7 @@ VALID_PREVIOUS_STATES = {
     TransactionState.DEAD: RESTING,
     TransactionState.PREPARE_EPOCH_FENCE: frozenset({TransactionState.ONGOING}),
 }
-"""The states that each may follow."""
+"""Valid previous states of each state."""
 
 
 class ProducerIdAndEpoch(NamedTuple):
@@ -91,26 +91,27 @@ class ProducerIdAndEpoch(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Transaction:
     id: str
-    """The transactional id."""
+    """Transactional id."""
     producer_id: ProducerId
     epoch: int
     timeout_ms: int
-    """How long a transaction may be ongoing."""
+    """Maximum duration of a transaction, in ms."""
     updated_ms: int
     state: TransactionState = TransactionState.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
     started_ms: int = NO_TIMESTAMP
-    """When the first partition was added; of the last transaction while there is none."""
+    """When the first partition was added, in ms since 1970; of the last transaction if none is
+    open."""
     previous_id: ProducerId = NO_PRODUCER_ID
-    """The producer id that was used up, until the next change: its owner may not have heard of the
-    new one, and asks again under the old."""
+    """Producer id that ran out of epochs, until the next change.  Its owner may have missed the
+    new one, and may retry with the old one."""
     next_id: ProducerId = NO_PRODUCER_ID
-    """The producer id from the end of this transaction on; none where it stays."""
+    """Producer id after the end of this transaction; NO_PRODUCER_ID if unchanged."""
     version: int = 0
-    """The transaction version of whoever made the last change."""
+    """Transaction version of the producer or coordinator that made the last change."""
     last_epoch: int = field(default=NO_EPOCH, compare=False)
-    """The epoch before, when its owner asked for the next: it may ask again.  Not kept, as in
-    Kafka: one that asks again of another coordinator is fenced."""
+    """Previous epoch, if its owner requested the present one: it may retry.  Not persisted, as in
+    Kafka: after a change of the coordinator, a retry is fenced."""
 
     @property
     def identity(self) -> ProducerIdAndEpoch:
@@ -118,7 +119,7 @@ class Transaction:
 
     @property
     def is_used_up(self) -> bool:
-        """No epoch of this producer id can be given any more."""
+        """Whether this producer id has no epochs left."""
         return self.epoch >= LAST_EPOCH
 
     @property
@@ -133,9 +134,10 @@ class Transaction:
     def initialized(
         self, timeout_ms: int, expected: ProducerIdAndEpoch | None, new_id: ProducerId, now_ms: int
     ) -> Transaction:
-        """For a producer that begins, or, with `expected`, goes on after an error (KIP-360).
+        """Return the state after InitProducerId; with `expected`, the producer continues after an
+        error (KIP-360).
 
-        `new_id` is taken where `wants_new_id`.  PRODUCER_FENCED.
+        `new_id` is used if `wants_new_id` returns True.  Raises PRODUCER_FENCED.
         """
         self._check_expected(expected)
         if expected is not None and self._is_repeated(expected):
@@ -150,7 +152,7 @@ class Transaction:
                 identity, previous_id = ProducerIdAndEpoch(new_id, 0), self.producer_id
             last_epoch = self.epoch
             if expected is None:
-                # Somebody else than who had the old ones: who had them is fenced.
+                # A new instance of the producer: the previous one is fenced.
                 last_epoch, previous_id = NO_EPOCH, NO_PRODUCER_ID
         return self._to(
             TransactionState.EMPTY,
@@ -165,7 +167,7 @@ class Transaction:
         )
 
     def wants_new_id(self, expected: ProducerIdAndEpoch | None) -> bool:
-        """Whether `initialized` needs a new producer id.  PRODUCER_FENCED."""
+        """Return whether `initialized` needs a new producer id.  Raises PRODUCER_FENCED."""
         self._check_expected(expected)
         return self.is_used_up and (expected is None or not self._is_repeated(expected))
 
@@ -180,7 +182,7 @@ class Transaction:
             raise fenced(self, expected)
 
     def _is_repeated(self, expected: ProducerIdAndEpoch) -> bool:
-        """Its owner was given the present identity, and did not hear of it."""
+        """Return whether the owner already got the present identity, but missed the response."""
         if expected.producer_id == self.producer_id:
             return expected.epoch == self.last_epoch and not self.epoch > LAST_EPOCH
         return expected.producer_id == self.previous_id and expected.epoch >= LAST_EPOCH
@@ -198,7 +200,8 @@ class Transaction:
         )
 
     def ended(self, *, commit: bool, version: int, new_id: ProducerId, now_ms: int) -> Transaction:
-        """By its producer; `new_id` is taken when this one is used up, and only from version 2."""
+        """Return the state after EndTxn.  `new_id` is used if the epochs are used up, only from
+        version 2."""
         bumps = version >= EPOCH_BUMPS
         return self._to(
             TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
@@ -211,8 +214,9 @@ class Transaction:
         )
 
     def fenced(self, version: int, now_ms: int) -> Transaction:
-        """Aborted by the coordinator, whose version this is."""
-        # From version 2 on its producer may go on once it hears of this, as after its own abort.
+        """Return the state after an abort by the coordinator, whose transaction version is
+        `version`."""
+        # From version 2 on, the producer may continue after this abort, as after its own.
         last_epoch = self.epoch if version >= EPOCH_BUMPS else NO_EPOCH
         return self._to(
             TransactionState.PREPARE_EPOCH_FENCE, epoch=self.epoch + 1, last_epoch=last_epoch
@@ -224,7 +228,7 @@ class Transaction:
         )
 
     def completed(self, now_ms: int) -> Transaction:
-        """All markers are written."""
+        """Return the state after all markers are written."""
         takes_next = self.next_id != NO_PRODUCER_ID
         return self._to(
             TransactionState.COMPLETE_COMMIT if self.is_commit else TransactionState.COMPLETE_ABORT,
@@ -245,13 +249,13 @@ class Transaction:
         return replace(self, state=state, **(kept | changes))  # type: ignore[arg-type]
 
     def check(self) -> None:
-        """The invariants of what is kept."""
+        """Assert the invariants of the persisted state."""
         assert self.state not in (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE)
         assert self.producer_id >= 0
         assert 0 <= self.epoch <= LAST_EPOCH + 1
         assert self.last_epoch < self.epoch or self.epoch == 0
         if self.epoch > LAST_EPOCH:
-            # Given to no producer.
+            # The coordinator's own epoch, which no producer has.
             assert self.state in PREPARED or self.state is TransactionState.COMPLETE_ABORT
         if self.state in RESTING:
             assert not self.partitions

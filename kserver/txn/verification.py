@@ -1,27 +1,29 @@
-"""Before a producer's first batch of a transaction is appended to a partition, the coordinator says
-whether that partition is part of it: else no marker would ever end what is written (KIP-890).
+"""Verification (KIP-890): asks the coordinator whether a partition is part of a transaction before
+a producer's first batch of the transaction is appended to it.
 
-    the producer has transaction version   the coordinator is asked
-    0, 1: it added the partition itself    whether it did (VerifyPartitions)
-    2: it leaves that to the broker        to add it (AddPartitions)
+Without it, records could be written that no marker would ever end.
 
-A marker that is written to the partition while the answer is awaited ends the very transaction that
-the answer is about: what comes after it is refused.  Not so in version 2, where a marker has an
-epoch of its own: it is the end of the transaction before, whose producer was told of it before the
-marker was everywhere, or the partition refuses the batch for its old epoch.
+    transaction version of the producer    request to the coordinator
+    0, 1: adds partitions itself           check that it did (VerifyPartitions)
+    2: relies on the broker                add the partition (AddPartitions)
 
-    the coordinator answers               the batch is refused with
+If a marker is appended to the partition while the response is awaited, it ends the transaction in
+question, so the batch is rejected.  In version 2 a marker has its own epoch, so it ends an earlier
+transaction: the producer got that end's response before the marker was written everywhere, or the
+partition rejects the batch for its old epoch.
+
+    the coordinator's response            error of the batch
     PRODUCER_FENCED                       INVALID_PRODUCER_EPOCH
-    TRANSACTION_ABORTABLE                 itself, or INVALID_TXN_STATE to who does not know it
-    CONCURRENT_TRANSACTIONS               itself after some tries in version 2, else
+    TRANSACTION_ABORTABLE                 the same, or INVALID_TXN_STATE for older clients
+    CONCURRENT_TRANSACTIONS               the same after some retries in version 2, else
                                           NOT_ENOUGH_REPLICAS
-    it is loading, has moved, is away     NOT_ENOUGH_REPLICAS, which every producer tries again
-                                          without asking for metadata
-    anything else                         itself
-    (it is a broker from before KIP-890)  nothing: it cannot say, so the producer is believed
+    loading, moved, or unreachable        NOT_ENOUGH_REPLICAS, which every producer retries
+                                          without a metadata request
+    any other error                       the same
+    (a broker from before KIP-890)        none: it cannot verify, so the producer is trusted
 
-The coordinator is this broker, or another that is asked with AddPartitionsToTxn: one request to a
-broker at a time, for all transactions that wait then.
+The coordinator is this broker, or another one that receives AddPartitionsToTxn: one request at a
+time to each broker, for all transactions that wait at that moment.
 
 (Kafka: AddPartitionsToTxnManager, VerificationGuard.)
 """
@@ -51,7 +53,7 @@ Codes: TypeAlias = Mapping[TopicPartition, ErrorCode]
 ADD_PARTITIONS_TO_TXN = 24
 FIRST_FROM_BROKERS = 4
 MOST_AT_ONCE = 1000
-"""Transactions in one request."""
+"""Maximum number of transactions in one request."""
 
 AWAY = frozenset(
     {
@@ -65,7 +67,8 @@ AWAY = frozenset(
 
 
 class Question(NamedTuple):
-    """What the coordinator of `transactional_id` is asked: with `adds`, to add the partitions."""
+    """Request to the coordinator of `transactional_id`, to verify the partitions or, with `adds`,
+    to add them."""
 
     transactional_id: str
     producer: ProducerIdAndEpoch
@@ -102,11 +105,12 @@ class Verification:
         self._turns: dict[ProducerId, asyncio.Future[None]] = {}
 
     def turn(self, producer_id: ProducerId) -> Turn:
-        """For what a producer sends while an answer about it is awaited, to stay in order."""
+        """Return a context that keeps a producer's requests in order while one awaits
+        verification."""
         return Turn(self._turns, producer_id)
 
     def is_awaited(self, producer_id: ProducerId) -> bool:
-        """Whether what it sends has to take its turn."""
+        """Return whether the producer's next request has to take a turn."""
         return producer_id in self._turns
 
     async def refused(
@@ -117,8 +121,8 @@ class Verification:
         adds: bool,
         knows_abortable: bool = True,
     ) -> Refused:
-        """Those of the partitions that must not be written to.  What is written to the others has
-        to be so before anything else is awaited."""
+        """Verify the partitions; return errors for those that must not be written to.  The caller
+        has to write to the others before it awaits anything."""
         question = Question(transactional_id, producer, partitions, adds)
         awaited = _Awaited(producer.producer_id)
         self._awaited.add(awaited)
@@ -138,7 +142,7 @@ class Verification:
         adds: bool,
         knows_abortable: bool = True,
     ) -> Refused | None:
-        """The same, where it can be told at once; None where `refused` has to wait."""
+        """Return the same without waiting; None if `refused` would have to wait."""
         question = Question(transactional_id, producer, partitions, adds)
         try:
             if self._coordinator(transactional_id) != self._id:
@@ -155,7 +159,7 @@ class Verification:
         return _refused(codes, adds=adds, knows_abortable=knows_abortable)
 
     def ended(self, partition: TopicPartition, producer_id: ProducerId) -> None:
-        """A marker of the producer was appended to the partition."""
+        """Handle a marker of the producer that was appended to the partition."""
         for awaited in self._awaited:
             if awaited.producer_id == producer_id:
                 awaited.ended.add(partition)
@@ -183,7 +187,7 @@ class Verification:
         return await asked.codes
 
     def _coordinator(self, transactional_id: str) -> BrokerId:
-        """KafkaError where nobody is known to be it."""
+        """Return the coordinator's id.  Raises KafkaError if none is known."""
         index = self._transactions.partition_of(transactional_id)
         leader = self._metadata.current.topics[TRANSACTION_STATE].partitions[index].leader
         if leader == NO_BROKER:
@@ -191,7 +195,7 @@ class Verification:
         return leader
 
     def _ask_own(self, question: Question) -> asyncio.Future[Codes | None]:
-        """None where all were added."""
+        """Ask this broker's own coordinator; the result is None if all partitions were added."""
         transactional_id, producer, partitions, adds = question
         wanted: AddPartitions | VerifyPartitions
         if adds:
@@ -203,18 +207,18 @@ class Verification:
     # Other brokers
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Send requests until cancelled."""
         try:
             await self._outbox.run()
         finally:
             self._peers.close()
 
     async def _ask_broker(self, broker: BrokerId, waiting: Sequence[Asked]) -> None:
-        """A request has a transactional id once: what else is asked of it waits for the next."""
+        """Send one request.  It has each transactional id only once; others of the same id wait."""
         once: dict[str, Asked] = {}
         for asked in waiting:
             if asked.codes.done():
-                continue  # its connection has gone
+                continue  # its client has disconnected
             if once.setdefault(asked.question.transactional_id, asked) is not asked:
                 self._outbox.put(broker, asked)
         if not once:
@@ -243,7 +247,8 @@ class Verification:
             }
         answer = await peer.call(_request(version, questions))
         if answer.error_code is not ErrorCode.none:
-            # This broker may not ask; its producers may not go unverified for it.
+            # This broker is not authorized; its producers must not bypass verification because of
+            # that.
             return {one.transactional_id: one.all(ErrorCode.invalid_txn_state) for one in questions}
         return {
             one.transactional_id: {
@@ -258,8 +263,8 @@ class Verification:
 
 
 class Turn:
-    """An asynchronous context: entered when all turns of the producer that were taken before are
-    over.  It is taken when this is made."""
+    """An asynchronous context for one producer's requests; entered when all earlier turns of the
+    producer are over.  A turn is taken when the object is created."""
 
     def __init__(
         self, turns: dict[ProducerId, asyncio.Future[None]], producer_id: ProducerId
@@ -281,7 +286,7 @@ class Turn:
 
 
 class _Awaited:
-    """An answer that is awaited, and where markers of its producer came meanwhile."""
+    """A pending verification, and the partitions that got markers of its producer meanwhile."""
 
     __slots__ = ("ended", "producer_id")
 
