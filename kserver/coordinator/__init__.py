@@ -1,7 +1,7 @@
-"""What group and transaction coordinators share: pure shards over the partitions of a topic.
+"""Shared parts of group and transaction coordinators: pure shards over the partitions of a topic.
 
-shard       what a coordinator of one partition is, and what it answers with
-deadlines   many deadlines, and which of them have passed
-topics      __consumer_offsets and __transaction_state; which partition a key belongs to
-runtime     loads shards by replay, lets them decide, appends, answers once it is committed
+shard       interface of the coordinator of one partition, and its results
+deadlines   many deadlines by key
+topics      __consumer_offsets and __transaction_state; partition of a key
+runtime     loads shards by replay, appends their events, and responds once they are committed
 """

@@ -1,9 +1,9 @@
-"""Many deadlines by key, of which most are put off before they come.
+"""Many deadlines by key, most of which are postponed before they pass.
 
 Pure: the time is an argument.
 
-A heap of when each key is to be looked at; a key whose deadline was put off since goes back into
-the heap when its old time comes.  So a heartbeat costs a write into a dict.
+A heap has the time at which each key is checked.  A key whose deadline was postponed is pushed
+again when its old time comes.  So a heartbeat only costs a write into a dict.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class Deadlines(Generic[K]):
     def __init__(self) -> None:
         self._at_ms: dict[K, int] = {}
         self._looked_at_ms: dict[K, int] = {}
-        """The one entry of each key in the heap that counts."""
+        """Time of each key's valid entry in the heap, in ms."""
         self._heap: list[tuple[int, int, K]] = []
         self._serial = 0
-        """Keys of one time come in the order in which they were set, and are never compared."""
+        """Orders keys with the same time by insertion, so that keys are never compared."""
 
     def __len__(self) -> int:
         return len(self._at_ms)
@@ -39,22 +39,22 @@ class Deadlines(Generic[K]):
             self._look_at(key, at_ms)
 
     def drop(self, key: K) -> None:
-        """Its entry in the heap is passed over when its time comes."""
+        """Remove a deadline; its entry in the heap is ignored later."""
         self._at_ms.pop(key, None)
 
     @property
     def next_ms(self) -> int | None:
-        """When the next may pass: no later than it does."""
+        """Time at which the next deadline may pass, or an earlier time."""
         return self._heap[0][0] if self._heap else None
 
     def passed(self, now_ms: int) -> list[K]:
-        """Those that have passed, in order; they are forgotten."""
+        """Remove and return the keys whose deadlines have passed, in order."""
         passed = []
         heap = self._heap
         while heap and heap[0][0] <= now_ms:
             looked_at_ms, _, key = heapq.heappop(heap)
             if self._looked_at_ms.get(key) != looked_at_ms:
-                continue  # it was brought forward
+                continue  # replaced by an earlier entry
             del self._looked_at_ms[key]
             at_ms = self._at_ms.get(key)
             if at_ms is None:

@@ -1,23 +1,24 @@
-"""The shell around shards: one for each partition of the topic that this broker leads.
+"""Runs shards: one for each partition of a coordinator topic that this broker leads.
 
-    partition         what becomes of its shard
-    led from now on   its log is replayed, then it answers; until then COORDINATOR_LOAD_IN_PROGRESS
-    led on            in another leader epoch, since a follower died: stays as it is
-    maybe led         this broker's session ended, and the controller, who may have chosen another,
-                      has not said what is led here since: NOT_COORDINATOR
-    led no more       dropped; whoever waits gets NOT_COORDINATOR
-    a write failed    dropped and loaded again: what the shard believes is no longer what is kept
-    too few replicas  stays as it is where the request changes nothing but by its events (a commit
-                      of offsets, all of transactions): COORDINATOR_NOT_AVAILABLE, to be retried
+    partition                   its shard
+    becomes led here            its log is replayed; meanwhile COORDINATOR_LOAD_IN_PROGRESS
+    stays led here, in a new    is unchanged
+    leader epoch
+    may be led elsewhere        NOT_COORDINATOR until the controller has sent roles: this broker's
+                                session expired, and another leader may have been elected
+    is no longer led here       is dropped; waiting requests get NOT_COORDINATOR
+    a write failed              is dropped and loaded again, as its state may differ from the log
+    too few in-sync replicas    is unchanged if only events would change it (an offset commit, all
+                                of transactions): COORDINATOR_NOT_AVAILABLE, which is retried
 
-    ask(key, request)   shard.handle > append > shard.replay > answers, once it is committed
+    ask(key, request)   shard.handle > append > shard.replay > responses, once committed
 
-All of it but the wait for the commit happens in one step of the event loop, so there are no locks.
-An answer waits for all that was written before it was decided, its own or another's: what one
-client was shown no crash takes back, with `flush.before.ack` too.
+Everything except the wait for the commit happens in one step of the event loop, so no locks are
+needed.  A response waits for everything that was written before its decision, so no crash takes
+back what a client was shown, with `flush.before.ack` too.
 
-(Kafka: CoordinatorRuntime.  There the shard's state has snapshots to go back to when a write fails,
-which is rare enough to be loaded anew.)
+(Kafka: CoordinatorRuntime.  It takes snapshots of a shard's state, to restore after a failed
+write. This is rare enough to load the shard again.)
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ from kserver.world.clock import Clock
 log = logging.getLogger(__name__)
 
 LOAD_BYTES = 1 << 20
-"""What is replayed in one step of the event loop."""
+"""Bytes that are replayed in one step of the event loop."""
 
 LOADED_FOR_S = 1.0
-"""How long a shard is there at least: one that cannot write what follows from its being loaded, as
-on a full disk, is not loaded again without a pause."""
+"""Minimum time between two loads of a shard, in seconds.  It prevents a loop if the shard cannot
+write the events that follow a load, as on a full disk."""
 
 REFUSED = frozenset(
     {
@@ -65,13 +66,13 @@ REFUSED = frozenset(
         ErrorCode.invalid_txn_state,
     }
 )
-"""A write that is refused for what it is: the shard is as it was."""
+"""Errors of a write that was rejected because of its content: the shard is unchanged."""
 
 S = TypeVar("S", bound=Shard)
 
 
 class Loaded(Generic[S]):
-    """One partition that this broker coordinates."""
+    """Shard of one partition that this broker coordinates."""
 
     __slots__ = (
         "is_ready",
@@ -89,9 +90,9 @@ class Loaded(Generic[S]):
         self.shard = shard
         self.is_ready = False
         self.may_load_again_s = 0.0
-        """By the loop's time."""
+        """Earliest time of the next load, by the loop's clock."""
         self.waiting: dict[asyncio.Future[Any], None] = {}
-        """Tickets that were not answered yet."""
+        """Tickets without a response."""
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -118,24 +119,24 @@ class CoordinatorRuntime(Generic[S]):
         self._replicas = replicas
         self._purgatory = purgatory
         self._timeout_ms = timeout_ms
-        """How long a write may take until it is committed."""
+        """Timeout of a write until it is committed, in ms."""
         self._knows_roles = knows_roles
-        """Whether the controller has said what is led here since this broker registered."""
+        """Whether the controller has sent roles since this broker registered."""
         self._perform = perform
         self._by_partition: dict[int, Loaded[S]] = {}
         self._unloaded: dict[int, Loaded[S]] = {}
-        """Those that wait to be loaded, or are being loaded."""
+        """Shards that are being loaded, or are waiting to be."""
         self._has_unloaded = asyncio.Event()
         self._is_closed = False
 
     # Questions
 
     def ask(self, key: str, request: Any) -> asyncio.Future[Any]:
-        """What the coordinator of `key` answers; the future fails with a KafkaError as well.
+        """Return the response of the coordinator of `key`; the future may fail with a KafkaError.
 
-        Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
-        COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST (the key is too long), and what the shard refuses
-        at once.
+        Raises KafkaError with NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
+        COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST (the key is too long), or an immediate error of
+        the shard.
         """
         return self.ask_partition(self.partition_of(key), request)
 
@@ -154,11 +155,11 @@ class CoordinatorRuntime(Generic[S]):
         return partition_of(key, len(topic.partitions))
 
     def shard(self, key: str) -> S:
-        """To look at; raises KafkaError as `ask` does."""
+        """Return the shard of `key`, to be read only.  Raises KafkaError like `ask`."""
         return self._ready(self.partition_of(key)).shard
 
     def shards(self) -> Iterator[S]:
-        """The shard of every partition that is led here; raises COORDINATOR_LOAD_IN_PROGRESS."""
+        """Yield the shard of every partition led here.  Raises COORDINATOR_LOAD_IN_PROGRESS."""
         for index in sorted(self._by_partition):
             yield self._ready(index).shard
 
@@ -176,9 +177,9 @@ class CoordinatorRuntime(Generic[S]):
         return Now(int(self._loop.time() * 1000), self._clock.now_ms())
 
     def transaction_ended(self, index: int, producer_id: ProducerId, committed: bool) -> None:
-        """A marker was appended to the partition; what this producer wrote to it counts, or not.
+        """Handle a marker that was appended: the producer's pending events count, or are dropped.
 
-        A shard that is being loaded comes to the marker in the log itself.
+        A shard that is being loaded reads the marker from the log itself.
         """
         loaded = self._by_partition.get(index)
         if loaded is not None and loaded.is_ready:
@@ -246,7 +247,7 @@ class CoordinatorRuntime(Generic[S]):
     def _tell(self, loaded: Loaded[S], outcome: Outcome) -> None:
         self._answer(loaded, outcome.answers)
         for effect in outcome.effects:
-            # Not within whoever tells of a commit: an effect may write, and write again.
+            # In another step: an effect may append, while the caller is processing a commit.
             self._loop.call_soon(self._carry_out_effect, loaded, effect)
 
     def _carry_out_effect(self, loaded: Loaded[S], effect: Any) -> None:
@@ -257,7 +258,7 @@ class CoordinatorRuntime(Generic[S]):
     def _tell_once_committed(self, loaded: Loaded[S], outcome: Outcome, end: Offset) -> None:
         def told(codes: Sequence[ErrorCode]) -> None:
             if not self._is_current(loaded):
-                return  # dropped, and its tickets with it
+                return  # dropped, together with its tickets
             if codes[0] is ErrorCode.none:
                 self._tell(loaded, outcome)
             elif codes[0] is not ErrorCode.request_timed_out:
@@ -276,7 +277,7 @@ class CoordinatorRuntime(Generic[S]):
         for ticket, answer in answers:
             loaded.waiting.pop(ticket, None)
             if ticket.done():
-                continue  # its connection has gone
+                continue  # its client has disconnected
             if isinstance(answer, KafkaError):
                 ticket.set_exception(answer)
             else:
@@ -285,7 +286,8 @@ class CoordinatorRuntime(Generic[S]):
     # Time
 
     def _set_timer(self, loaded: Loaded[S]) -> None:
-        """A deadline that is put off leaves the timer where it is: it will be set once more."""
+        """Set the timer to the next deadline.  If that was postponed, the timer stays, and is set
+        again later."""
         at_ms = loaded.shard.next_deadline_ms
         timer = loaded.timer
         if at_ms is None:
@@ -300,7 +302,7 @@ class CoordinatorRuntime(Generic[S]):
     def _expire(self, loaded: Loaded[S], at_ms: int) -> None:
         loaded.timer = None
         if self._is_current(loaded):
-            # No deadline that this timer stands for is left out by a millisecond's fraction.
+            # Rounding must not leave out a deadline that this timer stands for.
             now = self._now()
             now = now._replace(ms=max(now.ms, at_ms))
             self._carry_out(loaded, loaded.shard.expire(now))
@@ -311,7 +313,8 @@ class CoordinatorRuntime(Generic[S]):
     # What is led here
 
     def apply(self, image: ClusterMetadata) -> None:
-        """After the replicas: coordinate just what this broker leads now."""
+        """Coordinate the partitions that this broker leads now; called after the replicas have
+        changed."""
         led = self._led(image)
         for index in list(self._by_partition):
             loaded, partition = self._by_partition[index], led.get(index)
@@ -347,7 +350,8 @@ class CoordinatorRuntime(Generic[S]):
         self._answer(loaded, [(ticket, error) for ticket in list(loaded.waiting)])
 
     def close(self) -> None:
-        """Whoever waits is told to look for another coordinator; nobody is let in any more."""
+        """Fail waiting and new requests with NOT_COORDINATOR, so that clients find another
+        coordinator."""
         self._is_closed = True
         for index in list(self._by_partition):
             self._drop(index, ErrorCode.not_coordinator)
@@ -358,7 +362,8 @@ class CoordinatorRuntime(Generic[S]):
         loaded = Loaded(partition, self._make(index))
         self._by_partition[index] = loaded
         if partition.log.log_start_offset == partition.log.log_end_offset:
-            self._finish_load(loaded)  # at once: whoever made the topic is about to ask
+            # at once: the client that created the topic is about to send a request
+            self._finish_load(loaded)
         else:
             self._queue(loaded)
 
@@ -368,7 +373,7 @@ class CoordinatorRuntime(Generic[S]):
             self._has_unloaded.set()
 
     async def run(self) -> None:
-        """Load what waits for it, one after the other."""
+        """Load waiting shards, one after the other."""
         while True:
             await self._has_unloaded.wait()
             self._has_unloaded.clear()
@@ -389,15 +394,15 @@ class CoordinatorRuntime(Generic[S]):
                     await partition.log.read_cold(offset, LOAD_BYTES, up_to=end)
                     continue
                 if found.data is None:
-                    break  # compaction left nothing up to the end
+                    break  # compaction removed all records up to the end
                 for batch in batches(found.data.read()):
                     if batch.next_offset > offset:
                         self._replay(loaded.shard, batch)
                         offset = batch.next_offset
                 await asyncio.sleep(0)
         except (KafkaError, StorageError, OSError, ProtocolError) as error:
-            # It stays as it is, and clients go on asking: a coordinator that forgot some of what
-            # it had promised would be worse.
+            # The shard stays unloaded, and clients retry: to lose part of the state would be
+            # worse.
             log.error("%s: loading failed: %s", name, error)
             if self._unloaded.get(name.partition) is loaded:
                 del self._unloaded[name.partition]
@@ -417,7 +422,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def _replay(self, shard: S, batch: RecordBatch) -> None:
         if not batch.count:
-            return  # compaction keeps a producer's last batch without its records
+            return  # compaction keeps a producer's last batch without records
         records = batch.records()
         if batch.is_control:
             marker = read_control_record(records[0])
@@ -436,8 +441,7 @@ class CoordinatorRuntime(Generic[S]):
 
 
 def _refusal(outcome: Outcome, error: KafkaError | StorageError) -> KafkaError | None:
-    """The error that clients get for a write that leaves the shard as it was; None if it does
-    not."""
+    """Return the error for clients if the failed write leaves the shard unchanged; else None."""
     if not isinstance(error, KafkaError):
         return None
     if error.code in REFUSED:

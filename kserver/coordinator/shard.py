@@ -1,17 +1,17 @@
-"""What the coordinator of one partition is: a pure core that decides, and changes by replay.
+"""Shard: the coordinator of one partition, a pure core that decides, and changes by replay.
 
-    handle(request)   -> Outcome   decides; may change what is not kept: who waits, which sessions
-    replay(event)                  one event becomes state: at loading, and once it is written
+    handle(request)   -> Outcome   decides; may change volatile state: waiting requests, sessions
+    replay(event)                  applies an event: while loading, and once it is written
     expire(now)       -> Outcome   a deadline has passed
-    loaded(now)       -> Outcome   all that was kept has been replayed
-    image_changed(..) -> Outcome   topics came, grew or went
+    loaded(now)       -> Outcome   all persisted events have been replayed
+    image_changed(..) -> Outcome   topics were created, extended or deleted
 
-An *event* is a frozen dataclass that says what becomes of what is kept; `encode` and `decode` are
-its record in the partition.  There is one way by which kept state changes, `replay`: so what is
-loaded again is what was there.
+An *event* is a frozen dataclass that describes one change to the persisted state; `encode` and
+`decode` convert it to and from its record.  Persisted state changes only by `replay`, so a load
+restores the same state.
 
-A *ticket* stands for a request that is to be answered: its shard keeps it as long as it likes and
-names it in the answers of some Outcome, its own or a later one.
+A *ticket* stands for a request that waits for a response.  Its shard may keep it, and name it in
+the answers of any Outcome, its own or a later one.
 
 Pure: no I/O and no clock.
 """
@@ -33,13 +33,13 @@ E = TypeVar("E")
 
 class Now(NamedTuple):
     ms: int
-    """The event loop's time, for deadlines."""
+    """The event loop's time in ms, for deadlines."""
     wall_ms: int
-    """Since 1970: for what is kept."""
+    """Wall-clock time in ms since 1970, for persisted state."""
 
 
 class Transactional(NamedTuple):
-    """Whose open transaction the events of an outcome belong to."""
+    """Producer whose open transaction the events of an outcome belong to."""
 
     producer_id: ProducerId
     producer_epoch: int
@@ -47,26 +47,26 @@ class Transactional(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a shard decided.  Its events are written as one batch; the rest happens once they, and
-    all that was written before, are committed."""
+    """Decision of a shard.  Its events are written as one batch; answers and effects follow once
+    these, and everything written before, are committed."""
 
     events: Sequence[Any] = ()
     answers: Sequence[tuple[Ticket, Any]] = ()
-    """A KafkaError refuses."""
+    """Responses by ticket; a KafkaError is an error response."""
     effects: Sequence[Any] = ()
-    """What the coordinator's shell is to do."""
+    """Actions for the runtime to perform."""
     transactional: Transactional | None = None
     only_events: bool = False
-    """Nothing changes but what the events change.  Where they cannot be written for now, the shard
-    is as it was, and the client may retry."""
+    """Whether only the events change the shard.  If they cannot be written for now, the shard is
+    unchanged and the client may retry."""
 
 
 NOTHING = Outcome()
 
 
 class Step:
-    """An outcome in the making, for a decision in which several parts of a shard have a say: each
-    adds its events and answers.  A shard that decides in one place makes its Outcome at once."""
+    """Builder of an outcome, for decisions to which several parts of a shard add events and
+    answers. A shard that decides in one place creates its Outcome directly."""
 
     __slots__ = ("answers", "events", "now", "transactional")
 
@@ -77,7 +77,7 @@ class Step:
         self.transactional: Transactional | None = None
 
     def answer(self, ticket: Ticket | None, answer: Any) -> None:
-        """Nobody waits where there is no ticket."""
+        """Add a response; nothing if there is no ticket."""
         if ticket is not None:
             self.answers.append((ticket, answer))
 
@@ -91,14 +91,15 @@ class Step:
 
 
 MOST_BYTES_AT_ONCE = 1 << 18
-"""Of the records that one pass of time writes, unless one alone has more: they are one batch, and
-names may be long."""
+"""Maximum bytes of the records written by one call of `expire`, unless a single record is larger:
+they are one batch, and names may be long."""
 
 
 def take_what_fits(
     events: Iterable[E], encode: Callable[[E], tuple[bytes, bytes | None]], most: int
 ) -> tuple[list[E], bool]:
-    """The first of `events` that fit into one batch, at most so many, and whether these are all."""
+    """Return the first of `events` that fit into one batch, at most `most`, and whether these are
+    all."""
     taken: list[E] = []
     size = 0
     for event in events:
@@ -113,10 +114,10 @@ def take_what_fits(
 class Shard(Protocol):
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `expire` is to be called, by the loop's time; too early does no harm."""
+        """Time of the next call of `expire`, by the loop's clock; an earlier call does no harm."""
 
     def handle(self, request: Any, ticket: Ticket, now: Now) -> Outcome:
-        """Raises KafkaError to refuse; nothing has changed then."""
+        """Handle a request.  Raises KafkaError for an error response; then nothing has changed."""
 
     def expire(self, now: Now) -> Outcome: ...
 
@@ -125,13 +126,14 @@ class Shard(Protocol):
     def image_changed(self, image: ClusterMetadata, now: Now) -> Outcome: ...
 
     def replay(self, event: Any, producer_id: ProducerId = NO_PRODUCER_ID) -> None:
-        """With a producer id: it counts once that producer's transaction is committed."""
+        """Apply an event.  With a producer id, it counts once that producer's transaction is
+        committed."""
 
     def replay_end(self, producer_id: ProducerId, committed: bool) -> None:
-        """The producer's transaction ended."""
+        """Handle the end of the producer's transaction."""
 
     def encode(self, event: Any) -> tuple[bytes, bytes | None]:
-        """Key and value of its record."""
+        """Return key and value of the event's record."""
 
     def decode(self, key: bytes, value: bytes | None) -> Any | None:
-        """The event; None for a kind of record that is not known.  Raises ProtocolError."""
+        """Return the event; None for an unknown kind of record.  Raises ProtocolError."""

@@ -1,4 +1,4 @@
-"""The coordinators' own topics: which partition a key belongs to, and how they are made.
+"""The coordinators' topics: the partition of a key, and the configs to create them with.
 
 Pure: values only.
 """
@@ -14,9 +14,9 @@ from kserver.errors import ErrorCode, KafkaError
 from kserver.model import CONSUMER_OFFSETS
 
 LONGEST_KEY_BYTES = (1 << 15) - 1
-"""In UTF-8: a record's key holds no longer group or transactional id."""
+"""In UTF-8: a record's key cannot hold a longer group id or transactional id."""
 LONGEST_REMEMBERED = 255
-"""In characters: what clients send is not to fill the memory."""
+"""Maximum length of a cached key, in characters, so that clients cannot fill the memory."""
 
 ANY_NUMBER = 1 << 15
 
@@ -29,11 +29,11 @@ class CoordinatorTopic:
 
 
 def partition_of(key: str, partitions: int) -> int:
-    """The amount of Java's `String.hashCode`, over the partitions (Kafka: Utils.abs, where the one
-    number without an amount in Java counts as 0).
+    """Return the absolute value of Java's `String.hashCode`, modulo the partitions (Kafka:
+    Utils.abs, where the number without an absolute value in Java counts as 0).
 
-    Raises INVALID_REQUEST: nothing can be kept of an id that no record can hold, so nothing is
-    begun for it either.
+    Raises INVALID_REQUEST for an id that is too long for a record, as nothing could be stored for
+    it.
     """
     if len(key) <= LONGEST_REMEMBERED:
         return _remembered(key, partitions)
@@ -57,11 +57,11 @@ _remembered = functools.lru_cache(maxsize=10_000)(_computed)
 
 
 def wanted_topic(name: str, config: BrokerConfig) -> CoordinatorTopic:
-    """What to make on first use (Kafka: AutoTopicCreationManager).
+    """Return the config of the topic for its creation on first use (Kafka:
+    AutoTopicCreationManager).
 
-    A broker that nobody can join makes them with one replica: by Kafka's defaults, three, it could
-    not make them at all.  Where others can, nothing is made before there are as many brokers as
-    replicas.
+    A broker that no other can join creates it with one replica: it could not with Kafka's default
+    of three.  Otherwise nothing is created before there are as many brokers as replicas.
     """
     most = 1 if config.zookeeper_connect is None else ANY_NUMBER
     if name == CONSUMER_OFFSETS:
