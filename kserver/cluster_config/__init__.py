@@ -1,1 +1,1 @@
-"""What every broker reads and writes of the cluster in ZooKeeper: settings, quotas, features."""
+"""Cluster-wide configuration in ZooKeeper, used by every broker: configs, quotas, features."""

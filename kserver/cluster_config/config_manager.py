@@ -1,13 +1,13 @@
-"""What /config holds, as this broker knows it: read at its start, changed by it or by others.
+"""ConfigManager: the contents of /config, read at the start, and changed by this broker or others.
 
-    load      all of it is read: settings of topics, brokers and groups, quotas, features
-    alter     planned upon what the znode holds now; written on condition that it still holds that;
-              noted under /config/changes; in force here when it is answered
+    load      all of it is read: configs of topics, brokers and groups, quotas, features
+    alter     planned from the znode's present data, written if that is unchanged, noted under
+              /config/changes, and in effect here before the response
     a note    another broker, or an old tool, has changed an entity: it is read again
 
-Any broker alters any of it, not only the controller.  A note that was missed, while this broker had
-no connection, say, is known by a gap in their numbers: then all of it is read again.  An entity
-that cannot be read stays as it was last known, and is read again once it is changed.
+Any broker may change any of it, not only the controller.  A missed note, for example while this
+broker was disconnected, is detected by a gap in the numbers; then everything is read again.  An
+unreadable entity keeps its last known value, and is read again once it changes.
 
 (Kafka: ZkAdminManager, ZkConfigManager, ZkNodeChangeNotificationListener.)
 """
@@ -53,13 +53,13 @@ from kserver.world.zookeeper import (
 log = logging.getLogger(__name__)
 
 KEPT_NOTES = 100
-"""So many notes of changed configurations are kept, when there are twice as many; by then every
-broker has read the others."""
+"""Number of notes that are kept when old ones are deleted, which is at twice this number; by then
+every broker has read the deleted ones."""
 
 
 class ConfigManager:
-    """What it learns is put into `metadata`, and then `on_change` is told: the image, and the
-    topics in which it differs from the one before."""
+    """Updates `metadata`, and then calls `on_change` with the image and the topics whose configs
+    changed."""
 
     def __init__(
         self,
@@ -77,31 +77,33 @@ class ConfigManager:
         self._on_change = on_change
         self._store = ZnodeStore(zookeeper)
         self._unread: dict[tuple[str, str], UnreadableZnode] = {}
-        """Entities, by type and name, that could not be read."""
+        """Unreadable entities, by type and name."""
         self.on_readable: Callable[[], None] = lambda: None
-        """Called once settings of a topic are known for which this broker hosted nothing."""
+        """Called once a topic's configs become readable; until then this broker hosted none of its
+        partitions."""
         self._turn = asyncio.Lock()
-        """Changes and the reading of notes take turns, so that no older state hides a newer one."""
+        """Held by changes and by the reading of notes, so that an older state never replaces a
+        newer one."""
         self._due = asyncio.Event()
         self._unreadable = UnreadableZnodes(zookeeper, self._due.set)
         self._last_note = -1
         self.topics: dict[str, Mapping[str, str]] = {}
-        """The overrides of each topic that there was when it was read, by name."""
+        """Config overrides by topic name, of topics that existed when they were read."""
         self._topic_ids: dict[str, UUID] = {}
-        """Whose they are: one of that name may have been deleted and made anew while this broker
-        was away.  Of what was read before any controller told of topics, it is not known."""
+        """Ids of the topics in `topics`, by name: a topic may have been deleted and recreated
+        while this broker was down.  Unknown if read before the first update of a controller."""
 
     @property
     def features(self) -> Features:
         return self._metadata.current.features
 
     async def load(self) -> None:
-        """Read everything into `metadata`, without telling `on_change`."""
+        """Read everything into `metadata`, without calling `on_change`."""
         self._zookeeper.on_session(self._session_changed)
         await until_connected(self._load)
 
     async def run(self) -> None:
-        """Hear of what others have changed."""
+        """Read the changes made by other brokers, until cancelled."""
         while True:
             await self._due.wait()
             self._due.clear()
@@ -116,8 +118,8 @@ class ConfigManager:
                     self._due.set()
 
     async def learn(self, topics: Mapping[str, UUID]) -> None:
-        """Read the overrides of these topics, unless they are known.  An old controller tells no
-        ids: a zero stands for any.  Those that cannot be read are not in `topics` afterwards."""
+        """Read the overrides of these topics, unless they are known.  An old controller sends no
+        topic ids, so a zero matches any.  Unreadable topics are not in `topics` afterwards."""
         unknown = [
             name
             for name, id in topics.items()
@@ -131,18 +133,18 @@ class ConfigManager:
         self._topic_ids |= {name: id for name, id in topics.items() if id.int}
 
     def overrides_of(self, topic: str) -> Mapping[str, str]:
-        """Of one that was `learn`ed.  UnreadableZnode."""
+        """Return the overrides of a topic passed to `learn`.  Raises UnreadableZnode."""
         if topic not in self.topics:
             raise self._unread[znodes.TOPIC_CONFIGS, topic]
         return self.topics[topic]
 
     def created(self, topic: TopicInfo) -> None:
-        """This broker has written its overrides."""
+        """Store the overrides of a topic that this broker has written."""
         self.topics[topic.name] = topic.config
         self._topic_ids[topic.name] = topic.id
 
     def forget(self, names: Collection[str]) -> None:
-        """These topics are deleted."""
+        """Forget deleted topics."""
         for name in names:
             self.topics.pop(name, None)
             self._topic_ids.pop(name, None)
@@ -151,9 +153,10 @@ class ConfigManager:
     async def alter_configs(
         self, changes: Sequence[configs.Change], *, validate_only: bool
     ) -> list[KafkaError | None]:
-        """What is changed is in force when this returns."""
+        """Change configs; return an error or None for each.  They are in effect when this
+        returns."""
         done: list[KafkaError | None] = []
-        # One after the other: a broker's own settings are judged upon those of the cluster.
+        # One after the other: a broker's own configs are validated with those of the cluster.
         async with self._turn:
             for change, error in zip(changes, configs.refused(changes), strict=True):
                 done.append(error or await refusal(self._alter_config(change, validate_only)))
@@ -164,7 +167,7 @@ class ConfigManager:
     ) -> list[KafkaError | None]:
         twice = quotas.named_twice(alterations)
         done = []
-        # One after the other: two may need the same parent.
+        # One after the other: two may need the same parent znode.
         async with self._turn:
             for alteration in alterations:
                 altered = self._alter_quota(alteration, twice, validate_only)
@@ -185,14 +188,14 @@ class ConfigManager:
             with suppress(BadVersion, NodeExists):
                 if await self._write(plan):
                     break
-            # Another broker was quicker: judge it upon what is there now.
+            # Another broker was faster: plan again from the new state.
             await in_any_session(partial(self._read_entity, *plan.entity))
         self._publish(plan)
         changed = sorted(dict(plan.overrides.items() ^ plan.was.items()))
         log.info("config of %s changed: %s", "/".join(plan.entity), ", ".join(changed))
 
     async def _write(self, plan: configs.ConfigPlan) -> bool:
-        """Whether the entity was what the plan was made upon."""
+        """Write the plan; return False if the entity has changed since it was made."""
         entity_type, name = plan.entity
         path = znodes.config_path(entity_type, name)
         found = await in_any_session(partial(self._store.find, path))
@@ -201,7 +204,7 @@ class ConfigManager:
         data = znodes.encode_config(plan.overrides)
         ops: list[Op] = [SetData(path, data, found[1].version) if found else Create(path, data)]
         if plan.kind is ResourceType.TOPIC:
-            # One that was just deleted leaves nothing behind.
+            # Fails if the topic was just deleted, so that no config is left behind.
             ops.append(Check(znodes.topic_path(plan.name)))
         try:
             await self._store.write([*ops, _note(entity_type, name)])
@@ -248,7 +251,7 @@ class ConfigManager:
     async def _write_overrides(
         self, entity_type: str, name: str, changes: Mapping[str, str | None]
     ) -> Mapping[str, str]:
-        """Change what an entity overrides; returns it as it is now."""
+        """Change the overrides of an entity; return the new ones."""
         path = znodes.config_path(entity_type, name)
         found = await in_any_session(partial(self._store.find, path))
         before = znodes.decode_config(entity_type, name, found[0] if found else b"")
@@ -272,7 +275,8 @@ class ConfigManager:
         self._announce(replace(self._metadata.current, quotas=quotas.held(bounds)))
 
     async def _drop_old_notes(self) -> None:
-        # Another broker may do so as well, and whoever writes next does what failed now.
+        # Another broker may delete them at the same time, and a failure is made up for by the next
+        # write.
         with suppress(ZooKeeperError):
             notes = await self._zookeeper.children(znodes.CONFIG_CHANGES)
             if len(notes) >= 2 * KEPT_NOTES:
@@ -287,7 +291,7 @@ class ConfigManager:
     # Reading
 
     async def _load(self) -> None:
-        # The notes first: what is changed while the rest is read is noted after them.
+        # The notes first: a change during the other reads is then noted after them.
         notes = _numbers(await self._zookeeper.children(znodes.CONFIG_CHANGES, self._noted))
         store = self._store
         names = await self._zookeeper.children(znodes.TOPICS)
@@ -303,7 +307,7 @@ class ConfigManager:
         broker_configs = await stored.read_broker_configs(self._overrides, [self._id])
         group_configs = await stored.read_group_configs(store, self._overrides)
         features = await self._read_features()
-        # The image of now: the controller may have told of topics during each await.
+        # The current image: the controller may have sent updates during each await.
         image = replace(
             self._metadata.current,
             quotas=quotas,
@@ -328,12 +332,13 @@ class ConfigManager:
             return self.features
 
     async def _topic_overrides(self, name: str) -> Mapping[str, str] | None:
-        """None where they cannot be read."""
+        """Return the overrides of a topic; None if they are unreadable."""
         found = await self._find(znodes.TOPIC_CONFIGS, name)
         return None if found is None else found[0]
 
     async def _overrides(self, entity_type: str, name: str) -> Mapping[str, str] | None:
-        """As they were known where they cannot be read; None where there is no such entity."""
+        """Return the overrides of an entity, or the last known ones if unreadable; None if it does
+        not exist."""
         found = await self._find(entity_type, name)
         if found is None:
             return self._known(entity_type, name)
@@ -352,7 +357,8 @@ class ConfigManager:
     async def _find(
         self, entity_type: str, name: str
     ) -> tuple[Mapping[str, str], Stat | None] | None:
-        """None where it cannot be read: then it is read again once it is changed."""
+        """Read overrides; None if they are unreadable, in which case they are read again after a
+        change."""
         entity = entity_type, name
         try:
             found = await self._store.find(znodes.config_path(*entity))
@@ -389,7 +395,7 @@ class ConfigManager:
             self.features_changed(features)
 
     async def _read_entity(self, entity_type: str, name: str) -> None:
-        """It may have changed."""
+        """Read an entity again, and publish it if it has changed."""
         was_unread = (entity_type, name) in self._unread
         found = await self._find(entity_type, name)
         if found is None:
@@ -422,7 +428,7 @@ class ConfigManager:
 
     def _session_changed(self, event: SessionEvent) -> None:
         if event is SessionEvent.CONNECTED:
-            self._due.set()  # the watches are lost
+            self._due.set()  # watches are lost with the connection
 
 
 def _note(entity_type: str, name: str) -> Create:
@@ -431,7 +437,7 @@ def _note(entity_type: str, name: str) -> Create:
 
 
 def _numbers(notes: Sequence[str]) -> list[int]:
-    """Of those that are notes; somebody may have made other znodes beside them."""
+    """Return the sorted numbers of the notes; other clients may have created other znodes there."""
     prefix = znodes.CONFIG_CHANGE_PREFIX.rpartition("/")[2]
     numbers = [note.removeprefix(prefix) for note in notes if note.startswith(prefix)]
     return sorted(int(number) for number in numbers if number.isascii() and number.isdigit())

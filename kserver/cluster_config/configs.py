@@ -1,16 +1,17 @@
-"""Overrides of topics, brokers and the cluster's default: what a change of them amounts to.
+"""Changes of the configs of topics, groups and brokers: validation, and the resulting overrides.
 
-Pure: a request and the present image go in; what is to be stored comes out.
+Pure: a request and the present image go in; the overrides to store come out.
 
-    set        the value given
+    set        the given value
     delete     no override any more
-    append     of a list: the entries given that it has not, after those of the override, or where
-               there is none of the default
-    subtract   of a list: without the entries given
+    append     to a list: the given entries that are missing, after those of the override, or of the
+               default if there is no override
+    subtract   from a list: without the given entries
 
-A request's resources are judged one by one, and one of which any key is refused is not changed at
+A request's resources are validated one by one; a resource with any invalid key is not changed at
 all.  Rules, order and texts are those of Kafka 4's ConfigAdminManager, ConfigurationControlManager
-and ControllerConfigurationValidator: of a topic INVALID_CONFIG, of a broker INVALID_REQUEST.
+and ControllerConfigurationValidator.  Errors are INVALID_CONFIG for topics, INVALID_REQUEST for
+brokers.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from kserver.metadata import ClusterMetadata, check_topic_name
 from kserver.model import NO_BROKER, BrokerId
 
 MAX_STORED_BYTES = 500_000
-"""The most of one resource's overrides: ZooKeeper ends a connection that sends it 1 MB."""
+"""Maximum size of one resource's overrides: ZooKeeper closes a connection that sends it 1 MB."""
 
 _KEY = re.compile(r"[a-zA-Z0-9._-]{1,255}")
 
 
 class ResourceType(IntEnum):
-    """What has a configuration (Kafka's ConfigResource.Type)."""
+    """Kafka's ConfigResource.Type."""
 
     TOPIC = 2
     BROKER = 4
@@ -71,7 +72,7 @@ class Op(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What is asked for one resource; of brokers "" names the default of all.
+    """Requested change of one resource; the name "" of a broker means the cluster-wide default.
 
     `replaces`: the operations start from no overrides at all (AlterConfigs).
     """
@@ -83,7 +84,7 @@ class Change(NamedTuple):
 
 
 class ConfigPlan(NamedTuple):
-    """What a resource's overrides are to be."""
+    """New overrides of a resource, and the previous ones."""
 
     kind: ResourceType
     name: str
@@ -96,7 +97,7 @@ class ConfigPlan(NamedTuple):
 
     @property
     def entity(self) -> tuple[str, str]:
-        """What `znodes.config_path` takes."""
+        """Arguments for `znodes.config_path`."""
         if self.kind is ResourceType.TOPIC:
             return znodes.TOPIC_CONFIGS, self.name
         if self.kind is ResourceType.GROUP:
@@ -110,7 +111,7 @@ def overrides_of(image: ClusterMetadata, broker: BrokerId) -> BrokerOverrides:
 
 
 def refused(changes: Sequence[Change]) -> list[KafkaError | None]:
-    """For each, in order, why it is refused before anything is looked up."""
+    """Return an error or None for each change, in order, from checks that need no lookup."""
     times = Counter((change.kind, change.name) for change in changes)
     return [
         _invalid("Each resource must appear at most once.")
@@ -146,8 +147,8 @@ def plan(
     static: BrokerConfig,
     config: BrokerConfig,
 ) -> ConfigPlan:
-    """What the change, which `refused` let through, makes of a topic, of the broker of that number
-    or of the default; its settings are `static` from its file and now `config`.  KafkaError."""
+    """Plan a change that `refused` accepted: of a topic, a group, this broker or the default.
+    `static` is the broker's config from its file, `config` the present one.  Raises KafkaError."""
     if change.kind == ResourceType.TOPIC:
         planned = _topic(change, image, config)
     elif change.kind == ResourceType.GROUP:
@@ -178,7 +179,7 @@ def _topic(change: Change, image: ClusterMetadata, config: BrokerConfig) -> Conf
 
 
 def _group(change: Change, image: ClusterMetadata, config: BrokerConfig) -> ConfigPlan:
-    """The group need not exist."""
+    """Plan a change of a group, which need not exist."""
     if not change.name:
         raise _invalid("Default group resources are not allowed.")
     was = image.group_configs.get(change.name, {})
@@ -201,7 +202,7 @@ def _broker(
         check_broker(change.name, broker)
     before = overrides_of(image, broker)
     was = before.broker if change.name else before.cluster
-    # What an old tool may have stored there, and cannot be, goes with the first change.
+    # Invalid overrides, which an old tool may have stored, are removed with the first change.
     usable, _ = dynamic.usable(was, per_broker=bool(change.name))
     overrides = altered(usable, change, settings_of(BrokerConfig))
     after = BrokerOverrides(
@@ -217,7 +218,7 @@ def _broker(
 
 
 def check_broker(name: str, broker: BrokerId) -> None:
-    """INVALID_REQUEST unless that is the broker's own number."""
+    """Raises INVALID_REQUEST unless `name` is this broker's id."""
     try:
         number = int(name)
     except ValueError:
@@ -229,7 +230,8 @@ def check_broker(name: str, broker: BrokerId) -> None:
 def altered(
     overrides: Mapping[str, str], change: Change, table: Mapping[str, Setting]
 ) -> dict[str, str]:
-    """The overrides after the change.  INVALID_CONFIG where a list is wanted and is none."""
+    """Return the overrides after the change.  Raises INVALID_CONFIG for a list operation on a key
+    that is not a list."""
     after = {} if change.replaces else dict(overrides)
     for key, type, value in change.ops:
         if type == OpType.DELETE:

@@ -1,5 +1,4 @@
-"""What the znodes below /config are called whose names may have any characters: groups, and whom
-quotas are for.
+"""Names of znodes below /config for entities with any characters: groups, and entities of quotas.
 
 Pure: names in, names out.
 """
@@ -13,7 +12,7 @@ from kserver.model import QuotaEntity
 
 
 def quota_entity_name(entity: QuotaEntity) -> tuple[str, str]:
-    """Type and name as `config_path` takes them; the name is a path below its type."""
+    """Return type and name for `config_path`; the name is a path below its type."""
     if entity.ip is not None:
         return znodes.IP_CONFIGS, _quota_name(entity.ip)
     if entity.user is None:
@@ -25,7 +24,7 @@ def quota_entity_name(entity: QuotaEntity) -> tuple[str, str]:
 
 
 def quota_entity(entity_type: str, name: str) -> QuotaEntity:
-    """The other way round."""
+    """Return the entity of a type and name; the inverse of `quota_entity_name`."""
     if entity_type == znodes.IP_CONFIGS:
         return QuotaEntity(ip=_quota_name_from(name))
     if entity_type == znodes.CLIENT_CONFIGS:
@@ -35,8 +34,8 @@ def quota_entity(entity_type: str, name: str) -> QuotaEntity:
 
 
 def sanitized(name: str) -> str:
-    """What Kafka's Sanitizer gives: what Java's URLEncoder leaves, without `*`, and spaces as
-    %20."""
+    """Return the name as Kafka's Sanitizer writes it: like Java's URLEncoder, but with `*` encoded
+    and spaces as %20."""
     return quote(name, safe="").replace("~", "%7E")
 
 

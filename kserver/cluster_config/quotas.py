@@ -1,6 +1,6 @@
-"""Quotas of clients: which may be set for whom, what is written, and who is meant by a filter.
+"""Client quotas: validation, the overrides to store, and filters.
 
-Pure: a request, and what is there; out comes what is to be.
+Pure: a request and the present quotas go in, the new ones come out.
 
     entity                            keys
     user, client id, user + client    producer_byte_rate, consumer_byte_rate (whole numbers),
@@ -8,7 +8,7 @@ Pure: a request, and what is there; out comes what is to be.
     ip                                connection_creation_rate (a whole number)
 
 Rules and texts are those of Kafka 4's ClientQuotaControlManager and ClientQuotasImage (KIP-546),
-only that an address has to be one: this broker looks up no names for its clients.
+except that an ip has to be an address: this broker does not resolve host names of clients.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ IP_KEYS: Mapping[str, Type] = {CONNECTION_CREATION_RATE: INT}
 KEYS = CLIENT_KEYS.keys() | IP_KEYS.keys()
 
 MAX_NAME_BYTES = 1024
-"""The most of one name in an entity; a znode's name holds three times that, URL-encoded."""
+"""Maximum bytes of one name in an entity; URL-encoded in a znode's name it may be three times as
+long."""
 _KEYS_ORDER = (
     PRODUCER_BYTE_RATE,
     CONSUMER_BYTE_RATE,
@@ -63,12 +64,12 @@ _NOT_WHOLE = 1e-6
 Quotas: TypeAlias = Mapping[QuotaEntity, Mapping[str, float]]
 
 EXACT, DEFAULT, ANY = 0, 1, 2
-"""How a filter's component matches: this name, the default, any name."""
+"""Match type of a filter's component: this name, the default, any name."""
 
 
 class Alteration(NamedTuple):
-    """What is asked for one entity: `named` as (type, name), None for the default; a value of None
-    takes the key away."""
+    """Requested change of one entity: `named` as (type, name), with None for the default; a value
+    of None removes the key."""
 
     named: Sequence[tuple[str, str | None]]
     changes: Sequence[tuple[str, float | None]]
@@ -77,7 +78,7 @@ class Alteration(NamedTuple):
 class QuotaPlan(NamedTuple):
     entity: QuotaEntity
     changes: Mapping[str, str | None]
-    """Texts by key, as they are written; None for keys that go."""
+    """Values by key, as they are written; None for keys that are removed."""
 
 
 class Component(NamedTuple):
@@ -87,7 +88,7 @@ class Component(NamedTuple):
 
 
 def entity_of(named: Sequence[tuple[str, str | None]]) -> QuotaEntity:
-    """INVALID_REQUEST for one that there cannot be."""
+    """Raises INVALID_REQUEST for an invalid entity."""
     if not named:
         raise _invalid("Invalid empty client quota entity")
     names: dict[str, str] = {}
@@ -98,7 +99,7 @@ def entity_of(named: Sequence[tuple[str, str | None]]) -> QuotaEntity:
             raise _invalid(f"Invalid client quota entity, duplicate entity entry {kind}")
         if name == "":
             raise _invalid(f"Empty {kind} not supported")
-        # ZooKeeper takes these two for a place and its parent, and URL-encoding leaves them.
+        # ZooKeeper interprets these two as path components, and URL-encoding does not change them.
         if name in (".", "..") or len((name or "").encode()) > MAX_NAME_BYTES:
             raise _invalid(f"A {kind} is 1 to {MAX_NAME_BYTES} bytes, and not '.' or '..'")
         names[kind] = name or ""
@@ -117,26 +118,26 @@ def entity_of(named: Sequence[tuple[str, str | None]]) -> QuotaEntity:
 
 
 def names_of(entity: QuotaEntity) -> list[tuple[str, str | None]]:
-    """The types and names of an entity, in the order in which Kafka lists them."""
+    """Return the types and names of an entity, in the order in which Kafka lists them."""
     given = zip((CLIENT_ID, USER, IP), (entity.client_id, entity.user, entity.ip), strict=True)
     return [(kind, name or None) for kind, name in given if name is not None]
 
 
 def in_kafkas_order(bounds: Mapping[str, float]) -> list[tuple[str, float]]:
-    """A quota's keys and values as Kafka 4.3.1 lists them: by the hashes of the keys, in a table
-    of 4 or 8 places."""
+    """Return a quota's keys and values in the order of Kafka 4.3.1: by the hashes of the keys, in
+    a table of 4 or 8 places."""
     places = _FEW_KEYS_ORDER if len(bounds) <= _FEW_KEYS else _KEYS_ORDER
     return sorted(bounds.items(), key=lambda item: places.index(item[0]))
 
 
 def named_twice(alterations: Sequence[Alteration]) -> frozenset[frozenset[tuple[str, str | None]]]:
-    """The entities, as they are named, that several of these are for."""
+    """Return the entities, as named in the request, that occur more than once."""
     times = Counter(frozenset(alteration.named) for alteration in alterations)
     return frozenset(named for named, number in times.items() if number > 1)
 
 
 def plan(alteration: Alteration, twice: Collection[frozenset[tuple[str, str | None]]]) -> QuotaPlan:
-    """INVALID_REQUEST."""
+    """Raises INVALID_REQUEST."""
     entity = entity_of(alteration.named)
     if frozenset(alteration.named) in twice:
         raise _invalid(f"Ignoring duplicate entity {entity}")
@@ -152,7 +153,8 @@ def plan(alteration: Alteration, twice: Collection[frozenset[tuple[str, str | No
 
 
 def bounds(overrides: Mapping[str, str]) -> dict[str, float]:
-    """The quotas among an entity's overrides.  StorageError for one that is no number."""
+    """Return the quotas among an entity's overrides.  Raises StorageError if one is not a
+    number."""
     found = {key: overrides[key] for key in overrides if key in KEYS}
     try:
         return {key: float(text) for key, text in found.items()}
@@ -161,7 +163,7 @@ def bounds(overrides: Mapping[str, str]) -> dict[str, float]:
 
 
 def held(bounds: Quotas) -> Quotas:
-    """Without those who have none."""
+    """Return the quotas without entities that have none."""
     return MappingProxyType({entity: keys for entity, keys in bounds.items() if keys})
 
 
@@ -171,9 +173,9 @@ def matching(
     *,
     strict: bool,
 ) -> list[tuple[QuotaEntity, Mapping[str, float]]]:
-    """Those that every component matches, and which, where `strict`, name nothing else.
+    """Return the quotas that match every component and, if `strict`, have no other components.
 
-    INVALID_REQUEST, UNSUPPORTED_VERSION for a type that is none.
+    Raises INVALID_REQUEST, or UNSUPPORTED_VERSION for an unknown entity type.
     """
     wanted = dict(_checked(components))
     if IP in wanted and len(wanted) > 1:

@@ -1,4 +1,4 @@
-"""What the cluster's znodes hold beside its topics: quotas, settings of brokers and groups,
+"""Reads the cluster's configuration from its znodes: quotas, configs of brokers and groups,
 features."""
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from kserver.metadata import Features
 from kserver.model import NO_BROKER, BrokerId, QuotaEntity
 
 ReadOverrides: TypeAlias = Callable[[str, str], Awaitable[Mapping[str, str] | None]]
-"""What the entity of this type and name (`znodes.config_path`) overrides; None where that cannot be
-read, or there is no such entity."""
+"""Returns the overrides of an entity by type and name (`znodes.config_path`); None if it is
+unreadable or does not exist."""
 
 
 async def read_broker_configs(
     read: ReadOverrides, brokers: Iterable[BrokerId]
 ) -> Mapping[BrokerId, Mapping[str, str]]:
-    """What was set for each of these while it ran, and at NO_BROKER for all."""
+    """Return the dynamic configs of these brokers, and at NO_BROKER the cluster-wide defaults."""
     found: dict[BrokerId, Mapping[str, str]] = {}
     for broker in (NO_BROKER, *brokers):
         name = znodes.DEFAULT_ENTITY if broker == NO_BROKER else str(broker)
@@ -36,7 +36,7 @@ async def read_broker_configs(
 async def read_group_configs(
     store: ZnodeStore, read: ReadOverrides
 ) -> Mapping[str, Mapping[str, str]]:
-    """By group."""
+    """Return overrides by group."""
     names = await store.children(f"/config/{znodes.GROUP_CONFIGS}") or []
     reads = [partial(read, znodes.GROUP_CONFIGS, name) for name in names]
     found = zip(names, await together(reads), strict=True)
@@ -66,7 +66,7 @@ async def read_quotas(
 
 
 async def read_features(store: ZnodeStore) -> Features | None:
-    """None where there is no znode yet.  UnreadableZnode."""
+    """Return the finalized features; None if there is no znode yet.  Raises UnreadableZnode."""
     found = await store.find(znodes.FEATURES)
     if found is None:
         return None

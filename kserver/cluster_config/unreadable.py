@@ -1,7 +1,7 @@
-"""Znodes that cannot be read: left out with an error line, and read again once they are changed.
+"""Unreadable znodes: ignored with an error line, and read again once they change.
 
-A script, a restored backup or a hand at zookeeper-shell may leave one.  No broker stops for it: the
-next controller would read it too, and stop as well.
+They may come from a script, a restored backup, or a manual change with zookeeper-shell.  No broker
+stops because of one: the next controller would read it too, and stop as well.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ log = logging.getLogger(__name__)
 
 
 class UnreadableZnodes:
-    """`again` is called when one of them has changed, and has whatever is missing read again.  It
-    is also to be read again after each lost connection, for the watches are lost with it."""
+    """`again` is called when one of them has changed, and has to read the missing data again.  It
+    has to be called also after each reconnect, as watches are lost with the connection."""
 
     def __init__(self, zookeeper: ZooKeeper, again: Callable[[], None]) -> None:
         self._zookeeper = zookeeper
         self._again = again
         self._named: dict[str, bytes | None] = {}
-        """What each held when it was last named in the log."""
+        """Data of each znode when it was last logged, by path."""
 
     async def leave_out(self, error: UnreadableZnode, consequence: str) -> None:
-        """`consequence` says what is left out, or stays as it was.  SessionExpired."""
+        """Log and watch an unreadable znode.  `consequence` is what is ignored or keeps its value.
+        Raises SessionExpired."""
         path = error.path
         if path not in self._named or self._named[path] != error.data:
             self._named[path] = error.data
@@ -40,7 +41,7 @@ class UnreadableZnodes:
         try:
             data, _ = await until_connected(partial(self._zookeeper.get, path, self._changed))
         except NoAuth:
-            return  # no watch tells when it may be read
+            return  # no watch is possible without access
         except NoNode:
             self._again()
             return

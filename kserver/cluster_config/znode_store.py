@@ -1,4 +1,4 @@
-"""Znodes as any broker reads and writes them."""
+"""Reads and writes of znodes that any broker may do."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 OPS_PER_WRITE = 1000
-"""A partition takes two of up to 350 bytes; ZooKeeper refuses requests of 1 MB."""
+"""A partition takes two operations of up to 350 bytes; ZooKeeper rejects requests of 1 MB."""
 CALLS_AT_ONCE = 100
 
 
 class ZnodeStore:
-    """Writes outlast a lost connection, and a lost session."""
+    """Writes are retried after a lost connection or an expired session."""
 
     def __init__(self, zookeeper: ZooKeeper) -> None:
         self._zookeeper = zookeeper
 
     async def write(self, ops: Sequence[Op]) -> None:
-        """At once if they are not too many, else in order."""
+        """Write atomically if there are at most OPS_PER_WRITE operations, else in several steps in
+        order."""
         for at in range(0, len(ops), OPS_PER_WRITE):
             await self._write_at_once(ops[at : at + OPS_PER_WRITE])
 
@@ -56,7 +57,8 @@ class ZnodeStore:
                     return
 
     async def _is_written_after_all(self, ops: Sequence[Op]) -> bool:
-        """Once there is a connection again.  Writing it a second time would fail."""
+        """Return whether the write succeeded, once reconnected.  Writing it again would fail
+        then."""
         await asyncio.sleep(RECONNECT_BACKOFF_S)
         return await in_any_session(partial(self._is_written, ops[0]))
 
@@ -67,7 +69,8 @@ class ZnodeStore:
         return found is None
 
     async def find(self, path: str) -> tuple[bytes, Stat] | None:
-        """UnreadableZnode where its access list forbids it."""
+        """Return data and stat; None if it does not exist.  Raises UnreadableZnode if its ACL
+        denies access."""
         try:
             return await self._zookeeper.get(path)
         except NoNode:
@@ -83,7 +86,7 @@ class ZnodeStore:
 
 
 async def make_persistent(zookeeper: ZooKeeper) -> None:
-    """Make the znodes that every cluster has, where they are missing."""
+    """Create the znodes that every cluster has, if they are missing."""
 
     async def make_missing() -> None:
         missing: dict[str, Create] = {}
@@ -98,11 +101,11 @@ async def make_persistent(zookeeper: ZooKeeper) -> None:
         try:
             return await until_connected(make_missing)
         except NodeExists:
-            pass  # another broker makes them as well
+            pass  # another broker creates them at the same time
 
 
 async def outcome(call: Awaitable[T]) -> T | KafkaError:
-    """What it returns, or why it failed, as the client is told that asked for it."""
+    """Return the result of a call, or its error for the client."""
     try:
         return await call
     except KafkaError as error:
@@ -117,7 +120,7 @@ async def outcome(call: Awaitable[T]) -> T | KafkaError:
 
 
 async def refusal(write: Awaitable[object]) -> KafkaError | None:
-    """Why a write failed, as `outcome` says; None where it did not."""
+    """Return the error of a write, as in `outcome`; None if it succeeded."""
     error = await outcome(write)
     return error if isinstance(error, KafkaError) else None
 
@@ -128,7 +131,7 @@ def not_controller() -> KafkaError:
 
 
 async def together(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
-    """Their results in order, CALLS_AT_ONCE of them under way at a time."""
+    """Return the results in order, with at most CALLS_AT_ONCE calls running at a time."""
     results: list[T] = []
     for at in range(0, len(calls), CALLS_AT_ONCE):
         results += await asyncio.gather(*(call() for call in calls[at : at + CALLS_AT_ONCE]))
