@@ -1,1 +1,1 @@
-"""Bytes on the wire: frames, messages, record batches."""
+"""Encoding and decoding: frames, messages, record batches."""

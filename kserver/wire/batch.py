@@ -1,4 +1,4 @@
-"""Record batches, format version 2 (KIP-98): read, built, and marked with control records.
+"""Record batches of format version 2 (KIP-98), and control records.
 
 A batch is a header of 61 bytes and the records, which may be compressed as a whole:
 
@@ -6,19 +6,19 @@ A batch is a header of 61 bytes and the records, which may be compressed as a wh
     batch_length        int32   bytes that follow this field
     leader_epoch        int32   of the leader that appended it
     magic               int8    2
-    crc                 uint32  CRC-32C of all that follows
+    crc                 uint32  CRC-32C of everything that follows
     attributes          int16   bits 0-2 compression, 3 timestamp type, 4 transactional, 5 control,
                                 6 delete horizon
     last_offset_delta   int32   of the last record as it was written, kept by compaction
-    base_timestamp      int64   what the records' deltas count from; the delete horizon if bit 6
+    base_timestamp      int64   base of the records' deltas; the delete horizon if bit 6 is set
     max_timestamp       int64
     producer_id         int64   -1: not idempotent
     producer_epoch      int16
     base_sequence       int32
     count               int32
 
-Offset and leader epoch lie before the CRC, so a leader stamps them without a new one.  The records
-themselves are in records.py.
+The CRC does not cover offset and leader epoch, so a leader can set them without a new one.  The
+records themselves are in records.py.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ __all__ = ["Headers", "NewRecord", "RecordReader", "Row", "encode_records"]
 HEADER = struct.Struct(">qiiBIhiqqqhii")
 HEADER_SIZE = 61
 LOG_OVERHEAD = 12
-"""Bytes of base_offset and batch_length, which batch_length does not count."""
+"""Bytes of base_offset and batch_length, which batch_length does not include."""
 MAGIC = 2
 MAGIC_AT = 16
 CRC_START = 21
-"""Where the bytes begin that the CRC covers."""
+"""Position of the first byte that the CRC covers."""
 MAX_RECORDS_BYTES = 1 << 28
-"""How large the records of one batch may become when they are decompressed."""
+"""Maximum size of a batch's records after decompression, in bytes."""
 
 COMPRESSION_MASK = 0x07
 LOG_APPEND_TIME = 0x08
@@ -80,7 +80,7 @@ class Record(NamedTuple):
 class RecordBatch:
     """A view over the bytes of one batch.
 
-    Raises ProtocolError where the bytes cannot be a whole batch of format version 2.
+    Raises ProtocolError if the bytes are not a complete batch of format version 2.
     """
 
     __slots__ = ("_fields", "buffer")
@@ -103,7 +103,7 @@ class RecordBatch:
 
     @property
     def size(self) -> int:
-        """All its bytes."""
+        """Size of the batch with its header, in bytes."""
         return len(self.buffer)
 
     @property
@@ -156,7 +156,7 @@ class RecordBatch:
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record: after 2^31 - 1 comes 0.  -1 where there is none."""
+        """Sequence of the last record, which wraps from 2^31 - 1 to 0; -1 if there is none."""
         base = self.base_sequence
         return base if base < 0 else (base + self.last_offset_delta) & 0x7FFFFFFF
 
@@ -166,7 +166,7 @@ class RecordBatch:
 
     @property
     def compression(self) -> Compression:
-        """Raises ProtocolError for a codec that does not exist."""
+        """Compression codec.  Raises ProtocolError if it is unknown."""
         try:
             return Compression(self.attributes & COMPRESSION_MASK)
         except ValueError as error:
@@ -187,29 +187,29 @@ class RecordBatch:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """From when compaction may drop its tombstones or marker (KIP-534)."""
+        """Time from which compaction may remove its tombstones or marker (KIP-534), or None."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     def is_valid_crc(self) -> bool:
         return crc32c(self.buffer[CRC_START:]) == self.crc
 
     def records(self, limit_bytes: int = MAX_RECORDS_BYTES) -> list[Record]:
-        """All records, decompressed.
+        """Return all records, decompressed.
 
-        Raises ProtocolError where they are not what the header says, and
-        KafkaError(corrupt_message) where they cannot be decompressed to `limit_bytes`.
+        Raises ProtocolError if they do not match the header, and KafkaError(corrupt_message) if
+        they cannot be decompressed within `limit_bytes`.
         """
         unfolded = self.unfolded(limit_bytes)
         return named(self.reader(unfolded).take(self.count, len(unfolded)))
 
     def unfolded(self, limit_bytes: int = MAX_RECORDS_BYTES) -> bytes:
-        """The records' bytes, decompressed.  KafkaError(corrupt_message) as for `records`."""
+        """Return the records' decompressed bytes.  Raises KafkaError(corrupt_message) like
+        `records`."""
         return decompress(self.compression, self.buffer[HEADER_SIZE:], limit_bytes)
 
     def reader(self, unfolded: bytes) -> RecordReader:
-        """For the same records as plain tuples, some at a time, since all that may be in few
-        compressed bytes could fill the memory.  ProtocolError as for `records`.
-        """
+        """Return a reader of the same records as plain tuples, in parts, as few compressed bytes
+        may contain enough records to fill the memory.  Raises ProtocolError like `records`."""
         return RecordReader(
             unfolded,
             self.count,
@@ -220,21 +220,22 @@ class RecordBatch:
         )
 
     def records_by_parts(self, unfolded: bytes, most: int = 4096) -> Iterator[list[Record]]:
-        """What `reader` gives, with names."""
+        """Yield the records of `reader` in parts, as named tuples."""
         reader = self.reader(unfolded)
         while reader.left:
             yield named(reader.take(most))
 
 
 def named(rows: Sequence[Row]) -> list[Record]:
-    """The same with names.  The named tuple's own constructor takes twice as long."""
+    """Convert rows to named tuples.  The named tuple's own constructor takes twice as long."""
     return list(map(tuple.__new__, repeat(Record), rows))
 
 
 def batches(buffer: Buffer) -> Iterator[RecordBatch]:
-    """The complete batches in order; a cut one ends them, as a fetched slice may.
+    """Yield the complete batches in order; stop at a truncated one, as at the end of a fetched
+    slice.
 
-    Raises ProtocolError for a length or format version that no batch has.
+    Raises ProtocolError for an invalid length or format version.
     """
     position = 0
     while (left := len(buffer) - position) >= HEADER_SIZE:
@@ -247,16 +248,14 @@ def batches(buffer: Buffer) -> Iterator[RecordBatch]:
 
 
 def encode_batch(records: Sequence[NewRecord], **fields: Any) -> bytes:
-    """A whole batch of at least one record, checksum included; `fields` as `batch_in_two` takes
-    them.
-    """
+    """Return a complete batch of at least one record, with its checksum; `fields` as for
+    `batch_in_two`."""
     return b"".join(batch_in_two(records, **fields))
 
 
 class EncodedRecords(Sequence[NewRecord]):
-    """Records as `encode_records` makes them, made elsewhere; `largest` is their last timestamp,
-    `first` that of the first.  To look at single ones takes as long as to read them all.
-    """
+    """Records already encoded as by `encode_records`, with their largest and first timestamps.
+    Access to a single one takes as long as decoding all."""
 
     __slots__ = ("body", "first", "largest", "number")
 
@@ -293,7 +292,8 @@ def batch_in_two(
     leader_epoch: int = -1,
     timestamp_type: TimestampType = TimestampType.create_time,
 ) -> tuple[bytes, bytes]:
-    """A batch's header and its records, apart: to join them would copy the records once more."""
+    """Return a batch's header and its records separately, as joining them would copy the
+    records."""
     assert records
     if isinstance(records, EncodedRecords):
         body, base_timestamp, max_timestamp = records.body, records.first, records.largest
@@ -322,7 +322,7 @@ def batch_in_two(
 
 
 class ControlType(enum.IntEnum):
-    """What a control record's key says; every other type is `unknown`."""
+    """Type in a control record's key; every other type is `unknown`."""
 
     unknown = -1
     abort = 0
@@ -339,13 +339,13 @@ _END_TRANSACTION = struct.Struct(">hi")
 
 
 def end_transaction_marker(commit: bool, coordinator_epoch: int) -> tuple[bytes, bytes]:
-    """Key and value of the control record that ends a transaction."""
+    """Return key and value of the control record that ends a transaction."""
     kind = ControlType.commit if commit else ControlType.abort
     return _CONTROL_KEY.pack(0, kind), _END_TRANSACTION.pack(0, coordinator_epoch)
 
 
 def read_control_record(record: Record) -> ControlRecord:
-    """What a record of a control batch says; raises ProtocolError for broken ones."""
+    """Decode a record of a control batch.  Raises ProtocolError if it is malformed."""
     try:
         version, kind = _CONTROL_KEY.unpack_from(record.key or b"")
         if version < 0:

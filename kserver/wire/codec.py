@@ -1,11 +1,11 @@
-"""Messages to bytes and back: headers by hand, bodies through kio.
+"""Encoding of requests and responses: headers by hand, bodies by kio.
 
 Pure: bytes and values only.
 
-A request's header is version 1, or 2 (with tagged fields) where its version is flexible; an
-answer's is version 0 or 1 alike, but for ApiVersions, whose answer always has header version 0, so
-that a client of any age can read it (KIP-511).  Frames come here without their length prefix and
-leave with it.
+A request's header has version 1, or 2 (with tagged fields) if its version is flexible; a
+response's has version 0 or 1 likewise.  The response of ApiVersions always has header version 0,
+so that a client of any age can read it (KIP-511).  Frames are read without their length prefix,
+and written with it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from kio.serial.errors import SerialError
 API_VERSIONS = 18
 MAX_HEADER_TAGS = 1000
 
-# The first flexible version of each key that has both kinds; test_codec holds it to kio's schemas.
+# First flexible version of each key that has both kinds; test_codec checks it against kio's
+# schemas.
 _FIRST_FLEXIBLE = {
     0: 9, 1: 12, 2: 6, 3: 9, 8: 8, 9: 6, 10: 3, 11: 6, 12: 4, 13: 4, 14: 4, 15: 5, 16: 3, 18: 3,
     19: 5, 20: 4, 21: 2, 22: 2, 23: 4, 24: 3, 25: 3, 26: 3, 27: 1, 28: 3, 29: 2, 30: 2, 31: 2,
@@ -36,8 +37,8 @@ _FIRST_FLEXIBLE = {
     48: 1, 49: 1, 53: 1, 54: 1,
 }  # fmt: skip
 _NEVER_FLEXIBLE = {17, 47}
-# What wire/control declares, for kio has nothing of it: name, newest version, first flexible one.
-# Here, for a client must not wait for all of its classes.
+# Messages in wire/control, which kio lacks: name, newest version, first flexible version.  They
+# are listed here so that clients need not import its classes.
 _CONTROL = {
     4: ("LeaderAndIsr", 7, 4),
     5: ("StopReplica", 4, 2),
@@ -69,13 +70,13 @@ class RequestHeader(NamedTuple):
 
 
 def api_name(key: int) -> str:
-    """Kafka's name of an API, such as "Produce"."""
+    """Return Kafka's name of an API, such as "Produce"."""
     return _NAMES.get(key) or f"api key {key}"
 
 
 @functools.cache
 def versions_of(api_key: int) -> tuple[int, int]:
-    """The lowest and the highest version that is known here; (0, -1) for an unknown key."""
+    """Return the lowest and the highest known version; (0, -1) for an unknown key."""
     if api_key in _CONTROL:
         return 0, _CONTROL[api_key][1]
     if api_key not in api_key_map:
@@ -85,15 +86,16 @@ def versions_of(api_key: int) -> tuple[int, int]:
 
 
 def is_flexible(api_key: int, version: int) -> bool:
-    """Whether a version has tagged fields and compact lengths (KIP-482); False for unknown ones."""
+    """Return whether a version has tagged fields and compact lengths (KIP-482); False if
+    unknown."""
     return version in _FLEXIBLE.get(api_key, _NO_VERSIONS)
 
 
 def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
-    """The header, and the position of the body.
+    """Return the header, and the position of the body.
 
-    Of an unknown version only what both header versions share is read: enough to answer with
-    UNSUPPORTED_VERSION.
+    For an unknown version, only the fields that both header versions share are read, which is
+    enough to respond with UNSUPPORTED_VERSION.
     """
     try:
         key, version, correlation_id, size = _REQUEST_HEADER.unpack_from(frame)
@@ -113,12 +115,12 @@ def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
 
 
 def read_request(header: RequestHeader, frame: memoryview, body_offset: int) -> Any:
-    """The request's body as kio's dataclass of that key and version."""
+    """Decode a request's body as kio's dataclass of that key and version."""
     return _request_reader(header.api_key, header.api_version)(frame, body_offset)
 
 
 def read_response(api_key: int, version: int, frame: memoryview) -> tuple[int, Any]:
-    """Correlation id and body of an answer to a request of `api_key` and `version`."""
+    """Return correlation id and body of a response to a request of `api_key` and `version`."""
     if len(frame) < _RESPONSE_HEADER.size:
         raise ProtocolError("a response without a header")
     (correlation_id,) = _RESPONSE_HEADER.unpack_from(frame)
@@ -129,7 +131,7 @@ def read_response(api_key: int, version: int, frame: memoryview) -> tuple[int, A
 
 
 def write_response(api_key: int, version: int, correlation_id: int, response: Any) -> bytes:
-    """The whole frame, length prefix included."""
+    """Return the complete frame, with its length prefix."""
     out = io.BytesIO()
     out.write(bytes(_RESPONSE_HEAD.size))
     if api_key != API_VERSIONS and is_flexible(api_key, version):
@@ -140,7 +142,7 @@ def write_response(api_key: int, version: int, correlation_id: int, response: An
 
 
 def write_request(request: Any, correlation_id: int, client_id: str | None) -> bytes:
-    """The whole frame, length prefix included."""
+    """Return the complete frame, with its length prefix."""
     name = b"" if client_id is None else client_id.encode()
     key, version = request.__api_key__, request.__version__
     out = io.BytesIO()
@@ -156,7 +158,7 @@ def write_request(request: Any, correlation_id: int, client_id: str | None) -> b
 
 @functools.cache
 def request_type(api_key: int, version: int) -> Any:
-    """kio's dataclass of a request; its module is imported at the first call.
+    """Return kio's dataclass of a request; its module is imported at the first call.
 
     Raises ProtocolError for a key or version that kio does not have.
     """
@@ -168,7 +170,7 @@ def request_type(api_key: int, version: int) -> Any:
 
 @functools.cache
 def response_type(api_key: int, version: int) -> Any:
-    """kio's dataclass of an answer, as `request_type`."""
+    """Return kio's dataclass of a response, like `request_type`."""
     try:
         return kio.index.load_response_schema(api_key, version)
     except kio.index.KioIndexError as error:
@@ -176,7 +178,7 @@ def response_type(api_key: int, version: int) -> Any:
 
 
 class _Reader:
-    """Reads the messages of one type."""
+    """Decoder of the messages of one type."""
 
     __slots__ = ("_guard", "_read")
 

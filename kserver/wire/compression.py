@@ -1,4 +1,4 @@
-"""The four codecs a record batch can be packed with, each in the framing that Java's clients use.
+"""The four compression codecs of record batches, in the framing of Java's clients.
 
     gzip    a gzip member; several in a row are read too, and other bytes after one are ignored
     snappy  blocks of 32 KB in the framing of Java's SnappyOutputStream (Xerial): a magic number,
@@ -6,14 +6,14 @@
             read too, and up to three bytes at the end are ignored
     lz4     a frame of independent 64 KB blocks without checksums; the first frame is read, which
             must be at the start, and everything after it is ignored
-    zstd    a frame; several in a row are read too, with skippable ones among them
+    zstd    a frame; several in a row are read too, also with skippable frames between them
 
-What is read and what is ignored is as in Java's clients, except that frames of linked lz4 blocks
-are read, which `has_linked_blocks` tells; that header flags of gzip which are reserved, and an lz4
-frame's size and checksum, must be right; and that a zstd frame may not end in its magic number.
+Java's clients read and ignore the same, with these exceptions: frames of linked lz4 blocks are
+read (`has_linked_blocks` detects them); reserved header flags of gzip, and an lz4 frame's size and
+checksum, are verified; and a zstd frame may not end in its magic number.
 
-`decompress` never makes more than `limit_bytes`, however much its input would unfold to.
-The codecs are imported when they are first used.
+`decompress` never returns more than `limit_bytes`, whatever its input would expand to. The codecs
+are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Compression(enum.IntEnum):
 
 
 def compress(codec: Compression, data: bytes | memoryview, level: int | None = None) -> bytes:
-    """`level` as the keys `compression.*.level` have it, None for the default; snappy has none."""
+    """Compress data; `level` is as in `compression.*.level`, None for the default; snappy has
+    none."""
     match codec:
         case Compression.none:
             return bytes(data)
@@ -56,8 +57,8 @@ def compress(codec: Compression, data: bytes | memoryview, level: int | None = N
 
 
 def decompress(codec: Compression, data: bytes | memoryview, limit_bytes: int) -> bytes:
-    """Raises KafkaError(corrupt_message) for garbage and a torn end, as Oversized for more than
-    `limit_bytes`."""
+    """Decompress data.  Raises KafkaError(corrupt_message) if it is malformed or truncated, and
+    Oversized if it has more than `limit_bytes`."""
     match codec:
         case Compression.none:
             return bytes(data)
@@ -72,7 +73,7 @@ def decompress(codec: Compression, data: bytes | memoryview, limit_bytes: int) -
 
 
 def has_linked_blocks(data: memoryview) -> bool:
-    """Whether this is an lz4 frame whose blocks depend on each other: Java's clients refuse it."""
+    """Return whether this is an lz4 frame of linked blocks, which Java's clients reject."""
     return data[:4] == _LZ4_MAGIC and len(data) > 4 and not data[4] & _LZ4_INDEPENDENT_BLOCKS
 
 
@@ -82,7 +83,7 @@ _XERIAL_BLOCK_BYTES = 32 * 1024
 _CHUNK_BYTES = 32 * 1024
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 _GZIP_SHORTEST_MEMBER = 19
-"""Fewer bytes after a member are ignored by Java's GZIPInputStream, whatever they are."""
+"""Java's GZIPInputStream ignores fewer bytes than this after a member, whatever they are."""
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_INDEPENDENT_BLOCKS, _LZ4_BLOCK_CHECKSUM = 32, 16
 _LZ4_CONTENT_SIZE, _LZ4_CONTENT_CHECKSUM, _LZ4_RESERVED = 8, 4, 3
@@ -94,7 +95,7 @@ _ZSTD_LEVEL = 3
 
 
 class Oversized(KafkaError):
-    """Data that decompresses to more than the limit: maybe a bomb, maybe just much alike."""
+    """Data that decompresses to more than the limit: a zip bomb, or just very repetitive."""
 
 
 def _oversized(name: str, limit_bytes: int) -> Oversized:
@@ -121,7 +122,7 @@ def _lz4() -> Any:
 
 
 class _Decompressor(Protocol):
-    """What zlib's and lz4's incremental decompressors share."""
+    """Common interface of zlib's and lz4's incremental decompressors."""
 
     @property
     def eof(self) -> bool: ...
@@ -139,10 +140,11 @@ def _gzip_member() -> _Decompressor:
 def _decompress_stream(
     new: Callable[[], _Decompressor], data: memoryview, limit_bytes: int, name: str
 ) -> bytes:
-    """Member after member, as `new` makes a decompressor for each, until other bytes follow.
+    """Decompress one member after the other, each with a decompressor from `new`, until other
+    bytes follow.
 
-    Chunk after chunk too, since what a member leaves unused is copied: many tiny members in one
-    piece would take quadratic time.
+    The input is passed in chunks, as the unused data after a member is copied: otherwise, many
+    tiny members would take quadratic time.
     """
     member = new()
     parts: list[bytes] = []
@@ -168,9 +170,8 @@ def _decompress_stream(
 
 
 def _decompress_lz4(data: memoryview, limit_bytes: int) -> bytes:
-    """One frame that grows to a few times its size, as nearly all are, in one call: to get a buffer
-    as large as the limit takes three times as long as to fill what is needed.
-    """
+    """Decompress one frame in one call if it expands to a few times its size, as nearly all do: to
+    allocate a buffer as large as the limit takes three times as long as to fill what is needed."""
     data = _first_lz4_frame(data)
     frame = _lz4().LZ4FrameDecompressor
     member = frame()
@@ -184,7 +185,7 @@ def _decompress_lz4(data: memoryview, limit_bytes: int) -> bytes:
 
 
 def _first_lz4_frame(data: memoryview) -> memoryview:
-    """The frame at the start; Java's reader takes nothing after it for records."""
+    """Return the frame at the start; Java's reader ignores everything after it."""
     if data[:4] != _LZ4_MAGIC:
         raise _corrupt("lz4 data does not start with a frame")
     flags = data[4] if len(data) > 4 else 0
@@ -204,7 +205,7 @@ def _first_lz4_frame(data: memoryview) -> memoryview:
 
 
 def _compress_lz4(data: bytes | memoryview, level: int | None) -> bytes:
-    # Java's clients take their fast compressor for the default level, the dense one for all others.
+    # Java's clients use their fast compressor for the default level, the dense one for all others.
     dense = level is not None and level != _JAVAS_FAST_LZ4_LEVEL
     lz4 = _lz4()
     packed: bytes = lz4.compress(
@@ -257,9 +258,8 @@ def _decompress_block(block: memoryview, limit_bytes: int) -> bytes:
 
 
 def _decompress_zstd(data: memoryview, limit_bytes: int) -> bytes:
-    """Into a buffer that is made larger until the data fits, as Java's writer does not say how
-    large they are.
-    """
+    """Decompress into a buffer that is enlarged until the data fits, as Java's writer does not
+    store the decompressed size."""
     cramjam = _cramjam()
     size = min(limit_bytes, _ZSTD_GROWTH * max(len(data), _CHUNK_BYTES))
     while True:
@@ -267,7 +267,7 @@ def _decompress_zstd(data: memoryview, limit_bytes: int) -> bytes:
         try:
             return bytes(memoryview(out)[: cramjam.zstd.decompress_into(data, out)])
         except cramjam.DecompressionError as error:
-            # The only sign that it is the buffer that is too small.
+            # The only indication that the buffer is too small.
             if "write whole buffer" not in str(error):
                 raise _corrupt(f"broken zstd data: {error}") from error
         if size == limit_bytes:

@@ -1,15 +1,15 @@
-"""What a controller and its brokers say to each other.
+"""Requests between the controller and the brokers.
 
-    key  name                from        says
-    4    LeaderAndIsr        controller  who leads which partition of the broker, and who is in sync
-    5    StopReplica         controller  which partitions it no longer follows, or deletes
-    6    UpdateMetadata      controller  what it tells its clients of the cluster
-    7    ControlledShutdown  broker      that it wants to stop: others are to lead what it leads
+    key  name                from        content
+    4    LeaderAndIsr        controller  leaders and ISRs of the broker's partitions
+    5    StopReplica         controller  partitions that it no longer follows, or that it deletes
+    6    UpdateMetadata      controller  metadata of the cluster for its clients
+    7    ControlledShutdown  broker      asks to move the leadership of its partitions
 
-Kafka dropped these keys in 4.0, and kio has none of them, so they are declared here.  Inside there
-is one shape, that of the newest version.  Older versions say the same in other words: partitions
-that are not grouped by topic, a broker that has one address, one flag for all deletions.  `decode`
-and `encode` translate; a field that an old version lacks has its default, and is not sent.
+Kafka removed these keys in 4.0, and kio has none of them, so they are declared here.  In memory
+there is one form, that of the newest version.  Older versions differ in structure: partitions are
+not grouped by topic, a broker has one address, there is one flag for all deletions.  `decode` and
+`encode` convert them; a field that an old version lacks has its default, and is not sent.
 
 Pure: values and bytes only.  `decode` raises ProtocolError.  (Kafka: the message definitions of
 3.9, clients/src/main/resources/common/message.)
@@ -39,11 +39,11 @@ CONTROLLED_SHUTDOWN = 7
 
 NO_BROKER_EPOCH = -1
 FULL = 2
-"""The `type` of a message that names all that there is for its receiver."""
+"""`type` of a request with the full state of its receiver."""
 DELETED_EPOCH: LeaderEpoch = -2
-"""The leader epoch of a StopReplica for a topic that is deleted: above every other."""
+"""Leader epoch of a StopReplica for a deleted topic, which is above every other epoch."""
 DURING_DELETION: BrokerId = -2
-"""Who leads a partition, to clients, while its topic is being deleted."""
+"""Leader of a partition in UpdateMetadata while its topic is being deleted."""
 
 _LEADER_AND_ISR_PARTITION = """\
         partitionIndex int32
@@ -169,7 +169,7 @@ _RESPONSE_HEAD = struct.Struct(">ii")
 
 
 class ControlMessage:
-    """A request, or an answer, of one of the four APIs."""
+    """Request or response of one of the four APIs."""
 
     __slots__ = ()
     api_key: ClassVar[int]
@@ -189,24 +189,25 @@ class ControlMessage:
 
     @classmethod
     def _modern(cls, _version: int, values: Values) -> Values:
-        """The newest version's values from an older one's."""
+        """Convert an older version's values to the newest one's."""
         return values
 
     @classmethod
     def _as_of(cls, _version: int, values: Values) -> Values:
-        """An older version's values from the newest one's."""
+        """Convert the newest version's values to an older one's."""
         return values
 
 
 def write_control(api_key: int, version: int, correlation_id: int, answer: ControlMessage) -> bytes:
-    """The whole frame, length prefix included."""
+    """Return the complete frame, with its length prefix."""
     tags = b"\0" if is_flexible(api_key, version) else b""
     body = answer.encode(version)
     return _RESPONSE_HEAD.pack(4 + len(tags) + len(body), correlation_id) + tags + body
 
 
 def read_answer(request: ControlMessage, version: int, frame: memoryview) -> ControlMessage:
-    """What was answered to `request` of this version, in a frame from its correlation id on."""
+    """Decode the response to `request` of this version, from a frame that starts with the
+    correlation id."""
     head = 5 if is_flexible(request.api_key, version) else 4
     return ANSWERS[type(request)].decode(version, frame[head:])
 
@@ -219,12 +220,12 @@ class LeaderAndIsrPartitionState:
     leader_epoch: LeaderEpoch
     isr: tuple[BrokerId, ...]
     partition_epoch: int
-    """The version of the partition's state znode."""
+    """Version of the partition's state znode."""
     replicas: tuple[BrokerId, ...]
     adding_replicas: tuple[BrokerId, ...] = ()
     removing_replicas: tuple[BrokerId, ...] = ()
     is_new: bool = False
-    """The replica has never been on that broker: where there is no log, none is missing."""
+    """Whether the replica has never been on that broker, so that a missing log is not a loss."""
     leader_recovery_state: int = 0
     """1 after an unclean election, until the leader has recovered (KIP-704)."""
 
@@ -250,12 +251,12 @@ class LeaderAndIsrRequest(ControlMessage):
     controller_epoch: int
     topic_states: tuple[LeaderAndIsrTopicState, ...] = ()
     live_leaders: tuple[LeaderAndIsrLiveLeader, ...] = ()
-    """Where the leaders that the partitions name are to be fetched from."""
+    """Addresses of the partitions' leaders."""
     broker_epoch: int = NO_BROKER_EPOCH
-    """The receiver's registration that it is meant for."""
+    """Registration of the receiver that the request is for."""
     type: int = 0
-    """FULL where every partition of the receiver is named: what is not was deleted, or moved away,
-    while it was gone (KIP-516)."""
+    """FULL if it names every partition of the receiver: others were deleted or moved while it was
+    down (KIP-516)."""
     is_kraft_controller: bool = False
 
     @classmethod
@@ -279,7 +280,7 @@ class LeaderAndIsrPartitionError:
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrTopicError:
-    """Versions up to 4 name the topic, later ones have its id instead."""
+    """Versions up to 4 have the topic's name, later ones its id."""
 
     partition_errors: tuple[LeaderAndIsrPartitionError, ...]
     topic_name: str = ""
@@ -320,7 +321,7 @@ class StopReplicaTopicState:
 
 @dataclass(frozen=True, slots=True)
 class StopReplicaRequest(ControlMessage):
-    """In a version below 3 all partitions are deleted or none."""
+    """Below version 3, either all partitions are deleted or none."""
 
     api_key = STOP_REPLICA
     controller_id: BrokerId
@@ -378,7 +379,7 @@ class UpdateMetadataPartitionState:
     partition_index: int
     controller_epoch: int
     leader: BrokerId
-    """NO_BROKER where nobody leads, DURING_DELETION where nobody will."""
+    """NO_BROKER if there is no leader, DURING_DELETION if the topic is being deleted."""
     leader_epoch: LeaderEpoch
     isr: tuple[BrokerId, ...]
     zk_version: int
@@ -399,7 +400,7 @@ class UpdateMetadataEndpoint:
     host: str
     listener: str
     security_protocol: int
-    """Its number in SECURITY_PROTOCOLS."""
+    """Index in SECURITY_PROTOCOLS."""
 
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -414,8 +415,7 @@ class UpdateMetadataBroker:
 
 @dataclass(frozen=True, slots=True)
 class UpdateMetadataRequest(ControlMessage):
-    """The brokers that it names are all there are; topics that it does not name stay as they
-    were."""
+    """The named brokers replace all others; topics that are not named stay unchanged."""
 
     api_key = UPDATE_METADATA
     controller_id: BrokerId
@@ -436,7 +436,7 @@ class UpdateMetadataRequest(ControlMessage):
                 broker["endpoints"] = [address | {"listener": "", "securityProtocol": 0}]
             if version <= 2:
                 for endpoint in broker["endpoints"]:
-                    # A listener had no name of its own before KIP-103.
+                    # Listeners had no names before KIP-103.
                     endpoint["listener"] = _protocol(endpoint["securityProtocol"])
         return values
 
@@ -460,7 +460,7 @@ class UpdateMetadataResponse(ControlMessage):
 
 @dataclass(frozen=True, slots=True)
 class ControlledShutdownRequest(ControlMessage):
-    """Version 0, of Kafka 0.8, comes behind a header without a client id."""
+    """Version 0, of Kafka 0.8, has a header without a client id."""
 
     api_key = CONTROLLED_SHUTDOWN
     broker_id: BrokerId
@@ -478,7 +478,7 @@ class ControlledShutdownResponse(ControlMessage):
     api_key = CONTROLLED_SHUTDOWN
     error_code: ErrorCode
     remaining_partitions: tuple[RemainingPartition, ...] = ()
-    """Those that the broker leads still, for nobody else can."""
+    """Partitions that the broker still leads, as no other replica can."""
 
 
 ANSWERS: Mapping[type[ControlMessage], type[ControlMessage]] = {
@@ -510,7 +510,7 @@ def _protocol(number: int) -> str:
 
 @functools.cache
 def _fields(cls: Any) -> Mapping[str, tuple[str, Any]]:
-    """Kafka's name of each field, and the dataclass that it holds one or many of."""
+    """Return Kafka's name of each field, and the dataclass of its elements if they have one."""
     hints = typing.get_type_hints(cls)
     found = {}
     for field in dataclasses.fields(cls):
@@ -543,7 +543,7 @@ def _error(code: Any) -> ErrorCode:
     try:
         return ErrorCode(code)
     except ValueError:
-        return ErrorCode.unknown_server_error  # as Kafka reads one of a newer broker
+        return ErrorCode.unknown_server_error  # as Kafka reads an unknown code of a newer broker
 
 
 def _values(message: Any) -> Values:

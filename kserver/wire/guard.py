@@ -1,15 +1,16 @@
-"""What stands before kio's reader: arrays are checked, unknown tagged fields cut out.
+"""Checks messages before kio decodes them: validates arrays, and removes unknown tagged fields.
 
 Pure: bytes and types only.
 
-kio 0.6.5 reserves memory for as many elements as an array claims before it reads the first, so a
-frame of 20 bytes could ask for 34 GB, and a failed allocation in native code ends the process.  It
-reads null as None where an array must not be null.  It also refuses tagged fields that it does not
-know, which every reader has to skip (KIP-482).  So each message is walked once by its lengths.
-What else is wrong with it is left to the reader.
+kio 0.6.5 allocates memory for as many elements as an array claims before it reads the first one,
+so a frame of 20 bytes could claim 34 GB, and a failed allocation in native code ends the process.
+It reads null as None if an array must not be null.  It also rejects unknown tagged fields, which
+every reader has to skip (KIP-482).  So each message is scanned once by its lengths.  Other errors
+are left to kio.
 
-An element of three bytes becomes an object of two hundred, so a request has MAX_ELEMENTS at most,
-in all its arrays together: far more than any client sends, not more than a broker has room for.
+An element of three bytes becomes an object of two hundred, so a request has at most MAX_ELEMENTS
+in all of its arrays together.  This is far more than any client sends, and fits into a broker's
+memory.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from kserver.errors import ProtocolError
 from kserver.wire import varint
 
 Guard = Callable[[memoryview, int], tuple[memoryview, int]]
-"""From a frame and a message's position to the buffer and position to read it from.
+"""Maps a frame and a message's position to the buffer and position to decode it from.
 
 May raise ProtocolError, IndexError and struct.error.
 """
@@ -35,13 +36,13 @@ MAX_ELEMENTS = 200_000
 
 
 class Edits(list[tuple[int, int, bytes]]):
-    """What the bytes from a position to a position are to be replaced by."""
+    """Replacements: start, end, and new bytes of a range."""
 
     __slots__ = ("left",)
 
     def __init__(self, left: float) -> None:
         self.left = left
-        """How many elements and unknown tagged fields there may still be."""
+        """Number of elements and unknown tagged fields that are still allowed."""
 
     def spend(self, elements: int) -> None:
         self.left -= elements
@@ -50,9 +51,9 @@ class Edits(list[tuple[int, int, bytes]]):
 
 
 Skip = Callable[[memoryview, int, Edits], int]
-"""From the position of a value to the position after it."""
+"""Maps the position of a value to the position after it."""
 Part = int | Skip
-"""How to pass over a value: so many bytes, or by its lengths."""
+"""How to skip a value: its fixed size in bytes, or a function that reads its lengths."""
 
 _FIXED_SIZES = {
     "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "error_code": 2, "int32": 4,
@@ -64,7 +65,7 @@ _INT32 = struct.Struct(">i")
 
 
 def guard(cls: Any) -> Guard:
-    """The guard of messages of kio's dataclass `cls`."""
+    """Return the guard of messages of kio's dataclass `cls`."""
     part = _entity(cls)
     most = MAX_ELEMENTS if cls.__type__.name == "request" else math.inf
 
@@ -78,7 +79,7 @@ def guard(cls: Any) -> Guard:
 
 
 def entity_in(hint: Any) -> Any:
-    """The dataclass in a field's type hint, however wrapped, or None."""
+    """Return the dataclass in a field's type hint, however wrapped, or None."""
     if args := typing.get_args(hint):
         return next((found for arg in args if (found := entity_in(arg))), None)
     return hint if dataclasses.is_dataclass(hint) else None
@@ -120,7 +121,7 @@ def _value(field: dataclasses.Field[Any], hint: Any, flexible: bool) -> Part:
     kinds = (hint, *typing.get_args(hint))
     if any(typing.get_origin(kind) is tuple for kind in kinds):
         return _array(part, flexible, nullable=type(None) in kinds)
-    # A tagged struct is null by being left out.
+    # A tagged struct is null if it is absent.
     return (
         _nullable(part) if entity and type(None) in kinds and "tag" not in field.metadata else part
     )
@@ -135,7 +136,8 @@ def _primitive(kafka_type: str, flexible: bool) -> Part:
 
 
 def _sequence(steps: tuple[tuple[int, Skip], ...], last: int) -> Skip:
-    """Before each step, so many bytes of fixed size; after all of them, `last` more."""
+    """Return a function that skips, before each step, this many bytes of fixed size, and after all
+    steps `last` more."""
 
     def skip(frame: memoryview, at: int, edits: Edits) -> int:
         for fixed, step in steps:
@@ -174,7 +176,7 @@ def _array(part: Part, flexible: bool, *, nullable: bool) -> Skip:
 
 
 def _nullable(part: Part) -> Skip:
-    """A nullable struct: one byte comes first, 1, or -1 for null (KIP-893)."""
+    """Skip a nullable struct: its first byte is 1, or -1 for null (KIP-893)."""
 
     def skip(frame: memoryview, at: int, edits: Edits) -> int:
         if frame[at] == 0xFF:

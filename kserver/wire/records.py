@@ -1,4 +1,4 @@
-"""The records within a batch, to and from their bytes: the hot loops of consumer and producer.
+"""Encoding of the records within a batch: the hot loops of consumers and producers.
 
 Pure: values and bytes only.
 
@@ -6,8 +6,8 @@ Pure: values and bytes only.
             varint key length (-1: null), key, varint value length (-1: null), value,
             varint count of headers, each a varint key length, key, varint value length, value
 
-Varints of one and two bytes are handled in place, since a call for each would halve the speed.  The
-module is plain typed code that mypyc compiles as it stands: see setup.py.
+Varints of one and two bytes are decoded inline, as a call for each would halve the speed.  The
+module is plain typed code that mypyc can compile: see setup.py.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from kserver.wire import varint
 
 MIN_RECORD_BYTES = 7
 PART_BYTES = 1 << 20
-"""How much of a batch is decoded at a time, unless a single record is larger."""
+"""Bytes of a batch that are decoded at a time, unless a single record is larger."""
 MOST_LENGTH_BYTES = 5
 NULL = 1
-"""A length of -1 in zigzag order."""
+"""Length -1, zigzag-encoded."""
 
 Headers = Sequence[tuple[str, bytes | None]]
 NewRecord = tuple[int, bytes | None, bytes | None, Headers]
 """Timestamp in ms, key, value, headers."""
 Row = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
-"""Offset, timestamp in ms, key, value, headers: a record as a plain tuple, as Python makes and
-collects it fastest."""
+"""Offset, timestamp in ms, key, value, headers.  A plain tuple, which Python creates and collects
+fastest."""
 
 _INT64 = range(-(1 << 63), 1 << 63)
 _FAR_FROM_OVERFLOW = range(-(1 << 62), 1 << 62)
 
-# What a zigzag length of one or two bytes stands for.  A negative one leads past any end, where the
-# next read or comparison fails.
+# Lengths by zigzag encoding in one or two bytes.  A negative one maps past any end, where the next
+# read or comparison fails.
 _PAST_ANY_END = 1 << 40
 _LENGTHS = [_PAST_ANY_END] * (1 << 14)
 _LENGTHS[::2] = range(1 << 13)
-# By first byte + 128 * second byte: the high bit of the first is in the way.
+# By first byte + 128 * second byte, as the high bit of the first is set.
 _LENGTHS_OF_TWO = [_PAST_ANY_END] * 128 + _LENGTHS
 
 
 class RecordReader:
-    """The records of one batch out of their bytes, some at a time; `left` are still to come.
+    """Reads the records of one batch in parts; `left` is the number of records still to read.
 
-    `append_time` is every record's timestamp where it is given.  ProtocolError here and later where
-    the bytes are not what the batch's header says.
+    If `append_time` is set, it is every record's timestamp.  The constructor and the methods raise
+    ProtocolError if the bytes do not match the batch's header.
     """
 
     __slots__ = (
@@ -87,9 +87,9 @@ class RecordReader:
         self._names: dict[bytes, str] = {}
 
     def take(self, most: int, most_bytes: int = PART_BYTES) -> list[Row]:
-        """The next ones, at most so many, and no more after those that fill `most_bytes`."""
+        """Return the next records, at most `most`, and none after those that reach `most_bytes`."""
         full_at = self._at + most_bytes
-        # As many as fill it if they are all alike.
+        # Estimated number of records that reach it, if they all have the same size.
         few = max(1, most_bytes * self.left // max(1, len(self._data) - self._at))
         rows: list[Row] = []
         try:
@@ -106,7 +106,8 @@ class RecordReader:
         return rows
 
     def _read(self, count: int) -> list[Row]:
-        """What runs over the end raises IndexError, or fails where lengths are compared."""
+        """Read records.  A read past the end raises IndexError, or fails where lengths are
+        compared."""
         data, at = self._data, self._at
         base_offset, next_delta = self._base_offset, self._next_delta
         base_timestamp, append_time = self._base_timestamp, self._append_time
@@ -121,7 +122,7 @@ class RecordReader:
         key: bytes | None
         value: bytes | None
         headers: tuple[tuple[str, bytes | None], ...] = ()
-        # Headers are often those of the record before, byte for byte.
+        # Headers are often identical to those of the record before.
         known_headers = b"\0"
         known: tuple[tuple[str, bytes | None], ...] = ()
         for _ in range(count):
@@ -135,7 +136,7 @@ class RecordReader:
                 size, at = long_length(data, at)
             end = at + size
 
-            # One byte of attributes, of which there are none, comes before the timestamp delta.
+            # The byte of attributes, all unused, precedes the timestamp delta.
             if (delta := data[at + 1]) < 0x80:
                 at += 2
             elif (high := data[at + 2]) < 0x80:
@@ -158,7 +159,7 @@ class RecordReader:
                 delta = 2 * size
             offset += 1
             if delta != next_delta:
-                # Compaction has left a gap.
+                # Compaction left a gap.
                 if delta < next_delta or delta & 1:
                     raise ProtocolError("records whose offsets do not ascend")
                 next_delta = delta
@@ -236,7 +237,7 @@ class RecordReader:
             raw = data[at:stop]
             at = stop
             if (name := names.get(raw)) is None:
-                # As Java's clients do with names that are not UTF-8.
+                # Java's clients also replace bytes that are not UTF-8.
                 name = names[raw] = raw.decode(errors="replace")
             if (size := data[at]) == NULL:
                 at += 1
@@ -255,10 +256,10 @@ class RecordReader:
 
 
 def long_length(data: bytes, at: int) -> tuple[int, int]:
-    """A length in up to five bytes, and the position after it; never null, which nobody writes in
-    more than one.
+    """Return a length of up to five bytes, and the position after it.  Null never occurs here, as
+    it always takes one byte.
 
-    Java's clients refuse a sixth byte, also where it adds nothing: they would stop at the batch.
+    Java's clients reject a sixth byte, even if it is redundant, and would get stuck at the batch.
     """
     zigzag, end = varint.decode_unsigned(data, at)
     if zigzag & 1 or zigzag >> 32 or end - at > MOST_LENGTH_BYTES:
@@ -266,7 +267,7 @@ def long_length(data: bytes, at: int) -> tuple[int, int]:
     return zigzag >> 1, end
 
 
-# The zigzag varints of 0 to 8191: all of one byte, then all of two.
+# Zigzag varints of 0 to 8191: first those of one byte, then those of two.
 _VARINTS = [bytes((low,)) for low in range(0, 0x80, 2)]
 _VARINTS += [bytes((low, high)) for high in range(1, 0x80) for low in range(0x80, 0x100, 2)]
 _TABLED = len(_VARINTS)
@@ -274,16 +275,16 @@ _NO_SIZE = -2
 
 
 def encode_records(records: Sequence[NewRecord]) -> bytes:
-    """The records' bytes, without a batch's header."""
+    """Encode records, without a batch's header."""
     return encode_and_date(records)[0]
 
 
 def encode_and_date(records: Sequence[NewRecord]) -> tuple[bytes, int]:
-    """The records' bytes, and the largest timestamp: offset deltas count from 0, timestamps from
-    the first record's.
+    """Encode records, and return the largest timestamp too.  Offset deltas are relative to 0,
+    timestamp deltas to the first record.
 
-    Neighbours are often alike in all but their bytes and offsets: then what lies between those is
-    taken from the record before.
+    Consecutive records often differ only in their bytes and offsets; then the encoded fields
+    between those are reused from the record before.
     """
     table, tabled, encode = _VARINTS, _TABLED, varint.encode
     parts: list[bytes] = []
@@ -293,7 +294,7 @@ def encode_and_date(records: Sequence[NewRecord]) -> tuple[bytes, int]:
     length = key_length = value_length = b""
     key_size = value_size = last_key_size = last_value_size = _NO_SIZE
     last_headers: Headers = ()
-    longer_from = 64  # where offset deltas take a byte more
+    longer_from = 64  # offset from which deltas take one more byte
     for offset, (timestamp, key, value, headers) in enumerate(records):
         delta = table[offset] if offset < tabled else encode(offset)
         key_size = -1 if key is None else len(key)
@@ -350,6 +351,6 @@ def _encode_headers(headers: Headers) -> bytes:
 
 @lru_cache(1024)
 def _encode_name(name: str) -> bytes:
-    """With its length; an application has few."""
+    """Encode a name with its length; cached, as an application has few."""
     raw = name.encode()
     return varint.encode(len(raw)) + raw

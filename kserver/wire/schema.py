@@ -1,4 +1,4 @@
-"""Messages declared as tables: what Kafka keeps in its own topics and metadata, both ways.
+"""Messages declared as tables, for encoding and decoding of Kafka's internal topics and requests.
 
     OffsetCommitValue 0-4 flexible 4+
         offset int64
@@ -6,9 +6,9 @@
         metadata string
         topicId uuid 4+ tag 0
 
-A heading names the message, its versions and from which on it is flexible (KIP-482).  A field has
-Kafka's name, its type, the versions that have it (left out: all), the number of its tag and its
-default (left out: the type's zero).
+A heading has the message's name, its versions, and its first flexible version (KIP-482).  A field
+has Kafka's name, its type, its versions (default: all), the number of its tag, and its default (if
+missing: the type's zero).
 
     type         value            type        value
     int8 .. 64   int              string      str
@@ -17,12 +17,12 @@ default (left out: the type's zero).
     bool         bool             []int32     list
     {}           dict of the fields that are indented below
     []           list of such dicts
-    a ? behind   also None
+    suffix ?     also None
 
-`decode` gives every field, those that the version lacks by their defaults; `encode` takes what is
-left out by its default.  `as_json` shows a message as Kafka's tools do.
+`decode` returns every field, with defaults for those that the version lacks; `encode` uses
+defaults for missing fields.  `as_json` shows a message like Kafka's tools.
 
-Pure: values and bytes only.  What cannot be decoded raises ProtocolError.
+Pure: values and bytes only.  Malformed data raises ProtocolError.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _ZEROS = {"string": "", "bytes": b"", "uuid": UUID(int=0), "bool": False, "float
 class Field:
     name: str
     type: str
-    """One of the table above; STRUCT where it has fields of its own."""
+    """Type of the table above; STRUCT if it has fields of its own."""
     is_array: bool
     is_nullable: bool
     first: int
@@ -77,17 +77,17 @@ class Field:
 
     @property
     def null_mark(self) -> int:
-        """What stands in the place of a struct; Kafka has another for tagged ones."""
+        """Marker of a null struct; Kafka uses a different one for tagged fields."""
         return -1 if self.tag is None else 0
 
     def initial(self) -> Any:
-        """What stands for a value that was not given; nobody else holds it."""
+        """Return a copy of the default, which the caller may modify."""
         return copy.deepcopy(self.default)
 
 
 STRUCT = "{}"
 PRESENT_MARK = 1
-"""What stands before a struct that could be null, and is not."""
+"""Marker before a nullable struct that is not null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,20 +101,20 @@ class Schema:
     fields: tuple[Field, ...]
 
     def decode(self, version: int, data: bytes | memoryview) -> Values:
-        """What follows the fields is passed over, as Kafka does."""
+        """Decode a message; bytes after the last field are ignored, as in Kafka."""
         self._check(version)
         return _Reader(data, version, version >= self.flexible).struct(self.fields)
 
     def encode(self, version: int, values: Mapping[str, Any]) -> bytes:
-        """A value other than its default in a version that lacks the field is lost."""
+        """Encode a message; fields that the version lacks are dropped."""
         assert self.first <= version <= self.last, version
         out: list[bytes] = []
         _Writer(out, version, version >= self.flexible).struct(self.fields, values)
         return b"".join(out)
 
     def as_json(self, version: int, values: Mapping[str, Any]) -> Values:
-        """The fields of this version, tagged ones where they differ from their default; JSON's own
-        types, with bytes in base 64 and ids as Kafka writes them."""
+        """Return the fields of this version in JSON's types, with bytes in base64 and ids as Kafka
+        writes them; tagged fields only if they differ from their default."""
         return _shown(self.fields, version, values)
 
     def _check(self, version: int) -> None:
@@ -124,21 +124,21 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class KeyedRecords:
-    """Records whose key begins with the number of its kind and whose value with its version, both
-    in two bytes: what coordinators keep."""
+    """Records whose key starts with its kind and whose value starts with its version, both in two
+    bytes, as in the coordinators' topics."""
 
     kinds: Mapping[int, tuple[Schema, Schema]]
-    """Key and value; keys have version 0 alone."""
+    """Key and value by kind; keys have only version 0."""
 
     def decode_key(self, data: bytes) -> tuple[int, Values]:
-        """The kind and the fields; UnknownKind for one that is not known."""
+        """Return kind and fields.  Raises UnknownKind."""
         kind = _leading(data)
         if kind not in self.kinds:
             raise UnknownKind(kind)
         return kind, self.kinds[kind][0].decode(0, memoryview(data)[2:])
 
     def decode_value(self, kind: int, data: bytes) -> tuple[int, Values]:
-        """The version and the fields."""
+        """Return version and fields."""
         version = _leading(data)
         return version, self.kinds[kind][1].decode(version, memoryview(data)[2:])
 
@@ -150,7 +150,7 @@ class KeyedRecords:
 
 
 class UnknownKind(ProtocolError):
-    """A record of a kind that newer brokers write; to be passed over."""
+    """A record of an unknown kind, from a newer broker; to be ignored."""
 
     def __init__(self, kind: int) -> None:
         super().__init__(f"unknown record type {kind}")
@@ -158,7 +158,8 @@ class UnknownKind(ProtocolError):
 
 
 def keyed(table: str, kinds: Mapping[int, str]) -> KeyedRecords:
-    """The kinds by their number; `OffsetCommit` is OffsetCommitKey and OffsetCommitValue."""
+    """Return the kinds by number; `OffsetCommit` stands for OffsetCommitKey and
+    OffsetCommitValue."""
     known = schemas(table)
     return KeyedRecords({n: (known[f"{k}Key"], known[f"{k}Value"]) for n, k in kinds.items()})
 
@@ -170,7 +171,7 @@ def _leading(data: bytes) -> int:
 
 
 def schemas(table: str) -> dict[str, Schema]:
-    """Every message of a table, by its name."""
+    """Return all messages of a table, by name."""
     found: dict[str, Schema] = {}
     lines = [line for line in table.splitlines() if line.strip()]
     starts = [at for at, line in enumerate(lines) if not line.startswith(" ")]
@@ -189,7 +190,7 @@ def schemas(table: str) -> dict[str, Schema]:
 
 
 def _fields(lines: Sequence[str]) -> tuple[Field, ...]:
-    """Those of the least indentation, each with the deeper ones that follow it."""
+    """Return the fields with the least indentation, each with the deeper ones that follow it."""
     if not lines:
         return ()
     depths = [len(line) - len(line.lstrip()) for line in lines]
@@ -265,7 +266,7 @@ class _Reader:
         if not field.is_array:
             return self.single(field)
         count = self.count(field, ">i")
-        # An element takes a byte at least: no more are claimed than have come.
+        # An element takes at least one byte, which limits the claimed number.
         if count is not None and count > len(self.data) - self.at:
             raise ProtocolError(f"{field.name} is truncated")
         return None if count is None else [self.element(field) for _ in range(count)]
@@ -300,7 +301,7 @@ class _Reader:
             raise ProtocolError(f"{field.name} is not UTF-8") from None
 
     def count(self, field: Field, width: str) -> int | None:
-        """A size or a number of elements; None for null."""
+        """Return a size or a number of elements; None for null."""
         if self.flexible:
             count = self.unsigned() - 1
         else:

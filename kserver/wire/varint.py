@@ -1,11 +1,12 @@
-"""Variable-length integers: seven bits a byte, least significant first, high bit set on all but the
-last byte.
+"""Variable-length integers: seven bits per byte, least significant first.
+
+The high bit is set on all bytes except the last one.
 
 Pure: values and bytes only.
 
-`encode` and `decode` take signed numbers in zigzag order (0, -1, 1, -2, ...), as the fields of a
-record do; the `_unsigned` pair takes plain ones, as flexible messages do (KIP-482).  Numbers have
-at most 64 bits, which is ten bytes.
+`encode` and `decode` take signed numbers in zigzag order (0, -1, 1, -2, ...), as in the fields of
+a record; the `_unsigned` pair takes unsigned ones, as in flexible messages (KIP-482).  Numbers
+have at most 64 bits, which is ten bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from kserver.errors import ProtocolError
 
 _MAX_SHIFT = 63
-# Nearly all lengths and counts of a message: these two short cuts halve the time of an answer.
+# Nearly all lengths and counts of a message; these two shortcuts halve the time of a response.
 _ONE_BYTE = [bytes((number,)) for number in range(0x80)]
 
 
@@ -34,13 +35,13 @@ def encode_unsigned(number: int) -> bytes:
 
 
 def decode(buffer: bytes | memoryview, at: int) -> tuple[int, int]:
-    """The number that starts at position `at`, and the position after it."""
+    """Return the number that starts at position `at`, and the position after it."""
     zigzag, at = decode_unsigned(buffer, at)
     return zigzag >> 1 ^ -(zigzag & 1), at
 
 
 def decode_unsigned(buffer: bytes | memoryview, at: int) -> tuple[int, int]:
-    """The number that starts at position `at`, and the position after it."""
+    """Return the number that starts at position `at`, and the position after it."""
     if at < len(buffer) and (byte := buffer[at]) < 0x80:
         return byte, at + 1
     number = shift = 0
@@ -57,10 +58,10 @@ def decode_unsigned(buffer: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def size(number: int) -> int:
-    """How many bytes `encode` takes."""
+    """Return the number of bytes that `encode` takes."""
     return size_unsigned(number << 1 if number >= 0 else ~(number << 1))
 
 
 def size_unsigned(number: int) -> int:
-    """How many bytes `encode_unsigned` takes."""
+    """Return the number of bytes that `encode_unsigned` takes."""
     return max(1, (number.bit_length() + 6) // 7)

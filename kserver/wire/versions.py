@@ -1,19 +1,19 @@
-"""One shape inside, every version at the edge.
+"""Requests and responses in one form, converted to the client's version.
 
-Pure: no I/O, no clock, no await.  kio gives each version of each message its own dataclass.  A
-handler builds its answer with every field it knows; `reply_to(request)` returns the builder that
-keeps the fields the caller's version has, and fills those it has and the handler left out with the
-schema's default, else the type's zero.
+Pure: no I/O, no clock, no await.  kio has a dataclass for each version of each message.  A handler
+builds its response with every field it knows.  `reply_to(request)` returns a builder that keeps
+the fields of the client's version, and sets missing ones to the schema's default, else the type's
+zero.
 
     reply = reply_to(request)
     reply(topics=[reply.topics(name=..., error_code=...) for ...])
 
 `request(api_key, version)` builds requests in the same way.
 
-Of kio 0.6.5's 89 APIs only ten client-facing ones lose or move fields between versions: produce,
+Of kio 0.6.5's 89 APIs only ten client-facing ones remove or move fields between versions: produce,
 fetch, metadata, offset_commit, offset_fetch, find_coordinator, leave_group, delete_topics,
-add_partitions_to_txn, update_features.  Their handlers flatten the request in their first lines;
-all others read it as it is.
+add_partitions_to_txn, update_features.  Their handlers normalize the request in their first lines;
+all others read it directly.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from kserver.wire.guard import entity_in
 
 
 def reply_to(request: Any) -> MessageShape:
-    """The builder of answers to `request`, in its version."""
+    """Return the builder of responses to `request`, in its version."""
     return _response(request.__api_key__, request.__version__)
 
 
 @functools.cache
 def request(api_key: int, version: int) -> MessageShape:
-    """The builder of requests; raises ProtocolError for a version that does not exist."""
+    """Return the builder of requests.  Raises ProtocolError for a version that does not exist."""
     return _shape(codec.request_type(api_key, version))
 
 
@@ -46,7 +46,7 @@ def _response(api_key: int, version: int) -> MessageShape:
 
 
 class MessageShape:
-    """Builds one entity of one version; its nested entities hang off it by field name."""
+    """Builds one entity of one version; its attributes build nested entities, by field name."""
 
     __slots__ = ("_cls", "_names", "_parts", "_zeros")
 
@@ -72,7 +72,7 @@ class MessageShape:
 
 
 class _Absent:
-    """Stands for an entity this version does not have: builds nothing, however deep."""
+    """Placeholder for an entity that this version lacks; it builds None, at any depth."""
 
     def __call__(self, **_: Any) -> None:
         return None

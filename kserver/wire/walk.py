@@ -1,6 +1,6 @@
-"""The records of a batch, looked through by `_walk.c`.
+"""Validation of a batch's records by the C extension `_walk.c`.
 
-Where no C compiler was at hand when this was installed, a stand-in leaves every batch to the walk
+If no C compiler was available at the installation, a stand-in leaves every batch to the validation
 in Python.
 """
 
@@ -24,5 +24,5 @@ except ImportError:
         keyed: bool,
         /,
     ) -> int | None:
-        """Stands for the one in `_walk.pyi`, which does something."""
+        """Stand-in for the function in `_walk.pyi`; validates nothing."""
         return None
